@@ -1,0 +1,292 @@
+"""Whose array is x: its library, dtype, device and shape, and the one inner product.
+
+Everything that decides something (a restart, a stop) is a sum over the entries of x, and every such
+sum goes through :attr:`Space.inner`.  Replace that one function and the methods run on vectors that
+are spread over ranks or shards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+Array = Any
+Inner = Callable[[Array, Array], float]
+
+# Entries handled at a time: a block stays in the cache, so that neither the float64 copy of a float32
+# vector nor the difference of two vectors ever exists in full.  BLAS libraries keep to one thread
+# for dot products of this size, so a sum does not depend on how many threads there are.
+BLOCK = 1 << 13
+# The same for arithmetic without sums: fewer calls, still within the cache.
+WIDE_BLOCK = 1 << 16
+
+
+class Space:
+    """The vector space of x0: arrays of one library, dtype, device and shape.
+
+    Parameters
+    ----------
+    like : array
+        A floating-point array; the space is the one it lives in.
+    inner : callable, optional
+        ``inner(a, b) -> float``, the sum of products of entries.  The default accumulates in
+        float64 whatever the dtype.
+    """
+
+    __slots__ = ("_library", "_replaced", "device", "dtype", "inner", "rounding", "shape", "size", "xp")
+
+    def __init__(self, like: Array, inner: Inner | None = None):
+        self.xp = array_api_compat.array_namespace(like)
+        self.dtype = like.dtype
+        self.device = array_api_compat.device(like)
+        self.shape = tuple(like.shape)
+        self.size = math.prod(self.shape)
+        self.rounding = float(self.xp.finfo(self.dtype).eps) / 2  # unit roundoff u
+        self._library = type(like)
+        self._replaced = inner is not None
+        self.inner: Inner = inner if inner is not None else _default_inner(like)
+
+    def norm(self, a: Array) -> float:
+        """Euclidean norm; not finite as soon as an entry of ``a`` is not."""
+        square = self.inner(a, a)
+        return math.sqrt(square) if square >= 0.0 else math.nan
+
+    def distance_squared(self, a: Array, b: Array) -> float:
+        """|a - b|^2, without a full-length temporary where the default inner product allows it."""
+        if self._library is np.ndarray and self.size > BLOCK and not self._replaced:
+            return _blockwise(np.subtract, a, b)
+        difference = a - b
+        return self.inner(difference, difference)
+
+    def combination(self, x: Array, weight: float, y: Array, z: Array = None) -> Array:
+        """x + weight (y - z), or x + weight y without z, as a fresh array."""
+        if self._library is np.ndarray and self.size > WIDE_BLOCK:
+            fresh = np.empty(self.shape, self.dtype)
+            _combine_blocks(fresh, x, weight, y, z)
+            return fresh
+        if z is None:
+            fresh = y * weight
+        else:
+            fresh = y - z
+            fresh *= weight
+        fresh += x
+        return fresh
+
+    def move_towards(self, a: Array, b: Array, weight: float) -> Array:
+        """a + weight (b - a), written into ``a`` where the library allows it."""
+        if self._library is np.ndarray and self.size > WIDE_BLOCK:
+            for p, q in _blocks(a, b, WIDE_BLOCK):
+                p += (q - p) * weight
+            return a
+        change = b - a
+        change *= weight
+        a += change
+        return a
+
+    def copy(self, a: Array) -> Array:
+        """A fresh array with the entries of ``a``."""
+        return self.xp.asarray(a, copy=True)
+
+    def from_numpy(self, a: np.ndarray) -> Array:
+        """The array of this space that has the entries of the NumPy array ``a``."""
+        if self._library is np.ndarray:
+            return np.asarray(a, dtype=self.dtype)
+        return self.xp.asarray(a.reshape(self.shape), dtype=self.dtype, device=self.device)
+
+    def admit(self, raw: Any, source: str) -> Array:
+        """Check an array that user code returned; ``source`` names that code in the error."""
+        if type(raw) is self._library and raw.dtype == self.dtype and raw.shape == self.shape:
+            if self._library is np.ndarray:
+                return raw if raw.flags.c_contiguous else np.ascontiguousarray(raw)
+            if array_api_compat.device(raw) == self.device:
+                return raw.detach() if getattr(raw, "requires_grad", False) else raw
+        return self._admit_slowly(raw, source)
+
+    def _admit_slowly(self, raw: Any, source: str) -> Array:
+        if raw is None:
+            raise TypeError(f"{source} returned None; it must return an array of shape {self.shape}")
+        if self._library is np.ndarray and not array_api_compat.is_array_api_obj(raw):
+            # Lists, tuples and plain numbers carry no dtype of their own: take them as SciPy does.
+            raw = np.asarray(raw)
+            if raw.dtype.kind in "iufb":
+                raw = raw.astype(self.dtype)
+        elif isinstance(raw, np.generic):
+            raw = np.asarray(raw)
+        if not array_api_compat.is_array_api_obj(raw) or not self._same_library(raw):
+            raise TypeError(
+                f"{source} returned {_kind(type(raw))}, but x0 is {_kind(self._library)}; "
+                "return the gradient in the library of x0, or pass x0 in the library of the gradient"
+            )
+        if tuple(raw.shape) != self.shape:
+            raise ValueError(
+                f"{source} returned shape {tuple(raw.shape)}, but x has shape {self.shape}; "
+                "the gradient has one entry for every entry of x"
+            )
+        if raw.dtype != self.dtype:
+            raise TypeError(
+                f"{source} returned dtype {raw.dtype}, but x0 has dtype {self.dtype}; "
+                "cast one of them: momentous keeps the dtype of x0 throughout"
+            )
+        if array_api_compat.device(raw) != self.device:
+            raise ValueError(
+                f"{source} returned an array on {array_api_compat.device(raw)}, "
+                f"but x0 is on {self.device}"
+            )
+        if self._library is np.ndarray:
+            return np.ascontiguousarray(raw).reshape(self.shape)
+        return raw.detach() if getattr(raw, "requires_grad", False) else raw
+
+    def _same_library(self, raw: Any) -> bool:
+        # JAX hands out several classes for its arrays, NumPy allows subclasses: compare namespaces.
+        return array_api_compat.array_namespace(raw) is self.xp
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Space) and self.describe() == other.describe()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def describe(self) -> dict[str, Any]:
+        """Shape and dtype in plain words, for messages and files."""
+        return {"shape": list(self.shape), "dtype": str(self.dtype).rsplit(".", 1)[-1]}
+
+
+def starting_point(x0: Any) -> Array:
+    """x0 as a private floating-point array: a copy, so that the user's own is never written to.
+
+    Numbers and lists become NumPy arrays of at least one dimension, integers become floats, as in
+    SciPy; what cannot be minimised over (complex numbers, text, objects) is refused.
+    """
+    if array_api_compat.is_array_api_obj(x0):
+        if getattr(x0, "requires_grad", False):
+            x0 = x0.detach()
+        if isinstance(x0, np.ndarray | np.generic):
+            x0 = np.array(np.ma.getdata(x0), subok=False)
+    else:
+        try:
+            x0 = np.atleast_1d(np.asarray(x0))
+        except ValueError as error:
+            raise ValueError(f"x0 is not an array of numbers: {error}") from None
+    xp = array_api_compat.array_namespace(x0)
+    if isinstance(x0, np.ndarray) and x0.dtype.kind not in "biuf":
+        raise TypeError(f"x0 has dtype {x0.dtype}; momentous minimises over real numbers only")
+    if xp.isdtype(x0.dtype, "complex floating"):
+        raise TypeError(
+            f"x0 has dtype {x0.dtype}; split it into real and imaginary parts, "
+            "momentous minimises over real numbers only"
+        )
+    if not xp.isdtype(x0.dtype, "real floating"):
+        x0 = xp.astype(x0, xp.asarray(0.0).dtype)
+    if isinstance(x0, np.ndarray):
+        return np.array(x0, order="C", copy=True)
+    return xp.asarray(x0, copy=True)
+
+
+def to_numpy(a: Array) -> np.ndarray:
+    """The entries of any array as a NumPy array, without a copy where the library allows it."""
+    if isinstance(a, np.ndarray):
+        return a
+    if array_api_compat.is_torch_array(a):
+        a = a.detach().cpu()
+        # NumPy has no bfloat16; float32 holds each of its values exactly.
+        return np.asarray(a.float().numpy() if str(a.dtype) == "torch.bfloat16" else a.numpy())
+    if array_api_compat.is_cupy_array(a):
+        return np.asarray(a.get())
+    return np.asarray(a)
+
+
+def set_writable(a: Array, writable: bool) -> None:
+    """Guard (or release) a NumPy array: user code that writes into x fails loudly, not silently."""
+    if type(a) is np.ndarray:
+        a.flags.writeable = writable
+
+
+def _default_inner(like: Array) -> Inner:
+    if isinstance(like, np.ndarray):
+        return _numpy_inner
+    on_host = str(array_api_compat.device(like)).lower().startswith(("cpu", "tfrt_cpu"))
+    if on_host and "bfloat16" not in str(like.dtype):
+        return lambda a, b: _numpy_inner(to_numpy(a), to_numpy(b))
+    if array_api_compat.is_jax_array(like):
+        return _partial_sums_inner
+    return _device_inner
+
+
+def _numpy_inner(a: np.ndarray, b: np.ndarray) -> float:
+    if a.dtype == np.float64:
+        if a.size <= BLOCK:
+            return float(np.vdot(a, b))
+        return sum(float(np.dot(p, q)) for p, q in _blocks(a, b))
+    if a is b:
+        return _blockwise(None, a, a)
+    return sum(float(np.dot(p.astype(np.float64), q.astype(np.float64))) for p, q in _blocks(a, b))
+
+
+def _blockwise(operation: np.ufunc | None, a: np.ndarray, b: np.ndarray) -> float:
+    """|a|^2 or, with ``np.subtract``, |a - b|^2, one float64 block at a time."""
+    buffer = np.empty(min(BLOCK, a.size))
+    total = 0.0
+    for p, q in _blocks(a, b):
+        block = buffer[: p.size]
+        if operation is None:
+            np.copyto(block, p)
+        else:
+            operation(p, q, out=block, dtype=np.float64)
+        total += float(np.dot(block, block))
+    return total
+
+
+def _combine_blocks(
+    fresh: np.ndarray, x: np.ndarray, weight: float, y: np.ndarray, z: np.ndarray | None
+) -> None:
+    """fresh = x + weight (y - z), each entry read and written once."""
+    fresh, x, y = fresh.reshape(-1), x.reshape(-1), y.reshape(-1)
+    z = None if z is None else z.reshape(-1)
+    for i in range(0, fresh.size, WIDE_BLOCK):
+        block = slice(i, i + WIDE_BLOCK)
+        out = fresh[block]
+        if z is None:
+            np.multiply(y[block], weight, out=out)
+        else:
+            np.subtract(y[block], z[block], out=out)
+            out *= weight
+        out += x[block]
+
+
+def _blocks(
+    a: np.ndarray, b: np.ndarray, length: int = BLOCK
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    a, b = a.reshape(-1), b.reshape(-1)
+    for i in range(0, a.size, length):
+        yield a[i : i + length], b[i : i + length]
+
+
+def _device_inner(a: Array, b: Array) -> float:
+    """Float64 accumulation on the device, in blocks large enough to keep an accelerator busy."""
+    xp = array_api_compat.array_namespace(a)
+    a, b, block = xp.reshape(a, (-1,)), xp.reshape(b, (-1,)), 1 << 24
+    total = xp.asarray(0.0, dtype=xp.float64, device=array_api_compat.device(a))
+    for i in range(0, a.shape[0], block):
+        p, q = a[i : i + block], b[i : i + block]
+        total = total + xp.sum(xp.astype(p, xp.float64) * xp.astype(q, xp.float64))
+    return float(total)
+
+
+def _partial_sums_inner(a: Array, b: Array) -> float:
+    """For JAX on an accelerator, where float64 may be switched off: the device sums rows of 1024
+    products (by a tree), the host adds the rows in float64."""
+    xp = array_api_compat.array_namespace(a)
+    products = xp.reshape(a, (-1,)) * xp.reshape(b, (-1,))
+    whole = products.shape[0] // 1024 * 1024
+    rows = xp.sum(xp.reshape(products[:whole], (-1, 1024)), axis=1)
+    tail = products[whole:]
+    return float(np.sum(to_numpy(rows), dtype=np.float64)) + float(
+        np.sum(to_numpy(tail), dtype=np.float64)
+    )
+
+
+def _kind(library: type) -> str:
+    return f"a {library.__module__.split('.')[0]} {library.__name__}"

@@ -1,0 +1,328 @@
+"""The one loop: it steps the method, keeps the score, tells the observers and knows when to stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from momentous.core import checkpoint as checkpoints
+from momentous.core.arrays import Array, set_writable, to_numpy
+from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain
+from momentous.core.method import Method, State
+from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.result import Result
+from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.core.stopping import Criterion, Progress
+from momentous.core.trace import Trace
+
+Callback = Callable[["IntermediateResult"], Any]
+
+RESTARTS = frozenset({EventKind.RESTART, EventKind.ROLLBACK})
+
+
+class IntermediateResult:
+    """What a callback gets and ``iterate`` yields after every step.
+
+    ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
+    does too, or is NaN if the method needed no value there (``peek()`` evaluates it, uncounted).
+    """
+
+    __slots__ = (
+        "_oracle", "best_grad_norm", "events", "fun", "grad_norm", "jac", "nfev", "nit", "njev",
+        "restarts", "state", "step_size", "time", "x",
+    )  # fmt: skip
+
+    def __init__(self, run: Run):
+        progress, sample = run.progress, run.state.sample
+        self._oracle = run.oracle
+        self.x: Array = sample.point
+        self.fun: float = sample.value
+        self.jac: Array = sample.gradient
+        self.grad_norm: float = sample.grad_norm
+        self.nit: int = progress.nit
+        self.nfev: int = progress.nfev
+        self.njev: int = progress.njev
+        self.restarts: int = progress.restarts
+        self.time: float = progress.time
+        self.best_grad_norm: float = progress.best_grad_norm
+        self.step_size: float = run.state.step_size
+        self.events: tuple[Event, ...] = run.state.events
+        self.state: State = run.state
+
+    def peek(self) -> float:
+        """f(x), for the eye only: neither counted nor timed."""
+        return self._oracle.peek(self.x)
+
+    def __repr__(self) -> str:
+        return (
+            f"<iteration {self.nit}: fun {self.fun:.6g}, gradient norm {self.grad_norm:.3g}, "
+            f"{self.nfev} values, {self.njev} gradients, {self.restarts} restarts>"
+        )
+
+
+class Run(Iterator[IntermediateResult]):
+    """A minimisation under way: iterate over it, or :meth:`finish` it.
+
+    ``next(run)`` takes one step; the iteration ends when a criterion or the method says so, and
+    :attr:`result` is what was found.
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        method: Method,
+        x0: Array,
+        *,
+        stop: Criterion,
+        tol: float | None,
+        seed: int,
+        callback: Callback | None = None,
+        checkpoint: Checkpoint | None = None,
+        trace: Trace | None = None,
+        resume: Any = None,
+    ):
+        self.oracle = oracle
+        self.method = method
+        self.progress = Progress()
+        self.trace = trace
+        self.ending: Ending | None = None
+        self._stop = stop
+        self._callback = callback
+        self._checkpoint = checkpoint
+        self._result: Result | None = None
+        if resume is None:
+            self._begin(x0, tol, seed)
+        else:
+            self._take_up(resume)
+
+    def _begin(self, x0: Array, tol: float | None, seed: int) -> None:
+        started = perf_counter()
+        value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
+        _require_finite(value, sample)
+        self.best_point = x0
+        self.state = self.method.start(self.oracle, x0, tol, seed)
+        self._score(started)
+        self._judge()
+
+    def _take_up(self, path: Any) -> None:
+        content = checkpoints.load(path, self.oracle.space.from_numpy)
+        here, there = self.oracle.space.describe(), content["space"]
+        if here != there:
+            raise CheckpointError(
+                f"{path} belongs to another problem: its x has shape {tuple(there['shape'])} and "
+                f"dtype {there['dtype']}, x0 has {tuple(here['shape'])} and {here['dtype']}"
+            )
+        described = describe_method(self.method)
+        if content["method"] != described:
+            raise CheckpointError(
+                f"{path} was written by {content['method']}, not by {described}; "
+                "leave method out to go on with the method of the checkpoint"
+            )
+        self.progress, self.state = content["progress"], content["state"]
+        self.best_point = content["best_point"]
+        self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
+        if content["last"] is not None:
+            self.oracle.recall(content["last"])
+        if self.trace is not None:
+            self.trace.unpack(content["trace"], content["events"])
+        self._judge()
+
+    def __iter__(self) -> Run:
+        return self
+
+    def __next__(self) -> IntermediateResult:
+        if self.ending is not None:
+            raise StopIteration
+        self._guarded(self._advance)
+        return IntermediateResult(self)
+
+    def finish(self) -> Result:
+        """Run to the end."""
+        if self.ending is None:
+            self._guarded(self._advance_to_the_end)
+        return self.result
+
+    def _advance_to_the_end(self) -> None:
+        while self.ending is None:
+            self._advance()
+
+    def _advance(self) -> None:
+        started = perf_counter()
+        # The sample has been scored: let its arrays go before the step makes new ones.
+        self.state.sample = NO_SAMPLE
+        self.state = self.method.step(self.oracle, self.state)
+        self.progress.nit += 1
+        self._score(started)
+        self._judge()
+        # Observers: from here on nothing is timed.
+        if self._callback is not None:
+            self._tell(self._callback)
+        if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
+            self.save()
+
+    def _score(self, started: float) -> None:
+        """Write down what the state says: scoreboard, best point, trace."""
+        progress, oracle, state = self.progress, self.oracle, self.state
+        sample = state.sample
+        if self._stop.needs_value and sample.value != sample.value:
+            kept = oracle.last
+            oracle.recall(sample)
+            oracle.value(sample.point)
+            if kept is not None:
+                oracle.recall(kept)
+        progress.fun = sample.value
+        progress.grad_norm = norm = sample.grad_norm
+        progress.nfev, progress.njev = oracle.nfev, oracle.njev
+        if norm < progress.best_grad_norm:
+            progress.best_grad_norm, progress.best_nit = norm, progress.nit
+            self.best_point = sample.point
+        for event in state.events:
+            progress.restarts += event.kind in RESTARTS
+        progress.time += perf_counter() - started
+        if self.trace is not None:
+            shown = oracle.peek(sample.point) if self.trace.values else sample.value
+            self.trace.add(progress, shown, state.step_size)
+            for event in state.events:
+                self.trace.events.append((progress.nit, event))
+
+    def _judge(self) -> None:
+        self.ending = self.state.ending or self._stop.check(self.progress)
+
+    def _tell(self, callback: Callback) -> None:
+        try:
+            answer = callback(IntermediateResult(self))
+        except StopIteration:
+            answer = True
+        if isinstance(answer, bool | np.bool_) and answer and self.ending is None:
+            self.stop("the callback asked to stop")
+
+    def stop(self, why: str = "the caller asked to stop") -> None:
+        """End the run here."""
+        if self.ending is None:
+            norm = self.progress.grad_norm
+            message = f"{why} in iteration {self.progress.nit}, gradient norm {norm:.3g}"
+            self.ending = Ending(Status.STOPPED, message, {"grad_norm": norm})
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
+        try:
+            work()
+        except KeyboardInterrupt:
+            norm = self.progress.best_grad_norm
+            self.ending = Ending(
+                Status.INTERRUPTED,
+                f"interrupted in iteration {self.progress.nit}; the smallest gradient norm so far "
+                f"is {norm:.3g}",
+                {"best_grad_norm": norm},
+            )
+        except BaseException:
+            if self._checkpoint is not None:
+                self.save()
+            raise
+        if self.ending is not None and self._checkpoint is not None:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint now."""
+        if self._checkpoint is None:
+            raise ValueError("this run has no checkpoint file; pass checkpoint=path")
+        content = {
+            "method": describe_method(self.method),
+            "space": self.oracle.space.describe(),
+            "progress": self.progress,
+            "state": self.state,
+            "best_point": self.best_point,
+            "last": self.oracle.last,
+            "trace": None,
+            "events": [],
+        }
+        if self.trace is not None:
+            rows, content["events"] = self.trace.pack()
+            content["trace"] = Plain(rows)
+        self._checkpoint.save(content)
+
+    @property
+    def result(self) -> Result:
+        """What was found; asking for it ends the run."""
+        if self._result is None:
+            self.stop()
+            self._result = self._close()
+        return self._result
+
+    def _close(self) -> Result:
+        assert self.ending is not None
+        progress, oracle, ending = self.progress, self.oracle, self.ending
+        started = perf_counter()
+        try:
+            sample = self._choose(ending.status)
+        except KeyboardInterrupt:  # a second Ctrl-C: give what is known without further calls
+            sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
+        progress.time += perf_counter() - started
+        progress.nfev, progress.njev = oracle.nfev, oracle.njev
+        for array in (sample.point, self.best_point):
+            set_writable(array, True)
+        return Result(
+            x=sample.point,
+            fun=sample.value,
+            jac=sample.gradient,
+            grad_norm=sample.grad_norm,
+            success=ending.status.success,
+            status=ending.status,
+            message=ending.message,
+            numbers=ending.numbers,
+            nit=progress.nit,
+            nfev=progress.nfev,
+            njev=progress.njev,
+            restarts=progress.restarts,
+            time=progress.time,
+            trace=self.trace,
+            best_x=self.best_point,
+            best_grad_norm=progress.best_grad_norm,
+            method=self.method,
+        )
+
+    def _choose(self, status: Status) -> Sample:
+        """The point to return, with value and gradient (counted where they are not known).
+
+        A success, and a method's own output, is the last sample.  Otherwise it is the better one,
+        by the objective, of the last sample and the point with the smallest gradient.
+        """
+        oracle, last = self.oracle, self.state.sample
+        if last.point is None:  # interrupted in the middle of a step
+            oracle.value(self.best_point)
+            return oracle.gradient(self.best_point)
+        oracle.recall(last)
+        value = oracle.value(last.point)
+        last = oracle.gradient(last.point)
+        if status.is_output or self.best_point is last.point:
+            return last
+        last.gradient = oracle.space.copy(last.gradient)  # user code may reuse its buffer
+        best_value = oracle.value(self.best_point)
+        noise = 8 * oracle.space.rounding * abs(best_value)
+        if last.finite and value < best_value - noise:
+            return last
+        return oracle.gradient(self.best_point)
+
+
+def describe_method(method: Method) -> dict[str, Any]:
+    """The name and hyper-parameters of a method, as a checkpoint holds them."""
+    return {"name": method.name, "parameters": method.parameters()}
+
+
+def _require_finite(value: float, sample: Sample) -> None:
+    if not math.isfinite(value):
+        raise ValueError(f"fun(x0) is {value}; start where the objective is finite")
+    if not sample.finite:
+        gradient = to_numpy(sample.gradient)
+        bad = np.argwhere(~np.isfinite(gradient))
+        if not len(bad):
+            raise ValueError("the norm of the gradient at x0 overflows; rescale the objective")
+        first = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"the gradient at x0 has {len(bad)} non-finite of {gradient.size} entries, the first at "
+            f"index {first} ({gradient[tuple(bad[0])]}); start where the gradient is finite"
+        )

@@ -1,0 +1,58 @@
+"""The contract of a method: frozen hyper-parameters, a state that is a value, one step.
+
+A method never loops, prints, times or stops: it maps a state to the next.  States are not changed
+after a step has returned them, so a run that is interrupted in the middle of a step still holds the
+state before it.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, ClassVar
+
+from momentous.core.arrays import Array
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.record import record
+from momentous.core.status import Ending, Event
+
+DEFAULT_TOLERANCE = 1e-5
+
+
+@record
+class State:
+    """What every method tells the loop after a step; methods add fields of their own."""
+
+    sample: Sample  # the point whose gradient this step took
+    step_size: float  # eta, for the trace
+    events: tuple[Event, ...]  # what happened in this step
+    ending: Ending | None  # set when the method has ended by its own rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Method(abc.ABC):
+    """Hyper-parameters of a method, and its two maps: x0 -> state and state -> state."""
+
+    name: ClassVar[str]
+    stops_at_tolerance: ClassVar[bool] = True  # False: a small gradient alone is not the goal
+
+    @property
+    def default_tolerance(self) -> float:
+        """The gradient norm to stop at when the user names none; 0 for "only my own rule"."""
+        return DEFAULT_TOLERANCE
+
+    @abc.abstractmethod
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> State:
+        """The state before the first step.  Value and gradient at x0 are known to the oracle.
+
+        ``tol`` is the gradient norm that the user asked for (None: nothing was asked for, and the
+        run stops at ``default_tolerance``); ``seed`` is where randomised methods draw from.
+        """
+
+    @abc.abstractmethod
+    def step(self, oracle: Oracle, state: State) -> State:
+        """One iteration."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The hyper-parameters by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

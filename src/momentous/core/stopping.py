@@ -1,0 +1,214 @@
+"""Stopping criteria: small objects that look at the progress of a run and combine with | and &."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from momentous.core.record import record
+from momentous.core.status import Ending, Status
+
+
+@record
+class Progress:
+    """The scoreboard of a run, kept by the loop and read by everybody else."""
+
+    nit: int = 0
+    nfev: int = 0
+    njev: int = 0
+    time: float = 0.0  # seconds inside the method and the user's functions
+    restarts: int = 0
+    grad_norm: float = math.nan  # at the last sample
+    fun: float = math.nan  # there too, NaN where the method needed no value
+    best_grad_norm: float = math.inf
+    best_nit: int = 0
+
+
+class Criterion:
+    """A reason to stop.  ``check`` returns an :class:`Ending` when it holds, otherwise None."""
+
+    needs_value = False  # must the loop know f at every sample?
+
+    def check(self, progress: Progress) -> Ending | None:
+        raise NotImplementedError
+
+    def __or__(self, other: Criterion) -> Criterion:
+        return AnyOf((self, other))
+
+    def __and__(self, other: Criterion) -> Criterion:
+        return AllOf((self, other))
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientNorm(Criterion):
+    """|grad f| <= tolerance, in the Euclidean norm, at the last point evaluated."""
+
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        _require("tolerance", self.tolerance, self.tolerance >= 0, "a number >= 0")
+
+    def check(self, progress: Progress) -> Ending | None:
+        if not progress.grad_norm <= self.tolerance:
+            return None
+        return Ending(
+            Status.CONVERGED,
+            f"the gradient norm {progress.grad_norm:.3g} is within the tolerance "
+            f"{self.tolerance:.3g}",
+            {"grad_norm": progress.grad_norm, "tolerance": self.tolerance},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Target(Criterion):
+    """f <= value.  Asks for (and counts) a value at every iteration where the method has none."""
+
+    value: float
+    needs_value = True
+
+    def __post_init__(self) -> None:
+        _require("target", self.value, self.value == self.value, "a number")
+
+    def check(self, progress: Progress) -> Ending | None:
+        if not progress.fun <= self.value:
+            return None
+        return Ending(
+            Status.TARGET_REACHED,
+            f"the objective {progress.fun:.6g} is at or below the target {self.value:.6g}",
+            {"fun": progress.fun, "target": self.value},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Iterations(Criterion):
+    """So many iterations."""
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        _require("max_iterations", self.limit, self.limit >= 0, "a number >= 0")
+
+    def check(self, progress: Progress) -> Ending | None:
+        if progress.nit < self.limit:
+            return None
+        return Ending(
+            Status.MAX_ITERATIONS,
+            f"{progress.nit} iterations, the limit, with gradient norm {progress.grad_norm:.3g}; "
+            "raise max_iterations to go on",
+            {"nit": progress.nit, "limit": self.limit, "grad_norm": progress.grad_norm},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluations(Criterion):
+    """So many evaluations, values and gradients added up."""
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        _require("max_evaluations", self.limit, self.limit >= 0, "a number >= 0")
+
+    def check(self, progress: Progress) -> Ending | None:
+        if progress.nfev + progress.njev < self.limit:
+            return None
+        return Ending(
+            Status.MAX_EVALUATIONS,
+            f"{progress.nfev} values and {progress.njev} gradients, {self.limit} allowed, with "
+            f"gradient norm {progress.grad_norm:.3g}; raise max_evaluations to go on",
+            {"nfev": progress.nfev, "njev": progress.njev, "limit": self.limit},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class WallTime(Criterion):
+    """So many seconds inside the method and the user's functions (observers are not timed)."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _require("max_time", self.seconds, self.seconds >= 0, "a number of seconds >= 0")
+
+    def check(self, progress: Progress) -> Ending | None:
+        if progress.time < self.seconds:
+            return None
+        return Ending(
+            Status.MAX_TIME,
+            f"{progress.time:.3g} s, {self.seconds:.3g} s allowed, with gradient norm "
+            f"{progress.grad_norm:.3g}; raise max_time to go on",
+            {"time": progress.time, "limit": self.seconds},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Stagnation(Criterion):
+    """No smaller gradient norm than the best one for so many iterations."""
+
+    iterations: int
+
+    def __post_init__(self) -> None:
+        _require("iterations", self.iterations, self.iterations >= 1, "a number >= 1")
+
+    def check(self, progress: Progress) -> Ending | None:
+        if progress.nit - progress.best_nit < self.iterations:
+            return None
+        return Ending(
+            Status.STAGNATED,
+            f"the gradient norm {progress.best_grad_norm:.3g} of iteration {progress.best_nit} "
+            f"was not improved on in {self.iterations} iterations",
+            {"best_grad_norm": progress.best_grad_norm, "best_nit": progress.best_nit},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class AnyOf(Criterion):
+    """Stops with the first of its parts that holds."""
+
+    parts: tuple[Criterion, ...]
+
+    @property
+    def needs_value(self) -> bool:  # type: ignore[override]
+        return any(part.needs_value for part in self.parts)
+
+    def check(self, progress: Progress) -> Ending | None:
+        for part in self.parts:
+            ending = part.check(progress)
+            if ending is not None:
+                return ending
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class AllOf(Criterion):
+    """Stops when all of its parts hold at once; the status is that of the first."""
+
+    parts: tuple[Criterion, ...]
+
+    @property
+    def needs_value(self) -> bool:  # type: ignore[override]
+        return any(part.needs_value for part in self.parts)
+
+    def check(self, progress: Progress) -> Ending | None:
+        endings = []
+        for part in self.parts:
+            ending = part.check(progress)
+            if ending is None:
+                return None
+            endings.append(ending)
+        numbers: dict[str, Any] = {}
+        for ending in endings:
+            numbers |= ending.numbers
+        return Ending(endings[0].status, "; and ".join(e.message for e in endings), numbers)
+
+
+def flatten(criteria: list[Criterion]) -> Criterion:
+    """One criterion that stops with the first of many, in the order given."""
+    parts: list[Criterion] = []
+    for criterion in criteria:
+        parts.extend(criterion.parts if isinstance(criterion, AnyOf) else [criterion])
+    return AnyOf(tuple(parts))
+
+
+def _require(name: str, value: Any, holds: Any, kind: str) -> None:
+    if not holds:
+        raise ValueError(f"{name}={value!r} must be {kind}")

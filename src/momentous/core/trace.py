@@ -1,0 +1,84 @@
+"""The trace: one row an iteration and one entry an event, compact enough to be always on."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from momentous.core.status import Event, EventKind
+from momentous.core.stopping import Progress
+
+COLUMNS = ("nit", "nfev", "njev", "time", "fun", "grad_norm", "step_size")
+
+
+class Trace:
+    """What happened, iteration by iteration.
+
+    ``trace["grad_norm"]`` is a column (a NumPy array); the columns are ``nit`` (iteration; row 0 is
+    the start), ``nfev`` and ``njev`` (evaluations so far), ``time`` (seconds so far), ``fun`` (at
+    the point that the iteration evaluated, NaN where the method needed no value), ``grad_norm``
+    (at the same point) and ``step_size``.
+
+    Parameters
+    ----------
+    values : bool
+        Evaluate the objective at every iteration for the ``fun`` column.  Such values are neither
+        counted nor timed.
+    """
+
+    def __init__(self, *, values: bool = False):
+        self.values = values
+        self._columns = tuple(array("d") for _ in COLUMNS)
+        self._append = tuple(column.append for column in self._columns)
+        self.events: list[tuple[int, Event]] = []
+
+    def add(self, progress: Progress, fun: float, step_size: float) -> None:
+        """Append the row of one iteration."""
+        nit, nfev, njev, time, value, norm, step = self._append
+        nit(progress.nit)
+        nfev(progress.nfev)
+        njev(progress.njev)
+        time(progress.time)
+        value(fun)
+        norm(progress.grad_norm)
+        step(step_size)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in COLUMNS:
+            raise KeyError(f"the trace has no column {name!r}; it has {', '.join(COLUMNS)}")
+        column = np.array(self._columns[COLUMNS.index(name)])
+        return column.astype(np.int64) if name in ("nit", "nfev", "njev") else column
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """All columns by name, ready for a data frame."""
+        return {name: self[name] for name in COLUMNS}
+
+    def when(self, kind: EventKind | str) -> list[int]:
+        """The iterations in which events of this kind happened."""
+        return [nit for nit, event in self.events if event.kind == kind]
+
+    def best_fun(self) -> float:
+        """The lowest objective value in the trace."""
+        known = [value for value in self._columns[4] if value == value]
+        return min(known, default=math.nan)
+
+    def pack(self) -> tuple[np.ndarray, list[Any]]:
+        """The trace as one array and one list, for a checkpoint."""
+        events = [(nit, str(event.kind), event.value) for nit, event in self.events]
+        return np.array([np.array(column) for column in self._columns]), events
+
+    def unpack(self, rows: np.ndarray, events: Iterable[tuple[int, str, float]]) -> None:
+        """Take over what :meth:`pack` gave."""
+        for column, row in zip(self._columns, rows, strict=True):
+            column[:] = array("d", row.tobytes())
+        self.events = [(nit, Event(EventKind(kind), value)) for nit, kind, value in events]
+
+    def __repr__(self) -> str:
+        return f"<Trace of {len(self)} rows and {len(self.events)} events>"

@@ -1,0 +1,265 @@
+"""The front doors: ``minimize`` runs to the end, ``iterate`` hands out every step."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from typing import Any
+
+import numpy as np
+
+from momentous.core import checkpoint as checkpoints
+from momentous.core.arrays import Inner, Space, starting_point
+from momentous.core.checkpoint import Checkpoint, CheckpointError
+from momentous.core.loop import Callback, Run
+from momentous.core.method import Method
+from momentous.core.oracle import Fun, Jac, Oracle
+from momentous.core.result import Result
+from momentous.core.stopping import (
+    Criterion,
+    Evaluations,
+    GradientNorm,
+    Iterations,
+    Target,
+    WallTime,
+    flatten,
+)
+from momentous.core.trace import Trace
+from momentous.methods import REGISTRY, method_class
+
+# What a SciPy user might type, and what it is called here.
+_SCIPY_NAMES = {
+    "maxiter": "max_iterations",
+    "maxfun": "max_evaluations",
+    "maxfev": "max_evaluations",
+    "gtol": "tol",
+    "xtol": "stop=Stagnation(...)",
+    "ftol": "stop=Stagnation(...) or target",
+    "disp": "callback",
+    "options": "keyword arguments",
+    "seed": "rng",
+}
+
+
+def minimize(fun: Fun, x0: Any, **arguments: Any) -> Result:
+    """Find a stationary point of a smooth, possibly nonconvex function.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args) -> float``, or ``-> (float, array)`` with ``jac=True``.  It must not change x.
+    x0 : array
+        Where to start: an array of NumPy, PyTorch, JAX or CuPy, of any shape and floating-point
+        dtype; the result has the same type, shape, dtype and device.
+    args : tuple
+        Further arguments of ``fun`` and ``jac``.
+    jac : callable, True, 'autodiff', '2-point', '3-point' or None
+        The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value; 'autodiff':
+        by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None: '2-point', with a
+        warning.
+    method : str, Method or class
+        ``"auto"``, a registered name such as ``"ada-ragd"``, a class, or an instance with its
+        parameters.  Parameters of the method may also be given here as keywords.
+    tol : float, optional
+        Stop when the Euclidean norm of the gradient is at most this.  The default is the method's:
+        1e-5, or for RAGD and RHB with ``eps`` given what their theorem promises.  0: never.
+    max_iterations, max_evaluations, max_time : optional
+        Limits on iterations (default 100,000), on values plus gradients, and on seconds inside the
+        method and the user's functions.
+    target : float, optional
+        Stop when the objective is at most this.
+    stop : Criterion, optional
+        A further reason to stop: ``Stagnation(500)``, ``GradientNorm(1e-3) & Iterations(100)``, ...
+    callback : callable, optional
+        ``callback(intermediate_result)`` after every iteration; it stops the run by returning True
+        or by raising StopIteration.
+    checkpoint : path or Checkpoint, optional
+        Save the run there from time to time.
+    resume : path, optional
+        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).
+    rng : int, numpy.random.Generator or None
+        Where randomised methods draw from; None is 0, so that runs repeat.
+    trace : bool or Trace
+        Keep every iteration (default).  ``Trace(values=True)`` evaluates the objective in each,
+        neither counted nor timed.
+    inner : callable, optional
+        ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
+    **parameters
+        Parameters of the method, when ``method`` is a name or a class.
+
+    Returns
+    -------
+    Result
+        ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts time
+        trace best_x best_grad_norm numbers method``.  At the end a value (and for a run that was cut
+        off, a gradient) may be added to the counts, so that ``fun`` and ``jac`` belong to ``x``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momentous import minimize
+    >>> def f(x):
+    ...     return float(np.sum(x**4 - 8 * x**2)), 4 * x**3 - 16 * x
+    >>> result = minimize(f, np.array([0.5, -3.0]), jac=True, tol=1e-8)
+    >>> np.round(result.x, 6), result.status.name
+    (array([ 2., -2.]), 'CONVERGED')
+    """
+    return iterate(fun, x0, **arguments).finish()
+
+
+def iterate(
+    fun: Fun,
+    x0: Any,
+    args: Any = (),
+    *,
+    jac: Jac = None,
+    method: str | Method | type[Method] = "auto",
+    tol: float | None = None,
+    max_iterations: int | None = 100_000,
+    max_evaluations: int | None = None,
+    max_time: float | None = None,
+    target: float | None = None,
+    stop: Criterion | None = None,
+    callback: Callback | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    rng: int | np.random.Generator | None = None,
+    trace: bool | Trace = True,
+    inner: Inner | None = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    hess: Any = None,
+    hessp: Any = None,
+    **parameters: Any,
+) -> Run:
+    """The same as :func:`minimize`, one step at a time.
+
+    Returns an iterator that takes a step whenever it is asked for the next item, and yields an
+    intermediate result: ``x fun jac grad_norm nit nfev njev restarts time events``.  Its attribute
+    ``result`` is the :class:`Result`; asking for it ends the run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momentous import iterate
+    >>> run = iterate(lambda x: (float(x @ x), 2 * x), np.ones(3), jac=True)
+    >>> norms = [step.grad_norm for step in run]
+    >>> run.result.success
+    True
+    """
+    _refuse(bounds=bounds, constraints=constraints, hess=hess, hessp=hessp)
+    start = starting_point(x0)
+    space = Space(start, inner)
+    chosen = _choose_method(method, parameters, resume)
+    if tol is not None and not tol >= 0:
+        raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
+    effective = chosen.default_tolerance if tol is None else tol
+    criteria: list[Criterion] = []
+    if effective and chosen.stops_at_tolerance:
+        criteria.append(GradientNorm(float(effective)))
+    if target is not None:
+        criteria.append(Target(float(target)))
+    if stop is not None:
+        if not isinstance(stop, Criterion):
+            raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
+        criteria.append(stop)
+    if max_evaluations is not None:
+        criteria.append(Evaluations(max_evaluations))
+    if max_time is not None:
+        criteria.append(WallTime(max_time))
+    if max_iterations is not None:
+        criteria.append(Iterations(max_iterations))
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, not {callback!r}")
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+        checkpoint = Checkpoint(checkpoint)
+    return Run(
+        Oracle(fun, jac, args if isinstance(args, tuple) else (args,), space),
+        chosen,
+        start,
+        stop=flatten(criteria),
+        tol=tol,
+        seed=_seed(rng),
+        callback=callback,
+        checkpoint=checkpoint,
+        trace=_trace(trace),
+        resume=resume,
+    )
+
+
+def _refuse(**given: Any) -> None:
+    """SciPy passes these to every method; here only their absence is understood."""
+    for name, value in given.items():
+        if value is None or (isinstance(value, tuple | list) and not value):
+            continue
+        raise ValueError(
+            f"{name}= is not supported: momentous minimises smooth functions without constraints, "
+            "from values and gradients"
+        )
+
+
+def _choose_method(method: Any, parameters: dict[str, Any], resume: Any) -> Method:
+    if isinstance(method, Method):
+        if parameters:
+            raise TypeError(
+                f"{_unknown(parameters, method)}; the method is an instance already: give its "
+                "parameters where it is made"
+            )
+        return method
+    if isinstance(method, str):
+        if method == "auto" and resume is not None and not parameters:
+            return _method_of(resume)
+        method = method_class(method)
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise TypeError(
+            f"method={method!r} must be a name, a Method class or an instance; registered names: "
+            f"auto, {', '.join(REGISTRY)}"
+        )
+    known = {field.name for field in dataclasses.fields(method)}
+    unknown = {name: value for name, value in parameters.items() if name not in known}
+    if unknown:
+        raise TypeError(_unknown(unknown, method))
+    return method(**parameters)
+
+
+def _method_of(path: Any) -> Method:
+    """The method that a checkpoint was written by."""
+    saved = checkpoints.load(path, lambda a: a)["method"]
+    if saved["name"] not in REGISTRY:
+        raise CheckpointError(
+            f"{path} was written by the method {saved['name']!r}, which is not registered; pass it "
+            "as method="
+        )
+    return REGISTRY[saved["name"]](**saved["parameters"])
+
+
+def _unknown(parameters: dict[str, Any], method: Method | type[Method]) -> str:
+    name = next(iter(parameters))
+    fields = [field.name for field in dataclasses.fields(method)]
+    told = f"minimize() has no option {name!r}"
+    if name in _SCIPY_NAMES:
+        return f"{told}; it is called {_SCIPY_NAMES[name]} here"
+    close = difflib.get_close_matches(name, [*fields, *_ARGUMENTS], n=1)
+    if close:
+        return f"{told}; did you mean {close[0]!r}?"
+    return f"{told}, and {method.name} has no such parameter; it has {', '.join(fields)}"
+
+
+_ARGUMENTS = tuple(name for name in iterate.__kwdefaults__ or ())
+
+
+def _trace(trace: bool | Trace) -> Trace | None:
+    if isinstance(trace, Trace):
+        return trace
+    return Trace() if trace else None
+
+
+def _seed(rng: int | np.random.Generator | None) -> int:
+    if rng is None:
+        return 0
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**63))
+    if isinstance(rng, int | np.integer) and rng >= 0:
+        return int(rng)
+    raise ValueError(f"rng={rng!r} must be a whole number >= 0, a numpy Generator or None")

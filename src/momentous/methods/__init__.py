@@ -1,0 +1,30 @@
+"""The methods, one family a file, and their registry by name."""
+
+from __future__ import annotations
+
+import difflib
+
+from momentous.core.method import Method
+from momentous.methods.adaptive import AdaRAGD, AdaRHB
+from momentous.methods.restarted import RAGD, RHB, PerturbedRAGD
+
+REGISTRY: dict[str, type[Method]] = {
+    cls.name: cls for cls in (AdaRAGD, AdaRHB, RAGD, RHB, PerturbedRAGD)
+}
+AUTO = AdaRAGD
+
+
+def method_class(name: str) -> type[Method]:
+    """The method of that name; ``"auto"`` is the one that needs no parameters."""
+    key = name.lower().replace("_", "-")
+    if key == "auto":
+        return AUTO
+    for known, cls in REGISTRY.items():
+        if key in (known, known.replace("-", "")):
+            return cls
+    close = difflib.get_close_matches(key, REGISTRY, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"no method is called {name!r}{hint} There are: auto, {', '.join(REGISTRY)}")
+
+
+__all__ = ["AUTO", "REGISTRY", "RAGD", "RHB", "AdaRAGD", "AdaRHB", "PerturbedRAGD", "method_class"]

@@ -1,0 +1,112 @@
+"""An epoch: the momentum iterations between two restarts, and how the theory's parameters are had."""
+
+from __future__ import annotations
+
+import math
+
+from momentous.core.arrays import Array
+from momentous.core.record import record
+from momentous.methods.averaging import Average
+from momentous.methods.momentum import Momentum
+
+
+@record
+class Epoch:
+    """Where an epoch stands after k of its iterations."""
+
+    start: Array  # x^0
+    x: Array  # x^k
+    x_prev: Array  # x^{k-1}
+    k: int
+    travelled: float  # S = sum of |x^{t+1} - x^t|^2, t < k
+    average: Average | None  # None where the epoch cannot be the last one
+
+    @staticmethod
+    def at(x: Array, *, averaged: bool) -> Epoch:
+        """A fresh epoch: x^{-1} = x^0 = x."""
+        return Epoch(x, x, x, 0, 0.0, Average() if averaged else None)
+
+
+@record
+class Parameters:
+    """The numbers that an epoch runs with."""
+
+    step_size: float  # eta
+    theta: float  # 1 - momentum
+    radius: float  # B
+    epoch_length: int  # K
+    promise: float  # bound on the averaged gradient of a completed epoch, NaN if none is known
+
+
+def whole_epoch(theta: float) -> int:
+    """K = floor(1/theta), as the adaptive theorems have it.
+
+    Theorem 1 lets K = 1/theta be fractional; rounding it up would break the descent argument.  The
+    small term keeps 1/theta = 20 from becoming 19.
+    """
+    return max(1, math.floor(1 / theta + 1e-9))
+
+
+def theory_parameters(
+    scheme: Momentum,
+    *,
+    owner: str,
+    tol: float,
+    gradient_lipschitz: float | None,
+    hessian_lipschitz: float | None,
+    eps: float | None,
+    step_size: float | None = None,
+    momentum: float | None = None,
+    radius: float | None = None,
+    epoch_length: int | None = None,
+) -> Parameters:
+    """Parameters by hand where given and by the theorem where not."""
+    L, rho = gradient_lipschitz, hessian_lipschitz
+    if step_size is None:
+        step_size = 1 / (4 * _needed(owner, "gradient_lipschitz", L, "step_size"))
+    if momentum is None or radius is None:
+        rho = _needed(owner, "hessian_lipschitz", rho, "momentum and radius")
+        largest = scheme.largest_eps(rho, step_size)
+        if eps is None:
+            # The output satisfies promise_factor * eps, not eps.  An eps above the admissible range
+            # would be a weaker goal than the largest admissible one: clip it.
+            eps = min(_needed(owner, "eps", tol or None, "tol") / scheme.promise_factor, largest)
+        elif eps > largest * (1 + 1e-12):
+            raise ValueError(
+                f"eps={eps:.3g} is above {largest:.3g}, the largest for which {owner} has "
+                f"theta <= {scheme.largest_theta:g} with these constants; choose a smaller eps, or "
+                "give momentum and radius by hand"
+            )
+    theta = 1 - momentum if momentum is not None else scheme.theta(eps or 0.0, rho or 0.0, step_size)
+    theta = min(theta, scheme.largest_theta) if momentum is None else theta
+    if radius is None:
+        assert eps is not None and rho is not None
+        radius = scheme.radius(eps, rho)
+    length = epoch_length if epoch_length is not None else whole_epoch(theta)
+    promise = math.nan
+    if rho is not None and math.isfinite(radius):
+        promise = scheme.promise(step_size, theta, radius, length, rho)
+    return Parameters(step_size, theta, radius, length, promise)
+
+
+def _needed(owner: str, name: str, value: float | None, instead: str) -> float:
+    if value is None:
+        raise ValueError(
+            f"{owner} needs {name}= (or {instead} by hand); AdaRAGD and AdaRHB need neither"
+        )
+    return value
+
+
+def check_positive(owner: str, **values: float | None) -> None:
+    """Each value that is given must be positive (infinity included)."""
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise ValueError(f"{owner}: {name}={value!r} must be positive")
+
+
+def check_common(owner: str, momentum: float | None, epoch_length: int | None) -> None:
+    """What holds for momentum and epoch length in every method."""
+    if momentum is not None and not 0 <= momentum < 1:
+        raise ValueError(f"{owner}: momentum={momentum!r} (1 - theta) must be in [0, 1)")
+    if epoch_length is not None and (epoch_length < 1 or epoch_length != int(epoch_length)):
+        raise ValueError(f"{owner}: epoch_length={epoch_length!r} (K) must be a whole number >= 1")

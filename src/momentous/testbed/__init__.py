@@ -1,0 +1,52 @@
+"""Smooth test functions with known constants, for any array library.
+
+Every factory returns a `Problem`: value, gradient, often exact Hessian products, a start, and what
+is known of the Lipschitz constants L and rho and of the minimum. The functions take flat vectors of
+NumPy, PyTorch, JAX, CuPy or any other library of the array API standard, and keep their dtype and
+device.
+"""
+
+from momentous.testbed.chains import carmon_chain, nested_chain, second_order_chain
+from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
+from momentous.testbed.collection import problems, with_constants
+from momentous.testbed.losses import LOSSES, Loss
+from momentous.testbed.matrices import (
+    factorisation,
+    matrix_completion,
+    matrix_sensing,
+    phase_retrieval,
+    robust_pca,
+)
+from momentous.testbed.problem import Problem
+from momentous.testbed.regression import generalised_linear, robust_regression
+from momentous.testbed.saddles import flat_saddle, saddle
+from momentous.testbed.separable import separable
+from momentous.testbed.transforms import rotated, scaled, shifted
+
+__all__ = [
+    "LOSSES",
+    "Loss",
+    "Problem",
+    "carmon_chain",
+    "dixon_price",
+    "factorisation",
+    "flat_saddle",
+    "generalised_linear",
+    "matrix_completion",
+    "matrix_sensing",
+    "nested_chain",
+    "phase_retrieval",
+    "powell",
+    "problems",
+    "qing",
+    "robust_pca",
+    "robust_regression",
+    "rosenbrock",
+    "rotated",
+    "saddle",
+    "scaled",
+    "second_order_chain",
+    "separable",
+    "shifted",
+    "with_constants",
+]

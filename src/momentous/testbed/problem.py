@@ -1,0 +1,101 @@
+"""A test problem: a smooth function, what is known about it, and where to start."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+Array = Any
+"""An array of any library that follows the array API standard."""
+
+Vector = NDArray[np.float64]
+"""What the testbed itself stores: NumPy, double precision."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Problem:
+    """A function of a flat vector, with its derivatives and its known constants.
+
+    The callables accept a vector of any array library and return arrays of the same library,
+    dtype and device.
+
+    Attributes
+    ----------
+    name, description : str
+        A short identifier with the parameters in it, and one sentence with the formula.
+    start : ndarray
+        Default starting point (float64, read-only; see `start_in`).
+    value, value_and_gradient : callable
+        ``f(x)``, and the pair ``(f(x), grad f(x))`` at little more than the cost of one of them.
+    hessian_product : callable or None
+        Exact ``(x, v) -> D^2 f(x) v``, where it is simple enough to be written down.
+    gradient_lipschitz, hessian_lipschitz : float or None
+        Constants L and rho; None if there are none or none is known. The factories say whether
+        they are exact or upper bounds.
+    constants_radius : float
+        L and rho hold on the ball ``|x| <= constants_radius``; infinite when they are global.
+    minimum : float or None
+        The infimum of f if `minimum_is_exact`, otherwise a lower bound.
+    minimum_is_exact : bool
+        Whether `minimum` is the infimum itself.
+    minimiser : ndarray or None
+        A point where the minimum is attained, if one is known (float64, read-only).
+    """
+
+    name: str
+    description: str = field(repr=False)
+    start: Vector = field(repr=False)
+    value: Callable[[Array], Array] = field(repr=False)
+    value_and_gradient: Callable[[Array], tuple[Array, Array]] = field(repr=False)
+    hessian_product: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
+    gradient_lipschitz: float | None = None
+    hessian_lipschitz: float | None = None
+    constants_radius: float = field(default=math.inf, repr=False)
+    minimum: float | None = None
+    minimum_is_exact: bool = field(default=False, repr=False)
+    minimiser: Vector | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", _frozen(self.start))
+        if self.minimiser is not None:
+            object.__setattr__(self, "minimiser", _frozen(self.minimiser))
+
+    @property
+    def dimension(self) -> int:
+        """Number of variables."""
+        return int(self.start.size)
+
+    @property
+    def has_constants(self) -> bool:
+        """Whether L and rho are known globally and f is known to be bounded below."""
+        known = (self.gradient_lipschitz, self.hessian_lipschitz, self.minimum)
+        return None not in known and math.isinf(self.constants_radius)
+
+    def gradient(self, x: Array) -> Array:
+        """Gradient of f at x."""
+        return self.value_and_gradient(x)[1]
+
+    def start_in(self, xp: Any = np, dtype: Any = None, device: Any = None) -> Array:
+        """Return a fresh copy of the starting point as an array of another library.
+
+        Parameters
+        ----------
+        xp : module
+            ``numpy``, ``torch``, ``jax.numpy``, ``cupy``, ``array_api_strict``, ...
+        dtype, device : optional
+            Of that library; by default double precision where the library allows it, on its
+            default device.
+        """
+        xp = array_namespace(xp.zeros(1))  # a plain module may lack the standard's arguments
+        return xp.asarray(self.start.copy(), dtype=dtype, device=device)
+
+
+def _frozen(point: Vector) -> Vector:
+    """Copy, so that no caller can change a problem behind its back."""
+    copy = np.array(point, dtype=np.float64)
+    copy.flags.writeable = False
+    return copy
