@@ -8,6 +8,7 @@ are spread over ranks or shards.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,12 +18,12 @@ import numpy as np
 Array = Any
 Inner = Callable[[Array, Array], float]
 
-# Entries handled at a time: a block stays in the cache, so that neither the float64 copy of a float32
-# vector nor the difference of two vectors ever exists in full.  BLAS libraries keep to one thread
-# for dot products of this size, so a sum does not depend on how many threads there are.
-BLOCK = 1 << 13
-# The same for arithmetic without sums: fewer calls, still within the cache.
-WIDE_BLOCK = 1 << 16
+# Large NumPy vectors are handled a block at a time: it stays in the cache, so that neither the float64
+# copy of a float32 vector nor the difference of two vectors ever exists in full.
+BLOCK = 1 << 16
+# Sums are made of dot products of this length.  BLAS libraries keep to one thread for them, so a sum
+# does not depend on how many threads there are.
+ROW = 1 << 13
 
 
 class Space:
@@ -37,7 +38,18 @@ class Space:
         float64 whatever the dtype.
     """
 
-    __slots__ = ("_library", "_replaced", "device", "dtype", "inner", "rounding", "shape", "size", "xp")
+    __slots__ = (
+        "_library",
+        "_pool",
+        "_replaced",
+        "device",
+        "dtype",
+        "inner",
+        "rounding",
+        "shape",
+        "size",
+        "xp",
+    )
 
     def __init__(self, like: Array, inner: Inner | None = None):
         self.xp = array_api_compat.array_namespace(like)
@@ -47,6 +59,7 @@ class Space:
         self.size = math.prod(self.shape)
         self.rounding = float(self.xp.finfo(self.dtype).eps) / 2  # unit roundoff u
         self._library = type(like)
+        self._pool: list[np.ndarray] = []
         self._replaced = inner is not None
         self.inner: Inner = inner if inner is not None else _default_inner(like)
 
@@ -58,14 +71,14 @@ class Space:
     def distance_squared(self, a: Array, b: Array) -> float:
         """|a - b|^2, without a full-length temporary where the default inner product allows it."""
         if self._library is np.ndarray and self.size > BLOCK and not self._replaced:
-            return _blockwise(np.subtract, a, b)
+            return _sum_of_squares(a, b)
         difference = a - b
         return self.inner(difference, difference)
 
     def combination(self, x: Array, weight: float, y: Array, z: Array = None) -> Array:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
-        if self._library is np.ndarray and self.size > WIDE_BLOCK:
-            fresh = np.empty(self.shape, self.dtype)
+        if self._library is np.ndarray and self.size > BLOCK:
+            fresh = self._fresh()
             _combine_blocks(fresh, x, weight, y, z)
             return fresh
         if z is None:
@@ -78,8 +91,8 @@ class Space:
 
     def move_towards(self, a: Array, b: Array, weight: float) -> Array:
         """a + weight (b - a), written into ``a`` where the library allows it."""
-        if self._library is np.ndarray and self.size > WIDE_BLOCK:
-            for p, q in _blocks(a, b, WIDE_BLOCK):
+        if self._library is np.ndarray and self.size > BLOCK:
+            for p, q in _blocks(a, b):
                 p += (q - p) * weight
             return a
         change = b - a
@@ -87,8 +100,25 @@ class Space:
         a += change
         return a
 
+    def _fresh(self) -> np.ndarray:
+        """An array to write to: one made here before that nobody refers to any more, or a new one.
+
+        Memory fresh from the system costs more to touch than the arithmetic done in it.
+        """
+        for i in range(len(self._pool)):
+            if _references(self._pool, i) == _UNUSED:
+                self._pool[i].flags.writeable = True
+                return self._pool[i]
+        fresh = np.empty(self.shape, self.dtype)
+        self._pool.append(fresh)
+        return fresh
+
     def copy(self, a: Array) -> Array:
         """A fresh array with the entries of ``a``."""
+        if self._library is np.ndarray and self.size > BLOCK:
+            fresh = self._fresh()
+            np.copyto(fresh, a)
+            return fresh
         return self.xp.asarray(a, copy=True)
 
     def from_numpy(self, a: np.ndarray) -> Array:
@@ -108,7 +138,9 @@ class Space:
 
     def _admit_slowly(self, raw: Any, source: str) -> Array:
         if raw is None:
-            raise TypeError(f"{source} returned None; it must return an array of shape {self.shape}")
+            raise TypeError(
+                f"{source} returned None; it must return an array of shape {self.shape}"
+            )
         if self._library is np.ndarray and not array_api_compat.is_array_api_obj(raw):
             # Lists, tuples and plain numbers carry no dtype of their own: take them as SciPy does.
             raw = np.asarray(raw)
@@ -216,27 +248,45 @@ def _default_inner(like: Array) -> Inner:
 
 
 def _numpy_inner(a: np.ndarray, b: np.ndarray) -> float:
+    if a.size > BLOCK:
+        if a.dtype == np.float64:
+            return _dot_by_rows(a.reshape(-1), b.reshape(-1))
+        if a is b:
+            return _sum_of_squares(a)
+        return sum(
+            _dot_by_rows(p.astype(np.float64), q.astype(np.float64)) for p, q in _blocks(a, b)
+        )
     if a.dtype == np.float64:
-        if a.size <= BLOCK:
-            return float(np.vdot(a, b))
-        return sum(float(np.dot(p, q)) for p, q in _blocks(a, b))
-    if a is b:
-        return _blockwise(None, a, a)
-    return sum(float(np.dot(p.astype(np.float64), q.astype(np.float64))) for p, q in _blocks(a, b))
+        return float(np.vdot(a, b))
+    a = a.astype(np.float64)
+    return float(np.vdot(a, a if a is b else b.astype(np.float64)))
 
 
-def _blockwise(operation: np.ufunc | None, a: np.ndarray, b: np.ndarray) -> float:
-    """|a|^2 or, with ``np.subtract``, |a - b|^2, one float64 block at a time."""
-    buffer = np.empty(min(BLOCK, a.size))
+def _sum_of_squares(a: np.ndarray, b: np.ndarray | None = None) -> float:
+    """|a|^2 or |a - b|^2, one float64 block at a time."""
+    buffer = np.empty(BLOCK)
     total = 0.0
-    for p, q in _blocks(a, b):
+    for p, q in _blocks(a, a if b is None else b):
         block = buffer[: p.size]
-        if operation is None:
+        if b is None:
             np.copyto(block, p)
         else:
-            operation(p, q, out=block, dtype=np.float64)
-        total += float(np.dot(block, block))
+            np.subtract(p, q, out=block, dtype=np.float64)
+        total += _dot_by_rows(block, block)
     return total
+
+
+def _dot_by_rows(a: np.ndarray, b: np.ndarray) -> float:
+    """<a, b> of flat float64 vectors: dot products of rows of fixed length, then their sum."""
+    whole = a.size // ROW * ROW
+    rows_a, rows_b = a[:whole].reshape(-1, ROW), b[:whole].reshape(-1, ROW)
+    return float(_row_dots(rows_a, rows_b).sum()) + float(np.dot(a[whole:], b[whole:]))
+
+
+def _row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if hasattr(np, "vecdot"):  # NumPy >= 2
+        return np.asarray(np.vecdot(a, b))
+    return np.array([np.dot(p, q) for p, q in zip(a, b, strict=True)])
 
 
 def _combine_blocks(
@@ -245,8 +295,8 @@ def _combine_blocks(
     """fresh = x + weight (y - z), each entry read and written once."""
     fresh, x, y = fresh.reshape(-1), x.reshape(-1), y.reshape(-1)
     z = None if z is None else z.reshape(-1)
-    for i in range(0, fresh.size, WIDE_BLOCK):
-        block = slice(i, i + WIDE_BLOCK)
+    for i in range(0, fresh.size, BLOCK):
+        block = slice(i, i + BLOCK)
         out = fresh[block]
         if z is None:
             np.multiply(y[block], weight, out=out)
@@ -256,12 +306,19 @@ def _combine_blocks(
         out += x[block]
 
 
-def _blocks(
-    a: np.ndarray, b: np.ndarray, length: int = BLOCK
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     a, b = a.reshape(-1), b.reshape(-1)
-    for i in range(0, a.size, length):
-        yield a[i : i + length], b[i : i + length]
+    for i in range(0, a.size, BLOCK):
+        yield a[i : i + BLOCK], b[i : i + BLOCK]
+
+
+def _references(pool: list[np.ndarray], i: int) -> int:
+    return sys.getrefcount(pool[i])
+
+
+# What _references says of an array that only the pool holds; how many references the call itself
+# adds depends on the Python version.
+_UNUSED = _references([np.empty(0)], 0)
 
 
 def _device_inner(a: Array, b: Array) -> float:

@@ -111,7 +111,9 @@ def load(path: str | os.PathLike[str], from_numpy: Callable[[np.ndarray], Array]
     try:
         with np.load(path, allow_pickle=False) as archive:
             if "header" not in archive:
-                raise CheckpointError(f"{path} is an npz archive, but not a checkpoint of momentous")
+                raise CheckpointError(
+                    f"{path} is an npz archive, but not a checkpoint of momentous"
+                )
             header = json.loads(archive["header"].tobytes())
             if header.get("format") != FORMAT:
                 raise CheckpointError(f"{path} is not a checkpoint of momentous")

@@ -27,4 +27,4 @@ def method_class(name: str) -> type[Method]:
     raise ValueError(f"no method is called {name!r}{hint} There are: auto, {', '.join(REGISTRY)}")
 
 
-__all__ = ["AUTO", "REGISTRY", "RAGD", "RHB", "AdaRAGD", "AdaRHB", "PerturbedRAGD", "method_class"]
+__all__ = ["AUTO", "RAGD", "REGISTRY", "RHB", "AdaRAGD", "AdaRHB", "PerturbedRAGD", "method_class"]

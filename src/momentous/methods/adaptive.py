@@ -228,6 +228,7 @@ class AdaptiveRadius(Method):
             sample, now.step_size, (), None, epoch, now, state.start_value, norm, state.tol
         )
         if k >= now.epoch_length and now.at_radius:  # line 2
+            del sample  # make room for the gradients to come
             return self._completed(oracle, after)
         return after
 
@@ -320,7 +321,7 @@ class AdaptiveRadius(Method):
         """Lines 15-17: the average or the last iterate, whichever has the smaller gradient."""
         epoch, now = state.epoch, state.schedule
         assert epoch.average is not None
-        epoch.average.mean, state.sample = None, NO_SAMPLE  # not needed any more: make room
+        epoch.average.mean, state.sample = None, NO_SAMPLE  # no longer needed: make room
         averaged = oracle.gradient(epoch.average.snapshot)
         averaged.gradient = oracle.space.copy(averaged.gradient)  # user code may reuse its buffer
         last = oracle.gradient(epoch.x)
@@ -377,7 +378,9 @@ class AdaptiveRadius(Method):
             told = "the gradient is not finite one step from the last accepted point"
             status = Status.NON_FINITE
         else:
-            told = "a single gradient step from the last accepted point does not lower the objective"
+            told = (
+                "a single gradient step from the last accepted point does not lower the objective"
+            )
             status = Status.NO_PROGRESS
         return Ending(
             status,

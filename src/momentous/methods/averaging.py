@@ -12,8 +12,9 @@ from momentous.core.record import record
 class Average:
     """The mean of y^0..y^{K0}, K0 = argmin of |x^{k+1} - x^k| over floor(K/2) <= k <= K-1.
 
-    (Algorithm 1, lines 10-11; for the heavy ball the y^k are the x^k.)  The running mean is copied
-    whenever a new minimum appears: the first minimiser wins.
+    (Algorithm 1, lines 10-11; for the heavy ball the y^k are the x^k.)  The first minimiser wins.
+    While every step is shorter than the one before, mean and snapshot are one array; it is copied
+    only when the mean has to move on without the snapshot.
 
     This is the one part of a state that is updated in place, to save a vector; ``count`` makes an
     update that is repeated after an exception harmless.
@@ -26,14 +27,17 @@ class Average:
 
     def add(self, k: int, point: Array, moved: float, length: int, space: Space) -> None:
         """Take in y^k and |x^{k+1} - x^k|^2 = ``moved`` in an epoch of K = ``length``."""
-        if self.count == k:
-            if k == 0:
-                self.mean = point
-            elif k == 1:
-                self.mean = (self.mean + point) * 0.5  # from here on an array of our own
-            else:
-                self.mean = space.move_towards(self.mean, point, 1 / (k + 1))
-            self.count = k + 1
-        if k >= length // 2 and moved < self.shortest:
-            self.shortest, self.snapshot = moved, None
-            self.snapshot = self.mean if k == 0 else space.copy(self.mean)
+        if self.count != k:
+            return
+        is_shortest = k >= length // 2 and moved < self.shortest
+        if self.snapshot is not None and self.snapshot is self.mean and not is_shortest:
+            self.snapshot = space.copy(self.mean)
+        if k == 0:
+            self.mean = point
+        elif k == 1:
+            self.mean = space.combination(self.mean, 0.5, point, self.mean)  # an array of our own
+        else:
+            self.mean = space.move_towards(self.mean, point, 1 / (k + 1))
+        self.count = k + 1
+        if is_shortest:
+            self.shortest, self.snapshot = moved, self.mean

@@ -77,7 +77,9 @@ def theory_parameters(
                 f"theta <= {scheme.largest_theta:g} with these constants; choose a smaller eps, or "
                 "give momentum and radius by hand"
             )
-    theta = 1 - momentum if momentum is not None else scheme.theta(eps or 0.0, rho or 0.0, step_size)
+    theta = (
+        1 - momentum if momentum is not None else scheme.theta(eps or 0.0, rho or 0.0, step_size)
+    )
     theta = min(theta, scheme.largest_theta) if momentum is None else theta
     if radius is None:
         assert eps is not None and rho is not None

@@ -275,9 +275,7 @@ class PerturbedRAGD(FixedRadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(
-            "PerturbedRAGD", log_factor=self.log_factor, perturbation=self.perturbation
-        )
+        check_positive("PerturbedRAGD", log_factor=self.log_factor, perturbation=self.perturbation)
         if not 0 < self.failure_probability < 1:
             raise ValueError(
                 f"PerturbedRAGD: failure_probability={self.failure_probability!r} must be in (0, 1)"
