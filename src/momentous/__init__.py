@@ -1,6 +1,7 @@
 """Smooth nonconvex optimisation by accelerated first-order methods that carry guarantees."""
 
 from momentous import testbed
+from momentous.certify import Certificate, Verdict, certify
 from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.method import Method, State
@@ -29,6 +30,7 @@ __all__ = [
     "RHB",
     "AdaRAGD",
     "AdaRHB",
+    "Certificate",
     "Checkpoint",
     "CheckpointError",
     "Criterion",
@@ -51,7 +53,9 @@ __all__ = [
     "Status",
     "Target",
     "Trace",
+    "Verdict",
     "WallTime",
+    "certify",
     "iterate",
     "minimize",
     "record",

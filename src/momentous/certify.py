@@ -11,32 +11,26 @@ import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import eigvalsh_tridiagonal
 
-from momentous.core.arrays import Array, Space, set_writable, starting_point, to_numpy
+from momentous.core.arrays import Array, Space, starting_point
 from momentous.core.oracle import Fun, Jac, Oracle
-
-Matrix = NDArray[np.float64]
+from momentous.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
 
 DENSE = 500  # up to this many variables the whole matrix is formed
-# Lanczos steps by default, and as many vectors in memory: they show that no eigenvalue is below a
-# thousandth of the spectrum, for failure_probability = 1e-3 and up to 1e9 variables (see _Goal).
+# Lanczos steps by default, and as many vectors in memory: enough to rule out, but for a probability
+# of 1e-3, eigenvalues below minus a thousandth of the largest among up to 1e9 (Goal.miss).
 STEPS = 300
-RELATIVE = 1e-3  # tau by default, as a fraction of the largest absolute Ritz value ...
-SETTLED = 10  # ... which this many Lanczos steps must have looked for
 
 
 class Verdict(enum.StrEnum):
     """What a point is."""
 
     NOT_STATIONARY = "not stationary"  # |grad f(x)| > eps; the curvature was not looked at
-    FIRST_ORDER = "first order"  # |grad f(x)| <= eps; the curvature is not settled
-    SECOND_ORDER = "second order"  # ... and no eigenvalue of the Hessian is below -tau
+    FIRST_ORDER = "first-order"  # |grad f(x)| <= eps; the curvature is not settled
+    SECOND_ORDER = "second-order"  # ... and no eigenvalue of the Hessian is below -tau
     SADDLE = "saddle"  # ... but one of them is: a saddle or a maximum
     NOT_CERTIFIABLE = "not certifiable"  # ... but the Hessian products are too inaccurate to tell
 
@@ -56,7 +50,7 @@ class Certificate:
     curvature_tolerance : float
         tau: eigenvalues of at least -tau are accepted.
     smallest_eigenvalue : float
-        Of the Hessian.  With Lanczos, which stops as soon as it can decide, the smallest Ritz value:
+        Of the Hessian; with Lanczos, which stops as soon as it can decide, the smallest Ritz value:
         an upper bound.  NaN if the Hessian was not looked at, infinite if x has no entries.
     eigenvalue_error : float
         Estimate of what inaccurate Hessian products may have done to it.
@@ -70,8 +64,8 @@ class Certificate:
         ``|H w - t w|``, t the smallest eigenvalue and w its unit vector, from a fresh product.  A
         small one says that t is near an eigenvalue, not that it is the smallest.
     products, nfev, njev : int
-        Hessian-vector products, values and gradients that were computed.  The gradients of products
-        by differences are counted as gradients too.
+        Hessian-vector products, values and gradients that were computed; the gradients behind
+        products by differences are counted as gradients too.
     direction : array or None
         For ``SADDLE`` the unit vector w, an array like x; downhill: ``<grad f(x), w> <= 0``.
     """
@@ -109,24 +103,25 @@ class Certificate:
     ) -> Array:
         """A point below the saddle x, along `direction`.
 
-        Let ``-t`` be the curvature along it, less its error.  With the Lipschitz constant ``rho`` of
-        the Hessian the step is ``s = 2 t / rho`` and lowers f by at least ``2 t^3 / (3 rho^2)``.
-        Without it s is halved from 1, either way along the direction, until f falls by at least
+        Let ``-t`` be the curvature along it, its error allowed for.  With ``rho``, the Lipschitz
+        constant of the Hessian, the step is ``s = 2 t / rho``: f falls by ``2 t^3 / (3 rho^2)`` at
+        least.  Without it s is halved from 1, either way along the direction, until f falls by
         ``s^2 t / 4``.  ``fun``, ``x``, ``args`` and ``jac`` are as for :func:`certify`; only values
         are computed, and none with ``rho``.
         """
         if self.direction is None:
             raise ValueError(f"x is {self.verdict.value}: there is no direction to escape along")
-        x = starting_point(x)
-        space, w = Space(x), self.direction
+        _check_positive(rho=rho)
+        x, w = starting_point(x), self.direction
+        space = Space(x)
         if space != Space(w):
             raise ValueError(
-                f"x is {space.describe()}, the direction is {Space(w).describe()}; pass the x that "
+                f"x is {space.describe()} and the direction {Space(w).describe()}; pass the x that "
                 "was certified"
             )
         t = -(self.smallest_eigenvalue + self.eigenvalue_error)
         if rho is not None:
-            return x + (2.0 * t / _positive("rho", rho)) * w
+            return x + (2.0 * t / rho) * w
         oracle = Oracle(fun, True if jac is True else "2-point", _tuple(args), space)
         value, s = oracle.value(x), 1.0
         while s > math.sqrt(space.rounding):
@@ -201,20 +196,22 @@ def certify(
 
     Notes
     -----
-    *Eigenvalues.*  With up to 500 variables, if ``max_products`` allows, the whole matrix is formed.
-    Otherwise the Lanczos process with full reorthogonalisation starts from q, uniform on the sphere.
-    The smallest Ritz value after j steps is too large by more than ``delta`` times the length of the
-    spectrum only if ``|<q, e>| cosh((2j-1) artanh(sqrt(delta))) < 1``, e being the eigenvector.
-    That has a probability of at most ``1.6 sqrt(d) exp(-(2j-1) sqrt(delta))``, the bound of [2]_, but
-    is an event of q alone: the bound holds for all j at once, so the process may stop as soon as it
-    can decide.  The Ritz values at both ends bound the length of the spectrum in the same way.
+    *Eigenvalues.*  With up to 500 variables, ``max_products`` permitting, the whole matrix is
+    formed.  Otherwise the Lanczos process with full reorthogonalisation starts from q, uniform on
+    the sphere.  After j steps the smallest Ritz value exceeds the smallest eigenvalue by more than
+    ``delta`` times the length of the spectrum only if the eigenvector e has
+    ``|<q, e>| cosh((2j-1) artanh(sqrt(delta))) < 1``.  The probability of that is at most
+    ``1.6 sqrt(d) exp(-(2j-1) sqrt(delta))``, which is the bound of [2]_; as an event of q alone it
+    covers all j at once, so the process may stop as soon as it can decide.  The length of the
+    spectrum is bounded in the same way, from the Ritz values at both ends.
 
-    *Products.*  With ``rho``, and where that is accurate enough for tau, forward differences: one
-    gradient, ``h = 2 sqrt(u) (1 + |x|)`` with the unit roundoff u, error at most ``rho h / 2`` but for
-    rounding.  Otherwise central differences: two gradients, ``h = u^(1/3) (1 + |x|)``.  The error
-    estimate sums up that bound, the rounding to be expected, half the asymmetry of the (projected)
-    matrix, and the change when h is doubled, for a random vector and for the eigenvector.  Unless it
-    is at most a quarter of tau or of the eigenvalue, the verdict is ``NOT_CERTIFIABLE``.
+    *Products.*  With ``rho``, where that is accurate enough for tau, forward differences: one
+    gradient, ``h = 2 sqrt(u) (1 + |x|)`` with the unit roundoff u, and an error of at most
+    ``rho h / 2`` before rounding.  Otherwise central differences: two gradients,
+    ``h = u^(1/3) (1 + |x|)``.  The error estimate adds up that bound, or if it is larger the change
+    when h is doubled (measured for the eigenvector, and for q), the rounding to be expected, and
+    half the asymmetry of the (projected) matrix.  If it exceeds a quarter of tau and of the
+    eigenvalue, the verdict is ``NOT_CERTIFIABLE``.
 
     References
     ----------
@@ -226,7 +223,7 @@ def certify(
     Examples
     --------
     >>> import numpy as np
-    >>> from momentous.certify import certify
+    >>> from momentous import certify
     >>> def f(x):
     ...     return float(np.sum(x**4 - 2 * x**2)), 4 * x**3 - 4 * x
     >>> found = certify(f, np.array([0.0, 1.0]), jac=True, eps=1e-6)
@@ -235,55 +232,56 @@ def certify(
     >>> certify(f, np.array([-1.0, 1.0]), jac=True, eps=1e-6).is_second_order
     True
     """
-    eps = _positive("eps", eps)
+    if eps is None:
+        raise ValueError("eps=None must be a positive number")
+    _check_positive(eps=eps, rho=rho, curvature=curvature, step=step)
+    _check_positive(gradient_lipschitz=gradient_lipschitz)
     if rho is not None and curvature is not None:
         raise ValueError(
-            f"rho={rho!r} and curvature={curvature!r} are both given, but curvature stands in place "
-            "of sqrt(eps*rho); give one of them"
+            f"rho={rho!r} and curvature={curvature!r} are both given, but curvature stands in place"
+            " of sqrt(eps*rho): give one of them"
         )
     if not 0.0 < failure_probability < 1.0:
         raise ValueError(f"failure_probability={failure_probability!r} must be between 0 and 1")
-    if max_products is not None and not (isinstance(max_products, Integral) and max_products >= 0):
+    if not (
+        max_products is None or (isinstance(max_products, int | np.integer) and max_products >= 0)
+    ):
         raise ValueError(f"max_products={max_products!r} must be a whole number >= 0 or None")
     if hessp is not None and not callable(hessp):
         raise TypeError(f"hessp={hessp!r} must be callable or None")
     if not (callable(jac) or jac is True or jac == "autodiff"):
         raise ValueError(
-            f"jac={jac!r}: a certificate needs gradients, and differences of fun are too inaccurate "
-            "for it; pass jac=callable, jac=True if fun returns (f, g), or jac='autodiff' for PyTorch "
-            "and JAX"
+            f"jac={jac!r}: a certificate needs gradients, differences of fun are too inaccurate; "
+            "pass a callable, True if fun returns (f, g), or 'autodiff' for PyTorch and JAX"
         )
-    tau = None if curvature is None else _positive("curvature", curvature)
-    tau = tau if rho is None else math.sqrt(eps * _positive("rho", rho))
-    L = None if gradient_lipschitz is None else _positive("gradient_lipschitz", gradient_lipschitz)
-    h = None if step is None else _positive("step", step)
-    random = np.random.default_rng(0 if rng is None else rng)
     x = starting_point(x)
     space = Space(x)
     if not math.isfinite(space.norm(x)):
         raise ValueError(f"x is not finite (its norm is {space.norm(x)}); certify a finite point")
-
     oracle = Oracle(fun, jac, _tuple(args), space)
-    hessian = _Hessian(oracle, x, hessp, _tuple(args))
-    grad_norm = hessian.grad_norm
-    if not math.isfinite(grad_norm):
-        raise ValueError(f"the gradient at x is not finite (its norm is {grad_norm}); check jac")
+    sample = oracle.gradient(x)
+    sample.gradient = space.copy(sample.gradient)  # fun may reuse its array for the next one
+    if not sample.finite:
+        raise ValueError(
+            f"the gradient at x is not finite (its norm is {sample.grad_norm}); check jac there"
+        )
+    eps = float(eps)
+    tau = curvature if rho is None else math.sqrt(eps * rho)
 
     def certificate(verdict: Verdict, words: str, **numbers: Any) -> Certificate:
-        relation = ">" if grad_norm > eps else "<="
+        norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
         return Certificate(
             verdict=verdict,
-            message=f"|grad f(x)| = {grad_norm:.3g} {relation} eps = {eps:.3g}; {words}",
-            grad_norm=grad_norm,
+            message=f"|grad f(x)| = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
+            grad_norm=norm,
             eps=eps,
-            curvature_tolerance=numbers.pop("tau", math.nan if tau is None else tau),
-            products=hessian.products,
+            curvature_tolerance=math.nan if tau is None else tau,
             nfev=oracle.nfev,
             njev=oracle.njev,
             **numbers,
         )
 
-    if grad_norm > eps:
+    if sample.grad_norm > eps:
         words = "x is not stationary, and its curvature was not looked at"
         return certificate(Verdict.NOT_STATIONARY, words)
     d = space.size
@@ -292,27 +290,30 @@ def certify(
         return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
 
     # Products that check others, by differences: two for the eigenvector, one for the random start.
-    checks, check = (1, 0) if hessian.exact else (2, 1)
+    checks, check = (2, 1) if hessp is None else (1, 0)
     allowed = (DENSE if d <= DENSE else STEPS) + 3 if max_products is None else int(max_products)
     dense = d <= DENSE and d + checks <= allowed
     steps = d if dense else min(d, allowed - checks - check)
     if steps < 1:
-        words = f"its curvature is not known, since max_products={allowed} allows no look at it"
+        words = f"its curvature is unknown, since max_products={allowed} allows no look at it"
         return certificate(Verdict.FIRST_ORDER, words)
-    hessian.choose_step(h, rho, tau, steps)
-    goal = _Goal(tau, d, failure_probability, math.inf if L is None else L)
+    hessian = Hessian(oracle, sample, hessp, _tuple(args), step)
+    hessian.prefer_forward(rho, tau, steps)
+    goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
     if dense:
-        basis, G, beta = _whole_matrix(hessian)
+        basis, G, beta = whole_matrix(hessian)
     else:
-        basis, G, beta = _lanczos(hessian, random.standard_normal(space.shape), steps, goal)
+        start = np.random.default_rng(0 if rng is None else rng).standard_normal(space.shape)
+        basis, G, beta = lanczos(hessian, start, steps, goal)
 
     ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
     t = float(ritz[0])
     w = sum((float(s) * q for s, q in zip(vectors[:, 0], basis, strict=True)), 0.0 * x)
-    w = w * ((-1.0 if space.inner(hessian.gradient, w) > 0.0 else 1.0) / space.norm(w))
+    downhill = -1.0 if space.inner(sample.gradient, w) > 0.0 else 1.0
+    w = space.xp.asarray(w * (downhill / space.norm(w)))  # NumPy has made a number of a 0-d array
     Hw = hessian.checked(w)
-    asymmetry = float(np.linalg.norm(G - G.T, 2)) / 2.0
-    error = hessian.error(ritz) + asymmetry + abs(space.inner(w, Hw) - t)
+    error = hessian.error(ritz) + float(np.linalg.norm(G - G.T, 2)) / 2.0
+    error += abs(space.inner(w, Hw) - t)
     miss = 0.0 if dense else goal.miss(ritz, beta, error)
     tau, lower = goal.tolerance(ritz), max(t - error - miss, -goal.L)
     numbers: dict[str, Any] = {
@@ -320,210 +321,37 @@ def certify(
         "eigenvalue_error": error,
         "lower_bound": lower,
         "residual": space.norm(Hw - t * w),
+        "products": hessian.products,
     }
     found = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
     found = f"the smallest {found} is {t:.6g} with an error of about {error:.1g}"
     limit = f"-tau = {-tau:.3g}"
     if goal.tau is None:
-        limit += f" ({RELATIVE:g} of the largest; rho= or curvature= set your own)"
+        limit += f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"
     if error > max(tau, abs(t)) / 4.0:
-        needed = (
-            f"{found}, too inaccurate for {limit}: the error must be below tau/4; {hessian.remedy}"
-        )
-        return certificate(Verdict.NOT_CERTIFIABLE, needed, **numbers)
+        words = f"{found}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
+        return certificate(Verdict.NOT_CERTIFIABLE, words, **numbers)
     if t + error < -tau:
-        words = (
-            f"a saddle or a maximum: {found}, below {limit}; along `direction` f falls, for small s by "
-            f"about {-t / 2.0:.3g} s^2 (see `escape`)"
-        )
+        words = f"x is a saddle or a maximum: {found}, below {limit}; over a short step s along "
+        words += f"`direction` f falls by about {-t / 2.0:.3g} s^2 (see `escape`)"
         return certificate(Verdict.SADDLE, words, direction=w, **numbers)
     if lower >= -tau:
         p = 0.0 if dense else failure_probability
-        chance = "" if dense else f" with probability at least 1 - {p:g}"
-        words = f"{found}, and{chance} none is below {lower:.3g} >= {limit}"
+        chance = "" if dense else f" (but for a probability of {p:g})"
+        words = f"{found}, and none is below {lower:.3g}{chance}, hence none below {limit}"
         return certificate(Verdict.SECOND_ORDER, words, probability=p, **numbers)
-    more = goal.steps_needed(ritz, error)
-    if dense or more is None:
-        words = f"{found}, too close to {limit} to be told from it"
-    else:
-        words = (
-            f"{found}, but eigenvalues below {limit} are not ruled out; about {more} steps would: "
-        )
-        words += f"pass max_products={more + checks + check}, the memory of as many vectors"
+    more = None if dense else goal.steps_needed(ritz, error)
+    words = f"{found}, too close to {limit} to tell which is smaller"
+    if more is not None:
+        words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
+        words += f"max_products={more + checks + check} should do, with memory for as many vectors"
     return certificate(Verdict.FIRST_ORDER, words, **numbers)
 
 
-class _Hessian:
-    """Products with the Hessian at x, exact or by differences of gradients, and what they are worth."""
-
-    def __init__(
-        self, oracle: Oracle, x: Array, hessp: Callable[..., Any] | None, args: tuple[Any, ...]
-    ):
-        self.oracle, self.space, self.x = oracle, oracle.space, x
-        self.hessp, self.args, self.exact = hessp, args, hessp is not None
-        sample = oracle.gradient(x)
-        self.gradient, self.grad_norm = self.space.copy(sample.gradient), sample.grad_norm
-        self.products = 0
-        self.forward = False
-        self.step = self.truncation = self.change = 0.0
-
-    def choose_step(
-        self, h: float | None, rho: float | None, tau: float | None, columns: int
-    ) -> None:
-        """Forward differences where rho proves them accurate enough for tau, otherwise central."""
-        if self.exact:
-            return
-        u, scale = self.space.rounding, 1.0 + self.space.norm(self.x)
-        if rho is not None and tau is not None:
-            forward = 2.0 * math.sqrt(u) * scale if h is None else h
-            # |E| <= sqrt(columns) rho h/2 for the matrix E of the errors of all products.
-            self.truncation = math.sqrt(columns) * rho * forward / 2.0
-            self.forward = self.truncation <= tau / 16.0
-        if self.forward:
-            self.step = forward
-        else:
-            self.truncation = 0.0  # no bound is known that is worth having: it is measured
-            self.step = u ** (1.0 / 3.0) * scale if h is None else h
-
-    def __call__(self, v: Array, stretch: float = 1.0) -> Array:
-        """H v, for |v| = 1."""
-        self.products += 1
-        h = stretch * self.step
-        if self.hessp is not None:
-            set_writable(v, False)
-            product = self.space.admit(self.hessp(self.x, v, *self.args), "hessp")
-        else:
-            ahead = self.oracle.gradient(self.x + h * v).gradient
-            if self.forward:
-                product = (ahead - self.gradient) * (1.0 / h)
-            else:
-                ahead = self.space.copy(ahead)  # the next call may reuse its array
-                product = (ahead - self.oracle.gradient(self.x - h * v).gradient) * (0.5 / h)
-        if not math.isfinite(self.space.norm(product)):
-            raise ValueError(
-                "hessp returned values that are not finite; check it at x"
-                if self.exact
-                else f"the gradient is not finite at a distance of {h:.3g} from x; pass hessp= or a "
-                "smaller step="
-            )
-        return product
-
-    def checked(self, v: Array) -> Array:
-        """H v, having measured what doubling the step does to it.
-
-        The change is at least the error of the shorter step: three times that of truncation for
-        central differences, once for forward ones, and noise of both steps.
-        """
-        product = self(v)
-        if not self.exact:
-            other = self(v, stretch=2.0)
-            self.change = max(self.change, math.sqrt(self.space.distance_squared(product, other)))
-        return product
-
-    def error(self, ritz: Matrix) -> float:
-        """Of eigenvalues, as far as products are to blame: truncation, what was measured, rounding."""
-        u, scale = self.space.rounding, 1.0 + self.space.norm(self.x)
-        noise = 8.0 * u if self.exact else u * scale / self.step  # relative
-        return max(self.truncation, self.change) + noise * float(np.max(np.abs(ritz)))
-
-    @property
-    def remedy(self) -> str:
-        if self.exact:
-            return (
-                "check that hessp is symmetric, that is <a, H b> = <b, H a>, or accept a larger tau"
-            )
-        return f"pass hessp=, another step= than {self.step:.2g}, x in higher precision, or a larger tau"
-
-
-@dataclass(frozen=True)
-class _Goal:
-    """What is to be shown, and how far Ritz values go towards it."""
-
-    tau: float | None
-    size: int
-    failure_probability: float
-    L: float
-
-    def tolerance(self, ritz: Matrix) -> float:
-        return RELATIVE * float(np.max(np.abs(ritz))) if self.tau is None else self.tau
-
-    @property
-    def share(self) -> float:
-        """A unit eigenvector e has |<q, e>| at least this, but for probability p/2: the density of
-        <q, e> is at most sqrt(d/(2 pi)).  (p/2, since there are two: one at each end.)"""
-        return self.failure_probability / 2.0 * math.sqrt(math.pi / (2.0 * self.size))
-
-    def miss(self, ritz: Matrix, beta: float, error: float) -> float:
-        """How far the smallest Ritz value may be above the smallest eigenvalue, but for probability p.
-
-        The polynomial p of degree j-1 for which sqrt(x - delta) p(x) is a Chebyshev polynomial of
-        degree 2j-1 on the spectrum, scaled to [0, 1], shows that the Ritz value of j steps is
-        above delta only if |<q, e>| < 1/cosh((2j-1) artanh(sqrt(delta))).  Also, the Krylov space is
-        invariant up to beta and the error, so that one Ritz value is within (beta + error)/|<q, e>|.
-        """
-        delta = math.tanh(math.acosh(1.0 / self.share) / (2 * ritz.size - 1)) ** 2
-        length = 2.0 * self.L
-        if delta < 0.5:  # both ends miss by at most delta times the length
-            length = min(length, (float(ritz[-1] - ritz[0]) + 2.0 * error) / (1.0 - 2.0 * delta))
-        return min(delta * length, (beta + error) / self.share)
-
-    def steps_needed(self, ritz: Matrix, error: float) -> int | None:
-        """Steps after which the smallest Ritz value, should it stay, shows enough."""
-        room = float(ritz[0]) - error + self.tolerance(ritz)
-        if room <= 0.0:
-            return None
-        delta = room / (float(ritz[-1] - ritz[0]) + 2.0 * (error + room))
-        return math.ceil(0.5 + math.acosh(1.0 / self.share) / math.atanh(math.sqrt(delta)) / 2.0)
-
-    def decided(self, ritz: Matrix, beta: float, error: float) -> bool:
-        t, tau = float(ritz[0]), self.tolerance(ritz)
-        above = max(t - error - self.miss(ritz, beta, error), -self.L) >= -tau
-        return (above or t + error < -tau) and (self.tau is not None or ritz.size >= SETTLED)
-
-
-def _whole_matrix(hessian: _Hessian) -> tuple[list[Array], Matrix, float]:
-    """All unit vectors, and what the Hessian makes of them, column by column."""
-    space = hessian.space
-    units = np.eye(space.size)
-    basis = [space.from_numpy(unit.reshape(space.shape)) for unit in units]
-    for column, unit in enumerate(basis):
-        units[:, column] = to_numpy(hessian(unit)).reshape(-1)
-    return basis, units, 0.0
-
-
-def _lanczos(
-    hessian: _Hessian, start: Matrix, steps: int, goal: _Goal
-) -> tuple[list[Array], Matrix, float]:
-    """An orthonormal Krylov basis Q, G = Q'HQ, and the norm of what H Q has outside of Q.
-
-    G is kept as it comes out, with the entries that are zero or equal for a symmetric H: its
-    asymmetry tells the error of the products.
-    """
-    space = hessian.space
-    q = space.from_numpy(start / np.linalg.norm(start))
-    basis, G, beta = [q], np.zeros((steps, steps)), 0.0
-    for j in range(steps):
-        v = hessian.checked(q) if j == 0 else hessian(q)
-        for i in (
-            *range(max(0, j - 1), j + 1),
-            *range(j + 1),
-        ):  # the recurrence, then all once more
-            c = space.inner(basis[i], v)
-            v = v - c * basis[i]
-            G[i, j] += c
-        beta = space.norm(v) if j + 1 < space.size else 0.0
-        ritz = eigvalsh_tridiagonal(G.diagonal()[: j + 1], G.diagonal(-1)[:j])
-        if j + 1 == steps or beta == 0.0 or goal.decided(ritz, beta, 2.0 * hessian.error(ritz)):
-            break
-        G[j + 1, j] = beta
-        basis.append(q := v * (1.0 / beta))
-    return basis, G[: len(basis), : len(basis)], beta
-
-
-def _positive(name: str, value: Any) -> float:
-    if not (isinstance(value, Real) and 0.0 < value < math.inf):
-        raise ValueError(f"{name}={value!r} must be a positive number")
-    return float(value)
+def _check_positive(**arguments: float | None) -> None:
+    for name, value in arguments.items():
+        if value is not None and not 0.0 < value < math.inf:
+            raise ValueError(f"{name}={value} must be a positive number")
 
 
 def _tuple(args: Any) -> tuple[Any, ...]:

@@ -48,16 +48,17 @@ def minimize(fun: Fun, x0: Any, **arguments: Any) -> Result:
     Parameters
     ----------
     fun : callable
-        ``fun(x, *args) -> float``, or ``-> (float, array)`` with ``jac=True``.  It must not change x.
+        ``fun(x, *args) -> float``, or ``-> (float, array)`` with ``jac=True``.  It must not write
+        into x.
     x0 : array
         Where to start: an array of NumPy, PyTorch, JAX or CuPy, of any shape and floating-point
         dtype; the result has the same type, shape, dtype and device.
     args : tuple
         Further arguments of ``fun`` and ``jac``.
     jac : callable, True, 'autodiff', '2-point', '3-point' or None
-        The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value; 'autodiff':
-        by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None: '2-point', with a
-        warning.
+        The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value;
+        'autodiff': by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None:
+        '2-point', with a warning.
     method : str, Method or class
         ``"auto"``, a registered name such as ``"ada-ragd"``, a class, or an instance with its
         parameters.  Parameters of the method may also be given here as keywords.
@@ -91,9 +92,9 @@ def minimize(fun: Fun, x0: Any, **arguments: Any) -> Result:
     Returns
     -------
     Result
-        ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts time
-        trace best_x best_grad_norm numbers method``.  At the end a value (and for a run that was cut
-        off, a gradient) may be added to the counts, so that ``fun`` and ``jac`` belong to ``x``.
+        ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts
+        time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
+        where they were not known when the run ended they are evaluated, and counted.
 
     Examples
     --------

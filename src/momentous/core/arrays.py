@@ -18,11 +18,11 @@ import numpy as np
 Array = Any
 Inner = Callable[[Array, Array], float]
 
-# Large NumPy vectors are handled a block at a time: it stays in the cache, so that neither the float64
+# Large NumPy vectors are handled a block at a time: it stays in the cache, and neither the float64
 # copy of a float32 vector nor the difference of two vectors ever exists in full.
 BLOCK = 1 << 16
-# Sums are made of dot products of this length.  BLAS libraries keep to one thread for them, so a sum
-# does not depend on how many threads there are.
+# Sums are made of dot products of this length.  BLAS libraries keep to one thread for them, so a
+# sum does not depend on how many threads there are.
 ROW = 1 << 13
 
 
@@ -138,9 +138,7 @@ class Space:
 
     def _admit_slowly(self, raw: Any, source: str) -> Array:
         if raw is None:
-            raise TypeError(
-                f"{source} returned None; it must return an array of shape {self.shape}"
-            )
+            raise TypeError(f"{source} returned None, not an array of shape {self.shape}")
         if self._library is np.ndarray and not array_api_compat.is_array_api_obj(raw):
             # Lists, tuples and plain numbers carry no dtype of their own: take them as SciPy does.
             raw = np.asarray(raw)
@@ -151,12 +149,12 @@ class Space:
         if not array_api_compat.is_array_api_obj(raw) or not self._same_library(raw):
             raise TypeError(
                 f"{source} returned {_kind(type(raw))}, but x0 is {_kind(self._library)}; "
-                "return the gradient in the library of x0, or pass x0 in the library of the gradient"
+                "return the library of x0, or pass x0 in the library of the answer"
             )
         if tuple(raw.shape) != self.shape:
             raise ValueError(
                 f"{source} returned shape {tuple(raw.shape)}, but x has shape {self.shape}; "
-                "the gradient has one entry for every entry of x"
+                "it must have one entry for every entry of x"
             )
         if raw.dtype != self.dtype:
             raise TypeError(
@@ -239,7 +237,7 @@ def set_writable(a: Array, writable: bool) -> None:
 def _default_inner(like: Array) -> Inner:
     if isinstance(like, np.ndarray):
         return _numpy_inner
-    on_host = str(array_api_compat.device(like)).lower().startswith(("cpu", "tfrt_cpu"))
+    on_host = "cpu" in str(array_api_compat.device(like)).lower()  # also TFRT_CPU_0, CPU_DEVICE
     if on_host and "bfloat16" not in str(like.dtype):
         return lambda a, b: _numpy_inner(to_numpy(a), to_numpy(b))
     if array_api_compat.is_jax_array(like):
@@ -327,7 +325,8 @@ def _device_inner(a: Array, b: Array) -> float:
     a, b, block = xp.reshape(a, (-1,)), xp.reshape(b, (-1,)), 1 << 24
     total = xp.asarray(0.0, dtype=xp.float64, device=array_api_compat.device(a))
     for i in range(0, a.shape[0], block):
-        p, q = a[i : i + block], b[i : i + block]
+        end = min(i + block, a.shape[0])
+        p, q = a[i:end], b[i:end]
         total = total + xp.sum(xp.astype(p, xp.float64) * xp.astype(q, xp.float64))
     return float(total)
 

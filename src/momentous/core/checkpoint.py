@@ -1,8 +1,8 @@
 """Checkpoints: a run between two steps, on disk, so that it can go on another day.
 
-The file is a NumPy ``.npz`` archive without pickles: a JSON header and the arrays it refers to, each
-stored once however many fields share it.  It is written beside its final name, flushed to the disk
-and renamed; the file before it is kept as ``NAME.previous``.
+The file is a NumPy ``.npz`` archive without pickles: a JSON header and the arrays it refers to,
+each stored once however many fields share it.  It is written beside its final name, flushed to the
+disk and renamed; the file before it is kept as ``NAME.previous``.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Checkpoint:
             )
         if self.path.exists() and not _is_checkpoint(self.path):
             raise CheckpointError(
-                f"{self.path} exists and is not a checkpoint of this format; it is not overwritten: "
-                "remove it or choose another name"
+                f"{self.path} exists and is not a checkpoint; it is not overwritten: remove it or "
+                "choose another name"
             )
         self._saved_at = time.monotonic()
 
@@ -94,7 +94,8 @@ def save(path: Path, content: dict[str, Any]) -> None:
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     partial = path.with_name(path.name + ".partial")
     with open(partial, "wb") as file:
-        np.savez(file, header=text, **{f"a{i}": a for i, a in enumerate(packer.arrays)})
+        arrays: dict[str, Any] = {f"a{i}": a for i, a in enumerate(packer.arrays)}
+        np.savez(file, header=text, **arrays)
         file.flush()
         os.fsync(file.fileno())
     if path.exists():
@@ -161,8 +162,8 @@ class _Packer:
             fields = {f.name: self.pack(getattr(item, f.name)) for f in dataclasses.fields(item)}
             return {"record": name, "fields": fields}
         raise TypeError(
-            f"a checkpoint cannot hold {item!r} ({name}); states are made of numbers, text, arrays, "
-            "tuples and classes decorated with @record"
+            f"a checkpoint cannot hold {item!r} ({name}); states are made of numbers, text, "
+            "arrays, tuples and classes decorated with @record"
         )
 
     def _add(self, item: Array) -> int:

@@ -1,4 +1,4 @@
-"""The one loop: it steps the method, keeps the score, tells the observers and knows when to stop."""
+"""The one loop: it steps the method, keeps the score, tells the observers, and stops."""
 
 from __future__ import annotations
 
@@ -323,6 +323,6 @@ def _require_finite(value: float, sample: Sample) -> None:
             raise ValueError("the norm of the gradient at x0 overflows; rescale the objective")
         first = tuple(int(i) for i in bad[0])
         raise ValueError(
-            f"the gradient at x0 has {len(bad)} non-finite of {gradient.size} entries, the first at "
-            f"index {first} ({gradient[tuple(bad[0])]}); start where the gradient is finite"
+            f"the gradient at x0 has {len(bad)} non-finite of {gradient.size} entries, the first "
+            f"at index {first} ({gradient[tuple(bad[0])]}); start where the gradient is finite"
         )

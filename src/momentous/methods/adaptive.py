@@ -340,7 +340,7 @@ class AdaptiveRadius(Method):
         return state
 
     def _tightened(self, oracle: Oracle, state: AdaptiveState) -> AdaptiveState:
-        """eps was ours to choose and did not lead to the tolerance: a tenth of it, theta as it is."""
+        """eps was ours to choose and did not lead to the tolerance: take a tenth, keep theta."""
         sample, now = state.sample, state.schedule
         oracle.recall(sample)
         start, value = sample.point, oracle.value(sample.point)
@@ -401,12 +401,12 @@ class AdaRAGD(AdaptiveRadius):
     """Adaptively restarted accelerated gradient descent, Ada-RAGD-NC: Algorithm 2 of Li & Lin [1]_.
 
     :class:`RAGD` with a wide radius: an epoch ends when
-    ``k * sum_{t<k} |x^{t+1} - x^t|^2 > max(B, B0)^2`` or k > K.  B0 starts large and shrinks by c0 at
-    every restart.  If the epoch did not lower f by gamma eps^(3/2)/sqrt(rho'), it is discarded: back
-    to its start, B0 shrinks by c1 more, and (Remark 2) eta by c2 while rho' grows by c2^2, which
-    leaves theta and K as they are.  Once B0 <= B the method is RAGD; the first epoch of K iterations
-    without restart ends it, with the average or the last iterate as output.  One gradient an
-    iteration, one value a restart.
+    ``k * sum_{t<k} |x^{t+1} - x^t|^2 > max(B, B0)^2`` or k > K.  B0 starts large and shrinks by c0
+    at every restart.  If the epoch did not lower f by gamma eps^(3/2)/sqrt(rho'), it is discarded:
+    back to its start, B0 shrinks by c1 more, and (Remark 2) eta by c2 while rho' grows by c2^2,
+    which leaves theta and K as they are.  Once B0 <= B the method is RAGD; the first epoch of K
+    iterations without restart ends it, with the average or the last iterate as output.  One
+    gradient an iteration, one value a restart.
 
     *Nothing given*: the step size comes from one extra gradient, eta = 1/L with
     L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);
@@ -464,9 +464,9 @@ class AdaRAGD(AdaptiveRadius):
 class AdaRHB(AdaptiveRadius):
     """Adaptively restarted heavy ball, Ada-RHB-NC: Algorithm 4 of Li & Lin [1]_.
 
-    The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters it
-    shares; the decrease is tested at z^k, where the next epoch starts (Theorem 5).  One gradient an
-    iteration, one value a restart.
+    The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters
+    it shares; the decrease is tested at z^k, where the next epoch starts (Theorem 5).  One gradient
+    an iteration, one value a restart.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""An epoch: the momentum iterations between two restarts, and how the theory's parameters are had."""
+"""An epoch: the momentum iterations between two restarts, and the parameters it runs with."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def theory_parameters(
     )
     theta = min(theta, scheme.largest_theta) if momentum is None else theta
     if radius is None:
-        assert eps is not None and rho is not None
+        assert eps is not None
+        assert rho is not None
         radius = scheme.radius(eps, rho)
     length = epoch_length if epoch_length is not None else whole_epoch(theta)
     promise = math.nan

@@ -41,7 +41,7 @@ class Momentum:
         raise NotImplementedError
 
     def theta(self, eps: float, rho: float, eta: float) -> float:
-        return self.theta_factor * (eps * rho * eta * eta) ** 0.25
+        return self.theta_factor * math.sqrt(math.sqrt(eps * rho * eta * eta))
 
     def radius(self, eps: float, rho: float) -> float:
         return self.radius_factor * math.sqrt(eps / rho)

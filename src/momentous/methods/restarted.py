@@ -1,4 +1,4 @@
-"""Restarted momentum with the theory's fixed radius: RAGD, RHB (Algorithms 1, 3) and the perturbed RAGD."""
+"""Restarted momentum with a fixed radius: RAGD, RHB (Algorithms 1, 3) and PerturbedRAGD."""
 
 from __future__ import annotations
 
@@ -99,11 +99,12 @@ class FixedRadius(Method):
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
         if not k * travelled <= p.radius**2:  # line 6
             return self._restarted(oracle, state, sample, x_next)
-        epoch.average.add(epoch.k, sample.point, moved, p.epoch_length, space)
-        epoch = Epoch(epoch.start, x_next, epoch.x, k, travelled, epoch.average)
+        average = epoch.average
+        average.add(epoch.k, sample.point, moved, p.epoch_length, space)
+        epoch = Epoch(epoch.start, x_next, epoch.x, k, travelled, average)
         ending = None
         if k >= p.epoch_length:  # line 2
-            sample = oracle.gradient(epoch.average.snapshot)  # lines 10-11
+            sample = oracle.gradient(average.snapshot)  # lines 10-11
             ending = completed(sample, p.promise, state.tol, k)
         return FixedState(
             sample, p.step_size, (), ending, epoch, p, state.tol, state.seed, state.draws
@@ -122,7 +123,7 @@ class FixedRadius(Method):
     def _non_finite(self, state: FixedState, sample: Sample) -> FixedState:
         """Drop the momentum and go on from x^k; if x^k itself is bad, there is no way on."""
         epoch = state.epoch
-        events = (Event(EventKind.NON_FINITE, sample.grad_norm),)
+        events: tuple[Event, ...] = (Event(EventKind.NON_FINITE, sample.grad_norm),)
         if epoch.k > 0:
             events += (Event(EventKind.RESTART, float(epoch.k)),)
             fresh = Epoch.at(epoch.x, averaged=True)
@@ -162,8 +163,8 @@ class RAGD(FixedRadius):
     """Restarted accelerated gradient descent, RAGD-NC: Algorithm 1 of Li & Lin [1]_.
 
     Nesterov's iteration with constant momentum, restarted whenever
-    ``k * sum_{t<k} |x^{t+1} - x^t|^2 > B^2``.  The run ends with the first epoch of K iterations that
-    needs no restart; its output is the average of Algorithm 1, lines 10-11.  One gradient an
+    ``k * sum_{t<k} |x^{t+1} - x^t|^2 > B^2``.  The run ends with the first epoch of K iterations
+    that needs no restart; its output is the average of Algorithm 1, lines 10-11.  One gradient an
     iteration, no values.
 
     With eta = 1/(4L), B = sqrt(eps/rho), theta = 4 (eps rho eta^2)^(1/4) <= 1 and

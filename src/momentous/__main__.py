@@ -1,0 +1,5 @@
+"""``python -m momentous`` is the ``momentous`` command."""
+
+from momentous.cli import main
+
+main()

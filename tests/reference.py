@@ -1,0 +1,343 @@
+"""The algorithms of the paper as they are printed: every iterate in a list, nothing clever.
+
+Li & Lin, "Restarted Nonconvex Accelerated Gradient Descent", JMLR 24 (2023).  `restarted` is
+Algorithm 1 (Algorithm 3 with ``heavy_ball``), `adaptively_restarted` is Algorithm 2 (Algorithm 4)
+with the rule of Remark 2 in place of line 11.  Two things are not as printed: K is a whole number,
+the integer part of 1/theta, and Remark 2 requires a decrease that is measured with the current rho'
+(Theorem 6).
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+import momentous
+from momentous import EventKind, testbed
+
+
+def started(problem, spread=1.0):
+    """The problem with a start off every stable manifold and a long way to go."""
+    displacement = np.random.default_rng(1).standard_normal(problem.dimension)
+    return replace(problem, start=problem.start + spread * displacement)
+
+
+def _separable(loss, dimension):
+    """No coordinate is special, and all of them matter; L and rho are exact."""
+    problem = testbed.separable(loss, weights=np.linspace(1.0, 0.3, dimension), scales=1.0)
+    return started(testbed.rotated(problem))
+
+
+COSINES = _separable("cosine", 30)
+SADDLE = started(testbed.saddle(5, 5, negative_curvature=(1.0, 0.5, 0.2, 0.1, 0.05)))
+FLAT_SADDLE = started(testbed.flat_saddle(3, 4))
+CHAIN = started(testbed.second_order_chain(8, 0.2))
+NESTED = started(testbed.nested_chain(2, 0.1), spread=5.0)
+FUNCTIONS = [
+    COSINES,
+    _separable("geman-mcclure", 100),
+    _separable("cauchy", 40),
+    _separable("tanh-squared", 20),
+    SADDLE,
+    FLAT_SADDLE,
+    CHAIN,
+    NESTED,
+]
+"""Nonconvex functions with global L and rho, in up to 100 variables."""
+
+
+def epoch_length(theta):
+    return max(1, math.floor(1 / theta + 1e-9))
+
+
+# --- the parameters of the theorems ---------------------------------------------------------------
+
+
+@dataclass
+class Theory:
+    """What Theorems 1 and 2 (or, for the heavy ball, 4 and 5) say, for one L, rho and eps."""
+
+    L: float
+    rho: float
+    eps: float
+    heavy_ball: bool = False
+
+    @property
+    def eta(self):
+        return 1 / (4 * self.L)
+
+    @property
+    def theta(self):
+        return (10 if self.heavy_ball else 4) * (self.eps * self.rho * self.eta**2) ** (1 / 4)
+
+    @property
+    def B(self):
+        return math.sqrt(self.eps / (4 * self.rho if self.heavy_ball else self.rho))
+
+    @property
+    def K(self):
+        return epoch_length(self.theta)
+
+    @property
+    def unit(self):
+        """eps^(3/2)/sqrt(rho): what epochs lower f by is measured in it."""
+        return self.eps**1.5 / math.sqrt(self.rho)
+
+    @property
+    def decrease(self):
+        """How much a restarted epoch lowers f, at least."""
+        return self.unit if self.heavy_ball else 7 / 8 * self.unit
+
+    def most_restarts(self, gap):
+        return math.floor(gap / self.decrease)
+
+    @property
+    def gradient_bound(self):
+        """At the output, for integer 1/theta."""
+        return (242 if self.heavy_ball else 82) * self.eps
+
+    @property
+    def averaging_error(self):
+        """Between the gradient at the average and the average of the gradients."""
+        return (1 if self.heavy_ball else 4) * self.rho * self.B**2
+
+    @property
+    def sharp_gradient_bound(self):
+        """Lemma 6, before it is simplified, with the K that is really used."""
+        first = 2 * math.sqrt(2) * self.B / (self.eta * self.K**2)
+        second = 2 * self.theta * self.B / (self.eta * self.K)
+        return first + second + self.averaging_error
+
+    @classmethod
+    def with_integer_length(cls, problem, K, heavy_ball=False):
+        """The eps for which theta is 1/K."""
+        L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
+        return cls(L, rho, L**2 / ((625 if heavy_ball else 16) * rho * K**4), heavy_ball)
+
+
+# --- the algorithms -------------------------------------------------------------------------------
+
+
+@dataclass
+class Epoch:
+    """One epoch with all that it went through."""
+
+    x: list  # x^0, x^1, ...
+    eta: float
+    theta: float
+    B: float
+    K: int
+    B0: float = 0.0
+    rho: float = math.nan
+    y: list = field(default_factory=list)  # where gradients were taken (heavy ball: x^0, x^1, ...)
+    g: list = field(default_factory=list)  # these gradients
+    end: str = ""  # "restart", "rollback", "complete", or "" while it runs
+    next_start: np.ndarray = None
+
+    @property
+    def k(self):
+        return len(self.x) - 1
+
+    def moved(self, t):
+        return np.linalg.norm(self.x[t + 1] - self.x[t])
+
+    def criterion(self, k=None):
+        """k * sum_{t<k} |x^{t+1} - x^t|^2."""
+        k = self.k if k is None else k
+        return k * sum(self.moved(t) ** 2 for t in range(k))
+
+    def K0(self):
+        return min(range(self.K // 2, self.K), key=self.moved)  # the first minimiser
+
+    def average(self):
+        return sum(self.y[: self.K0() + 1]) / (self.K0() + 1)
+
+    def iterate(self, gradient, heavy_ball):
+        """Lines 3-5."""
+        x, before = self.x[-1], self.x[max(self.k - 1, 0)]
+        momentum = (1 - self.theta) * (x - before)
+        y = x if heavy_ball else x + momentum
+        g = gradient(y)
+        self.x.append(x - self.eta * g + momentum if heavy_ball else y - self.eta * g)
+        self.y.append(y)
+        self.g.append(g)
+
+    def restart_point(self, heavy_ball):
+        if not heavy_ball:
+            return self.x[-1]
+        a = (1 - 2 * self.theta) * (1 - self.theta)
+        return (self.x[-1] + a * self.x[-2]) / (1 + a)
+
+
+@dataclass
+class History:
+    """A run: its epochs, and where values were asked for."""
+
+    epochs: list
+    values: list
+    output: np.ndarray = None
+
+    @property
+    def points(self):
+        """Where gradients were taken, in order."""
+        return [y for epoch in self.epochs for y in epoch.y]
+
+    def ended(self, how):
+        """The iterations, counted from 1, in which an epoch ended so."""
+        ends = np.cumsum([epoch.k for epoch in self.epochs])
+        return [int(n) for n, epoch in zip(ends, self.epochs, strict=True) if epoch.end == how]
+
+
+def restarted(gradient, x_init, *, eta, theta, B, K=None, heavy_ball=False, most=10**6):
+    """Algorithm 1, or 3; ends early, without output, after ``most`` iterations."""
+    K = K or epoch_length(theta)
+    epochs = [Epoch([x_init], eta, theta, B, K)]
+    for _ in range(most):
+        epoch = epochs[-1]
+        if epoch.k >= K:  # line 2
+            epoch.end = "complete"
+            return History(epochs, [], epoch.average())
+        epoch.iterate(gradient, heavy_ball)
+        if epoch.criterion() > B**2:  # line 6
+            epoch.end, epoch.next_start = "restart", epoch.restart_point(heavy_ball)
+            epochs.append(Epoch([epoch.next_start], eta, theta, B, K))
+    return History(epochs, [])
+
+
+def adaptively_restarted(
+    value,
+    gradient,
+    x_init,
+    *,
+    eta,
+    theta,
+    B,
+    B0,
+    eps,
+    rho,
+    K=None,
+    gamma=1e-5,
+    c0=None,
+    c1=10.0,
+    c2=1.0,
+    eta_min=0.0,
+    rho_max=math.inf,
+    heavy_ball=False,
+    most=10**6,
+):
+    """Algorithm 2, or 4, with Remark 2 (c2 = 1 switches it off).
+
+    c0 is a number, or None for 1 + 0.001 t at the t-th restart.
+    """
+    epochs = [Epoch([x_init], eta, theta, B, K or epoch_length(theta), B0, rho)]
+    values = [x_init]
+    f_start = value(x_init)
+    for _ in range(most):
+        epoch = epochs[-1]
+        if not (epoch.k < epoch.K or epoch.B0 > epoch.B):  # line 2
+            epoch.end = "complete"
+            candidates = (epoch.x[-1], epoch.average())
+            return History(epochs, values, min(candidates, key=lambda x: _norm(gradient(x))))
+        epoch.iterate(gradient, heavy_ball)
+        if not (epoch.criterion() > max(epoch.B, epoch.B0) ** 2 or epoch.k > epoch.K):  # line 6
+            continue
+        t = len(epochs)
+        eta, theta, B, K, rho = epoch.eta, epoch.theta, epoch.B, epoch.K, epoch.rho
+        B0 = epoch.B0 / (1 + 0.001 * t if c0 is None else c0)  # line 7
+        end = epoch.restart_point(heavy_ball)
+        values.append(end)
+        f_end = value(end)
+        if f_end - f_start <= -gamma * eps**1.5 / math.sqrt(rho):  # line 8
+            epoch.end, epoch.next_start, f_start = "restart", end, f_end
+        else:
+            epoch.end, epoch.next_start = "rollback", epoch.x[0]
+            B0 = B0 / c1
+            eta, rho = max(eta / c2, eta_min), min(rho * c2**2, rho_max)
+            B = epoch.B * math.sqrt(epoch.rho / rho)  # ~ sqrt(eps/rho')
+            factor = rho * eta**2 / (epoch.rho * epoch.eta**2)
+            if not math.isclose(factor, 1):  # only one cap binds: theta ~ (eps rho' eta^2)^(1/4)
+                theta = min(theta * factor ** (1 / 4), 0.1 if heavy_ball else 1.0)
+                K = epoch_length(theta)
+        epochs.append(Epoch([epoch.next_start], eta, theta, B, K, B0, rho))
+    return History(epochs, values)
+
+
+def _norm(g):
+    return math.sqrt(np.dot(g, g))
+
+
+# --- a run of the library, seen from outside ------------------------------------------------------
+
+
+class Watched:
+    """A problem that writes down where it was evaluated."""
+
+    def __init__(self, problem):
+        self.problem, self.values, self.gradients = problem, [], []
+
+    def value(self, x):
+        self.values.append(np.array(x))
+        return self.problem.value(x)
+
+    def gradient(self, x):
+        self.gradients.append(np.array(x))
+        return self.problem.gradient(x)
+
+
+def watched_run(problem, x0, method, *, tol=0.0, max_iterations=100_000, **options):
+    """Run ``method``; returns its epochs (as `Epoch`), its result and the `Watched` problem.
+
+    The iterates are put together from the points and gradients that the steps report; of the
+    method's state only what belongs to an epoch as a whole is read.
+    """
+    seen = Watched(problem)
+    run = momentous.iterate(
+        seen.value,
+        x0,
+        jac=seen.gradient,
+        method=method,
+        tol=tol,
+        max_iterations=max_iterations,
+        **options,
+    )
+    epochs = [_epoch_of(run.state)]
+    evaluated = len(seen.gradients)
+    for step in run:
+        epoch, state = epochs[-1], step.state
+        y, g = step.x, step.jac
+        if state.ending is not None and state.epoch.k > 0:
+            # The step went on to the output; its own gradient is the first that it asked for.
+            y = seen.gradients[evaluated] if epoch.k > 0 else epoch.x[0]
+            g = problem.gradient(y)
+        evaluated = len(seen.gradients)
+        epoch.y.append(np.array(y))
+        epoch.g.append(np.array(g))
+        if state.epoch.k > 0:
+            epoch.x.append(np.array(state.epoch.x))
+            epoch.end = "" if state.ending is None else "complete"
+            continue
+        x, before = epoch.x[-1], epoch.x[max(epoch.k - 1, 0)]
+        epoch.x.append(x + (1 - epoch.theta) * (x - before) - epoch.eta * g)
+        rolled_back = any(event.kind is EventKind.ROLLBACK for event in step.events)
+        epoch.end = "rollback" if rolled_back else "restart"
+        epoch.next_start = np.array(state.epoch.start)
+        epochs.append(_epoch_of(state))
+    return epochs, run.result, seen
+
+
+def _epoch_of(state):
+    """A fresh epoch with the numbers that the state says it runs with."""
+    x0 = [np.array(state.epoch.start)]
+    if hasattr(state, "schedule"):
+        now = state.schedule
+        return Epoch(
+            x0,
+            now.step_size,
+            now.theta,
+            now.radius,
+            now.epoch_length,
+            now.wide_radius,
+            now.hessian_lipschitz,
+        )
+    p = state.parameters
+    return Epoch(x0, p.step_size, p.theta, p.radius, p.epoch_length)

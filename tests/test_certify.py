@@ -1,0 +1,548 @@
+"""A certificate says what a point is, never more than it knows, and counts what that cost."""
+
+import importlib
+import inspect
+
+import numpy as np
+import pytest
+
+from momentous import testbed
+from momentous.certify import Certificate, Verdict, certify
+
+SADDLES = [
+    testbed.saddle(3, 4, 2.0, [0.5, 1.0, 1.5, 0.7]),
+    testbed.rotated(testbed.saddle(20, 5, 0.5, 0.25)),
+    testbed.saddle(0, 1),
+    testbed.saddle(1500, 500, 1.0, 0.5),
+]
+LOWEST = {p.name: g for p, g in zip(SADDLES, (-1.5, -0.25, -1.0, -0.5), strict=True)}
+LIBRARIES = [
+    ("numpy", "float32"),
+    ("torch", "float32"),
+    ("torch", "float64"),
+    ("jax.numpy", "float32"),
+    ("array_api_strict", "float64"),
+]
+
+each_saddle = pytest.mark.parametrize("problem", SADDLES, ids=lambda p: p.name)
+each_library = pytest.mark.parametrize(("library", "dtype"), LIBRARIES)
+
+
+def ask(problem, x, **arguments) -> Certificate:
+    return certify(problem.value_and_gradient, x, jac=True, **({"eps": 1e-5} | arguments))
+
+
+def quadratic(spectrum):
+    """f(x) = sum of spectrum_i x_i^2 / 2, fused."""
+    diagonal = np.asarray(spectrum, dtype=float)
+    return lambda x: (0.5 * float(x @ (diagonal * x)), diagonal * x)
+
+
+def ask_quadratic(spectrum, **arguments) -> Certificate:
+    x = np.zeros(len(spectrum))
+    return certify(quadratic(spectrum), x, jac=True, **({"eps": 1e-6} | arguments))
+
+
+# --- what a point is ----------------------------------------------------------------------------
+
+
+@each_saddle
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "differences"])
+@pytest.mark.parametrize("constants", ["none", "rho", "curvature"])
+def test_the_start_of_a_saddle_is_called_a_saddle(problem, exact, constants):
+    rho = problem.hessian_lipschitz
+    tau = {"none": {}, "rho": {"rho": rho}, "curvature": {"curvature": 0.01}}[constants]
+    hessp = problem.hessian_product if exact else None
+    found = ask(problem, problem.start, hessp=hessp, **tau)
+    assert found.verdict is Verdict.SADDLE
+    assert found.is_saddle
+    assert found.is_first_order
+    assert not found.is_second_order
+    assert found.probability == 0.0
+    assert found.smallest_eigenvalue == pytest.approx(LOWEST[problem.name], abs=1e-5)
+    assert found.lower_bound <= LOWEST[problem.name]
+    assert found.residual < 1e-5
+    w = found.direction
+    assert np.linalg.norm(w) == pytest.approx(1.0, abs=1e-12)
+    for s in (1e-3, 1e-1):
+        fall = problem.value(problem.start) - problem.value(problem.start + s * w)
+        assert fall > 0.49 * s * s * abs(LOWEST[problem.name])
+
+
+@each_saddle
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "differences"])
+@pytest.mark.parametrize("constants", ["none", "rho"])
+def test_its_minimum_is_called_second_order(problem, exact, constants):
+    tau = {"rho": problem.hessian_lipschitz} if constants == "rho" else {}
+    hessp = problem.hessian_product if exact else None
+    found = ask(problem, problem.minimiser, hessp=hessp, **tau)
+    assert found.verdict is Verdict.SECOND_ORDER
+    assert found.is_second_order
+    assert found.direction is None
+    assert found.probability == (1e-3 if problem.dimension > 500 else 0.0)
+    assert -found.curvature_tolerance <= found.lower_bound <= found.smallest_eigenvalue
+
+
+def test_a_point_with_a_large_gradient_is_nothing_else():
+    problem = SADDLES[0]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        found = ask(problem, rng.standard_normal(problem.dimension), curvature=1e-3)
+        assert found.verdict is Verdict.NOT_STATIONARY
+        assert not found.is_first_order
+        assert found.direction is None
+        assert (found.products, found.njev) == (0, 1)
+        assert np.isnan(found.smallest_eigenvalue)
+
+
+def test_the_tolerance_for_the_gradient_is_inclusive():
+    x = np.array([0.5])
+    assert certify(quadratic([2.0]), x, jac=True, eps=1.0).is_second_order
+    assert not certify(quadratic([2.0]), x, jac=True, eps=0.999).is_first_order
+
+
+def test_a_degenerate_saddle_is_second_order():
+    problem = testbed.flat_saddle(3, 2)
+    assert ask(problem, problem.start, curvature=1e-6).is_second_order
+
+
+def test_the_smallest_eigenvalue_of_rosenbrock():
+    problem = testbed.rosenbrock(10)
+    x = problem.minimiser
+    H = np.stack([problem.hessian_product(x, e) for e in np.eye(10)])
+    lowest = np.linalg.eigvalsh(H)[0]
+    found = ask(problem, x, curvature=1e-2)
+    assert found.is_second_order
+    assert abs(found.smallest_eigenvalue - lowest) <= found.eigenvalue_error < 1e-5
+    assert found.lower_bound <= lowest
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("lanczos", [True, False], ids=["lanczos", "whole matrix"])
+def test_the_error_estimate_covers_the_error(dtype, lanczos):
+    """At points that are stationary for a generous eps, on every problem with known products."""
+    for problem in testbed.problems():
+        d = problem.dimension
+        if problem.hessian_product is None or d < 4:
+            continue
+        x = (problem.start + 0.3 * np.random.default_rng(0).standard_normal(d)).astype(dtype)
+        exact = np.stack([problem.hessian_product(x.astype(float), e) for e in np.eye(d)])
+        lowest = np.linalg.eigvalsh((exact + exact.T) / 2.0)[0]
+        found = ask(problem, x, eps=1e9, max_products=d if lanczos else None)
+        assert found.smallest_eigenvalue + found.eigenvalue_error >= lowest, problem.name
+        assert found.lower_bound <= lowest, problem.name
+        if not lanczos:
+            assert abs(found.smallest_eigenvalue - lowest) <= found.eigenvalue_error, problem.name
+
+
+# --- tau ----------------------------------------------------------------------------------------
+
+
+def test_tau_is_what_was_asked_for():
+    spectrum = [-0.05, 1.0, 4.0]
+    assert ask_quadratic(spectrum, eps=0.1, rho=0.1).is_second_order  # tau = 0.1
+    assert ask_quadratic(spectrum, eps=0.01, rho=0.1).is_saddle  # tau = 0.0316
+    assert ask_quadratic(spectrum, curvature=0.06).is_second_order
+    assert ask_quadratic(spectrum, curvature=0.04).is_saddle
+    by_default = ask_quadratic(spectrum)
+    assert by_default.curvature_tolerance == pytest.approx(0.004)
+    assert "0.001 of the largest" in by_default.message
+    assert ask_quadratic([-0.003, 1.0, 4.0]).is_second_order
+
+
+@pytest.mark.parametrize("offset", [-1e-11, 0.0, 1e-11])
+def test_on_the_border_nothing_is_claimed(offset):
+    found = ask_quadratic([-0.05 + offset, 1.0], curvature=0.05)
+    assert found.eigenvalue_error > abs(offset)
+    assert found.verdict is Verdict.FIRST_ORDER
+    assert "too close" in found.message
+
+
+# --- Lanczos and its probability ----------------------------------------------------------------
+
+
+def test_one_negative_eigenvalue_among_a_thousand_is_found():
+    spectrum = np.append(np.linspace(0.0, 1.0, 999), -0.02)
+    for seed in range(50):
+        found = ask_quadratic(spectrum, curvature=0.01, rng=seed)
+        assert found.is_saddle
+        assert -0.02 - 1e-9 <= found.smallest_eigenvalue < -0.01
+        assert found.products < 60
+
+
+def test_the_failure_probability_is_honest_and_not_idle():
+    """The worst spectrum: all eigenvalues but one are equal.  Permitted to err, it does so, rarely
+    enough; a small probability is paid for with more steps."""
+    spectrum = np.append(np.ones(999), -0.015)
+    daring = [
+        ask_quadratic(spectrum, curvature=0.01, failure_probability=0.5, rng=seed)
+        for seed in range(100)
+    ]
+    wrong = sum(found.is_second_order for found in daring)
+    assert 0 < wrong <= 50
+    spread = np.linspace(0.0, 1.0, 1000)
+    careful, careless = (
+        ask_quadratic(spread, curvature=0.01, failure_probability=p) for p in (1e-9, 0.1)
+    )
+    assert careful.is_second_order
+    assert careful.probability == 1e-9
+    assert careless.probability == 0.1
+    assert careful.products > 1.5 * careless.products
+
+
+def test_the_number_of_steps_is_that_of_the_theory():
+    """ln(3.2 sqrt(d)/p)/(2 sqrt(delta)) + 1/2 steps, delta the tolerance in parts of the length."""
+    for tau in (1e-1, 1e-2, 1e-3):
+        found = ask_quadratic(np.linspace(0.0, 1.0, 2000), curvature=tau)
+        bound = np.log(3.2 * np.sqrt(2000) / 1e-3) / (2.0 * np.sqrt(tau / (1.0 + 2.0 * tau))) + 0.5
+        assert found.is_second_order
+        assert 0.7 * bound < found.products < bound + 5
+
+
+def test_too_few_products_settle_nothing():
+    spectrum = np.linspace(0.0, 1.0, 1000)
+    found = ask_quadratic(spectrum, curvature=0.01, max_products=20)
+    assert found.verdict is Verdict.FIRST_ORDER
+    assert found.products == 20
+    assert found.lower_bound < -0.01
+    enough = int(found.message.split("max_products=")[1].split()[0])
+    settled = ask_quadratic(spectrum, curvature=0.01, max_products=enough)
+    assert settled.is_second_order
+    assert settled.products <= enough
+
+
+@pytest.mark.parametrize("allowed", range(6))
+def test_max_products_is_respected(allowed):
+    problem = testbed.saddle(5, 5)
+    for hessp in (None, problem.hessian_product):
+        found = ask(problem, problem.minimiser, hessp=hessp, max_products=allowed, curvature=0.1)
+        assert found.products <= allowed
+        assert found.is_first_order
+        if found.products == 0:
+            assert found.verdict is Verdict.FIRST_ORDER
+
+
+def test_a_bound_on_the_spectrum_saves_products():
+    spectrum = np.linspace(-0.02, 0.02, 1000)
+    free = ask_quadratic(spectrum, curvature=0.03)
+    told = ask_quadratic(spectrum, curvature=0.03, gradient_lipschitz=0.03)
+    assert free.is_second_order
+    assert told.is_second_order
+    assert told.products == 4 < free.products
+
+
+def test_as_many_steps_as_variables_are_always_enough():
+    spectrum = np.append(np.linspace(0.0, 1.0, 500), -0.00999)
+    found = ask_quadratic(spectrum, curvature=0.01)
+    assert found.verdict is Verdict.FIRST_ORDER
+    assert "max_products=504" in found.message
+    assert ask_quadratic(spectrum, curvature=0.01, max_products=504).is_second_order
+
+
+def test_a_relative_tolerance_waits_for_the_largest_eigenvalue():
+    spectrum = np.append(np.full(999, -0.015), 20.0)  # tau = 0.02, once 20 is known
+    for seed in range(10):
+        found = ask_quadratic(spectrum, rng=seed)
+        assert found.curvature_tolerance == pytest.approx(0.02)
+        assert not found.is_saddle
+
+
+def test_both_routes_agree():
+    problem = testbed.rotated(testbed.saddle(60, 20, 1.0, np.linspace(0.1, 0.4, 20)))
+    H = np.stack([problem.hessian_product(problem.start, e) for e in np.eye(80)])
+    lowest = np.linalg.eigvalsh(H)[0]
+    whole = ask(problem, problem.start, curvature=0.39)
+    lanczos = ask(problem, problem.start, curvature=0.39, max_products=70)
+    assert whole.products == 82
+    assert lanczos.products < 70
+    for found in (whole, lanczos):
+        assert found.is_saddle
+        assert lowest - 1e-8 <= found.smallest_eigenvalue < -0.39
+    assert whole.smallest_eigenvalue == pytest.approx(lowest, abs=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_basis_outlives_an_invariant_subspace(dtype):
+    """With three eigenvalues nothing but rounding is left after three steps."""
+    spectrum = np.repeat([-0.004, 0.0, 1.0], 200).astype(dtype)
+    found = certify(
+        lambda x: (0.0, spectrum * x), np.zeros(600, dtype), jac=True, eps=1, curvature=0.01
+    )
+    assert found.is_second_order
+    assert found.smallest_eigenvalue == pytest.approx(-0.004, abs=1e-5)
+    assert found.eigenvalue_error < 1e-4
+
+
+def test_equal_seeds_give_equal_certificates():
+    problem = testbed.separable("cosine", np.linspace(1.0, 2.0, 600), 1.0)
+    first, second, other = (ask(problem, np.zeros(600), rng=seed) for seed in (3, 3, 4))
+    assert first.is_saddle
+    assert np.array_equal(first.direction, second.direction)
+    assert first.smallest_eigenvalue != other.smallest_eigenvalue
+
+
+# --- inaccurate products ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 5, 600])
+def test_noise_in_the_gradient_is_noticed(d):
+    rng = np.random.default_rng(0)
+
+    def noisy(x):
+        return 0.0, 1e-4 * x + 1e-6 * rng.standard_normal(d)
+
+    for _ in range(5):
+        found = certify(noisy, np.zeros(d), jac=True, eps=1e-3, curvature=1e-3, max_products=40)
+        assert found.verdict is Verdict.NOT_CERTIFIABLE
+        assert found.eigenvalue_error > 2.5e-4
+        assert "hessp=" in found.message
+
+
+def test_a_tolerance_below_the_accuracy_is_not_certifiable():
+    problem = testbed.flat_saddle(3, 3)
+    found = ask(problem, problem.start, curvature=1e-13)
+    assert found.verdict is Verdict.NOT_CERTIFIABLE
+    assert "tau/4" in found.message
+    exact = ask(problem, problem.start, curvature=1e-13, hessp=problem.hessian_product)
+    assert exact.is_second_order
+
+
+def test_an_asymmetric_hessp_is_not_certifiable():
+    A = np.triu(np.ones((4, 4)))
+    found = certify(quadratic(np.ones(4)), np.zeros(4), jac=True, eps=1.0, hessp=lambda x, v: A @ v)
+    assert found.verdict is Verdict.NOT_CERTIFIABLE
+    assert "symmetric" in found.message
+
+
+def test_coarse_steps_are_noticed():
+    problem = testbed.saddle(2, 2, 1.0, 1.0)
+    coarse = ask(problem, problem.start, curvature=1e-3, step=1.5)
+    assert coarse.verdict is Verdict.NOT_CERTIFIABLE
+    assert ask(problem, problem.start, curvature=1e-3, step=1e-3).is_saddle
+
+
+# --- arrays of any library ----------------------------------------------------------------------
+
+
+@each_library
+@pytest.mark.parametrize("problem", [SADDLES[0], SADDLES[3]], ids=lambda p: p.name)
+def test_arrays_of_any_library(problem, library, dtype):
+    xp = pytest.importorskip(library)
+    x = problem.start_in(xp, getattr(xp, dtype))
+    found = ask(problem, x, rho=problem.hessian_lipschitz, eps=1e-3)
+    assert found.is_saddle
+    assert found.smallest_eigenvalue == pytest.approx(LOWEST[problem.name], abs=1e-3)
+    w = found.direction
+    assert type(w) is type(x)
+    assert w.dtype == x.dtype
+    assert w.shape == x.shape
+    lower = found.escape(problem.value, x)
+    assert type(lower) is type(x)
+    assert float(problem.value(lower)) < float(problem.value(x)) - 0.05
+    bottom = xp.asarray(problem.minimiser.copy(), dtype=x.dtype)
+    assert ask(problem, bottom, rho=problem.hessian_lipschitz, eps=1e-3).is_second_order
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+def test_gradients_by_autodiff(library):
+    xp = pytest.importorskip(library)
+    x = xp.zeros((2, 3), dtype=xp.float32)
+    found = certify(lambda x: (x**2).sum() - 3 * x[1, 2] ** 2, x, jac="autodiff", eps=1e-4)
+    assert found.is_saddle
+    assert found.smallest_eigenvalue == pytest.approx(-4.0, abs=1e-3)
+    assert abs(float(found.direction[1, 2])) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (30, 20)])
+def test_any_shape(shape):
+    found = certify(
+        lambda x: (float(np.sum(np.cos(x))), -np.sin(x)), np.zeros(shape), jac=True, eps=1
+    )
+    assert found.is_saddle
+    assert found.smallest_eigenvalue == pytest.approx(-1.0, abs=1e-8)
+    assert isinstance(found.direction, np.ndarray)
+    assert found.direction.shape == shape
+
+
+def test_no_variables_at_all():
+    found = certify(lambda x: (0.0, x), np.zeros(0), jac=True, eps=1e-3)
+    assert found.is_second_order
+    assert found.smallest_eigenvalue == np.inf
+
+
+def test_a_function_without_curvature():
+    for d in (2, 600):
+        found = ask_quadratic(np.zeros(d))
+        assert found.is_second_order
+        assert found.smallest_eigenvalue == 0.0
+
+
+def test_the_users_arrays_are_left_alone_and_may_be_reused():
+    x, buffer = np.zeros(4), np.empty(4)
+    diagonal = np.array([1.0, 2.0, -3.0, 4.0])
+
+    def fused(x):
+        np.multiply(diagonal, x, out=buffer)
+        return 0.0, buffer
+
+    for rho in (None, 1.0):  # central, forward
+        found = certify(fused, x, jac=True, eps=1e-3, rho=rho)
+        assert found.smallest_eigenvalue == pytest.approx(-3.0, abs=1e-6)
+    x += 1.0  # still writable
+    assert np.array_equal(found.direction**2, [0.0, 0.0, 1.0, 0.0])
+
+
+# --- counts -------------------------------------------------------------------------------------
+
+
+class Counted:
+    def __init__(self, problem):
+        self.problem = problem
+        self.calls = {"fun": 0, "jac": 0, "fused": 0, "hessp": 0}
+
+    def fun(self, x, scale):
+        self.calls["fun"] += 1
+        return scale * self.problem.value(x)
+
+    def jac(self, x, scale):
+        self.calls["jac"] += 1
+        return scale * self.problem.gradient(x)
+
+    def fused(self, x, scale):
+        self.calls["fused"] += 1
+        return scale * self.problem.value(x), scale * self.problem.gradient(x)
+
+    def hessp(self, x, v, scale):
+        self.calls["hessp"] += 1
+        return scale * self.problem.hessian_product(x, v)
+
+
+@pytest.mark.parametrize("d", [4, 600])
+def test_counts_are_those_of_the_users_functions(d):
+    problem = testbed.saddle(d // 2, d // 2)
+    x = problem.start
+    rho = 2.0 * problem.hessian_lipschitz
+
+    count = Counted(problem)
+    central = certify(count.fun, x, (2.0,), jac=count.jac, eps=1e-5, curvature=1e-2)
+    assert count.calls == {"fun": 0, "jac": central.njev, "fused": 0, "hessp": 0}
+    assert (central.nfev, central.njev) == (0, 1 + 2 * central.products)
+
+    count = Counted(problem)
+    forward = certify(count.fused, x, (2.0,), jac=True, eps=1e-5, rho=rho)
+    assert count.calls["fused"] == forward.nfev == forward.njev == 1 + forward.products
+
+    count = Counted(problem)
+    exact = certify(count.fun, x, 2.0, jac=count.jac, hessp=count.hessp, eps=1e-5, rho=rho)
+    assert count.calls == {"fun": 0, "jac": 1, "fused": 0, "hessp": exact.products}
+    assert (exact.nfev, exact.njev) == (0, 1)
+
+    for found in (central, forward, exact):
+        assert found.smallest_eigenvalue == pytest.approx(-2.0, abs=1e-5)
+    if d == 4:
+        assert (central.products, exact.products) == (d + 2, d + 1)
+
+
+# --- escaping -----------------------------------------------------------------------------------
+
+
+@each_saddle
+def test_an_escape_falls_by_what_is_promised(problem):
+    rho, x = problem.hessian_lipschitz, problem.start
+    found = ask(problem, x, rho=rho)
+    t = abs(found.smallest_eigenvalue)
+    value = problem.value(x)
+    by_rho = found.escape(problem.value, x, rho=rho)
+    assert np.linalg.norm(by_rho - x) == pytest.approx(2.0 * t / rho, rel=1e-6)
+    assert problem.value(by_rho) <= value - 0.66 * t**3 / rho**2
+    by_search = found.escape(problem.value_and_gradient, x, jac=True)
+    s = np.linalg.norm(by_search - x)
+    assert problem.value(by_search) <= value - 0.24 * s**2 * t
+
+
+@pytest.mark.parametrize("cubic", [10.0, -10.0])
+def test_an_escape_looks_both_ways(cubic):
+    def fused(y):
+        return float(cubic * y[0] ** 3 - y[0] ** 2), 3.0 * cubic * y**2 - 2.0 * y
+
+    found = certify(fused, np.zeros(1), jac=True, eps=1e-3)
+    assert found.escape(fused, np.zeros(1), jac=True)[0] == -np.sign(cubic)
+
+
+def test_the_direction_is_downhill():
+    problem = testbed.saddle(3, 3)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x = 1e-3 * rng.standard_normal(6)
+        found = ask(problem, x, eps=0.1)
+        slope = float(found.direction @ problem.gradient(x))
+        assert found.is_saddle
+        assert slope <= 0.0
+
+
+def test_no_escape_without_a_saddle_or_from_elsewhere():
+    problem = SADDLES[0]
+    with pytest.raises(ValueError, match="no direction"):
+        ask(problem, problem.minimiser).escape(problem.value, problem.minimiser)
+    found = ask(problem, problem.start)
+    with pytest.raises(ValueError, match="pass the x that was certified"):
+        found.escape(problem.value, np.zeros(2))
+    with pytest.raises(RuntimeError, match="does not fall"):
+        found.escape(lambda x: 1.0, problem.start)
+
+
+# --- bad input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"eps": 0.0}, "eps=0.0 must be a positive"),
+        ({"eps": np.nan}, "eps=nan must be a positive"),
+        ({"eps": None}, "eps=None must be a positive"),
+        ({"rho": -1.0}, "rho=-1.0 must be a positive"),
+        ({"curvature": 0}, "curvature=0 must be a positive"),
+        ({"gradient_lipschitz": -2.0}, "gradient_lipschitz=-2.0"),
+        ({"step": np.inf}, "step=inf"),
+        ({"rho": 1.0, "curvature": 0.1}, "give one of them"),
+        ({"failure_probability": 1.0}, "failure_probability=1.0 must be between 0 and 1"),
+        ({"max_products": -1}, "max_products=-1"),
+        ({"max_products": 2.5}, "max_products=2.5"),
+        ({"jac": None}, "needs gradients"),
+        ({"jac": "3-point"}, "needs gradients"),
+        ({"hessp": lambda x, v: v[:1]}, r"hessp returned shape \(1,\), but x has shape \(2,\)"),
+        ({"hessp": lambda x, v: np.nan * v}, "hessp returned values that are not finite"),
+        ({"x": np.array([0.0, np.nan])}, "x is not finite"),
+        ({"fun": lambda x: (0.0, x + np.nan)}, "gradient at x is not finite"),
+        ({"fun": lambda x: (0.0, x if not x.any() else x + np.inf)}, "a smaller step="),
+    ],
+)
+def test_bad_input_is_named(arguments, words):
+    given = {"fun": quadratic([1.0, 2.0]), "x": np.zeros(2), "jac": True, "eps": 1e-3} | arguments
+    with pytest.raises(ValueError, match=words):
+        certify(**given)
+
+
+def test_hessp_must_be_callable():
+    with pytest.raises(TypeError, match="hessp=True"):
+        ask_quadratic([1.0], hessp=True)
+
+
+# --- the contract -------------------------------------------------------------------------------
+
+
+def test_certificates_are_frozen_and_speak():
+    found = ask(SADDLES[0], SADDLES[0].start)
+    with pytest.raises(AttributeError):
+        found.verdict = Verdict.SECOND_ORDER
+    assert found.verdict == "saddle"
+    assert f"{found.smallest_eigenvalue:.6g}" in found.message
+    assert "direction" not in repr(found).replace("`direction`", "")
+
+
+def test_every_argument_is_documented():
+    module = importlib.import_module("momentous.certify")
+    for name in inspect.signature(module.certify).parameters:
+        assert f"    {name} : " in module.certify.__doc__, name
+    for name in Certificate.__dataclass_fields__:
+        assert name in Certificate.__doc__, name

@@ -1,0 +1,41 @@
+"""The command line, run as a person would run it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def momentous(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "momentous", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_demo_prints_a_table_of_six_methods_and_saves_the_picture(tmp_path: Path) -> None:
+    done = momentous("demo", "--mu", "0.03", "--out", "here", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("RAGD", "RHB", "PerturbedRAGD", "AdaRAGD", "AdaRHB", "L-BFGS-B"):
+        (row,) = [line for line in done.stdout.splitlines() if line.strip().startswith(name + " ")]
+        assert "converged" in row or "completed" in row, row
+    assert (tmp_path / "here" / "convergence.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_hardness_out_of_range_is_refused_by_name(tmp_path: Path) -> None:
+    done = momentous("demo", "--mu", "2", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--mu" in done.stderr
+    assert not (tmp_path / "momentous-demo").exists()
+
+
+def test_without_the_app_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['click'] = None\n"
+        "from momentous.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert 'pip install "momentous[app]"' in done.stderr
