@@ -16,8 +16,8 @@ from momentous.core.arrays import Space, to_numpy
 PROBLEM = testbed.rotated(testbed.separable("log-cosh", np.linspace(0.5, 2, 12), np.full(12, 1.0)))
 CONSTANTS = (PROBLEM.gradient_lipschitz, PROBLEM.hessian_lipschitz)
 METHODS = [
-    AdaRAGD(),
-    AdaRHB(),
+    AdaRAGD(step_size=0.2, hessian_lipschitz=1.0, eps=1e-4),  # no probe: it amplifies rounding
+    AdaRHB(step_size=0.2, hessian_lipschitz=1.0, eps=1e-4),
     RAGD(*CONSTANTS, eps=1e-3),
     RHB(*CONSTANTS, eps=1e-8),
     PerturbedRAGD(*CONSTANTS, eps=1e-2),
@@ -57,7 +57,7 @@ def test_the_gpu_takes_the_same_path_and_keeps_type_and_device(
 ) -> None:
     start = PROBLEM.start.astype(np.float32) + np.float32(0.25)
     x0 = on_gpu(library, start)
-    options = {"jac": PROBLEM.gradient, "method": method, "max_iterations": 60}
+    options = {"jac": PROBLEM.gradient, "method": method, "max_iterations": 40}
     here = minimize(PROBLEM.value, start, **options)
     there = minimize(PROBLEM.value, x0, **options)
     assert type(there.x) is type(x0)

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from reference import COSINES, FUNCTIONS, SADDLE, Theory, epoch_length, watched_run
+from reference import CHAIN, COSINES, FUNCTIONS, SADDLE, Theory, epoch_length, watched_run
 
 import momentous
 from momentous import RAGD, RHB, AdaRAGD, AdaRHB, EventKind, PerturbedRAGD, Status, testbed
@@ -282,30 +282,40 @@ def test_nothing_is_discarded_once_the_radius_is_that_of_the_theorem(problem, me
 
 
 @each_adaptive
-def test_guessed_constants_still_lead_to_a_completed_epoch(method):
-    """Theorem 6: L and rho guessed far too small are corrected by discarded epochs."""
+@pytest.mark.parametrize("problem", [SADDLE, CHAIN], ids=lambda p: p.name)
+def test_guessed_constants_are_corrected_by_discarded_epochs(method, problem):
+    """Theorem 6: the caps bind together, so theta and K stay, and a completed epoch ends the run."""
     heavy_ball = method is AdaRHB
-    theory = Theory.with_integer_length(SADDLE, 12, heavy_ball)
-    guess = Theory(theory.L / 16, theory.rho / 256, theory.eps, heavy_ball)
+    theory = Theory.with_integer_length(problem, 12, heavy_ball)
+    guess = Theory(theory.L / 20, theory.rho / 400, theory.eps, heavy_ball)
     chosen = method(
         gradient_lipschitz=guess.L,
         hessian_lipschitz=guess.rho,
         eps=guess.eps,
         initial_radius=1e3 * guess.B,
         backoff=2.0,
-        step_size_min=theory.eta,
-        hessian_lipschitz_max=theory.rho,
+        step_size_min=guess.eta / 32,
+        hessian_lipschitz_max=1024 * guess.rho,
     )
-    epochs, result, _ = watched_run(SADDLE, SADDLE.start, chosen)
+    epochs, result, _ = watched_run(problem, problem.start, chosen)
     assert result.status is Status.COMPLETED
     assert any(epoch.end == "rollback" for epoch in epochs)
     assert {epoch.K for epoch in epochs} == {12}
     last = epochs[-1]
-    assert last.rho * last.eta**2 == pytest.approx(theory.rho * theory.eta**2)
-    # Corollary with the eta and rho' of the last epoch: B follows rho', the function has its own.
+    # The corollary with the last eta and B = sqrt(eps/rho'), while the function has its own rho.
     first = 2 * math.sqrt(2) * last.B / (last.eta * last.K**2)
     second = 2 * last.theta * last.B / (last.eta * last.K)
     assert result.grad_norm <= first + second + (1 if heavy_ball else 4) * theory.rho * last.B**2
+
+
+def test_an_epoch_without_decrease_is_discarded_even_if_f_is_the_same_to_the_last_bit():
+    """A step of 2/L turns x into -x for ever; Remark 2 halves it, which leads to the minimum."""
+    chosen = AdaRAGD(step_size=2.0, hessian_lipschitz=1.0, eps=1e-4, initial_radius=1.0)
+    result = momentous.minimize(
+        lambda x: float(x @ x) / 2, [30.0], jac=lambda x: x.copy(), method=chosen, tol=1e-8
+    )
+    assert result.status is Status.CONVERGED
+    assert result.trace.when(EventKind.ROLLBACK)
 
 
 # --- Theorem 3 ------------------------------------------------------------------------------------
