@@ -199,7 +199,7 @@ class Library:
 
     @property
     def array_type(self) -> type:
-        return {"jax": self.xp.ndarray}.get(self.name, type(self.array([0.0])))
+        return self.xp.ndarray if self.name == "jax" else type(self.array([0.0]))
 
     def __str__(self) -> str:
         return self.name

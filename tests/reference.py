@@ -62,21 +62,12 @@ class Theory:
     eps: float
     heavy_ball: bool = False
 
-    @property
-    def eta(self):
-        return 1 / (4 * self.L)
-
-    @property
-    def theta(self):
-        return (10 if self.heavy_ball else 4) * (self.eps * self.rho * self.eta**2) ** (1 / 4)
-
-    @property
-    def B(self):
-        return math.sqrt(self.eps / (4 * self.rho if self.heavy_ball else self.rho))
-
-    @property
-    def K(self):
-        return epoch_length(self.theta)
+    def __post_init__(self):
+        self.eta = 1 / (4 * self.L)
+        quarter = (self.eps * self.rho * self.eta**2) ** (1 / 4)
+        self.theta = (10 if self.heavy_ball else 4) * quarter
+        self.B = math.sqrt(self.eps / (4 * self.rho if self.heavy_ball else self.rho))
+        self.K = epoch_length(self.theta)
 
     @property
     def unit(self):
@@ -146,11 +137,13 @@ class Epoch:
         k = self.k if k is None else k
         return k * sum(self.moved(t) ** 2 for t in range(k))
 
-    def K0(self):
-        return min(range(self.K // 2, self.K), key=self.moved)  # the first minimiser
+    def shortest(self):
+        """K0, the index of the shortest step in the second half; the first one if there are two."""
+        return min(range(self.K // 2, self.K), key=self.moved)
 
     def average(self):
-        return sum(self.y[: self.K0() + 1]) / (self.K0() + 1)
+        k0 = self.shortest()
+        return sum(self.y[: k0 + 1]) / (k0 + 1)
 
     def iterate(self, gradient, heavy_ball):
         """Lines 3-5."""

@@ -48,9 +48,7 @@ def test_differences_are_counted_as_values(method, jac):
     user = counted(WAVES)
     result = minimize(user.fun, WAVES.start, jac=jac, **method.eventful)
     assert result.nfev == user.values
-    assert result.njev == result.nit + (result.njev - result.nit)  # see below for what a gradient is
-    per_gradient = 2 * 3 if jac == "3-point" else 3
-    assert result.nfev >= per_gradient * result.njev
+    assert result.njev >= result.nit
 
 
 @pytest.mark.parametrize(("jac", "per_gradient"), [("2-point", 3), ("3-point", 6)])
@@ -237,7 +235,7 @@ def test_a_wrong_gradient_is_refused_by_name(returned, error, words):
         minimize(lambda x: 1.0, X0, jac=lambda x: returned)
 
 
-@pytest.mark.parametrize("returned", [[1.0, 2.0, 3.0], (1, 2, 3), np.matrix([[1.0, 2.0, 3.0]]).A1])
+@pytest.mark.parametrize("returned", [[1.0, 2.0, 3.0], (1, 2, 3), range(1, 4)])
 def test_lists_and_tuples_are_gradients_as_in_scipy(returned):
     assert np.array_equal(
         minimize(lambda x: 1.0, X0, jac=lambda x: returned, max_iterations=0).jac, [1.0, 2.0, 3.0]
@@ -333,22 +331,24 @@ class OneBuffer:
         return {"fun": WAVES.value, "jac": self.gradient}
 
 
-@pytest.mark.parametrize("watched", [False, True])
-def test_one_gradient_buffer_for_all_calls_gives_the_same_run(method, how, watched):
-    def run(given):
+@pytest.mark.parametrize("observer", ["looks on", "peeks", "calls the function"])
+def test_one_gradient_buffer_for_all_calls_gives_the_same_run(method, how, observer):
+    def run(user):
         seen = []
 
         def look(step):
-            if watched:
-                step.peek()
             seen.append(step.jac.copy())
+            if observer == "peeks":
+                step.peek()
+            elif observer == "calls the function":
+                user.both(np.full(3, 7.0))
 
-        trace = Trace(values=watched)
-        options = method.eventful | given
+        trace = Trace(values=observer == "peeks")
+        options = method.eventful | user.given(how)
         return minimize(x0=WAVES.start, callback=look, trace=trace, **options), seen
 
-    result, seen = run(OneBuffer().given(how))
-    wanted, wanted_seen = run(counted(WAVES).given(how))
+    result, seen = run(OneBuffer())
+    wanted, wanted_seen = run(counted(WAVES))
     assert np.array_equal(result.x, wanted.x)
     assert np.array_equal(result.jac, wanted.jac)
     assert (result.nfev, result.njev) == (wanted.nfev, wanted.njev)
@@ -474,10 +474,8 @@ def test_tensors_that_look_at_x_stay_as_they_were():
     torch = pytest.importorskip("torch")
     problem, shelf = Waves(LARGE), []
 
-    @pytest.mark.filterwarnings("ignore")
     def fun(x):
-        x = x.view()
-        tensor = torch.frombuffer(memoryview(x).cast("B").cast("d"), dtype=torch.float64)
+        tensor = torch.from_numpy(x)
         shelf.append((tensor[5:], tensor[5:].clone()))
         return problem.both(x)
 

@@ -6,9 +6,13 @@ one, and the output are compared with an implementation that stores all iterates
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
+
+import momentous
+from momentous import RAGD, RHB, AdaRAGD, AdaRHB, EventKind
 from reference import (
     CHAIN,
     COSINES,
@@ -22,9 +26,6 @@ from reference import (
     restarted,
     watched_run,
 )
-
-import momentous
-from momentous import RAGD, RHB, AdaRAGD, AdaRHB, EventKind
 
 HEAVY_BALLS = (RHB, AdaRHB)
 REMARK_2 = {"c2": "backoff", "eta_min": "step_size_min", "rho_max": "hessian_lipschitz_max"}
@@ -54,14 +55,15 @@ class Case:
         return adaptively_restarted(p.value, p.gradient, p.start, **options)
 
 
-def fixed(method, problem, K, shows=()):
+def fixed(method, problem, K):
     theory = Theory.with_integer_length(problem, K, method is RHB)
     return Case(
         f"{method.name}-{K}-{problem.name}",
         problem,
         method(theory.L, theory.rho, theory.eps),
         {"eta": theory.eta, "theta": theory.theta, "B": theory.B},
-        {"restart", *shows},
+        {"restart"},
+        most=2500,
     )
 
 
@@ -121,16 +123,11 @@ SIGHTS = {
     "complete": lambda e: e.end == "complete",
 }
 
-ALL = {"restart", "rollback", "K + 1", "restart at the radius", "complete"}
-
 CASES = [
     *(fixed(RAGD, problem, K) for problem in FUNCTIONS for K in (1, 3, 8)),
     *(fixed(RHB, problem, 10) for problem in FUNCTIONS),
-    fixed(RAGD, CHAIN, 2, {"restart at K", "complete"}),
-    fixed(RAGD, NESTED, 8, {"restart at K", "complete"}),
-    fixed(RAGD, SADDLE, 20, {"complete"}),
-    fixed(RHB, SADDLE, 10, {"restart at K", "complete"}),
-    fixed(RHB, CHAIN, 20, {"complete"}),
+    *(fixed(RAGD, problem, K) for problem in (SADDLE, CHAIN) for K in (2, 20)),
+    fixed(RHB, CHAIN, 20),
     algorithm_2(AdaRAGD, COSINES, 1, 1e3, {"rollback", "K + 1", "complete"}, gamma=0.8),
     algorithm_2(AdaRAGD, SADDLE, 3, 1e3, {"restart at K", "complete"}, c0=1.3),
     algorithm_2(AdaRAGD, NESTED, 8, 1e3, {"restart at K", "K + 1", "complete"}, c0=1.3, gamma=0.5),
@@ -201,17 +198,22 @@ def test_the_run_is_the_printed_one(case):
     assert result.njev == len(seen.gradients)
 
 
-def test_between_them_the_cases_show_everything():
-    """For each adaptive method: accepted and discarded epochs, K + 1 iterations, B0 <= B."""
-    for method in (AdaRAGD, AdaRHB):
-        runs = [case.reference() for case in CASES if isinstance(case.method, method)]
-        epochs = [epoch for history in runs for epoch in history.epochs]
-        for sight in ALL:
-            assert any(map(SIGHTS[sight], epochs)), (method.name, sight)
+@pytest.mark.parametrize("method", [RAGD, RHB, AdaRAGD, AdaRHB])
+def test_between_them_the_cases_show_everything(method):
+    runs = [case.reference() for case in CASES if isinstance(case.method, method)]
+    epochs = [epoch for history in runs for epoch in history.epochs]
+    is_adaptive = method in (AdaRAGD, AdaRHB)
+    for sight in SIGHTS if is_adaptive else ("restart", "restart at K", "complete"):
+        assert any(map(SIGHTS[sight], epochs)), sight
+    if is_adaptive:
         lengths = [{epoch.K for epoch in history.epochs} for history in runs]
         assert any(len(some) > 1 for some in lengths), "no run with unmatched caps changes K"
         steps = [{epoch.eta for epoch in history.epochs} for history in runs]
-        assert any(len(some) > 2 for some in steps), "Remark 2 is never at work"
+        assert any(len(some) > 2 for some in steps), "Remark 2 is hardly at work"
+        last = [history for history in runs if history.output is not None]
+        averaged = [history.output is not history.epochs[-1].x[-1] for history in last]
+        assert any(averaged), "the average is never the output"
+        assert not all(averaged), "the last iterate is never the output"
 
 
 @pytest.mark.parametrize("method", [AdaRAGD, AdaRHB])
@@ -238,9 +240,7 @@ def epochs_on_a_line(method, iterations, *, value=lambda x: float(x[0]), **optio
         value=value,
         value_and_gradient=lambda x: (value(x), np.ones(1)),
     )
-    epochs, result, _ = watched_run(
-        line, line.start, method, max_iterations=iterations, **options
-    )
+    epochs, result, _ = watched_run(line, line.start, method, max_iterations=iterations, **options)
     return [(epoch.k, epoch.end) for epoch in epochs if epoch.k], epochs, result
 
 
@@ -259,7 +259,7 @@ def test_a_restart_needs_more_than_the_radius(method, radius):
 
 
 @pytest.mark.parametrize("method", [RAGD, RHB])
-def test_a_restart_in_iteration_K_wins_over_completion(method):
+def test_a_restart_in_the_last_iteration_wins_over_completion(method):
     chosen = method(step_size=1.0, momentum=0.0, radius=2.0, epoch_length=3)
     ends, _, _ = epochs_on_a_line(chosen, 12)
     assert ends == [(3, "restart")] * 4
@@ -271,7 +271,7 @@ def test_a_restart_in_iteration_K_wins_over_completion(method):
 @pytest.mark.parametrize("method", [RAGD, RHB])
 @pytest.mark.parametrize("K", range(1, 8))
 def test_of_equally_short_steps_the_first_one_counts(method, K):
-    """All steps have length 1, hence K0 = floor(K/2), and the average of 0, -1, .., -K0 is -K0/2."""
+    """All steps have length 1, so K0 = floor(K/2), and the average of 0, -1, .., -K0 is -K0/2."""
     chosen = method(step_size=1.0, momentum=0.0, radius=math.inf, epoch_length=K)
     _, epochs, result = epochs_on_a_line(chosen, 100)
     assert epochs[-1].k == K
@@ -282,7 +282,7 @@ ON_A_LINE = {"step_size": 1.0, "momentum": 0.0, "hessian_lipschitz": 1.0, "eps":
 
 
 @pytest.mark.parametrize("method", [AdaRAGD, AdaRHB])
-def test_while_the_radius_is_wide_epochs_have_K_plus_1_iterations_at_most(method):
+def test_while_the_radius_is_wide_epochs_may_take_one_iteration_more(method):
     """B0 = 100, 50, .., 0.78 restarts at k = min(floor(B0), K) + 1; then B = 0.5 does at k = 1."""
     chosen = method(**ON_A_LINE, radius=0.5, epoch_length=3, initial_radius=100.0, radius_shrink=2)
     ends, epochs, _ = epochs_on_a_line(chosen, 6 * 4 + 2 + 1 + 3)
@@ -291,7 +291,7 @@ def test_while_the_radius_is_wide_epochs_have_K_plus_1_iterations_at_most(method
 
 
 @pytest.mark.parametrize("method", [AdaRAGD, AdaRHB])
-def test_once_the_radius_is_narrow_epochs_complete_after_K_iterations(method):
+def test_once_the_radius_is_narrow_epochs_complete_in_time(method):
     chosen = method(**ON_A_LINE, radius=3.0, epoch_length=3, initial_radius=10.0, radius_shrink=2)
     ends, _, _ = epochs_on_a_line(chosen, 100)
     assert ends == [(4, "restart"), (4, "restart"), (3, "complete")]  # B0 = 10, 5, 2.5
@@ -325,8 +325,8 @@ def test_every_discarded_epoch_divides_by_what_remark_2_says(method):
     assert all(end == "rollback" for _, end in ends)
     for t, epoch in enumerate(epochs[:4]):
         assert epoch.x[0] == 0.0
-        assert epoch.B0 == pytest.approx(100 / 10**t, rel=1e-14)
-        assert (epoch.eta, epoch.rho, epoch.B) == (1 / 2**t, 4.0**t, 0.5 / 2**t)
+        numbers = (epoch.B0, epoch.eta, epoch.rho, epoch.B)
+        assert numbers == pytest.approx((100 / 10**t, 1 / 2**t, 4**t, 0.5 / 2**t), rel=1e-14)
         assert (epoch.theta, epoch.K) == (1.0, 3)
 
 
@@ -334,18 +334,18 @@ def test_every_discarded_epoch_divides_by_what_remark_2_says(method):
 def test_the_radius_shrinks_faster_from_restart_to_restart_unless_told_otherwise(method):
     chosen = method(**ON_A_LINE, radius=0.5, epoch_length=3, initial_radius=100.0)
     _, epochs, _ = epochs_on_a_line(chosen, 40)
-    ratios = [before.B0 / after.B0 for before, after in zip(epochs, epochs[1:], strict=False)]
+    ratios = [before.B0 / after.B0 for before, after in pairwise(epochs)]
     assert ratios == pytest.approx([1 + 0.001 * t for t in range(1, len(epochs))], rel=1e-14)
 
 
 def test_the_heavy_ball_restarts_behind_its_last_iterate():
-    """Steps 1, 3/2 with theta = 1/4 from 0; k = 2 restarts at z = (x^2 + a x^1)/(1 + a)."""
-    chosen = RHB(step_size=1.0, momentum=0.5, radius=2.0, epoch_length=9)
+    """theta = 1/4 gives a = 3/8: after steps of 1 and 7/4, and after a single one."""
+    a = (1 - 2 * 0.25) * (1 - 0.25)
+    chosen = RHB(step_size=1.0, momentum=0.75, radius=2.0, epoch_length=9)
     ends, epochs, _ = epochs_on_a_line(chosen, 2)
     assert ends == [(2, "restart")]
-    assert [float(x[0]) for x in epochs[0].x] == [0.0, -1.0, -2.5]
-    a = (1 - 2 * 0.5) * (1 - 0.5)
-    assert epochs[0].next_start == (-2.5 + a * -1.0) / (1 + a)
+    assert [float(x[0]) for x in epochs[0].x] == [0.0, -1.0, -2.75]
+    assert epochs[0].next_start == pytest.approx((-2.75 + a * -1.0) / (1 + a), rel=1e-15)
     chosen = RHB(step_size=1.0, momentum=0.75, radius=0.5, epoch_length=9)
     _, epochs, _ = epochs_on_a_line(chosen, 1)
-    assert epochs[0].next_start == pytest.approx(-1 / (1 + 0.5 * 0.75))  # about half a step
+    assert epochs[0].next_start == pytest.approx(-1 / (1 + a), rel=1e-15)  # not a whole step

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -28,6 +30,9 @@ from momentous.core.stopping import (
 from momentous.core.trace import Trace
 from momentous.methods import REGISTRY, method_class
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 # What a SciPy user might type, and what it is called here.
 _SCIPY_NAMES = {
     "maxiter": "max_iterations",
@@ -40,73 +45,6 @@ _SCIPY_NAMES = {
     "options": "keyword arguments",
     "seed": "rng",
 }
-
-
-def minimize(fun: Fun, x0: Any, **arguments: Any) -> Result:
-    """Find a stationary point of a smooth, possibly nonconvex function.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(x, *args) -> float``, or ``-> (float, array)`` with ``jac=True``.  It must not write
-        into x.
-    x0 : array
-        Where to start: an array of NumPy, PyTorch, JAX or CuPy, of any shape and floating-point
-        dtype; the result has the same type, shape, dtype and device.
-    args : tuple
-        Further arguments of ``fun`` and ``jac``.
-    jac : callable, True, 'autodiff', '2-point', '3-point' or None
-        The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value;
-        'autodiff': by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None:
-        '2-point', with a warning.
-    method : str, Method or class
-        ``"auto"``, a registered name such as ``"ada-ragd"``, a class, or an instance with its
-        parameters.  Parameters of the method may also be given here as keywords.
-    tol : float, optional
-        Stop when the Euclidean norm of the gradient is at most this.  The default is the method's:
-        1e-5, or for RAGD and RHB with ``eps`` given what their theorem promises.  0: never.
-    max_iterations, max_evaluations, max_time : optional
-        Limits on iterations (default 100,000), on values plus gradients, and on seconds inside the
-        method and the user's functions.
-    target : float, optional
-        Stop when the objective is at most this.
-    stop : Criterion, optional
-        A further reason to stop: ``Stagnation(500)``, ``GradientNorm(1e-3) & Iterations(100)``, ...
-    callback : callable, optional
-        ``callback(intermediate_result)`` after every iteration; it stops the run by returning True
-        or by raising StopIteration.
-    checkpoint : path or Checkpoint, optional
-        Save the run there from time to time.
-    resume : path, optional
-        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).
-    rng : int, numpy.random.Generator or None
-        Where randomised methods draw from; None is 0, so that runs repeat.
-    trace : bool or Trace
-        Keep every iteration (default).  ``Trace(values=True)`` evaluates the objective in each,
-        neither counted nor timed.
-    inner : callable, optional
-        ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
-    **parameters
-        Parameters of the method, when ``method`` is a name or a class.
-
-    Returns
-    -------
-    Result
-        ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts
-        time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
-        where they were not known when the run ended they are evaluated, and counted.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from momentous import minimize
-    >>> def f(x):
-    ...     return float(np.sum(x**4 - 8 * x**2)), 4 * x**3 - 16 * x
-    >>> result = minimize(f, np.array([0.5, -3.0]), jac=True, tol=1e-8)
-    >>> np.round(result.x, 6), result.status.name
-    (array([ 2., -2.]), 'CONVERGED')
-    """
-    return iterate(fun, x0, **arguments).finish()
 
 
 def iterate(
@@ -187,6 +125,88 @@ def iterate(
         trace=_trace(trace),
         resume=resume,
     )
+
+
+def _taking_the_arguments_of(
+    door: Callable[_P, Any],
+) -> Callable[[Callable[..., _T]], Callable[_P, _T]]:
+    """Decorator: show (and type) a function's arguments as those of ``door``."""
+
+    def decorate(function: Callable[..., _T]) -> Callable[_P, _T]:
+        returns = inspect.signature(function).return_annotation
+        signature = inspect.signature(door).replace(return_annotation=returns)
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+@_taking_the_arguments_of(iterate)
+def minimize(*args: Any, **keywords: Any) -> Result:
+    """Find a stationary point of a smooth, possibly nonconvex function.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args) -> float``, or ``-> (float, array)`` with ``jac=True``.  It must not write
+        into x.
+    x0 : array
+        Where to start: an array of NumPy, PyTorch, JAX or CuPy, of any shape and floating-point
+        dtype; the result has the same type, shape, dtype and device.
+    args : tuple
+        Further arguments of ``fun`` and ``jac``.
+    jac : callable, True, 'autodiff', '2-point', '3-point' or None
+        The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value;
+        'autodiff': by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None:
+        '2-point', with a warning.
+    method : str, Method or class
+        ``"auto"``, a registered name such as ``"ada-ragd"``, a class, or an instance with its
+        parameters.  Parameters of the method may also be given here as keywords.
+    tol : float, optional
+        Stop when the Euclidean norm of the gradient is at most this.  The default is the method's:
+        1e-5, or for RAGD and RHB with ``eps`` given what their theorem promises.  0: never.
+    max_iterations, max_evaluations, max_time : optional
+        Limits on iterations (default 100,000), on values plus gradients, and on seconds inside the
+        method and the user's functions.
+    target : float, optional
+        Stop when the objective is at most this.
+    stop : Criterion, optional
+        A further reason to stop: ``Stagnation(500)``, ``GradientNorm(1e-3) & Iterations(100)``, ...
+    callback : callable, optional
+        ``callback(intermediate_result)`` after every iteration; it stops the run by returning True
+        or by raising StopIteration.
+    checkpoint : path or Checkpoint, optional
+        Save the run there from time to time.
+    resume : path, optional
+        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).
+    rng : int, numpy.random.Generator or None
+        Where randomised methods draw from; None is 0, so that runs repeat.
+    trace : bool or Trace
+        Keep every iteration (default).  ``Trace(values=True)`` evaluates the objective in each,
+        neither counted nor timed.
+    inner : callable, optional
+        ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
+    **parameters
+        Parameters of the method, when ``method`` is a name or a class.
+
+    Returns
+    -------
+    Result
+        ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts
+        time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
+        where they were not known when the run ended they are evaluated, and counted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momentous import minimize
+    >>> def f(x):
+    ...     return float(np.sum(x**4 - 8 * x**2)), 4 * x**3 - 16 * x
+    >>> result = minimize(f, np.array([0.5, -3.0]), jac=True, tol=1e-8)
+    >>> np.round(result.x, 6), result.status.name
+    (array([ 2., -2.]), 'CONVERGED')
+    """
+    return iterate(*args, **keywords).finish()
 
 
 def _refuse(**given: Any) -> None:

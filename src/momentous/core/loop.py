@@ -190,7 +190,9 @@ class Run(Iterator[IntermediateResult]):
                 self.trace.events.append((progress.nit, event))
 
     def _judge(self) -> None:
-        self.ending = self.state.ending or self._stop.check(self.progress)
+        """What was asked for, if it is reached, goes before the method's own reason to end."""
+        asked, own = self._stop.check(self.progress), self.state.ending
+        self.ending = own if own is not None and not (asked and asked.status.success) else asked
 
     def _tell(self, callback: Callback) -> None:
         try:

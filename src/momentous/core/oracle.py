@@ -8,6 +8,7 @@ again for what is known costs nothing and counts nothing.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal
@@ -132,7 +133,7 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
             "pass jac=callable, jac=True if fun returns (f, g), or jac='autodiff' for PyTorch and "
             "JAX (jac='2-point' asks for differences without this warning)",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=_levels_to_the_user(),
         )
         jac = "2-point"
     if jac in ("2-point", "3-point"):
@@ -141,6 +142,14 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
         f"jac={jac!r} is not understood; pass a callable, True (fun returns (f, g)), 'autodiff', "
         "'2-point', '3-point' or None"
     )
+
+
+def _levels_to_the_user() -> int:
+    """The stack level, as warnings count it in the caller, of the first frame outside of here."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("momentous."):
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 class _Source:

@@ -21,35 +21,12 @@ from momentous.methods.epoch import (
 from momentous.methods.momentum import HEAVY_BALL, NESTEROV, Momentum
 from momentous.methods.probe import probed_lipschitz
 from momentous.methods.restarted import completed
+from momentous.methods.schedule import Schedule
 
 # The paper's advice is theta in (0, 0.01]; 0.03 and 0.1 were often 2 to 10 times slower.
 LARGEST_PRACTICAL_THETA = 0.01
 # Relative error of a computed objective value, in units of rounding, that the decrease test allows.
 NOISE = 8.0
-
-
-@record
-class Schedule:
-    """The numbers that change at restarts and stay the same within an epoch."""
-
-    step_size: float  # eta
-    hessian_lipschitz: float  # rho', the current guess
-    eps: float
-    theta: float  # 1 - momentum
-    epoch_length: int  # K
-    radius: float  # B = sqrt(eps/rho'), or its half for the heavy ball with the theory's constants
-    wide_radius: float  # B0
-    restarts: int  # t
-
-    @property
-    def limit(self) -> float:
-        """max(B, B0): the distance that ends an epoch."""
-        return max(self.radius, self.wide_radius)
-
-    @property
-    def at_radius(self) -> bool:
-        """B0 <= B: from here on the method is the one with the fixed radius."""
-        return self.wide_radius <= self.radius
 
 
 @record
@@ -239,56 +216,41 @@ class AdaptiveRadius(Method):
         now, old, old_value = state.schedule, state.epoch, state.start_value
         start = self.scheme.restart_point(oracle.space, x_next, old.x, now.theta)
         value = oracle.value(start)
-        start_norm = sample.grad_norm if k == 1 else state.start_norm
-        required = self.decrease * now.eps**1.5 / math.sqrt(now.hessian_lipschitz)
-        noise = NOISE * oracle.space.rounding * abs(old_value)
-        within_noise = abs(value - old_value) <= noise and sample.grad_norm <= start_norm
-        if not (value - old_value <= -required or within_noise):  # line 8
-            return self._failed(oracle, state, sample, k)
-        grown = dataclasses.replace(
-            now,
-            step_size=now.step_size * self._growth,
-            hessian_lipschitz=now.hessian_lipschitz / self._growth**2,
-            radius=now.radius * self._growth,
-            wide_radius=now.wide_radius / self._shrink(now),
-            restarts=now.restarts + 1,
-        )
+        required = now.required_decrease(self.decrease)
+        if not value - old_value <= -required:  # line 8
+            # Within rounding the objective cannot tell, but the gradient can.  If the epoch is
+            # accepted, the gradient there is the next one needed: it costs nothing.
+            noise = NOISE * oracle.space.rounding * abs(old_value)
+            start_norm = sample.grad_norm if k == 1 else state.start_norm
+            if not (
+                abs(value - old_value) <= noise and oracle.gradient(start).grad_norm < start_norm
+            ):
+                return self._failed(oracle, state, sample, k)
+        schedule = now.after_success(self._shrink(now), self._growth)
         event = Event(EventKind.RESTART, float(k))
-        return self._new_epoch(state, sample, start, value, grown, event)
+        return self._new_epoch(state, sample, start, value, schedule, event)
 
     def _failed(
         self, oracle: Oracle, state: AdaptiveState, sample: Sample, k: int
     ) -> AdaptiveState:
         """Line 11, in the form of Remark 2: discard the epoch; smaller B0, eta, larger rho'."""
-        now, c2 = state.schedule, self._backoff
-        eta = max(now.step_size / c2, min(self.step_size_min, now.step_size))
-        rho = min(
-            now.hessian_lipschitz * c2**2, max(self.hessian_lipschitz_max, now.hessian_lipschitz)
-        )
-        theta, K = now.theta, now.epoch_length
-        invariant = (rho / now.hessian_lipschitz) * (eta / now.step_size) ** 2
-        if abs(invariant - 1) > 1e-9 and self.momentum is None:
-            # Only one of the two caps binds, so theta ~ (eps rho' eta^2)^(1/4) has changed.
-            # As long as both move together it must not be recomputed: floor could flip.
-            theta = min(theta * invariant**0.25, self.scheme.largest_theta)
-            K = self.epoch_length or whole_epoch(theta)
-        shrunk = Schedule(
-            eta,
-            rho,
-            now.eps,
-            theta,
-            K,
-            now.radius * math.sqrt(now.hessian_lipschitz / rho),
-            now.wide_radius / (self._shrink(now) * self.failure_shrink),
-            now.restarts + 1,
+        now = state.schedule
+        schedule = now.after_failure(
+            self._shrink(now),
+            self.failure_shrink,
+            self._backoff,
+            self.step_size_min,
+            self.hessian_lipschitz_max,
+            self.scheme.largest_theta if self.momentum is None else None,
+            self.epoch_length,
         )
         event = Event(EventKind.ROLLBACK, float(k))
         start, value = state.epoch.start, state.start_value
         oracle.recall(Sample(start, value))
-        after = self._new_epoch(state, sample, start, value, shrunk, event)
+        after = self._new_epoch(state, sample, start, value, schedule, event)
         if not sample.finite:
             after.events = (Event(EventKind.NON_FINITE, sample.grad_norm), *after.events)
-        if k == 1 and eta == now.step_size:
+        if k == 1 and schedule.step_size == now.step_size:
             # The next epoch would begin with the very same step and fail again.
             after.ending = self._capped(sample, now)
         return after
@@ -347,13 +309,7 @@ class AdaptiveRadius(Method):
         if not value <= state.start_value:
             start, value = state.epoch.start, state.start_value
             oracle.recall(Sample(start, value))
-        tighter = dataclasses.replace(
-            now,
-            eps=now.eps / 10,
-            hessian_lipschitz=now.hessian_lipschitz * 10,
-            radius=now.radius / 10,
-            restarts=now.restarts + 1,
-        )
+        tighter = now.tightened()
         event = Event(EventKind.TIGHTENED, tighter.eps)
         return self._new_epoch(state, sample, start, value, tighter, event)
 
@@ -419,7 +375,7 @@ class AdaRAGD(AdaptiveRadius):
     with Remark 2.
 
     The decrease test knows rounding: a change of f within a few units of rounding counts as a
-    decrease if the gradient did not grow.
+    decrease if the gradient fell.
 
     Parameters
     ----------
