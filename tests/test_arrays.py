@@ -276,7 +276,7 @@ def test_the_trajectory_is_the_same_in_every_library(library, method, dtype):
     tight = 1e-9 if dtype == "float64" else 1e-3
     assert np.allclose(library.numpy(result.x), wanted.x, rtol=tight, atol=tight)
     assert (result.nit, result.nfev, result.njev) == (wanted.nit, wanted.nfev, wanted.njev)
-    assert [e for e, _ in result.trace.events] == [e for e, _ in wanted.trace.events]
+    assert decisions(result) == decisions(wanted)
     # Norms near zero are differences of rounded numbers: compare them on the scale of the first.
     norms, others = result.trace["grad_norm"], wanted.trace["grad_norm"]
     assert np.allclose(norms, others, rtol=tight, atol=tight * others[0])
@@ -396,20 +396,29 @@ def halves(a, b):
     return float(np.dot(a[:middle], b[:middle])) + float(np.dot(a[middle:], b[middle:]))
 
 
-PROBLEMS = [testbed.nested_chain(4, 0.03), testbed.robust_regression(), testbed.saddle(3, 2)]
+PROBLEMS = [
+    testbed.nested_chain(4, 0.03),
+    testbed.robust_regression(),
+    testbed.separable("cosine"),
+]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
 def test_an_inner_product_over_two_halves_gives_the_same_trajectory(method, problem):
-    options = method.plain(problem) | {"jac": True, "tol": 1e-3, "max_iterations": 2000}
+    # The adaptive methods too are given L: the step that they find by themselves is a quotient of
+    # norms, and one rounding in it is enough for another trajectory in the long run.
+    options = {"gradient_lipschitz": problem.gradient_lipschitz} | method.plain(problem)
+    options |= {"jac": True, "tol": 1e-3, "max_iterations": 1000}
     whole = minimize(problem.value_and_gradient, problem.start, **options)
     split = minimize(problem.value_and_gradient, problem.start, inner=halves, **options)
-    # The probe of the curvature divides by a norm, so the step sizes may differ by rounding.
-    assert np.allclose(split.x, whole.x, rtol=1e-9, atol=1e-9)
+    assert whole.nit > 10
+    assert np.array_equal(split.x, whole.x)
     assert (split.nit, split.nfev, split.njev) == (whole.nit, whole.nfev, whole.njev)
-    assert [(n, e.kind) for n, e in split.trace.events] == [
-        (n, e.kind) for n, e in whole.trace.events
-    ]
+    assert decisions(split) == decisions(whole)
+
+
+def decisions(result):
+    return [(nit, event.kind) for nit, event in result.trace.events]
 
 
 def test_with_parameters_by_hand_the_split_trajectory_is_the_same_bit_for_bit(method):
@@ -418,9 +427,7 @@ def test_with_parameters_by_hand_the_split_trajectory_is_the_same_bit_for_bit(me
     split = minimize(WAVES.both, WAVES.start, inner=halves, **options)
     assert np.array_equal(split.x, whole.x)
     assert np.array_equal(split.trace["fun"], whole.trace["fun"], equal_nan=True)
-    assert [(n, e.kind) for n, e in split.trace.events] == [
-        (n, e.kind) for n, e in whole.trace.events
-    ]
+    assert decisions(split) == decisions(whole)
 
 
 def test_an_inner_product_may_return_a_numpy_number(method):

@@ -48,8 +48,8 @@ class Setting:
         # eps theta ~ (eps rho eta^2)^(1/4) stays.
         chosen = self.method(
             **constants,
-            eps=theory.eps / 16**2,
-            step_size=16 * theory.eta,
+            eps=theory.eps / 20**2,
+            step_size=20 * theory.eta,
             initial_radius=1e3 * theory.B,
             radius_shrink=1.1,
             backoff=2.0,

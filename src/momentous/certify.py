@@ -260,7 +260,6 @@ def certify(
         raise ValueError(f"x is not finite (its norm is {space.norm(x)}); certify a finite point")
     oracle = Oracle(fun, jac, _tuple(args), space)
     sample = oracle.gradient(x)
-    sample.gradient = space.copy(sample.gradient)  # fun may reuse its array for the next one
     if not sample.finite:
         raise ValueError(
             f"the gradient at x is not finite (its norm is {sample.grad_norm}); check jac there"

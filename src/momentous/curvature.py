@@ -61,7 +61,7 @@ class Hessian:
             return product
         if self.forward:
             return (self._gradient(x + h * v) - self.sample.gradient) * (1.0 / h)
-        behind = self.space.copy(self._gradient(x - h * v))
+        behind = self._gradient(x - h * v)
         return (self._gradient(x + h * v) - behind) * (0.5 / h)
 
     def _gradient(self, x: Array) -> Array:

@@ -39,9 +39,11 @@ class Space:
     """
 
     __slots__ = (
+        "_immutable",
         "_library",
         "_pool",
         "_replaced",
+        "counts_writes",
         "device",
         "dtype",
         "inner",
@@ -61,6 +63,9 @@ class Space:
         self._library = type(like)
         self._pool: list[np.ndarray] = []
         self._replaced = inner is not None
+        self._immutable = array_api_compat.is_jax_array(like)
+        # PyTorch counts the writes into a tensor (but not in inference mode).
+        self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
         self.inner: Inner = inner if inner is not None else _default_inner(like)
 
     def norm(self, a: Array) -> float:
@@ -119,6 +124,8 @@ class Space:
             fresh = self._fresh()
             np.copyto(fresh, a)
             return fresh
+        if self._library is np.ndarray:
+            return np.array(a, dtype=self.dtype, order="C")
         return self.xp.asarray(a, copy=True)
 
     def from_numpy(self, a: np.ndarray) -> Array:
@@ -128,24 +135,38 @@ class Space:
         return self.xp.asarray(a.reshape(self.shape), dtype=self.dtype, device=self.device)
 
     def admit(self, raw: Any, source: str) -> Array:
-        """Check an array that user code returned; ``source`` names that code in the error."""
-        if type(raw) is self._library and raw.dtype == self.dtype and raw.shape == self.shape:
-            if self._library is np.ndarray:
-                return raw if raw.flags.c_contiguous else np.ascontiguousarray(raw)
-            if array_api_compat.device(raw) == self.device:
-                return raw.detach() if getattr(raw, "requires_grad", False) else raw
-        return self._admit_slowly(raw, source)
+        """An array that user code returned, checked, as one that only we hold.
 
-    def _admit_slowly(self, raw: Any, source: str) -> Array:
+        User code may write all its answers into one buffer, or return x itself.  Where nobody but
+        us refers to a NumPy array it is taken as it is; otherwise it is copied.
+        """
+        if (
+            type(raw) is self._library is np.ndarray
+            and raw.dtype == self.dtype
+            and raw.shape == self.shape
+        ):
+            alone = raw.base is None and sys.getrefcount(raw) == _FRESH
+            return raw if alone and raw.flags.c_contiguous else self.copy(raw)
+        raw = self._checked(raw, source)
+        if self._immutable:
+            return raw
+        return self.copy(raw.detach() if getattr(raw, "requires_grad", False) else raw)
+
+    def _checked(self, raw: Any, source: str) -> Array:
         if raw is None:
             raise TypeError(f"{source} returned None, not an array of shape {self.shape}")
-        if self._library is np.ndarray and not array_api_compat.is_array_api_obj(raw):
+        if self._library is np.ndarray and (
+            not array_api_compat.is_array_api_obj(raw) or isinstance(raw, np.generic)
+        ):
             # Lists, tuples and plain numbers carry no dtype of their own: take them as SciPy does.
-            raw = np.asarray(raw)
+            try:
+                raw = np.asarray(raw)
+            except ValueError:
+                raise TypeError(
+                    f"{source} returned a {type(raw).__name__} that is not an array of numbers"
+                ) from None
             if raw.dtype.kind in "iufb":
                 raw = raw.astype(self.dtype)
-        elif isinstance(raw, np.generic):
-            raw = np.asarray(raw)
         if not array_api_compat.is_array_api_obj(raw) or not self._same_library(raw):
             raise TypeError(
                 f"{source} returned {_kind(type(raw))}, but x0 is {_kind(self._library)}; "
@@ -166,9 +187,7 @@ class Space:
                 f"{source} returned an array on {array_api_compat.device(raw)}, "
                 f"but x0 is on {self.device}"
             )
-        if self._library is np.ndarray:
-            return np.ascontiguousarray(raw).reshape(self.shape)
-        return raw.detach() if getattr(raw, "requires_grad", False) else raw
+        return raw
 
     def _same_library(self, raw: Any) -> bool:
         # JAX hands out several classes for its arrays, NumPy allows subclasses: compare namespaces.
@@ -314,9 +333,16 @@ def _references(pool: list[np.ndarray], i: int) -> int:
     return sys.getrefcount(pool[i])
 
 
-# What _references says of an array that only the pool holds; how many references the call itself
-# adds depends on the Python version.
+class _Admission:
+    def admit(self, raw: np.ndarray, source: str) -> int:
+        return sys.getrefcount(raw)
+
+
+# The reference counts of an array that only the pool holds, and of one that was just returned to
+# Space.admit.  How many references the call itself adds depends on the Python version, so they are
+# measured, in calls of the same form.
 _UNUSED = _references([np.empty(0)], 0)
+_FRESH = _Admission().admit(np.empty(0), "")
 
 
 def _device_inner(a: Array, b: Array) -> float:

@@ -302,7 +302,6 @@ class Run(Iterator[IntermediateResult]):
         last = oracle.gradient(last.point)
         if status.is_output or self.best_point is last.point:
             return last
-        last.gradient = oracle.space.copy(last.gradient)  # user code may reuse its buffer
         best_value = oracle.value(self.best_point)
         noise = 8 * oracle.space.rounding * abs(best_value)
         if last.finite and value < best_value - noise:

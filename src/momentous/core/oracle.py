@@ -70,7 +70,10 @@ class Oracle:
             last = None
         if self._source.fused:
             return self.gradient(x).value
+        writes = x._version if self.space.counts_writes else 0
         value = self._source.value(x)
+        if self.space.counts_writes and x._version != writes:
+            raise _written()
         self.nfev += 1
         if last is None:
             self._last = Sample(x, value)
@@ -89,7 +92,10 @@ class Oracle:
             self._last = last = None
         source = self._source
         set_writable(x, False)
+        writes = x._version if self.space.counts_writes else 0
         value, gradient = source.gradient(x, math.nan if last is None else last.value)
+        if self.space.counts_writes and x._version != writes:
+            raise _written()
         self.nfev += source.values_per_gradient
         self.njev += 1
         if last is not None and value != value:
@@ -111,9 +117,6 @@ class Oracle:
         last = self._last
         if last is not None and last.point is x and last.value == last.value:
             return last.value
-        if last is not None and last.gradient is not None and self._source.fused:
-            # Fused user code may write every gradient into one buffer of its own.
-            last.gradient = self.space.copy(last.gradient)
         return self._source.value(x)
 
 
@@ -141,6 +144,12 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
     raise ValueError(
         f"jac={jac!r} is not understood; pass a callable, True (fun returns (f, g)), 'autodiff', "
         "'2-point', '3-point' or None"
+    )
+
+
+def _written() -> RuntimeError:
+    return RuntimeError(
+        "fun or jac has written into x; it must leave x as it is (work on x.clone() instead)"
     )
 
 
@@ -193,7 +202,9 @@ class _Fused(_Source):
             raise TypeError(
                 f"with jac=True fun must return (f, g), but it returned {type(pair).__name__}"
             )
-        return scalar(pair[0], "fun"), self.space.admit(pair[1], "fun (the gradient)")
+        parts = list(pair)
+        del pair  # so that the gradient is in one place only
+        return scalar(parts[0], "fun"), self.space.admit(parts.pop(), "fun (the gradient)")
 
     def value(self, x: Array) -> float:
         return self.gradient(x, math.nan)[0]
@@ -283,6 +294,10 @@ def scalar(raw: Any, source: str) -> float:
             f"{source} returned an array of shape {tuple(raw.shape)}; it must return one number"
         )
     try:
+        if isinstance(raw, complex | np.complexfloating) or "complex" in str(
+            getattr(raw, "dtype", "")
+        ):
+            raise TypeError
         return float(raw.reshape(()) if getattr(raw, "shape", ()) else raw)
     except (TypeError, ValueError):
         raise TypeError(

@@ -285,7 +285,6 @@ class AdaptiveRadius(Method):
         assert epoch.average is not None
         epoch.average.mean, state.sample = None, NO_SAMPLE  # no longer needed: make room
         averaged = oracle.gradient(epoch.average.snapshot)
-        averaged.gradient = oracle.space.copy(averaged.gradient)  # user code may reuse its buffer
         last = oracle.gradient(epoch.x)
         sample = last if last.grad_norm <= averaged.grad_norm else averaged
         promise = math.nan

@@ -16,9 +16,7 @@ def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
     space, norm = oracle.space, sample.grad_norm
     if norm == 0.0:
         return 1.0
-    # A gradient buffer of the user's own would be overwritten by the next call.
-    g = space.copy(sample.gradient)
-    sample.gradient = g
+    g = sample.gradient
     t = math.sqrt(space.rounding) * max(1.0, space.norm(sample.point))
     for _ in range(6):
         point = space.combination(sample.point, -t / norm, g)

@@ -1,0 +1,386 @@
+"""Every run ends with a reason, and the reason is true: criteria, statuses and the numbers."""
+
+import math
+
+import numpy as np
+import pytest
+from conftest import Bowl, Waves
+
+from momentous import (
+    Evaluations,
+    GradientNorm,
+    Iterations,
+    Progress,
+    Stagnation,
+    Status,
+    Target,
+    WallTime,
+    iterate,
+    minimize,
+)
+
+BOWL, WAVES = Bowl(), Waves()
+
+
+def solve(problem=BOWL, x0=None, **options):
+    options.setdefault("jac", problem.gradient)
+    return minimize(problem.value, problem.start if x0 is None else x0, **options)
+
+
+def progress(**known):
+    return Progress(**{"nit": 7, "grad_norm": 0.5, "fun": 3.0, "nfev": 2, "njev": 9} | known)
+
+
+# --- one criterion --------------------------------------------------------------------------------
+
+FIRES = [
+    (GradientNorm(0.5), Status.CONVERGED, {"grad_norm": 0.5, "tolerance": 0.5}, "0.5"),
+    (Target(3.0), Status.TARGET_REACHED, {"fun": 3.0, "target": 3.0}, "3"),
+    (Iterations(7), Status.MAX_ITERATIONS, {"nit": 7, "limit": 7, "grad_norm": 0.5}, "7"),
+    (Evaluations(11), Status.MAX_EVALUATIONS, {"nfev": 2, "njev": 9, "limit": 11}, "11"),
+    (WallTime(1.5), Status.MAX_TIME, {"time": 2.0, "limit": 1.5}, "1.5 s"),
+    (Stagnation(4), Status.STAGNATED, {"best_grad_norm": 0.25, "best_nit": 3}, "0.25"),
+]
+
+
+@pytest.mark.parametrize(("criterion", "status", "numbers", "words"), FIRES, ids=str)
+def test_a_criterion_fires_at_its_limit_with_its_numbers(criterion, status, numbers, words):
+    ending = criterion.check(progress(time=2.0, best_grad_norm=0.25, best_nit=3))
+    assert ending.status is status
+    assert ending.numbers == numbers
+    assert words in ending.message
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        GradientNorm(0.49),
+        Target(2.99),
+        Iterations(8),
+        Evaluations(12),
+        WallTime(2.1),
+        Stagnation(5),
+    ],
+    ids=str,
+)
+def test_a_criterion_is_silent_before_its_limit(criterion):
+    assert criterion.check(progress(time=2.0, best_grad_norm=0.25, best_nit=3)) is None
+
+
+@pytest.mark.parametrize("criterion", [GradientNorm(1e300), Target(1e300)])
+def test_nan_meets_no_goal(criterion):
+    assert criterion.check(progress(grad_norm=math.nan, fun=math.nan)) is None
+
+
+@pytest.mark.parametrize("criterion", [Target(0.0), Target(-math.inf)])
+def test_minus_infinity_meets_no_target(criterion):
+    assert criterion.check(progress(fun=-math.inf)) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GradientNorm(-1.0), "tolerance=-1.0"),
+        (lambda: GradientNorm(math.nan), "tolerance=nan"),
+        (lambda: Target(math.nan), "target=nan"),
+        (lambda: Iterations(-1), "max_iterations=-1"),
+        (lambda: Evaluations(-1), "max_evaluations=-1"),
+        (lambda: WallTime(-1), "max_time=-1"),
+        (lambda: WallTime(math.nan), "max_time=nan"),
+        (lambda: Stagnation(0), "iterations=0"),
+    ],
+)
+def test_impossible_limits_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"tol": 1e-3}, Status.CONVERGED),
+        ({"target": 1.0}, Status.TARGET_REACHED),
+        ({"max_iterations": 12}, Status.MAX_ITERATIONS),
+        ({"max_evaluations": 12}, Status.MAX_EVALUATIONS),
+        ({"max_time": 0.0}, Status.MAX_TIME),
+        ({"stop": GradientNorm(5.0)}, Status.CONVERGED),
+        ({"stop": Iterations(3)}, Status.MAX_ITERATIONS),
+        ({"callback": lambda step: step.nit == 3}, Status.STOPPED),
+    ],
+    ids=str,
+)
+def test_every_reason_reaches_the_result(options, status, method):
+    result = solve(WAVES, **method.plain(WAVES), **options)
+    if method.name == "perturbed-ragd" and options == {"tol": 1e-3}:
+        status = Status.COMPLETED  # a small gradient alone is not its goal
+    assert result.status is status
+    assert result.success == (
+        status in {Status.CONVERGED, Status.TARGET_REACHED, Status.COMPLETED}
+    )
+    assert result.message
+    assert result.numbers
+
+
+def test_a_limit_is_kept_exactly(method):
+    for limit in (1, 2, 13):
+        assert solve(WAVES, max_iterations=limit, **method.plain(WAVES)).nit == limit
+
+
+def test_the_budget_of_evaluations_is_noticed_at_once(method):
+    for limit in range(4, 40, 5):
+        result = solve(WAVES, max_evaluations=limit, **method.plain(WAVES))
+        spent = result.trace["nfev"] + result.trace["njev"]
+        assert result.status is Status.MAX_EVALUATIONS
+        assert np.all(spent[:-1] < limit)
+        assert spent[-1] >= limit
+        assert str(limit) in result.message
+
+
+def test_stagnation_counts_from_the_best_iteration():
+    result = solve(WAVES, stop=Stagnation(20), tol=0.0, max_iterations=2000)
+    assert result.status is Status.STAGNATED
+    norms = result.trace["grad_norm"]
+    assert result.numbers["best_nit"] == np.argmin(norms)
+    assert result.nit == np.argmin(norms) + 20
+    assert result.best_grad_norm == norms.min()
+
+
+# --- combinations ---------------------------------------------------------------------------------
+
+
+def test_either_stops_with_the_first_that_holds():
+    both_hold = GradientNorm(1.0) | Iterations(0)
+    assert both_hold.check(progress()).status is Status.CONVERGED
+    assert (Iterations(0) | GradientNorm(1.0)).check(progress()).status is Status.MAX_ITERATIONS
+    assert (GradientNorm(0.1) | Iterations(0)).check(progress()).status is Status.MAX_ITERATIONS
+    assert (GradientNorm(0.1) | Iterations(99)).check(progress()) is None
+
+
+def test_both_must_hold_at_once():
+    both = GradientNorm(1.0) & Iterations(5)
+    assert both.check(progress(nit=4)) is None
+    assert both.check(progress(grad_norm=2.0)) is None
+    ending = both.check(progress())
+    assert ending.status is Status.CONVERGED
+    assert ending.numbers == {"grad_norm": 0.5, "tolerance": 1.0, "nit": 7, "limit": 5}
+    assert "; and " in ending.message
+
+
+def test_combinations_nest():
+    nested = (GradientNorm(1.0) & Iterations(5)) | (Target(0.0) & Evaluations(1)) | Iterations(100)
+    assert nested.check(progress()).status is Status.CONVERGED
+    assert nested.check(progress(nit=4, fun=-1.0)).status is Status.TARGET_REACHED
+    assert nested.check(progress(nit=4)) is None
+    assert nested.needs_value
+    assert not (GradientNorm(1.0) | Iterations(5)).needs_value
+
+
+@pytest.mark.parametrize("combine", [lambda a, b: a | b, lambda a, b: a & b])
+def test_criteria_combine_only_with_criteria(combine):
+    with pytest.raises(TypeError):
+        combine(Iterations(5), 3)
+
+
+def test_combinations_work_in_a_run():
+    result = solve(stop=GradientNorm(1.0) & Iterations(150), tol=1e-12)
+    assert result.status is Status.CONVERGED
+    assert result.nit >= 150
+    assert result.grad_norm <= 1.0
+    either = solve(stop=Iterations(9) | Stagnation(1000), tol=1e-12)
+    assert (either.status, either.nit) == (Status.MAX_ITERATIONS, 9)
+
+
+def test_success_is_named_before_a_limit_that_is_reached_together():
+    tolerance = solve().trace["grad_norm"][5]
+    for limit in ({"max_iterations": 5}, {"stop": Iterations(5)}, {"max_time": 0.0}):
+        result = solve(tol=1.0001 * solve().trace["grad_norm"].max(), **limit)
+        assert (result.status, result.nit) == (Status.CONVERGED, 0)
+    again = solve(tol=float(tolerance), max_iterations=5)
+    first_below = int(np.argmax(again.trace["grad_norm"] <= tolerance))
+    assert again.status is Status.CONVERGED
+    assert again.nit == first_below
+
+
+def test_a_target_within_a_combination_is_evaluated():
+    result = solve(WAVES, stop=Target(1.0) & Iterations(30), tol=1e-12)
+    assert result.status is Status.TARGET_REACHED
+    assert result.nit >= 30
+    assert not np.any(np.isnan(result.trace["fun"]))
+
+
+# --- limits at the start --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        ({"max_iterations": 0}, Status.MAX_ITERATIONS),
+        ({"max_evaluations": 0}, Status.MAX_EVALUATIONS),
+        ({"max_time": 0}, Status.MAX_TIME),
+    ],
+)
+def test_no_budget_gives_the_start_with_value_and_gradient(method, limit, status):
+    result = solve(WAVES, **limit, **method.plain(WAVES))
+    assert result.status is status
+    assert not result.success
+    assert result.nit == 0
+    assert np.array_equal(result.x, WAVES.start)
+    assert result.fun == WAVES.value(WAVES.start)
+    assert np.array_equal(result.jac, WAVES.gradient(WAVES.start))
+    assert len(result.trace) == 1
+
+
+def test_a_start_within_the_tolerance_is_returned_at_once(method):
+    result = solve(BOWL, np.full(3, 1e-9), **method.plain(BOWL))
+    if method.name == "perturbed-ragd":
+        assert result.status is Status.COMPLETED
+    else:
+        assert (result.status, result.nit) == (Status.CONVERGED, 0)
+        assert np.array_equal(result.x, np.full(3, 1e-9))
+    assert result.success
+
+
+def test_a_start_at_the_target_is_returned_at_once(method):
+    result = solve(WAVES, target=1e9, **method.plain(WAVES))
+    assert (result.status, result.nit) == (Status.TARGET_REACHED, 0)
+
+
+def test_tolerance_zero_never_stops_by_the_gradient():
+    result = solve(tol=0.0, max_iterations=5)
+    assert result.status is Status.MAX_ITERATIONS
+    fixed = solve(tol=0.0, method="ragd", step_size=0.0025, momentum=0.9, radius=0.1)
+    assert fixed.status is Status.COMPLETED
+
+
+def test_no_limit_on_iterations_at_all():
+    assert solve(max_iterations=None).status is Status.CONVERGED
+
+
+# --- statuses of the methods themselves -----------------------------------------------------------
+
+
+def test_a_method_that_ends_by_its_own_rule_says_completed_with_its_promise(method):
+    if not method.needs_constants:
+        pytest.skip("the adaptive methods are below")
+    result = solve(WAVES, eps=1e-5, **method.plain(WAVES))
+    assert result.status is Status.COMPLETED, result.message
+    assert result.success
+    assert result.grad_norm <= result.numbers["promise"]
+    assert f"{result.numbers['promise']:.3g}" in result.message
+
+
+def test_an_adaptive_method_with_constants_says_completed_with_its_promise(adaptive):
+    constants = {"gradient_lipschitz": 100.0, "hessian_lipschitz": 100.0}
+    result = solve(WAVES, method=adaptive.name, eps=1e-5, tol=0.0, **constants)
+    assert result.status is Status.COMPLETED, result.message
+    assert result.grad_norm <= result.numbers["promise"]
+
+
+@pytest.mark.parametrize("name", ["ragd", "rhb"])
+def test_constants_that_are_far_too_small_are_called_that(name):
+    """L thirty times too small and rho a million: the epoch runs through, far from stationary."""
+    constants = {"gradient_lipschitz": 3.0, "hessian_lipschitz": 1e-6, "eps": 0.1}
+    result = solve(WAVES, method=name, **constants)
+    assert result.status is Status.PROMISE_BROKEN
+    assert not result.success
+    assert result.grad_norm > result.numbers["promise"]
+    assert "too small" in result.message
+
+
+def test_an_end_above_the_tolerance_is_no_success(method):
+    result = solve(WAVES, **method.eventful)
+    assert result.status is Status.ABOVE_TOLERANCE
+    assert not result.success
+    assert result.grad_norm > 1e-6
+    assert result.numbers["tolerance"] == 1e-6
+    assert "1e-06" in result.message
+
+
+def test_adaptive_methods_that_chose_eps_themselves_lower_it_instead():
+    """|grad| = 3 |x|^2/2 flattens out: epochs complete above the tolerance until eps is lowered."""
+
+    def both(x):
+        r = np.linalg.norm(x)
+        return float(r**3) / 2, 1.5 * r * x
+
+    result = minimize(both, np.array([0.1, 0.2]), jac=True, tol=1e-8)
+    assert result.status is Status.CONVERGED
+    assert result.grad_norm <= 1e-8
+
+
+@pytest.mark.parametrize(
+    "caps",
+    [{"step_size_min": 0.05}, {"step_size_min": 0.05, "hessian_lipschitz_max": 20.0}],
+    ids=str,
+)
+def test_a_step_that_may_not_shrink_enough_ends_the_run(adaptive, caps):
+    options = {"step_size": 0.1, "hessian_lipschitz": 10.0, "eps": 1e-3, **caps}
+    result = solve(BOWL, method=adaptive.name, tol=1e-6, max_iterations=5000, **options)
+    assert result.status is Status.NO_PROGRESS, result.message
+    assert not result.success
+    assert "step_size_min" in result.message
+    assert result.numbers["step_size"] == 0.05
+    assert result.nit < 500
+
+
+def test_declared_constants_that_are_too_small_end_an_adaptive_run(adaptive):
+    constants = {"gradient_lipschitz": 1.0, "hessian_lipschitz": 1.0}
+    result = solve(BOWL, method=adaptive.name, max_iterations=5000, **constants)
+    assert result.status is Status.NO_PROGRESS, result.message
+    assert "gradient_lipschitz" in result.message
+    assert result.nit < 1000
+
+
+def test_rounding_ends_a_run_that_asks_for_more_than_the_dtype_holds(adaptive):
+    def both(x):
+        return 1e6 + BOWL.value(x - 0.3), BOWL.gradient(x - 0.3)
+
+    result = minimize(both, BOWL.start, jac=True, tol=1e-30, method=adaptive.name)
+    assert result.status in (Status.NO_PROGRESS, Status.CONVERGED), result.message
+    assert result.success == (result.grad_norm <= 1e-30)
+    assert result.nit < 20_000
+
+
+def test_a_step_into_a_void_ends_a_fixed_method(method):
+    if not method.needs_constants:
+        pytest.skip("the adaptive methods shrink the step")
+
+    def gradient(x):
+        return BOWL.gradient(x) if np.linalg.norm(x) < 2 else np.full(3, np.nan)
+
+    too_small = {"method": method.name, "gradient_lipschitz": 5.0, "hessian_lipschitz": 1.0}
+    result = solve(BOWL, jac=gradient, **too_small)
+    assert result.status is Status.NON_FINITE
+    assert not result.success
+    assert "step size 0.05" in result.message
+    assert result.fun <= BOWL.value(BOWL.start)
+    assert np.all(np.isfinite(result.jac))
+
+
+def test_exactly_zero_gradient_on_the_way_is_completed_at_tolerance_zero(adaptive):
+    """A step size of exactly 1/L lands on the minimum."""
+    options = {"step_size": 1.0, "hessian_lipschitz": 1.0, "eps": 1e-3, "tol": 0.0}
+    result = minimize(
+        lambda x: 0.5 * float(x @ x), np.ones(2), jac=np.copy, method=adaptive.name,
+        max_iterations=100_000, **options,
+    )  # fmt: skip
+    assert result.status is Status.COMPLETED
+    assert result.grad_norm <= 1e-3
+
+
+def test_asking_for_the_result_stops_a_run_with_a_reason():
+    run = iterate(BOWL.value, BOWL.start, jac=BOWL.gradient)
+    next(run)
+    run.stop("the kettle boils")
+    assert run.result.status is Status.STOPPED
+    assert "the kettle boils in iteration 1" in run.result.message
+
+
+def test_statuses_are_numbers_and_successes_are_three():
+    assert [s for s in Status if s.success] == [
+        Status.CONVERGED,
+        Status.TARGET_REACHED,
+        Status.COMPLETED,
+    ]
+    assert Status.CONVERGED == 0
+    assert len({int(s) for s in Status}) == len(Status)
