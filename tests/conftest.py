@@ -155,6 +155,7 @@ METHODS = [
     ),
 ]
 ADAPTIVE = [case for case in METHODS if not case.needs_constants]
+FIXED = [case for case in METHODS if case.needs_constants]
 
 
 @pytest.fixture(params=METHODS, ids=str)
@@ -164,6 +165,11 @@ def method(request) -> MethodCase:
 
 @pytest.fixture(params=ADAPTIVE, ids=str)
 def adaptive(request) -> MethodCase:
+    return request.param
+
+
+@pytest.fixture(params=FIXED, ids=str)
+def fixed(request) -> MethodCase:
     return request.param
 
 

@@ -259,10 +259,8 @@ def test_no_limit_on_iterations_at_all():
 # --- statuses of the methods themselves -----------------------------------------------------------
 
 
-def test_a_method_that_ends_by_its_own_rule_says_completed_with_its_promise(method):
-    if not method.needs_constants:
-        pytest.skip("the adaptive methods are below")
-    result = solve(WAVES, eps=1e-5, **method.plain(WAVES))
+def test_a_method_that_ends_by_its_own_rule_says_completed_with_its_promise(fixed):
+    result = solve(WAVES, eps=1e-5, **fixed.plain(WAVES))
     assert result.status is Status.COMPLETED, result.message
     assert result.success
     assert result.grad_norm <= result.numbers["promise"]
@@ -341,14 +339,11 @@ def test_rounding_ends_a_run_that_asks_for_more_than_the_dtype_holds(adaptive):
     assert result.nit < 20_000
 
 
-def test_a_step_into_a_void_ends_a_fixed_method(method):
-    if not method.needs_constants:
-        pytest.skip("the adaptive methods shrink the step")
-
+def test_a_step_into_a_void_ends_a_fixed_method(fixed):
     def gradient(x):
         return BOWL.gradient(x) if np.linalg.norm(x) < 2 else np.full(3, np.nan)
 
-    too_small = {"method": method.name, "gradient_lipschitz": 5.0, "hessian_lipschitz": 1.0}
+    too_small = {"method": fixed.name, "gradient_lipschitz": 5.0, "hessian_lipschitz": 1.0}
     result = solve(BOWL, jac=gradient, **too_small)
     assert result.status is Status.NON_FINITE
     assert not result.success

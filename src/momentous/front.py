@@ -118,7 +118,7 @@ def iterate(
         chosen,
         start,
         stop=flatten(criteria),
-        tol=tol,
+        tol=None if tol is None else float(tol),
         seed=_seed(rng),
         callback=callback,
         checkpoint=checkpoint,

@@ -92,7 +92,8 @@ class Space:
             fresh = y - z
             fresh *= weight
         fresh += x
-        return fresh
+        # NumPy makes a number of a 0-d array.
+        return np.asarray(fresh) if self._library is np.ndarray and not self.shape else fresh
 
     def move_towards(self, a: Array, b: Array, weight: float) -> Array:
         """a + weight (b - a), written into ``a`` where the library allows it."""
@@ -117,6 +118,10 @@ class Space:
         fresh = np.empty(self.shape, self.dtype)
         self._pool.append(fresh)
         return fresh
+
+    def release(self) -> None:
+        """Let go of the arrays that were kept for reuse."""
+        self._pool.clear()
 
     def copy(self, a: Array) -> Array:
         """A fresh array with the entries of ``a``."""
@@ -230,7 +235,7 @@ def starting_point(x0: Any) -> Array:
     if not xp.isdtype(x0.dtype, "real floating"):
         x0 = xp.astype(x0, xp.asarray(0.0).dtype)
     if isinstance(x0, np.ndarray):
-        return np.array(x0, order="C", copy=True)
+        return np.array(x0, dtype=x0.dtype.newbyteorder("="), order="C", copy=True)
     return xp.asarray(x0, copy=True)
 
 
@@ -257,7 +262,7 @@ def _default_inner(like: Array) -> Inner:
     if isinstance(like, np.ndarray):
         return _numpy_inner
     on_host = "cpu" in str(array_api_compat.device(like)).lower()  # also TFRT_CPU_0, CPU_DEVICE
-    if on_host and "bfloat16" not in str(like.dtype):
+    if on_host:
         return lambda a, b: _numpy_inner(to_numpy(a), to_numpy(b))
     if array_api_compat.is_jax_array(like):
         return _partial_sums_inner
@@ -265,23 +270,18 @@ def _default_inner(like: Array) -> Inner:
 
 
 def _numpy_inner(a: np.ndarray, b: np.ndarray) -> float:
-    if a.size > BLOCK:
-        if a.dtype == np.float64:
-            return _dot_by_rows(a.reshape(-1), b.reshape(-1))
-        if a is b:
-            return _sum_of_squares(a)
-        return sum(
-            _dot_by_rows(p.astype(np.float64), q.astype(np.float64)) for p, q in _blocks(a, b)
-        )
     if a.dtype == np.float64:
-        return float(np.vdot(a, b))
-    a = a.astype(np.float64)
-    return float(np.vdot(a, a if a is b else b.astype(np.float64)))
+        if a.size <= ROW:
+            return float(np.vdot(a, b))
+        return _dot_by_rows(a.reshape(-1), b.reshape(-1))
+    if a is b:
+        return _sum_of_squares(a)
+    return sum(_dot_by_rows(p.astype(np.float64), q.astype(np.float64)) for p, q in _blocks(a, b))
 
 
 def _sum_of_squares(a: np.ndarray, b: np.ndarray | None = None) -> float:
     """|a|^2 or |a - b|^2, one float64 block at a time."""
-    buffer = np.empty(BLOCK)
+    buffer = np.empty(min(BLOCK, a.size))
     total = 0.0
     for p, q in _blocks(a, a if b is None else b):
         block = buffer[: p.size]
@@ -361,6 +361,8 @@ def _partial_sums_inner(a: Array, b: Array) -> float:
     """For JAX on an accelerator, where float64 may be switched off: the device sums rows of 1024
     products (by a tree), the host adds the rows in float64."""
     xp = array_api_compat.array_namespace(a)
+    if a.dtype.itemsize < 4:
+        a, b = xp.astype(a, xp.float32), xp.astype(b, xp.float32)
     products = xp.reshape(a, (-1,)) * xp.reshape(b, (-1,))
     whole = products.shape[0] // 1024 * 1024
     rows = xp.sum(xp.reshape(products[:whole], (-1, 1024)), axis=1)

@@ -259,6 +259,7 @@ class Run(Iterator[IntermediateResult]):
         assert self.ending is not None
         progress, oracle, ending = self.progress, self.oracle, self.ending
         started = perf_counter()
+        oracle.space.release()
         try:
             sample = self._choose(ending.status)
         except KeyboardInterrupt:  # a second Ctrl-C: give what is known without further calls

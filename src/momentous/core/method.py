@@ -11,6 +11,8 @@ import abc
 import dataclasses
 from typing import Any, ClassVar
 
+import numpy as np
+
 from momentous.core.arrays import Array
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
@@ -35,6 +37,14 @@ class Method(abc.ABC):
 
     name: ClassVar[str]
     stops_at_tolerance: ClassVar[bool] = True  # False: a small gradient alone is not the goal
+
+    def __post_init__(self) -> None:
+        """NumPy's numbers become Python's: they would change the dtype of the arrays they meet."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                plain = float(value) if isinstance(value, np.floating) else value.item()
+                object.__setattr__(self, field.name, plain)
 
     @property
     def default_tolerance(self) -> float:

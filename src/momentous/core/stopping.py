@@ -34,10 +34,10 @@ class Criterion:
         raise NotImplementedError
 
     def __or__(self, other: Criterion) -> Criterion:
-        return AnyOf((self, other))
+        return AnyOf((self, other)) if isinstance(other, Criterion) else NotImplemented
 
     def __and__(self, other: Criterion) -> Criterion:
-        return AllOf((self, other))
+        return AllOf((self, other)) if isinstance(other, Criterion) else NotImplemented
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Target(Criterion):
         _require("target", self.value, self.value == self.value, "a number")
 
     def check(self, progress: Progress) -> Ending | None:
-        if not progress.fun <= self.value:
+        if not (progress.fun <= self.value and math.isfinite(progress.fun)):
             return None
         return Ending(
             Status.TARGET_REACHED,

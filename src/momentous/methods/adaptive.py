@@ -63,6 +63,7 @@ class AdaptiveRadius(Method):
     growth: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         owner = type(self).__name__
         check_positive(
             owner,
@@ -284,6 +285,7 @@ class AdaptiveRadius(Method):
         epoch, now = state.epoch, state.schedule
         assert epoch.average is not None
         epoch.average.mean, state.sample = None, NO_SAMPLE  # no longer needed: make room
+        oracle.space.release()
         averaged = oracle.gradient(epoch.average.snapshot)
         last = oracle.gradient(epoch.x)
         sample = last if last.grad_norm <= averaged.grad_norm else averaged

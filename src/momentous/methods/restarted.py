@@ -49,6 +49,7 @@ class FixedRadius(Method):
     epoch_length: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(
             type(self).__name__,
             gradient_lipschitz=self.gradient_lipschitz,
@@ -329,9 +330,9 @@ class PerturbedRAGD(FixedRadius):
             return state
         r = self.displacement(p)
         random = np.random.default_rng([state.seed, state.draws])
-        direction = random.standard_normal(space.shape)
-        length = r * random.random() ** (1 / space.size) / np.linalg.norm(direction)
-        start = state.epoch.start + space.from_numpy(direction * length)
+        direction = space.from_numpy(random.standard_normal(space.shape))
+        length = r * random.random() ** (1 / space.size) / space.norm(direction)
+        start = space.combination(state.epoch.start, length, direction)
         return dataclasses.replace(
             state,
             events=(*state.events, Event(EventKind.PERTURBED, r)),
