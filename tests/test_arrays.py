@@ -7,8 +7,8 @@ import sys
 import array_api_compat
 import numpy as np
 import pytest
-from conftest import LIBRARIES, METHODS, Waves, fingerprint
 
+from conftest import LIBRARIES, METHODS, Waves, fingerprint
 from momentous import Status, iterate, minimize, testbed
 from momentous.core.arrays import BLOCK, Space
 
@@ -62,7 +62,7 @@ def test_double_precision_in_jax():
         assert np.allclose(np.asarray(result.x), same.x, atol=1e-9)
 
 
-SHAPES = [(), (1,), (3,), (3, 4), (2, 3, 4), (1, 1, 5)]
+SHAPES = [(), (1,), (3, 4), (2, 3, 4)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -242,6 +242,14 @@ def test_autodiff_works_where_gradients_are_switched_off():
         assert minimize(lambda x: torch.sum(x**2), torch.ones(3), jac="autodiff").success
 
 
+def test_tensors_in_inference_mode():
+    torch = pytest.importorskip("torch")
+    x0 = torch.ones(3)
+    with torch.inference_mode():
+        result = minimize(lambda x: torch.sum(x**2), x0, jac=lambda x: 2 * x)
+    assert result.success
+
+
 @pytest.mark.parametrize("number", [np.float64, np.float32, np.longdouble, np.int64])
 def test_parameters_may_be_numpy_numbers(number, library):
     """L is often the result of a computation in NumPy; it must not change the dtype of x."""
@@ -331,12 +339,9 @@ def test_sums_do_not_depend_on_layout(size, dtype):
     rng = np.random.default_rng(size)
     a, b = rng.standard_normal((2, size)).astype(dtype)
     shapes = [s for s in ((size,), (1, size), (size, 1), (size // 5, 5)) if np.prod(s) == size]
-    spaces = [Space(a.reshape(s)) for s in shapes]
-    assert len({space.inner(a.reshape(s), b.reshape(s)) for space, s in zip(spaces, shapes)}) == 1
-    distances = {
-        space.distance_squared(a.reshape(s), b.reshape(s)) for space, s in zip(spaces, shapes)
-    }
-    assert len(distances) == 1
+    pairs = [(a.reshape(s), b.reshape(s)) for s in shapes]
+    assert len({Space(p).inner(p, q) for p, q in pairs}) == 1
+    assert len({Space(p).distance_squared(p, q) for p, q in pairs}) == 1
 
 
 def test_sums_do_not_depend_on_where_the_array_lies():
@@ -352,7 +357,8 @@ def test_sums_do_not_depend_on_where_the_array_lies():
 
 def test_sums_do_not_depend_on_the_number_of_threads():
     code = (
-        "import numpy as np; from momentous.core.arrays import Space; r = np.random.default_rng(0)\n"
+        "import numpy as np; from momentous.core.arrays import Space\n"
+        "r = np.random.default_rng(0)\n"
         "for n in (9_000, 20_000, 40_000, 60_000, 65_536, 70_000, 300_000):\n"
         "    a = r.standard_normal(n); print(Space(a).inner(a, a))"
     )

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import METHODS, TRACE_WITHOUT_TIME, Bowl, Waves, counted, fingerprint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import momentous
+from conftest import METHODS, TRACE_WITHOUT_TIME, Bowl, Waves, counted, fingerprint
 from momentous import Checkpoint, CheckpointError, Status, Trace, iterate, minimize
 from momentous.core import checkpoint as checkpoints
-from momentous.core.arrays import Space
 
 WAVES, BOWL = Waves(), Bowl()
 
@@ -29,9 +28,15 @@ def run(method, how="separate", x0=WAVES.start, before=None, **options):
     return minimize(x0=x0, **counted(WAVES, before).given(how), **(method.eventful | options))
 
 
-def assert_same(result, wanted, library=None):
+def differences(where, result, wanted, library=None):
+    """{where: what differs}, or nothing."""
     ours, theirs = fingerprint(result, library), fingerprint(wanted, library)
-    assert {k for k in theirs if ours.get(k) != theirs[k]} == set()
+    differs = {name for name in theirs if ours.get(name) != theirs[name]}
+    return {where: differs} if differs else {}
+
+
+def assert_same(result, wanted, library=None):
+    assert not differences("here", result, wanted, library)
 
 
 @pytest.fixture
@@ -66,9 +71,7 @@ def test_a_run_may_be_cut_and_resumed_any_number_of_times(method, how, cuts, siz
         minimize(x0=problem.start, rng=seed, checkpoint=file, max_iterations=1, **options)
         for cut in sorted(cuts):
             # The seed is part of what was saved: another one is not looked at.
-            minimize(
-                x0=problem.start, resume=file, checkpoint=file, max_iterations=cut, **options
-            )
+            minimize(x0=problem.start, resume=file, checkpoint=file, max_iterations=cut, **options)
         assert_same(minimize(x0=problem.start, resume=file, **options), whole)
 
 
@@ -81,7 +84,8 @@ def test_scale_free_runs_go_on_bit_for_bit(adaptive, how, path):
 
 
 def test_theory_runs_go_on_bit_for_bit(fixed, path):
-    options = fixed.plain(WAVES) | {"jac": WAVES.gradient, "eps": 1e-2 if fixed.name != "rhb" else 1e-5}
+    eps = 1e-5 if fixed.name == "rhb" else 1e-2
+    options = fixed.plain(WAVES) | {"jac": WAVES.gradient, "eps": eps}
     whole = minimize(WAVES.value, WAVES.start, **options)
     for k in (1, 7, 50, whole.nit // 2, whole.nit - 1):
         minimize(WAVES.value, WAVES.start, max_iterations=k, checkpoint=path, **options)
@@ -405,7 +409,7 @@ def test_a_checkpoint_of_another_method_is_refused(path):
 # --- accidents while writing ----------------------------------------------------------------------
 
 
-class DiskFull(OSError):
+class DiskFullError(OSError):
     pass
 
 
@@ -417,7 +421,7 @@ def fail_at(monkeypatch, owner, name, call, after=lambda *args, **kwargs: None):
         calls.append(args)
         if len(calls) >= call:
             after(*args, **kwargs)
-            raise DiskFull("no space left on device")
+            raise DiskFullError("no space left on device")
         return original(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, failing)
@@ -438,7 +442,7 @@ def test_an_accident_while_writing_leaves_the_checkpoint_before(accident, path, 
         else:
             # Each save calls them several times: let some saves succeed first.
             fail_at(patch, os, accident, 5)
-        with pytest.raises(DiskFull):
+        with pytest.raises(DiskFullError):
             run(METHODS[0], checkpoint=every)
     assert path.exists()
     assert_same(run(METHODS[0], resume=path), whole)
@@ -450,7 +454,7 @@ def test_an_accident_while_writing_leaves_the_checkpoint_before(accident, path, 
 def test_an_accident_during_the_first_save_leaves_no_false_checkpoint(path, monkeypatch):
     with monkeypatch.context() as patch:
         fail_at(patch, np, "savez", 1, half_an_archive)
-        with pytest.raises(DiskFull):
+        with pytest.raises(DiskFullError):
             run(METHODS[0], checkpoint=path, max_iterations=3)
     assert not path.exists()
 
@@ -470,7 +474,7 @@ def test_nothing_is_left_behind_but_the_checkpoint_and_the_one_before(path):
 # --- exceptions in the user's code ----------------------------------------------------------------
 
 
-class Boom(Exception):
+class UserError(Exception):
     pass
 
 
@@ -494,25 +498,23 @@ def observed(kind):
 def test_an_exception_passes_unchanged_and_the_run_goes_on_from_before_it(
     method, how, observer, tmp_path
 ):
-    limit = {"max_iterations": 30}
+    limit = {"max_iterations": 14}
     wanted = run(method, how, **observed(observer), **limit)
     wrong, resumed = {}, 0
-    for call in range(1, 55):
-        error, file = Boom(call), tmp_path / f"{call}"
+    for call in range(3, 30):
+        error, file = UserError(call), tmp_path / f"{call}"
+        options = limit | observed(observer) | {"checkpoint": file}
         try:
-            run(method, how, before=raising_at(call, error), checkpoint=file, **limit,
-                **observed(observer))  # fmt: skip
+            run(method, how, before=raising_at(call, error), **options)
             break
-        except Boom as caught:
-            assert caught is error
+        except UserError as caught:
+            passed = caught
+        assert passed is error
         if file.exists():  # not if it happened before the first iteration
             again = run(method, how, resume=file, **limit, **observed(observer))
             resumed += 1
-            ours, theirs = fingerprint(again), fingerprint(wanted)
-            differs = {k for k in theirs if ours[k] != theirs[k]}
-            if differs:
-                wrong[call] = differs
-    assert resumed > 20
+            wrong |= differences(call, again, wanted)
+    assert resumed >= 10
     assert not wrong
 
 
@@ -523,24 +525,21 @@ def test_an_exception_at_any_call_in_a_run_of_short_epochs(adaptive, how, tmp_pa
     for call in range(3, 25):
         file = tmp_path / f"{call}"
         try:
-            run(adaptive, how, before=raising_at(call, Boom()), checkpoint=file, **short)
-        except Boom:
-            again = fingerprint(run(adaptive, how, resume=file, **short))
-            differs = {k for k, v in fingerprint(wanted).items() if again[k] != v}
-            if differs:
-                wrong[call] = differs
+            run(adaptive, how, before=raising_at(call, UserError()), checkpoint=file, **short)
+        except UserError:
+            wrong |= differences(call, run(adaptive, how, resume=file, **short), wanted)
     assert wanted.restarts == 15
     assert not wrong
 
 
 def test_an_exception_in_the_callback_passes_unchanged(method, path):
-    error = Boom()
+    error = UserError()
 
     def callback(step):
         if step.nit == 9:
             raise error
 
-    with pytest.raises(Boom) as caught:
+    with pytest.raises(UserError) as caught:
         run(method, callback=callback, checkpoint=path)
     assert caught.value is error
     assert_same(run(method, resume=path), run(method))
@@ -549,28 +548,28 @@ def test_an_exception_in_the_callback_passes_unchanged(method, path):
 def test_a_failing_checkpoint_does_not_hide_the_user_s_exception(tmp_path):
     folder = tmp_path / "usb-stick"
     folder.mkdir()
-    error = Boom()
+    error = UserError()
 
     def before(number, x):
         if number == 10:
             folder.rmdir()
             raise error
 
-    with pytest.raises(Boom) as caught:
+    with pytest.raises(UserError) as caught:
         run(METHODS[0], before=before, checkpoint=folder / "run")
     assert caught.value is error
 
 
 def test_an_exception_without_a_checkpoint_passes_unchanged(method, how):
-    error = Boom()
-    with pytest.raises(Boom) as caught:
+    error = UserError()
+    with pytest.raises(UserError) as caught:
         run(method, how, before=raising_at(7, error))
     assert caught.value is error
 
 
 def test_an_exception_at_the_start_leaves_no_file(path):
-    with pytest.raises(Boom):
-        run(METHODS[0], before=raising_at(1, Boom()), checkpoint=path)
+    with pytest.raises(UserError):
+        run(METHODS[0], before=raising_at(1, UserError()), checkpoint=path)
     assert not path.exists()
 
 
@@ -589,10 +588,8 @@ def test_an_interrupt_in_user_code_gives_the_best_point(method, how, path):
         assert result.fun == WAVES.value(result.x)
         assert np.array_equal(result.jac, WAVES.gradient(result.x))
         assert result.grad_norm == result.best_grad_norm == result.trace["grad_norm"].min()
-        again = fingerprint(run(method, how, resume=path, max_iterations=30))
-        differs = {k for k, v in fingerprint(wanted).items() if again[k] != v}
-        if differs:
-            wrong[call] = differs
+        again = run(method, how, resume=path, max_iterations=30)
+        wrong |= differences(call, again, wanted)
     assert not wrong
 
 
@@ -658,7 +655,7 @@ class InterruptAtLine:
 
 def test_ctrl_c_between_any_two_lines_leaves_a_run_that_goes_on_bit_for_bit(method, tmp_path):
     limit = {"max_iterations": 14}
-    wanted, wrong, interrupted = fingerprint(run(method, **limit)), {}, 0
+    wanted, wrong, interrupted = run(method, **limit), {}, 0
     for n in np.random.default_rng(5).integers(300, 1500, 60):
         file = tmp_path / str(n)
         alarm = InterruptAtLine(int(n))
@@ -673,33 +670,32 @@ def test_ctrl_c_between_any_two_lines_leaves_a_run_that_goes_on_bit_for_bit(meth
         if result.status is not Status.INTERRUPTED:
             continue
         interrupted += 1
-        again = fingerprint(run(method, resume=file, **limit))
-        differs = {k for k, v in wanted.items() if again[k] != v}
-        if differs:
-            wrong[alarm.where] = differs
+        wrong |= differences(alarm.where, run(method, resume=file, **limit), wanted)
     assert interrupted > 20
     assert not wrong, f"{len(wrong)} places where an interrupt is not clean"
 
 
-def test_ctrl_c_in_the_middle_of_averaging_a_large_array(path, monkeypatch):
-    """The average is updated in place: half an update must not be kept."""
+def test_ctrl_c_at_any_line_of_an_iteration_on_large_arrays(path):
+    """Arrays are written to a block at a time: half an update must not be kept."""
     problem = Waves(70_001)
-    options = METHODS[2].eventful | {"jac": problem.gradient, "radius": 1e3}
-    wanted = minimize(problem.value, problem.start, **options)
-    original, calls = Space.move_towards, []
+    options = METHODS[2].eventful | {"jac": problem.gradient, "radius": 1e3, "epoch_length": 8}
 
-    def interrupted(self, a, b, weight):
-        calls.append(weight)
-        if len(calls) == 3:
-            a.reshape(-1)[:65_536] += (b - a).reshape(-1)[:65_536] * weight
-            raise KeyboardInterrupt
-        return original(self, a, b, weight)
+    def lines_of(limit):
+        with InterruptAtLine(sys.maxsize) as counter:
+            minimize(problem.value, problem.start, max_iterations=limit, **options)
+        return sys.maxsize - counter.left
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Space, "move_towards", interrupted)
-        first = minimize(problem.value, problem.start, checkpoint=path, **options)
-    assert first.status is Status.INTERRUPTED
-    assert_same(minimize(problem.value, problem.start, resume=path, **options), wanted)
+    wanted, wrong = minimize(problem.value, problem.start, **options), {}
+    assert wanted.nit == 8
+    # The runs that were counted also closed their results; an iteration more is the difference.
+    first = lines_of(5) - (lines_of(6) - lines_of(5)) // 2
+    for n in range(first, first + lines_of(6) - lines_of(5), 3):
+        with InterruptAtLine(n) as alarm:
+            result = minimize(problem.value, problem.start, checkpoint=path, **options)
+        if result.status is Status.INTERRUPTED:
+            again = minimize(problem.value, problem.start, resume=path, **options)
+            wrong |= differences(alarm.where, again, wanted)
+    assert not wrong
 
 
 # --- processes that die ---------------------------------------------------------------------------
@@ -737,9 +733,14 @@ for i in range({times}):
     child = os.fork()
     if child == 0:
         os.write(tell, b"!")
-        result = work(method, path)
+        try:
+            result = work(method, path)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            told = result.status.name, result.best_grad_norm, result.nit
+        except KeyboardInterrupt:  # before the first step, or after the last
+            told = "TOO EARLY OR TOO LATE", 0.0, 0
         with open(f"{{i}}.result", "wb") as file:
-            pickle.dump((result.status.name, result.best_grad_norm, result.nit), file)
+            pickle.dump(told, file)
         os._exit(0)
     os.read(ready, 1)
     time.sleep(rng.uniform(0.1, 0.9) * duration)
@@ -793,6 +794,8 @@ def test_runs_interrupted_at_random_moments_end_with_the_same_bits(tmp_path):
         assert died_of == 0, "an interrupt is no reason to die"
         method = METHODS[i % len(METHODS)]
         status, best, nit = pickle.loads((tmp_path / f"{i}.result").read_bytes())
+        if not (tmp_path / f"{i}").exists():
+            continue
         again = run(method, resume=tmp_path / f"{i}")
         if status == "INTERRUPTED":
             interrupted += 1

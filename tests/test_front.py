@@ -9,9 +9,9 @@ import warnings
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import METHODS, Bowl, Waves, counted
 
 import momentous
+from conftest import METHODS, Bowl, Waves, counted
 from momentous import AdaRAGD, Status, iterate, minimize, testbed
 
 WAVES = Waves()
@@ -435,7 +435,7 @@ def test_max_time_does_not_count_the_callback():
 SOLVABLE = [
     testbed.separable("cosine"),
     testbed.separable("cauchy"),
-    testbed.robust_regression(),
+    testbed.robust_regression("sigmoid-squared", samples=20, dimension=5),
     testbed.saddle(3, 2),
     testbed.second_order_chain(8, 0.1),
     testbed.nested_chain(4, 0.03),

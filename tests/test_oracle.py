@@ -5,9 +5,9 @@ import time
 
 import numpy as np
 import pytest
-from conftest import Waves, counted
 
 import momentous
+from conftest import Waves, counted
 from momentous import Oracle, Status, Trace, minimize
 from momentous.core.arrays import Space
 
@@ -490,8 +490,8 @@ def test_what_a_callback_keeps_stays_as_it_was(method, size, how):
     problem, shelf = Waves(size), []
 
     def callback(step):
-        for array in (step.x, step.jac, step.x[1:], step.jac[1:]):
-            shelf.append((array, array.copy()))
+        arrays = (step.x, step.jac, step.x[1:], step.jac[1:])
+        shelf.extend((array, array.copy()) for array in arrays)
 
     options = method.plain(problem) | {"max_iterations": 15}
     user = counted(problem)

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from conftest import Bowl, Waves
 
+from conftest import Bowl, Waves
 from momentous import (
     Evaluations,
     GradientNorm,
@@ -114,9 +114,7 @@ def test_every_reason_reaches_the_result(options, status, method):
     if method.name == "perturbed-ragd" and options == {"tol": 1e-3}:
         status = Status.COMPLETED  # a small gradient alone is not its goal
     assert result.status is status
-    assert result.success == (
-        status in {Status.CONVERGED, Status.TARGET_REACHED, Status.COMPLETED}
-    )
+    assert result.success == (status in {Status.CONVERGED, Status.TARGET_REACHED, Status.COMPLETED})
     assert result.message
     assert result.numbers
 

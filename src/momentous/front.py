@@ -124,6 +124,7 @@ def iterate(
         checkpoint=checkpoint,
         trace=_trace(trace),
         resume=resume,
+        origin=lambda: starting_point(x0),
     )
 
 

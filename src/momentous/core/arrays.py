@@ -66,7 +66,9 @@ class Space:
         self._immutable = array_api_compat.is_jax_array(like)
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
-        self.inner: Inner = inner if inner is not None else _default_inner(like)
+        self.inner: Inner = _default_inner(like)
+        if inner is not None:
+            self.inner = lambda a, b: float(inner(a, b))
 
     def norm(self, a: Array) -> float:
         """Euclidean norm; not finite as soon as an entry of ``a`` is not."""
@@ -249,7 +251,8 @@ def to_numpy(a: Array) -> np.ndarray:
         return np.asarray(a.float().numpy() if str(a.dtype) == "torch.bfloat16" else a.numpy())
     if array_api_compat.is_cupy_array(a):
         return np.asarray(a.get())
-    return np.asarray(a)
+    host: np.ndarray = np.asarray(a)
+    return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
 
 
 def set_writable(a: Array, writable: bool) -> None:

@@ -110,20 +110,11 @@ def load(path: str | os.PathLike[str], from_numpy: Callable[[np.ndarray], Array]
     if not path.exists():
         raise FileNotFoundError(f"there is no checkpoint {path} to resume from")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if "header" not in archive:
-                raise CheckpointError(
-                    f"{path} is an npz archive, but not a checkpoint of momentous"
-                )
-            header = json.loads(archive["header"].tobytes())
-            if header.get("format") != FORMAT:
-                raise CheckpointError(f"{path} is not a checkpoint of momentous")
-            if header["version"] != VERSION:
-                raise CheckpointError(
-                    f"{path} has checkpoint version {header['version']}, this release of momentous "
-                    f"reads version {VERSION}; resume it with the release that wrote it"
-                )
-            arrays = [archive[f"a{i}"] for i in range(len(archive.files) - 1)]
+        with open(path, "rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                header = _header(archive, path)
+                arrays = [archive[f"a{i}"] for i in range(len(archive.files) - 1)]
     except CheckpointError:
         raise
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError) as error:
@@ -132,6 +123,11 @@ def load(path: str | os.PathLike[str], from_numpy: Callable[[np.ndarray], Array]
         raise CheckpointError(
             f"{path} is truncated, damaged or not a checkpoint ({error}){remedy}"
         ) from error
+    if header["version"] != VERSION:
+        raise CheckpointError(
+            f"{path} has checkpoint version {header['version']}, this release of momentous reads "
+            f"version {VERSION}; resume it with the release that wrote it"
+        )
     content: dict[str, Any] = _unpack(header["content"], arrays, [None] * len(arrays), from_numpy)
     return content
 
@@ -209,11 +205,25 @@ def _unpack(item: Any, arrays: list[np.ndarray], made: list[Any], from_numpy: An
     return RECORDS[item["record"]](**fields)
 
 
+def _header(archive: Any, path: Path) -> dict[str, Any]:
+    """The header of an open archive, if it is one of ours."""
+    if "header" in archive.files:
+        try:
+            header = json.loads(archive["header"].tobytes())
+        except (ValueError, UnicodeDecodeError):
+            header = None
+        if isinstance(header, dict) and header.get("format") == FORMAT:
+            return header
+    raise CheckpointError(f"{path} is not a checkpoint of momentous, but another npz archive")
+
+
 def _is_checkpoint(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return "header.npy" in archive.namelist()
-    except (zipfile.BadZipFile, OSError):
+        with open(path, "rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                return bool(_header(archive, path))
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError):
         return False
 
 

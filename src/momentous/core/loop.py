@@ -84,6 +84,7 @@ class Run(Iterator[IntermediateResult]):
         checkpoint: Checkpoint | None = None,
         trace: Trace | None = None,
         resume: Any = None,
+        origin: Callable[[], Array] | None = None,
     ):
         self.oracle = oracle
         self.method = method
@@ -94,21 +95,27 @@ class Run(Iterator[IntermediateResult]):
         self._callback = callback
         self._checkpoint = checkpoint
         self._result: Result | None = None
+        self._origin = origin
+        self._mid_step = False
         if resume is None:
             self._begin(x0, tol, seed)
         else:
-            self._take_up(resume)
+            self._take_up(resume, tol)
+        if self.ended and checkpoint is not None:
+            self.save()
+
+    @property
+    def ended(self) -> bool:
+        return self.ending is not None
 
     def _begin(self, x0: Array, tol: float | None, seed: int) -> None:
         started = perf_counter()
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         _require_finite(value, sample)
         self.best_point = x0
-        self.state = self.method.start(self.oracle, x0, tol, seed)
-        self._score(started)
-        self._judge()
+        self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
-    def _take_up(self, path: Any) -> None:
+    def _take_up(self, path: Any, tol: float | None) -> None:
         content = checkpoints.load(path, self.oracle.space.from_numpy)
         here, there = self.oracle.space.describe(), content["space"]
         if here != there:
@@ -122,12 +129,13 @@ class Run(Iterator[IntermediateResult]):
                 f"{path} was written by {content['method']}, not by {described}; "
                 "leave method out to go on with the method of the checkpoint"
             )
-        self.progress, self.state = content["progress"], content["state"]
+        self.progress = content["progress"]
+        self.state = self.method.with_tolerance(content["state"], tol)
         self.best_point = content["best_point"]
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if content["last"] is not None:
             self.oracle.recall(content["last"])
-        if self.trace is not None:
+        if self.trace is not None and content["trace"] is not None:
             self.trace.unpack(content["trace"], content["events"])
         self._judge()
 
@@ -137,7 +145,10 @@ class Run(Iterator[IntermediateResult]):
     def __next__(self) -> IntermediateResult:
         if self.ending is not None:
             raise StopIteration
+        before = self.progress.nit
         self._guarded(self._advance)
+        if self.progress.nit == before:  # interrupted in the middle of the step
+            raise StopIteration
         return IntermediateResult(self)
 
     def finish(self) -> Result:
@@ -151,29 +162,50 @@ class Run(Iterator[IntermediateResult]):
             self._advance()
 
     def _advance(self) -> None:
-        started = perf_counter()
+        oracle, started = self.oracle, perf_counter()
+        self._mid_step = True
+        oracle.begin_step()
         # The sample has been scored: let its arrays go before the step makes new ones.
         self.state.sample = NO_SAMPLE
-        self.state = self.method.step(self.oracle, self.state)
+        state = self.method.step(oracle, self.state)
+        if self._stop.needs_value:
+            self._learn_value(state.sample)
+        started += self._look(state.sample)
+        # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         self.progress.nit += 1
-        self._score(started)
-        self._judge()
+        self._commit(state, self._seen, started)
+        oracle.end_step()
+        self._mid_step = False
         # Observers: from here on nothing is timed.
         if self._callback is not None:
             self._tell(self._callback)
         if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
             self.save()
+        oracle.interrupts.raise_pending()
 
-    def _score(self, started: float) -> None:
-        """Write down what the state says: scoreboard, best point, trace."""
-        progress, oracle, state = self.progress, self.oracle, self.state
-        sample = state.sample
-        if self._stop.needs_value and sample.value != sample.value:
-            kept = oracle.last
-            oracle.recall(sample)
-            oracle.value(sample.point)
-            if kept is not None:
-                oracle.recall(kept)
+    def _learn_value(self, sample: Sample) -> None:
+        """Evaluate f at the sample, counted, and leave what the oracle knows as it was."""
+        if sample.value == sample.value:
+            return
+        kept = self.oracle.last
+        self.oracle.recall(sample)
+        self.oracle.value(sample.point)
+        if kept is not None:
+            self.oracle.recall(kept)
+
+    def _look(self, sample: Sample) -> float:
+        """The value to show in the trace, and how long it took to get it for that purpose alone."""
+        self._seen = sample.value
+        if self.trace is None or not self.trace.values:
+            return 0.0
+        started = perf_counter()
+        self._seen = self.oracle.peek(sample.point)
+        return perf_counter() - started
+
+    def _commit(self, state: State, seen: float, started: float) -> None:
+        """Write down what the state says: scoreboard, best point, trace, and whether it ends."""
+        progress, oracle, sample = self.progress, self.oracle, state.sample
+        self.state = state
         progress.fun = sample.value
         progress.grad_norm = norm = sample.grad_norm
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
@@ -184,10 +216,10 @@ class Run(Iterator[IntermediateResult]):
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
         if self.trace is not None:
-            shown = oracle.peek(sample.point) if self.trace.values else sample.value
-            self.trace.add(progress, shown, state.step_size)
+            self.trace.add(progress, seen, state.step_size)
             for event in state.events:
                 self.trace.events.append((progress.nit, event))
+        self._judge()
 
     def _judge(self) -> None:
         """What was asked for, if it is reached, goes before the method's own reason to end."""
@@ -196,7 +228,8 @@ class Run(Iterator[IntermediateResult]):
 
     def _tell(self, callback: Callback) -> None:
         try:
-            answer = callback(IntermediateResult(self))
+            with self.oracle.interrupts:
+                answer = callback(IntermediateResult(self))
         except StopIteration:
             answer = True
         if isinstance(answer, bool | np.bool_) and answer and self.ending is None:
@@ -211,22 +244,34 @@ class Run(Iterator[IntermediateResult]):
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
-        try:
-            work()
-        except KeyboardInterrupt:
+        with self.oracle.interrupts.held_back():
+            try:
+                work()
+            except KeyboardInterrupt:
+                self._interrupted()
+            except BaseException as error:
+                self._save_before(error)
+                raise
+            if self.ending is not None and self._checkpoint is not None:
+                self.save()
+
+    def _interrupted(self) -> None:
+        if self.ending is None:
             norm = self.progress.best_grad_norm
             self.ending = Ending(
                 Status.INTERRUPTED,
-                f"interrupted in iteration {self.progress.nit}; the smallest gradient norm so far "
-                f"is {norm:.3g}",
+                f"interrupted after iteration {self.progress.nit}; the smallest gradient norm so "
+                f"far is {norm:.3g}",
                 {"best_grad_norm": norm},
             )
-        except BaseException:
-            if self._checkpoint is not None:
-                self.save()
-            raise
-        if self.ending is not None and self._checkpoint is not None:
+
+    def _save_before(self, error: BaseException) -> None:
+        if self._checkpoint is None:
+            return
+        try:
             self.save()
+        except Exception as failure:
+            error.add_note(f"momentous could not write the checkpoint before that: {failure}")
 
     def save(self) -> None:
         """Write a checkpoint now."""
@@ -238,7 +283,7 @@ class Run(Iterator[IntermediateResult]):
             "progress": self.progress,
             "state": self.state,
             "best_point": self.best_point,
-            "last": self.oracle.last,
+            "last": self.oracle.carried if self._mid_step else self.oracle.last,
             "trace": None,
             "events": [],
         }
@@ -251,7 +296,10 @@ class Run(Iterator[IntermediateResult]):
     def result(self) -> Result:
         """What was found; asking for it ends the run."""
         if self._result is None:
-            self.stop()
+            if self.ending is None:
+                self.stop()
+                if self._checkpoint is not None:
+                    self.save()
             self._result = self._close()
         return self._result
 
@@ -264,6 +312,10 @@ class Run(Iterator[IntermediateResult]):
             sample = self._choose(ending.status)
         except KeyboardInterrupt:  # a second Ctrl-C: give what is known without further calls
             sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
+        if ending.status.success and not (math.isfinite(sample.value) and sample.finite):
+            ending = self._empty_success(ending, sample)
+        elif ending.status.success and sample.point is not self.state.sample.point:
+            ending = self._empty_success(ending, self.state.sample)
         progress.time += perf_counter() - started
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         for array in (sample.point, self.best_point):
@@ -292,22 +344,35 @@ class Run(Iterator[IntermediateResult]):
         """The point to return, with value and gradient (counted where they are not known).
 
         A success, and a method's own output, is the last sample.  Otherwise it is the better one,
-        by the objective, of the last sample and the point with the smallest gradient.
+        by the objective, of the last sample and the point with the smallest gradient.  Where their
+        values are not finite, it is the last point that the method accepted by its value, or x0.
         """
-        oracle, last = self.oracle, self.state.sample
-        if last.point is None:  # interrupted in the middle of a step
-            oracle.value(self.best_point)
-            return oracle.gradient(self.best_point)
-        oracle.recall(last)
-        value = oracle.value(last.point)
-        last = oracle.gradient(last.point)
-        if status.is_output or self.best_point is last.point:
-            return last
-        best_value = oracle.value(self.best_point)
-        noise = 8 * oracle.space.rounding * abs(best_value)
-        if last.finite and value < best_value - noise:
-            return last
-        return oracle.gradient(self.best_point)
+        oracle, last, chosen = self.oracle, self.state.sample, None
+        if last.point is not None:  # otherwise the run was interrupted in the middle of a step
+            oracle.recall(last)
+            oracle.value(last.point)
+            last = oracle.gradient(last.point)
+            if last.finite and math.isfinite(last.value):
+                if status.is_output or self.best_point is last.point:
+                    return last
+                chosen = last
+        value = oracle.value(self.best_point)
+        noise = 8 * oracle.space.rounding * abs(value)
+        if math.isfinite(value) and not (chosen is not None and chosen.value < value - noise):
+            chosen = oracle.gradient(self.best_point)
+        if chosen is None or not chosen.finite:
+            for point in (self.state.accepted, self._origin() if self._origin else None):
+                if point is not None and math.isfinite(oracle.value(point)):
+                    return oracle.gradient(point)
+        return chosen if chosen is not None else last
+
+    def _empty_success(self, ending: Ending, sample: Sample) -> Ending:
+        """The gradient is as small as asked for, but where the objective is not finite."""
+        return Ending(
+            Status.NON_FINITE,
+            f"{ending.message}, but the objective there is {sample.value}",
+            ending.numbers | {"fun": sample.value},
+        )
 
 
 def describe_method(method: Method) -> dict[str, Any]:

@@ -30,6 +30,11 @@ class State:
     events: tuple[Event, ...]  # what happened in this step
     ending: Ending | None  # set when the method has ended by its own rule
 
+    @property
+    def accepted(self) -> Array | None:
+        """The last point that was accepted by its value, for methods that look at values."""
+        return None
+
 
 @dataclasses.dataclass(frozen=True)
 class Method(abc.ABC):
@@ -62,6 +67,10 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def step(self, oracle: Oracle, state: State) -> State:
         """One iteration."""
+
+    def with_tolerance(self, state: State, tol: float | None) -> State:
+        """The state of a run that is resumed and asked for another tolerance (None: for none)."""
+        return state
 
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name."""

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from momentous.core.arrays import Array, Space, set_writable, to_numpy
+from momentous.core.interrupt import Interrupts
 from momentous.core.record import record
 
 Fun = Callable[..., Any]
@@ -52,8 +53,11 @@ class Oracle:
         self.space = space
         self.nfev = 0
         self.njev = 0
+        self.interrupts = Interrupts()
         self._source = _source(fun, jac, args, space)
         self._last: Sample | None = None
+        self._carried: Sample | None = None
+        self._asked = False
 
     @property
     def fused(self) -> bool:
@@ -65,13 +69,16 @@ class Oracle:
         last = self._last
         if last is not None and last.point is x:
             if last.value == last.value:  # not NaN: known
+                self._asked = True
                 return last.value
         else:
             last = None
         if self._source.fused:
             return self.gradient(x).value
+        self._note_request(last)
         writes = x._version if self.space.counts_writes else 0
-        value = self._source.value(x)
+        with self.interrupts:
+            value = self._source.value(x)
         if self.space.counts_writes and x._version != writes:
             raise _written()
         self.nfev += 1
@@ -86,14 +93,17 @@ class Oracle:
         last = self._last
         if last is not None and last.point is x:
             if last.gradient is not None:
+                self._asked = True
                 return last
         else:
             # Let the old gradient go before the user's code makes a new one.
             self._last = last = None
+        self._note_request(last)
         source = self._source
         set_writable(x, False)
         writes = x._version if self.space.counts_writes else 0
-        value, gradient = source.gradient(x, math.nan if last is None else last.value)
+        with self.interrupts:
+            value, gradient = source.gradient(x, math.nan if last is None else last.value)
         if self.space.counts_writes and x._version != writes:
             raise _written()
         self.nfev += source.values_per_gradient
@@ -101,6 +111,8 @@ class Oracle:
         if last is not None and value != value:
             value = last.value
         norm = self.space.norm(gradient)
+        if source.fused and not math.isfinite(value):
+            norm = math.nan  # a gradient is of no use where the function is not finite
         self._last = sample = Sample(x, value, gradient, norm)
         return sample
 
@@ -110,14 +122,34 @@ class Oracle:
 
     @property
     def last(self) -> Sample | None:
+        """What is known of the point that was asked for last."""
         return self._last
+
+    @property
+    def carried(self) -> Sample | None:
+        """In the middle of a step: what the step took over as known, to be able to begin anew."""
+        return self._carried if self._asked else self._last
+
+    def begin_step(self) -> None:
+        """What is known now may be used by the step that begins."""
+        self._carried, self._asked = self._last, False
+
+    def end_step(self) -> None:
+        self._carried, self._asked = None, False
+
+    def _note_request(self, known: Sample | None) -> None:
+        if not self._asked:
+            self._asked = True
+            if known is None:  # the step began with another point, and so it would again
+                self._carried = None
 
     def peek(self, x: Array) -> float:
         """f(x) for the eye only: neither counted nor remembered."""
         last = self._last
         if last is not None and last.point is x and last.value == last.value:
             return last.value
-        return self._source.value(x)
+        with self.interrupts:
+            return self._source.value(x)
 
 
 def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:

@@ -20,7 +20,7 @@ from momentous.methods.epoch import (
 )
 from momentous.methods.momentum import HEAVY_BALL, NESTEROV, Momentum
 from momentous.methods.probe import probed_lipschitz
-from momentous.methods.restarted import completed
+from momentous.methods.restarted import completed, judged_anew
 from momentous.methods.schedule import Schedule
 
 # The paper's advice is theta in (0, 0.01]; 0.03 and 0.1 were often 2 to 10 times slower.
@@ -38,6 +38,10 @@ class AdaptiveState(State):
     start_value: float  # f(x^0)
     start_norm: float  # |grad f(x^0)|
     tol: float  # what an epoch that completes is judged by, 0 for nothing
+
+    @property
+    def accepted(self) -> Array | None:
+        return self.epoch.start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +188,9 @@ class AdaptiveRadius(Method):
         wide = self.initial_radius or 100 * sample.grad_norm * eta / theta
         return Schedule(eta, rho, eps, theta, K, B, wide, 0)
 
+    def with_tolerance(self, state: State, tol: float | None) -> State:
+        return judged_anew(state, tol)
+
     def step(self, oracle: Oracle, state: State) -> AdaptiveState:
         assert isinstance(state, AdaptiveState)
         epoch, now, space = state.epoch, state.schedule, oracle.space
@@ -218,7 +225,8 @@ class AdaptiveRadius(Method):
         start = self.scheme.restart_point(oracle.space, x_next, old.x, now.theta)
         value = oracle.value(start)
         required = now.required_decrease(self.decrease)
-        if not value - old_value <= -required:  # line 8
+        falls = math.isfinite(value) and value - old_value <= -required
+        if not falls:  # line 8
             # Within rounding the objective cannot tell, but the gradient can.  If the epoch is
             # accepted, the gradient there is the next one needed: it costs nothing.
             noise = NOISE * oracle.space.rounding * abs(old_value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -87,6 +87,9 @@ class FixedRadius(Method):
             sample, p.step_size, (), None, Epoch.at(x0, averaged=True), p, tol or 0.0, seed, 0
         )
 
+    def with_tolerance(self, state: State, tol: float | None) -> State:
+        return judged_anew(state, tol)
+
     def step(self, oracle: Oracle, state: State) -> FixedState:
         assert isinstance(state, FixedState)
         p, epoch, space = state.parameters, state.epoch, oracle.space
@@ -143,7 +146,7 @@ def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending
     """The ending of a method whose last epoch ran through, judged by the gradient at its output."""
     norm = sample.grad_norm
     told = f"an epoch of {length} iterations ran without restart; the gradient norm is {norm:.3g}"
-    numbers = {"grad_norm": norm, "promise": promise, "tolerance": tol}
+    numbers = {"grad_norm": norm, "promise": promise, "tolerance": tol, "length": length}
     if norm > promise:
         told += (
             f", above the {promise:.3g} that the theorem promises: gradient_lipschitz or "
@@ -157,6 +160,17 @@ def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending
             Status.ABOVE_TOLERANCE, f"{told}, the tolerance is {tol:.3g}: lower eps", numbers
         )
     return Ending(Status.COMPLETED, told, numbers)
+
+
+def judged_anew(state: State, tol: float | None) -> State:
+    """The same state under another tolerance, an epoch that has completed included."""
+    if tol is None:
+        return state
+    changes: dict[str, Any] = {"tol": tol}
+    if state.ending is not None and "promise" in state.ending.numbers:
+        numbers = state.ending.numbers
+        changes["ending"] = completed(state.sample, numbers["promise"], tol, numbers["length"])
+    return dataclasses.replace(state, **changes)
 
 
 @dataclasses.dataclass(frozen=True)

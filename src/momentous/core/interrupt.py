@@ -1,0 +1,59 @@
+"""Ctrl-C: let through while user code runs, held back while a step is being put together."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+
+class Interrupts:
+    """A context manager around user code; :meth:`held_back` makes it matter.
+
+    Held back, an interrupt that arrives outside of user code waits for the next piece of user code
+    or for :meth:`raise_pending`; a second one does not wait.
+    """
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._in_user_code = False
+
+    def __enter__(self) -> None:
+        self._in_user_code = True
+        if self.pending:
+            self._in_user_code = False
+            self.raise_pending()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._in_user_code = False
+
+    def raise_pending(self) -> None:
+        """Raise the interrupt that was held back, if there is one."""
+        if self.pending:
+            self.pending = False
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Hold interrupts back.  Handlers that are not Python's own are left alone."""
+        ours = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if not ours:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._arrived)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _arrived(self, signal_number: int, frame: FrameType | None) -> None:
+        if self._in_user_code or self.pending:
+            self.pending = False
+            raise KeyboardInterrupt
+        self.pending = True
