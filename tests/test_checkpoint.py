@@ -604,6 +604,39 @@ def test_a_second_interrupt_still_gives_the_best_point(method):
     assert np.linalg.norm(WAVES.gradient(result.x)) == pytest.approx(result.grad_norm)
 
 
+@pytest.mark.parametrize("ending", ["converged", "out of budget"])
+def test_an_interrupt_while_the_result_is_put_together_is_called_that(method, ending):
+    """The last calls only complete the result: f at a point whose gradient is known."""
+    goal = {"target": 5.0} if method.name == "perturbed-ragd" else {"tol": 5.0}
+    options = goal if ending == "converged" else {"max_iterations": 10}
+    calm = run(method, **options)
+    assert calm.nit > 2
+    before = raising_at(calm.nfev + calm.njev, KeyboardInterrupt())
+    result = run(method, before=before, **options)
+    assert result.status in (calm.status, Status.INTERRUPTED), result.message
+    assert np.linalg.norm(WAVES.gradient(result.x)) == pytest.approx(result.grad_norm)
+
+
+def test_an_interrupt_during_the_last_save_changes_nothing_of_the_result(path, monkeypatch):
+    options = {"method": "ragd", "gradient_lipschitz": 100.0, "hessian_lipschitz": 100.0}
+    calm = minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, **options)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    savez = np.savez
+
+    def interrupted(*args, **arrays):
+        savez(*args, **arrays)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(np, "savez", interrupted)
+    try:
+        result = minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, checkpoint=path, **options)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert calm.status is Status.CONVERGED
+    assert result.status in (Status.CONVERGED, Status.INTERRUPTED), result.message
+    assert np.linalg.norm(WAVES.gradient(result.x)) == pytest.approx(result.grad_norm)
+
+
 def test_an_interrupt_in_the_callback_ends_the_run(method):
     def callback(step):
         if step.nit == 4:
@@ -624,7 +657,7 @@ def test_iterate_yields_only_finished_steps_when_interrupted():
 
 
 class InterruptAtLine:
-    """Raises KeyboardInterrupt at the n-th line of the library that is run, as Ctrl-C might."""
+    """Presses Ctrl-C at the n-th line of the library that is run: a real SIGINT, to ourselves."""
 
     folder = os.path.dirname(momentous.__file__)
 
@@ -632,12 +665,14 @@ class InterruptAtLine:
         self.left, self.where = n, None
 
     def __enter__(self):
-        self.before = sys.gettrace()
+        self.handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.trace = sys.gettrace()
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *error):
-        sys.settrace(self.before)
+        sys.settrace(self.trace)
+        signal.signal(signal.SIGINT, self.handler)
 
     def _call(self, frame, event, arg):
         name = frame.f_code.co_filename
@@ -649,7 +684,7 @@ class InterruptAtLine:
             if self.left <= 0:
                 code = frame.f_code
                 self.where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno} {code.co_name}"
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
         return self._line
 
 

@@ -7,6 +7,7 @@ are spread over ranks or shards.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ BLOCK = 1 << 16
 ROW = 1 << 13
 
 
+_NOTHING = contextlib.nullcontext()
+
+
 class Space:
     """The vector space of x0: arrays of one library, dtype, device and shape.
 
@@ -41,6 +45,7 @@ class Space:
     __slots__ = (
         "_immutable",
         "_library",
+        "_loud",
         "_pool",
         "_replaced",
         "counts_writes",
@@ -63,6 +68,7 @@ class Space:
         self._library = type(like)
         self._pool: list[np.ndarray] = []
         self._replaced = inner is not None
+        self._loud = self._library is np.ndarray and self.dtype.itemsize < 8
         self._immutable = array_api_compat.is_jax_array(like)
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
@@ -78,22 +84,26 @@ class Space:
     def distance_squared(self, a: Array, b: Array) -> float:
         """|a - b|^2, without a full-length temporary where the default inner product allows it."""
         if self._library is np.ndarray and self.size > BLOCK and not self._replaced:
-            return _sum_of_squares(a, b)
-        difference = a - b
-        return self.inner(difference, difference)
+            with self._quietly():
+                return _sum_of_squares(a, b)
+        with self._quietly():
+            difference = a - b
+            return self.inner(difference, difference)
 
     def combination(self, x: Array, weight: float, y: Array, z: Array = None) -> Array:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
         if self._library is np.ndarray and self.size > BLOCK:
             fresh = self._fresh()
-            _combine_blocks(fresh, x, weight, y, z)
+            with self._quietly():
+                _combine_blocks(fresh, x, weight, y, z)
             return fresh
-        if z is None:
-            fresh = y * weight
-        else:
-            fresh = y - z
-            fresh *= weight
-        fresh += x
+        with self._quietly():
+            if z is None:
+                fresh = y * weight
+            else:
+                fresh = y - z
+                fresh *= weight
+            fresh += x
         # NumPy makes a number of a 0-d array.
         return np.asarray(fresh) if self._library is np.ndarray and not self.shape else fresh
 
@@ -107,6 +117,13 @@ class Space:
         change *= weight
         a += change
         return a
+
+    def _quietly(self) -> contextlib.AbstractContextManager[None]:
+        """In low precision a step that overflows is an answer, not an accident to warn of.
+
+        (In double precision the norm of the gradient overflows long before the step.)
+        """
+        return np.errstate(over="ignore", invalid="ignore") if self._loud else _NOTHING
 
     def _fresh(self) -> np.ndarray:
         """An array to write to: one made here before that nobody refers to any more, or a new one.

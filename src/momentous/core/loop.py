@@ -112,6 +112,7 @@ class Run(Iterator[IntermediateResult]):
         started = perf_counter()
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         _require_finite(value, sample)
+        self.progress.start_fun = value
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
@@ -312,10 +313,8 @@ class Run(Iterator[IntermediateResult]):
             sample = self._choose(ending.status)
         except KeyboardInterrupt:  # a second Ctrl-C: give what is known without further calls
             sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
-        if ending.status.success and not (math.isfinite(sample.value) and sample.finite):
-            ending = self._empty_success(ending, sample)
-        elif ending.status.success and sample.point is not self.state.sample.point:
-            ending = self._empty_success(ending, self.state.sample)
+        if ending.status.success:
+            ending = self._doubted(ending, sample)
         progress.time += perf_counter() - started
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         for array in (sample.point, self.best_point):
@@ -366,13 +365,28 @@ class Run(Iterator[IntermediateResult]):
                     return oracle.gradient(point)
         return chosen if chosen is not None else last
 
-    def _empty_success(self, ending: Ending, sample: Sample) -> Ending:
-        """The gradient is as small as asked for, but where the objective is not finite."""
-        return Ending(
-            Status.NON_FINITE,
-            f"{ending.message}, but the objective there is {sample.value}",
-            ending.numbers | {"fun": sample.value},
-        )
+    def _explained_rise(self, sample: Sample) -> float:
+        """|grad f(x)| |x - x0|: more than that a convex function cannot have risen since x0."""
+        if self._origin is None:
+            return math.inf
+        space = self.oracle.space
+        return sample.grad_norm * math.sqrt(space.distance_squared(sample.point, self._origin()))
+
+    def _doubted(self, ending: Ending, chosen: Sample) -> Ending:
+        """A small gradient is no success where f is not finite, or larger than it was at x0."""
+        value, start = self.state.sample.value, self.progress.start_fun
+        numbers = ending.numbers | {"fun": value, "start_fun": start}
+        if chosen.point is not self.state.sample.point or not math.isfinite(value):
+            message = f"{ending.message}, but the objective there is {value}"
+            return Ending(Status.NON_FINITE, message, numbers)
+        rounding = math.sqrt(self.oracle.space.rounding) * max(abs(value), abs(start))
+        if value > start + rounding and value - start > self._explained_rise(chosen):
+            message = (
+                f"{ending.message}, but the objective has risen from {start:.6g} to {value:.6g}: "
+                "jac is not the gradient of fun, or the step size is too large"
+            )
+            return Ending(Status.OBJECTIVE_ROSE, message, numbers)
+        return ending
 
 
 def describe_method(method: Method) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class Progress:
     time: float = 0.0  # seconds inside the method and the user's functions
     restarts: int = 0
     grad_norm: float = math.nan  # at the last sample
-    fun: float = math.nan  # there too, NaN where the method needed no value
+    start_fun: float = math.nan  # f(x0)
+    fun: float = math.nan  # at the last sample too, NaN where the method needed no value
     best_grad_norm: float = math.inf
     best_nit: int = 0
 

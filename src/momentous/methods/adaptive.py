@@ -25,6 +25,8 @@ from momentous.methods.schedule import Schedule
 
 # The paper's advice is theta in (0, 0.01]; 0.03 and 0.1 were often 2 to 10 times slower.
 LARGEST_PRACTICAL_THETA = 0.01
+# So that its square, and the inverse of that, are numbers.
+SMALLEST = 1e-150
 # Relative error of a computed objective value, in units of rounding, that the decrease test allows.
 NOISE = 8.0
 
@@ -166,7 +168,8 @@ class AdaptiveRadius(Method):
             eta, theta, B, K = p.step_size, p.theta, p.radius, p.epoch_length
             rho = self.hessian_lipschitz
             assert rho is not None
-            eps = self.eps if self.eps is not None else rho * (B / self.scheme.radius_factor) ** 2
+            sqrt_eps = math.sqrt(rho) * B / self.scheme.radius_factor
+            eps = self.eps if self.eps is not None else sqrt_eps * sqrt_eps
         else:
             # A start that scales with f and x: the step from one probe of the curvature, and rho'
             # such that theta = (eps rho' eta^2)^(1/4).
@@ -178,11 +181,13 @@ class AdaptiveRadius(Method):
             )
             if self.hessian_lipschitz is not None:
                 rho = self.hessian_lipschitz
-                theta = min(LARGEST_PRACTICAL_THETA, (eps * rho * eta**2) ** 0.25)
+                theta = min(LARGEST_PRACTICAL_THETA, math.sqrt(eta * math.sqrt(eps * rho)))
                 theta = 1 - self.momentum if self.momentum is not None else theta
             else:
                 theta = 1 - self.momentum if self.momentum is not None else LARGEST_PRACTICAL_THETA
-                rho = theta**4 / (eps * eta**2)
+                # rho' = theta^4/(eps eta^2), kept within what a float can hold.
+                sqrt_rho = theta / eta * theta / math.sqrt(eps)
+                rho = min(max(sqrt_rho, SMALLEST), 1 / SMALLEST) ** 2
             B = self.radius or math.sqrt(eps / rho)
             K = self.epoch_length or whole_epoch(theta)
         wide = self.initial_radius or 100 * sample.grad_norm * eta / theta
@@ -203,7 +208,7 @@ class AdaptiveRadius(Method):
             return self._failed(oracle, state, sample, k)
         if moved == 0.0 and k == 1:
             return self._stuck(state, sample)
-        if not k * travelled <= now.limit**2 or k > now.epoch_length:  # line 6
+        if not k * travelled <= now.limit * now.limit or k > now.epoch_length:  # line 6
             return self._restarted(oracle, state, sample, x_next, k)
         if epoch.average is not None:
             epoch.average.add(epoch.k, sample.point, moved, now.epoch_length, space)
@@ -223,7 +228,9 @@ class AdaptiveRadius(Method):
         """Lines 7-9: keep the end of the epoch, if it is low enough."""
         now, old, old_value = state.schedule, state.epoch, state.start_value
         start = self.scheme.restart_point(oracle.space, x_next, old.x, now.theta)
-        value = oracle.value(start)
+        value, known = oracle.value(start), oracle.last
+        if known is not None and known.gradient is not None and not known.finite:
+            return self._failed(oracle, state, sample, k)
         required = now.required_decrease(self.decrease)
         falls = math.isfinite(value) and value - old_value <= -required
         if not falls:  # line 8
@@ -259,7 +266,9 @@ class AdaptiveRadius(Method):
         after = self._new_epoch(state, sample, start, value, schedule, event)
         if not sample.finite:
             after.events = (Event(EventKind.NON_FINITE, sample.grad_norm), *after.events)
-        if k == 1 and schedule.step_size == now.step_size:
+        if k == 1 and not sample.finite:
+            after.ending = self._lost(sample, now)
+        elif k == 1 and schedule.step_size == now.step_size:
             # The next epoch would begin with the very same step and fail again.
             after.ending = self._capped(sample, now)
         return after
@@ -337,21 +346,25 @@ class AdaptiveRadius(Method):
             )
         return dataclasses.replace(state, sample=sample, events=(), ending=ending)
 
-    def _capped(self, sample: Sample, now: Schedule) -> Ending:
-        numbers = {"step_size": now.step_size, "hessian_lipschitz": now.hessian_lipschitz}
-        if not sample.finite:
-            told = "the gradient is not finite one step from the last accepted point"
-            status = Status.NON_FINITE
-        else:
-            told = (
-                "a single gradient step from the last accepted point does not lower the objective"
-            )
-            status = Status.NO_PROGRESS
+    def _lost(self, sample: Sample, now: Schedule) -> Ending:
         return Ending(
-            status,
-            f"{told}, and the step size {now.step_size:.3g} may not shrink; lower step_size_min, "
-            "declare a larger gradient_lipschitz, or leave both out",
-            numbers,
+            Status.NON_FINITE,
+            "the objective was lower at the last accepted point, but its gradient there is not "
+            "finite; no smaller step helps: check jac at result.best_x and around it",
+            {"grad_norm": sample.grad_norm, "step_size": now.step_size},
+        )
+
+    def _capped(self, sample: Sample, now: Schedule) -> Ending:
+        return Ending(
+            Status.NO_PROGRESS,
+            "a single gradient step from the last accepted point does not lower the objective, and "
+            f"the step size {now.step_size:.3g} may not shrink; lower step_size_min, declare a "
+            "larger gradient_lipschitz, or leave both out",
+            {
+                "grad_norm": sample.grad_norm,
+                "step_size": now.step_size,
+                "hessian_lipschitz": now.hessian_lipschitz,
+            },
         )
 
     def _shrink(self, now: Schedule) -> float:

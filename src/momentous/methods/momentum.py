@@ -41,7 +41,7 @@ class Momentum:
         raise NotImplementedError
 
     def theta(self, eps: float, rho: float, eta: float) -> float:
-        return self.theta_factor * math.sqrt(math.sqrt(eps * rho * eta * eta))
+        return self.theta_factor * math.sqrt(eta * math.sqrt(eps * rho))
 
     def radius(self, eps: float, rho: float) -> float:
         return self.radius_factor * math.sqrt(eps / rho)
@@ -56,7 +56,7 @@ class Momentum:
         return (
             2 * math.sqrt(2) * radius / (eta * length**2)
             + 2 * theta * radius / (eta * length)
-            + self.curvature_factor * rho * radius**2
+            + self.curvature_factor * rho * radius * radius
         )
 
 

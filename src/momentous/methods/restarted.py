@@ -101,7 +101,7 @@ class FixedRadius(Method):
         if not math.isfinite(moved):
             return self._non_finite(state, sample)
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
-        if not k * travelled <= p.radius**2:  # line 6
+        if not k * travelled <= p.radius * p.radius:  # line 6
             return self._restarted(oracle, state, sample, x_next)
         average = epoch.average
         average.add(epoch.k, sample.point, moved, p.epoch_length, space)
@@ -150,7 +150,8 @@ def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending
     if norm > promise:
         told += (
             f", above the {promise:.3g} that the theorem promises: gradient_lipschitz or "
-            "hessian_lipschitz is too small for this function"
+            "hessian_lipschitz is too small for this function, or the promise is below what "
+            "rounding allows"
         )
         return Ending(Status.PROMISE_BROKEN, told, numbers)
     if not math.isnan(promise):

@@ -34,14 +34,14 @@ class Schedule:
 
     def required_decrease(self, gamma: float) -> float:
         """gamma eps^(3/2)/sqrt(rho'), with the current rho'."""
-        return gamma * math.sqrt(self.eps**3 / self.hessian_lipschitz)
+        return gamma * self.eps * math.sqrt(self.eps / self.hessian_lipschitz)
 
     def after_success(self, c0: float, growth: float) -> Schedule:
         """B0/c0; with growth a larger step too, and theta as it is: eta^2 rho' does not change."""
         return dataclasses.replace(
             self,
             step_size=self.step_size * growth,
-            hessian_lipschitz=self.hessian_lipschitz / growth**2,
+            hessian_lipschitz=self.hessian_lipschitz / (growth * growth),
             radius=self.radius * growth,
             wide_radius=self.wide_radius / c0,
             restarts=self.restarts + 1,
@@ -65,10 +65,10 @@ class Schedule:
         """
         eta = max(self.step_size / c2, min(step_size_min, self.step_size))
         rho = min(
-            self.hessian_lipschitz * c2**2, max(hessian_lipschitz_max, self.hessian_lipschitz)
+            self.hessian_lipschitz * c2 * c2, max(hessian_lipschitz_max, self.hessian_lipschitz)
         )
         theta, K = self.theta, self.epoch_length
-        change = (rho / self.hessian_lipschitz) * (eta / self.step_size) ** 2
+        change = (rho / self.hessian_lipschitz) * (eta / self.step_size) * (eta / self.step_size)
         if abs(change - 1) > 1e-9 and largest_theta is not None:
             theta = min(theta * change**0.25, largest_theta)
             K = epoch_length or whole_epoch(theta)
