@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from conftest import ADAPTIVE, Bowl, Waves, counted
-from momentous import Status, minimize
+from momentous import Status, iterate, minimize
 
 BOWL, WAVES = Bowl(), Waves()
 VOIDS = [math.nan, math.inf, -math.inf]
@@ -139,6 +139,30 @@ def test_the_point_returned_has_a_finite_value_if_any_point_seen_had_one(method,
 
     result = run(method, value, BOWL.gradient, how=how, max_iterations=1500)
     assert math.isfinite(result.fun), f"{result.status.name}: {result.message}"
+    assert result.fun <= BOWL.value(BOWL.start)
+
+
+def with_a_void(x):
+    return BOWL.value(x) if np.linalg.norm(x) > 0.5 else math.nan
+
+
+def test_what_the_user_does_to_x0_later_does_not_come_back(fixed):
+    """With nothing better to return the start is returned: the start, not the user's array."""
+    x0 = BOWL.start.copy()
+    options = fixed.plain(BOWL) | {"jac": BOWL.gradient, "max_iterations": 3000}
+    steps = iterate(with_a_void, x0, **options)
+    x0[:] = 7.0
+    for _ in steps:
+        pass
+    assert steps.result.fun <= BOWL.value(BOWL.start)
+
+
+def test_the_x0_given_when_resuming_is_only_a_shape(fixed, tmp_path):
+    options = fixed.plain(BOWL) | {"jac": BOWL.gradient}
+    path = tmp_path / "run"
+    minimize(with_a_void, BOWL.start, max_iterations=3, checkpoint=path, **options)
+    far = np.full(3, 9.0)
+    result = minimize(with_a_void, far, max_iterations=3000, resume=path, **options)
     assert result.fun <= BOWL.value(BOWL.start)
 
 
@@ -317,6 +341,20 @@ def test_adaptive_methods_notice_that_a_wrong_gradient_leads_nowhere(adaptive, w
     result = run(adaptive, value, gradient, np.array([1.0, 1.2, 0.8]), tol=1e-3)
     assert result.status is Status.NO_PROGRESS, result.message
     assert result.nit < 20_000
+
+
+def test_a_right_gradient_never_ends_above_the_last_accepted_point(adaptive):
+    """Far out, sum of log(1 + x^2) is flat: a small gradient there is no reason to stay."""
+
+    def both(x):
+        return float(np.sum(np.log1p(x * x))), 2 * x / (1 + x * x)
+
+    for tol in (0.1, 0.03, 0.01, 0.003):
+        for start in ((0.5, 0.5, 3.0), (2.0, 1.0), (0.3, 5.0), (1.0, 1.0, 1.0)):
+            x0 = np.array(start)
+            result = minimize(both, x0, jac=True, tol=tol, method=adaptive.name)
+            assert result.success, (tol, start, result.message)
+            assert result.fun <= both(x0)[0]
 
 
 def test_a_step_of_exactly_two_over_l_does_not_swing_for_ever(adaptive):

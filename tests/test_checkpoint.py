@@ -587,7 +587,8 @@ def test_an_interrupt_in_user_code_gives_the_best_point(method, how, path):
         assert result.nit < 30
         assert result.fun == WAVES.value(result.x)
         assert np.array_equal(result.jac, WAVES.gradient(result.x))
-        assert result.grad_norm == result.best_grad_norm == result.trace["grad_norm"].min()
+        assert result.fun <= WAVES.value(result.best_x)
+        assert result.best_grad_norm <= result.trace["grad_norm"].min()
         again = run(method, how, resume=path, max_iterations=30)
         wrong |= differences(call, again, wanted)
     assert not wrong

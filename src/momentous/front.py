@@ -122,9 +122,8 @@ def iterate(
         seed=_seed(rng),
         callback=callback,
         checkpoint=checkpoint,
-        trace=_trace(trace),
+        trace=_trace(trace, resume),
         resume=resume,
-        origin=lambda: starting_point(x0),
     )
 
 
@@ -271,8 +270,10 @@ def _unknown(parameters: dict[str, Any], method: Method | type[Method]) -> str:
 _ARGUMENTS = tuple(name for name in iterate.__kwdefaults__ or ())
 
 
-def _trace(trace: bool | Trace) -> Trace | None:
+def _trace(trace: bool | Trace, resume: Any) -> Trace | None:
     if isinstance(trace, Trace):
+        if len(trace) and resume is None:
+            raise ValueError(f"{trace!r} already holds a run; give every run a Trace of its own")
         return trace
     return Trace() if trace else None
 

@@ -43,11 +43,13 @@ class Space:
     """
 
     __slots__ = (
+        "_fresh_count",
         "_immutable",
         "_library",
         "_loud",
         "_pool",
         "_replaced",
+        "_unused_count",
         "counts_writes",
         "device",
         "dtype",
@@ -67,6 +69,11 @@ class Space:
         self.rounding = float(self.xp.finfo(self.dtype).eps) / 2  # unit roundoff u
         self._library = type(like)
         self._pool: list[np.ndarray] = []
+        # The reference counts of an array that only the pool holds, and of one just returned to
+        # admit().  How many references a call adds depends on the Python version and on debuggers,
+        # so they are measured, in calls of the same form.
+        self._unused_count = _references([np.empty(0)], 0)
+        self._fresh_count = _Admission().admit(np.empty(0), "")
         self._replaced = inner is not None
         self._loud = self._library is np.ndarray and self.dtype.itemsize < 8
         self._immutable = array_api_compat.is_jax_array(like)
@@ -131,7 +138,7 @@ class Space:
         Memory fresh from the system costs more to touch than the arithmetic done in it.
         """
         for i in range(len(self._pool)):
-            if _references(self._pool, i) == _UNUSED:
+            if _references(self._pool, i) == self._unused_count:
                 self._pool[i].flags.writeable = True
                 return self._pool[i]
         fresh = np.empty(self.shape, self.dtype)
@@ -169,8 +176,9 @@ class Space:
             and raw.dtype == self.dtype
             and raw.shape == self.shape
         ):
-            alone = raw.base is None and sys.getrefcount(raw) == _FRESH
-            return raw if alone and raw.flags.c_contiguous else self.copy(raw)
+            alone = raw.base is None and sys.getrefcount(raw) == self._fresh_count
+            mine = alone and raw.flags.owndata and raw.flags.c_contiguous
+            return raw if mine else self.copy(raw)
         raw = self._checked(raw, source)
         if self._immutable:
             return raw
@@ -356,13 +364,6 @@ def _references(pool: list[np.ndarray], i: int) -> int:
 class _Admission:
     def admit(self, raw: np.ndarray, source: str) -> int:
         return sys.getrefcount(raw)
-
-
-# The reference counts of an array that only the pool holds, and of one that was just returned to
-# Space.admit.  How many references the call itself adds depends on the Python version, so they are
-# measured, in calls of the same form.
-_UNUSED = _references([np.empty(0)], 0)
-_FRESH = _Admission().admit(np.empty(0), "")
 
 
 def _device_inner(a: Array, b: Array) -> float:

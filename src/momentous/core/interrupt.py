@@ -19,16 +19,14 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.pending = False
-        self._in_user_code = False
+        self._depth = 0  # of user code: a callback may call the oracle
 
     def __enter__(self) -> None:
-        self._in_user_code = True
-        if self.pending:
-            self._in_user_code = False
-            self.raise_pending()
+        self.raise_pending()
+        self._depth += 1
 
     def __exit__(self, *exception: Any) -> None:
-        self._in_user_code = False
+        self._depth -= 1
 
     def raise_pending(self) -> None:
         """Raise the interrupt that was held back, if there is one."""
@@ -53,7 +51,7 @@ class Interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _arrived(self, signal_number: int, frame: FrameType | None) -> None:
-        if self._in_user_code or self.pending:
+        if self._depth or self.pending:
             self.pending = False
             raise KeyboardInterrupt
         self.pending = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -16,7 +17,7 @@ from momentous.core.method import Method, State
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.result import Result
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.stopping import Criterion, Progress
+from momentous.core.stopping import Criterion, Progress, gradient_tolerance
 from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
@@ -84,7 +85,6 @@ class Run(Iterator[IntermediateResult]):
         checkpoint: Checkpoint | None = None,
         trace: Trace | None = None,
         resume: Any = None,
-        origin: Callable[[], Array] | None = None,
     ):
         self.oracle = oracle
         self.method = method
@@ -95,7 +95,7 @@ class Run(Iterator[IntermediateResult]):
         self._callback = callback
         self._checkpoint = checkpoint
         self._result: Result | None = None
-        self._origin = origin
+        self._tolerance = gradient_tolerance(stop)
         self._mid_step = False
         if resume is None:
             self._begin(x0, tol, seed)
@@ -112,7 +112,6 @@ class Run(Iterator[IntermediateResult]):
         started = perf_counter()
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         _require_finite(value, sample)
-        self.progress.start_fun = value
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
@@ -169,12 +168,13 @@ class Run(Iterator[IntermediateResult]):
         # The sample has been scored: let its arrays go before the step makes new ones.
         self.state.sample = NO_SAMPLE
         state = self.method.step(oracle, self.state)
+        stands = state.sample.grad_norm > self._tolerance or self.method.stands_by(oracle, state)
         if self._stop.needs_value:
             self._learn_value(state.sample)
         started += self._look(state.sample)
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         self.progress.nit += 1
-        self._commit(state, self._seen, started)
+        self._commit(state, self._seen, started, stands)
         oracle.end_step()
         self._mid_step = False
         # Observers: from here on nothing is timed.
@@ -203,7 +203,7 @@ class Run(Iterator[IntermediateResult]):
         self._seen = self.oracle.peek(sample.point)
         return perf_counter() - started
 
-    def _commit(self, state: State, seen: float, started: float) -> None:
+    def _commit(self, state: State, seen: float, started: float, stands: bool = True) -> None:
         """Write down what the state says: scoreboard, best point, trace, and whether it ends."""
         progress, oracle, sample = self.progress, self.oracle, state.sample
         self.state = state
@@ -220,11 +220,17 @@ class Run(Iterator[IntermediateResult]):
             self.trace.add(progress, seen, state.step_size)
             for event in state.events:
                 self.trace.events.append((progress.nit, event))
-        self._judge()
+        self._judge(stands)
 
-    def _judge(self) -> None:
-        """What was asked for, if it is reached, goes before the method's own reason to end."""
-        asked, own = self._stop.check(self.progress), self.state.ending
+    def _judge(self, stands: bool = True) -> None:
+        """What was asked for, if it is reached, goes before the method's own reason to end.
+
+        A gradient that is small where the method would not stay is no reason.
+        """
+        progress, own = self.progress, self.state.ending
+        if not stands:
+            progress = dataclasses.replace(progress, grad_norm=math.inf)
+        asked = self._stop.check(progress)
         self.ending = own if own is not None and not (asked and asked.status.success) else asked
 
     def _tell(self, callback: Callback) -> None:
@@ -253,8 +259,10 @@ class Run(Iterator[IntermediateResult]):
             except BaseException as error:
                 self._save_before(error)
                 raise
-            if self.ending is not None and self._checkpoint is not None:
-                self.save()
+            if self.ending is not None:
+                if self._checkpoint is not None:
+                    self.save()
+                self.oracle.interrupts.pending = False  # it has ended anyway
 
     def _interrupted(self) -> None:
         if self.ending is None:
@@ -311,10 +319,14 @@ class Run(Iterator[IntermediateResult]):
         oracle.space.release()
         try:
             sample = self._choose(ending.status)
-        except KeyboardInterrupt:  # a second Ctrl-C: give what is known without further calls
-            sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
-        if ending.status.success:
-            ending = self._doubted(ending, sample)
+            if ending.status.success:
+                ending = self._doubted(ending, sample)
+        except KeyboardInterrupt:  # give what is known without further calls
+            sample = self.state.sample
+            if sample.point is None:
+                sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
+        if sample.grad_norm < progress.best_grad_norm:
+            progress.best_grad_norm, self.best_point = sample.grad_norm, sample.point
         progress.time += perf_counter() - started
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         for array in (sample.point, self.best_point):
@@ -342,50 +354,62 @@ class Run(Iterator[IntermediateResult]):
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).
 
-        A success, and a method's own output, is the last sample.  Otherwise it is the better one,
-        by the objective, of the last sample and the point with the smallest gradient.  Where their
-        values are not finite, it is the last point that the method accepted by its value, or x0.
+        A success, and a method's own output, is the last sample, if its value is finite.  Otherwise
+        it is the lowest, by the objective, of the last sample, the point with the smallest gradient
+        and the last point that the method accepted by its value.
         """
-        oracle, last, chosen = self.oracle, self.state.sample, None
+        oracle, last = self.oracle, self.state.sample
+        candidates = [Sample(self.best_point)]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.recall(last)
             oracle.value(last.point)
-            last = oracle.gradient(last.point)
             if last.finite and math.isfinite(last.value):
                 if status.is_output or self.best_point is last.point:
-                    return last
-                chosen = last
-        value = oracle.value(self.best_point)
-        noise = 8 * oracle.space.rounding * abs(value)
-        if math.isfinite(value) and not (chosen is not None and chosen.value < value - noise):
-            chosen = oracle.gradient(self.best_point)
-        if chosen is None or not chosen.finite:
-            for point in (self.state.accepted, self._origin() if self._origin else None):
-                if point is not None and math.isfinite(oracle.value(point)):
-                    return oracle.gradient(point)
-        return chosen if chosen is not None else last
+                    return oracle.gradient(last.point)
+                candidates.append(last)
+        if self.state.accepted is not None:
+            candidates.append(self.state.accepted)
+        for sample in candidates:
+            oracle.recall(sample)
+            sample.value = oracle.value(sample.point)
+        usable = [sample for sample in candidates if math.isfinite(sample.value)]
+        usable.sort(key=lambda sample: sample.value)
+        if usable and candidates[0] in usable:
+            noise = 8 * oracle.space.rounding * abs(usable[0].value)
+            if candidates[0].value <= usable[0].value + noise:
+                return self._known(candidates[0])  # as low, and with the smallest gradient
+        for sample in usable:
+            known = self._known(sample)
+            if known.finite:
+                return known
+        return self._known(candidates[0])
 
-    def _explained_rise(self, sample: Sample) -> float:
-        """|grad f(x)| |x - x0|: more than that a convex function cannot have risen since x0."""
-        if self._origin is None:
-            return math.inf
-        space = self.oracle.space
-        return sample.grad_norm * math.sqrt(space.distance_squared(sample.point, self._origin()))
+    def _known(self, sample: Sample) -> Sample:
+        """The sample with its gradient."""
+        self.oracle.recall(sample)
+        return self.oracle.gradient(sample.point)
 
     def _doubted(self, ending: Ending, chosen: Sample) -> Ending:
-        """A small gradient is no success where f is not finite, or larger than it was at x0."""
-        value, start = self.state.sample.value, self.progress.start_fun
-        numbers = ending.numbers | {"fun": value, "start_fun": start}
-        if chosen.point is not self.state.sample.point or not math.isfinite(value):
-            message = f"{ending.message}, but the objective there is {value}"
+        """A small gradient is no success where f is not finite, or has risen without reason."""
+        last, accepted = self.state.sample, self.state.accepted
+        numbers = ending.numbers | {"fun": last.value}
+        if chosen.point is not last.point or not math.isfinite(last.value):
+            message = f"{ending.message}, but the objective there is {last.value}"
             return Ending(Status.NON_FINITE, message, numbers)
-        rounding = math.sqrt(self.oracle.space.rounding) * max(abs(value), abs(start))
-        if value > start + rounding and value - start > self._explained_rise(chosen):
-            message = (
-                f"{ending.message}, but the objective has risen from {start:.6g} to {value:.6g}: "
-                "jac is not the gradient of fun, or the step size is too large"
-            )
-            return Ending(Status.OBJECTIVE_ROSE, message, numbers)
+        if accepted is None:
+            return ending
+        rise = last.value - accepted.value
+        rounding = math.sqrt(self.oracle.space.rounding)
+        if rise > rounding * max(abs(last.value), abs(accepted.value)):
+            # Nor can a convex function have risen by more than |grad f(x)| |x - x0|.
+            square = self.oracle.space.distance_squared(last.point, accepted.point)
+            if rise > last.grad_norm * math.sqrt(square):
+                message = (
+                    f"{ending.message}, but the objective has risen from {accepted.value:.6g} to "
+                    f"{last.value:.6g}: jac is not the gradient of fun, or the step size is too "
+                    "large"
+                )
+                return Ending(Status.OBJECTIVE_ROSE, message, numbers)
         return ending
 
 

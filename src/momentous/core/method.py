@@ -31,8 +31,8 @@ class State:
     ending: Ending | None  # set when the method has ended by its own rule
 
     @property
-    def accepted(self) -> Array | None:
-        """The last point that was accepted by its value, for methods that look at values."""
+    def accepted(self) -> Sample | None:
+        """The last point that was accepted by its value: for a method that looks at none, x0."""
         return None
 
 
@@ -67,6 +67,10 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def step(self, oracle: Oracle, state: State) -> State:
         """One iteration."""
+
+    def stands_by(self, oracle: Oracle, state: State) -> bool:
+        """Asked where the gradient is small enough: may the run end at ``state.sample``?"""
+        return True
 
     def with_tolerance(self, state: State, tol: float | None) -> State:
         """The state of a run that is resumed and asked for another tolerance (None: for none)."""

@@ -20,7 +20,6 @@ class Progress:
     time: float = 0.0  # seconds inside the method and the user's functions
     restarts: int = 0
     grad_norm: float = math.nan  # at the last sample
-    start_fun: float = math.nan  # f(x0)
     fun: float = math.nan  # at the last sample too, NaN where the method needed no value
     best_grad_norm: float = math.inf
     best_nit: int = 0
@@ -208,6 +207,13 @@ def flatten(criteria: list[Criterion]) -> Criterion:
     for criterion in criteria:
         parts.extend(criterion.parts if isinstance(criterion, AnyOf) else [criterion])
     return AnyOf(tuple(parts))
+
+
+def gradient_tolerance(criterion: Criterion) -> float:
+    """The largest gradient norm at which the criterion, or a part of it, may hold."""
+    if isinstance(criterion, AnyOf | AllOf):
+        return max((gradient_tolerance(part) for part in criterion.parts), default=-math.inf)
+    return criterion.tolerance if isinstance(criterion, GradientNorm) else -math.inf
 
 
 def _require(name: str, value: Any, holds: Any, kind: str) -> None:

@@ -42,8 +42,8 @@ class AdaptiveState(State):
     tol: float  # what an epoch that completes is judged by, 0 for nothing
 
     @property
-    def accepted(self) -> Array | None:
-        return self.epoch.start
+    def accepted(self) -> Sample:
+        return Sample(self.epoch.start, self.start_value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +193,18 @@ class AdaptiveRadius(Method):
         wide = self.initial_radius or 100 * sample.grad_norm * eta / theta
         return Schedule(eta, rho, eps, theta, K, B, wide, 0)
 
+    def stands_by(self, oracle: Oracle, state: State) -> bool:
+        """Not in the middle of an epoch that has climbed: it would be discarded in the end."""
+        assert isinstance(state, AdaptiveState)
+        sample, known = state.sample, oracle.last
+        if sample.value != sample.value:
+            oracle.recall(sample)
+            oracle.value(sample.point)
+            if known is not None:
+                oracle.recall(known)
+        noise = NOISE * oracle.space.rounding * abs(state.start_value)
+        return sample.value <= state.start_value + noise
+
     def with_tolerance(self, state: State, tol: float | None) -> State:
         return judged_anew(state, tol)
 
@@ -266,7 +278,7 @@ class AdaptiveRadius(Method):
         after = self._new_epoch(state, sample, start, value, schedule, event)
         if not sample.finite:
             after.events = (Event(EventKind.NON_FINITE, sample.grad_norm), *after.events)
-        if k == 1 and not sample.finite:
+        if not sample.finite and sample.point is start:
             after.ending = self._lost(sample, now)
         elif k == 1 and schedule.step_size == now.step_size:
             # The next epoch would begin with the very same step and fail again.
@@ -306,6 +318,9 @@ class AdaptiveRadius(Method):
         averaged = oracle.gradient(epoch.average.snapshot)
         last = oracle.gradient(epoch.x)
         sample = last if last.grad_norm <= averaged.grad_norm else averaged
+        state.sample = sample
+        if not self.stands_by(oracle, state):
+            return self._failed(oracle, state, sample, epoch.k)
         promise = math.nan
         if self._by_theory and self._backoff == 1.0:
             assert self.hessian_lipschitz is not None
@@ -313,7 +328,6 @@ class AdaptiveRadius(Method):
                 now.step_size, now.theta, now.radius, now.epoch_length, self.hessian_lipschitz
             )
         ending = completed(sample, promise, state.tol, epoch.k)
-        state.sample = sample
         if ending.status is Status.ABOVE_TOLERANCE and self._scale_free and self.eps is None:
             return self._tightened(oracle, state)
         state.ending = ending

@@ -32,6 +32,11 @@ class FixedState(State):
     tol: float  # what the user asked for, 0 if nothing
     seed: int
     draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
+    origin: Sample  # x0 and f(x0): the only point whose value is looked at
+
+    @property
+    def accepted(self) -> Sample:
+        return self.origin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +88,8 @@ class FixedRadius(Method):
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> FixedState:
         p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
         sample = oracle.gradient(x0)
-        return FixedState(
-            sample, p.step_size, (), None, Epoch.at(x0, averaged=True), p, tol or 0.0, seed, 0
-        )
+        epoch, origin = Epoch.at(x0, averaged=True), Sample(x0, sample.value)
+        return FixedState(sample, p.step_size, (), None, epoch, p, tol or 0.0, seed, 0, origin)
 
     def with_tolerance(self, state: State, tol: float | None) -> State:
         return judged_anew(state, tol)
@@ -111,7 +115,16 @@ class FixedRadius(Method):
             sample = oracle.gradient(average.snapshot)  # lines 10-11
             ending = completed(sample, p.promise, state.tol, k)
         return FixedState(
-            sample, p.step_size, (), ending, epoch, p, state.tol, state.seed, state.draws
+            sample,
+            p.step_size,
+            (),
+            ending,
+            epoch,
+            p,
+            state.tol,
+            state.seed,
+            state.draws,
+            state.origin,
         )
 
     def _restarted(
