@@ -32,7 +32,7 @@ COSINES = _separable("cosine", 30)
 SADDLE = started(testbed.saddle(5, 5, negative_curvature=(1.0, 0.5, 0.2, 0.1, 0.05)))
 FLAT_SADDLE = started(testbed.flat_saddle(3, 4))
 CHAIN = started(testbed.second_order_chain(8, 0.2))
-NESTED = started(testbed.nested_chain(2, 0.1), spread=5.0)
+NESTED = started(testbed.nested_chain(2, 0.3), spread=12.0)
 FUNCTIONS = [
     COSINES,
     _separable("geman-mcclure", 100),

@@ -29,11 +29,7 @@ def test_a_hardness_out_of_range_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_without_the_app_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
-    program = (
-        "import sys; sys.modules['click'] = None\n"
-        "from momentous.cli import main\n"
-        "main()\n"
-    )
+    program = "import sys; sys.modules['click'] = None\nfrom momentous.cli import main\nmain()\n"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )

@@ -68,7 +68,7 @@ def each_setting(settings):
     return pytest.mark.parametrize("setting", settings, ids=str)
 
 
-def run(problem, method, tol=0.0, iterations=300, **options):
+def run(problem, method, tol=0.0, iterations=150, **options):
     """The points at which gradients were taken, and the result."""
     seen = Watched(problem)
     result = momentous.minimize(

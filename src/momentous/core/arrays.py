@@ -114,6 +114,15 @@ class Space:
         # NumPy makes a number of a 0-d array.
         return np.asarray(fresh) if self._library is np.ndarray and not self.shape else fresh
 
+    def stepped(self, x: Array, weight: float, y: Array, origin: Array) -> tuple[Array, float]:
+        """z = x + weight y as a fresh array, and |z - origin|^2, in one pass where possible."""
+        if self._library is np.ndarray and self.size > BLOCK and not self._replaced:
+            fresh = self._fresh()
+            with self._quietly():
+                return fresh, _combine_blocks(fresh, x, weight, y, None, origin)
+        fresh = self.combination(x, weight, y)
+        return fresh, self.distance_squared(fresh, origin)
+
     def move_towards(self, a: Array, b: Array, weight: float) -> Array:
         """a + weight (b - a), written into ``a`` where the library allows it."""
         if self._library is np.ndarray and self.size > BLOCK:
@@ -335,11 +344,19 @@ def _row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _combine_blocks(
-    fresh: np.ndarray, x: np.ndarray, weight: float, y: np.ndarray, z: np.ndarray | None
-) -> None:
-    """fresh = x + weight (y - z), each entry read and written once."""
+    fresh: np.ndarray,
+    x: np.ndarray,
+    weight: float,
+    y: np.ndarray,
+    z: np.ndarray | None,
+    origin: np.ndarray | None = None,
+) -> float:
+    """fresh = x + weight (y - z), each entry read and written once; returns |fresh - origin|^2."""
     fresh, x, y = fresh.reshape(-1), x.reshape(-1), y.reshape(-1)
     z = None if z is None else z.reshape(-1)
+    total = 0.0
+    if origin is not None:
+        origin, buffer = origin.reshape(-1), np.empty(BLOCK)
     for i in range(0, fresh.size, BLOCK):
         block = slice(i, i + BLOCK)
         out = fresh[block]
@@ -349,6 +366,11 @@ def _combine_blocks(
             np.subtract(y[block], z[block], out=out)
             out *= weight
         out += x[block]
+        if origin is not None:
+            moved = buffer[: out.size]
+            np.subtract(out, origin[block], out=moved, dtype=np.float64)
+            total += _dot_by_rows(moved, moved)
+    return total
 
 
 def _blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -211,12 +211,11 @@ class AdaptiveRadius(Method):
     def step(self, oracle: Oracle, state: State) -> AdaptiveState:
         assert isinstance(state, AdaptiveState)
         epoch, now, space = state.epoch, state.schedule, oracle.space
-        sample, x_next = self.scheme.advance(
+        sample, x_next, moved = self.scheme.advance(
             oracle, epoch.x, epoch.x_prev, now.step_size, now.theta
         )  # lines 3-4
-        moved = space.distance_squared(x_next, epoch.x) if sample.finite else math.nan
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
-        if not math.isfinite(travelled):
+        if not (sample.finite and math.isfinite(travelled)):
             return self._failed(oracle, state, sample, k)
         if moved == 0.0 and k == 1:
             return self._stuck(state, sample)

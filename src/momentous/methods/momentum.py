@@ -32,8 +32,8 @@ class Momentum:
 
     def advance(
         self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
-    ) -> tuple[Sample, Array]:
-        """The sample that the iteration takes, and x^{k+1}."""
+    ) -> tuple[Sample, Array, float]:
+        """The sample that the iteration takes, x^{k+1}, and |x^{k+1} - x^k|^2."""
         raise NotImplementedError
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
@@ -72,10 +72,10 @@ class Nesterov(Momentum):
 
     def advance(
         self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
-    ) -> tuple[Sample, Array]:
+    ) -> tuple[Sample, Array, float]:
         y = _extrapolated(oracle.space, x, x_prev, theta)
         sample = oracle.gradient(y)
-        return sample, oracle.space.combination(y, -eta, sample.gradient)
+        return sample, *oracle.space.stepped(y, -eta, sample.gradient, x)
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         return x_next
@@ -101,10 +101,10 @@ class HeavyBall(Momentum):
 
     def advance(
         self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
-    ) -> tuple[Sample, Array]:
+    ) -> tuple[Sample, Array, float]:
         sample = oracle.gradient(x)
         e = _extrapolated(oracle.space, x, x_prev, theta)
-        return sample, oracle.space.combination(e, -eta, sample.gradient)
+        return sample, *oracle.space.stepped(e, -eta, sample.gradient, x)
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         a = (1 - 2 * theta) * (1 - theta)

@@ -98,11 +98,10 @@ class FixedRadius(Method):
         assert isinstance(state, FixedState)
         p, epoch, space = state.parameters, state.epoch, oracle.space
         assert epoch.average is not None
-        sample, x_next = self.scheme.advance(
+        sample, x_next, moved = self.scheme.advance(
             oracle, epoch.x, epoch.x_prev, p.step_size, p.theta
         )  # lines 3-4
-        moved = space.distance_squared(x_next, epoch.x) if sample.finite else math.nan
-        if not math.isfinite(moved):
+        if not (sample.finite and math.isfinite(moved)):
             return self._non_finite(state, sample)
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
         if not k * travelled <= p.radius * p.radius:  # line 6
