@@ -32,7 +32,7 @@ COSINES = _separable("cosine", 30)
 SADDLE = started(testbed.saddle(5, 5, negative_curvature=(1.0, 0.5, 0.2, 0.1, 0.05)))
 FLAT_SADDLE = started(testbed.flat_saddle(3, 4))
 CHAIN = started(testbed.second_order_chain(8, 0.2))
-NESTED = started(testbed.nested_chain(2, 0.3), spread=12.0)
+NESTED = started(testbed.nested_chain(2, 0.3), spread=8.0)
 FUNCTIONS = [
     COSINES,
     _separable("geman-mcclure", 100),
@@ -248,8 +248,9 @@ def adaptively_restarted(
             eta, rho = max(eta / c2, eta_min), min(rho * c2**2, rho_max)
             B = epoch.B * math.sqrt(epoch.rho / rho)  # ~ sqrt(eps/rho')
             factor = rho * eta**2 / (epoch.rho * epoch.eta**2)
-            if not math.isclose(factor, 1):  # only one cap binds: theta ~ (eps rho' eta^2)^(1/4)
-                theta = min(theta * factor ** (1 / 4), 0.1 if heavy_ball else 1.0)
+            if not math.isclose(factor, 1):  # only one cap binds: theta by the theorem, anew
+                quarter = (eps * rho * eta**2) ** (1 / 4)
+                theta = min(10 * quarter, 0.1) if heavy_ball else min(4 * quarter, 1.0)
                 K = epoch_length(theta)
         epochs.append(Epoch([epoch.next_start], eta, theta, B, K, B0, rho))
     return History(epochs, values)
@@ -280,8 +281,8 @@ class Watched:
 def watched_run(problem, x0, method, *, tol=0.0, max_iterations=100_000, **options):
     """Run ``method``; returns its epochs (as `Epoch`), its result and the `Watched` problem.
 
-    The iterates are put together from the points and gradients that the steps report; of the
-    method's state only what belongs to an epoch as a whole is read.
+    Its y and g are what the method asked for, its x and its numbers what the state holds; the last
+    x of a restarted epoch, which no state holds, is computed from the step before.
     """
     seen = Watched(problem)
     run = momentous.iterate(

@@ -179,15 +179,16 @@ def test_units_of_value_and_length_change_nothing(problem, setting, c, s):
     np.testing.assert_array_equal(s * points(problem, setting), points(there, setting))
 
 
-@each_problem
 @each_setting(SCALE_FREE)
-def test_a_large_constant_only_hides_small_decreases(problem, setting):
-    """With 1e6 added, decreases below 1e-10 are rounding; the tolerance is reached all the same."""
-    tol = 1e-6
-    lifted = testbed.shifted(problem, 1e6)
-    _, result = run(lifted, setting.method(), tol=tol, iterations=20_000)
-    assert result.status in (Status.CONVERGED, Status.COMPLETED)
-    assert result.grad_norm <= tol
+@pytest.mark.parametrize(
+    "problem", [testbed.rosenbrock(10), testbed.nested_chain(4, 0.03)], ids=lambda p: p.name
+)
+def test_a_huge_constant_only_hides_small_decreases(problem, setting):
+    """With 1e11 added, f is known to 1e-5 only; the gradient still tells the way."""
+    lifted = testbed.shifted(problem, 1e11)
+    _, result = run(lifted, setting.method(), tol=1e-6, iterations=20_000)
+    assert result.status is Status.CONVERGED
+    assert result.grad_norm <= 1e-6
 
 
 # --- methods that coincide ------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def fixed(method, problem, K):
         method(theory.L, theory.rho, theory.eps),
         {"eta": theory.eta, "theta": theory.theta, "B": theory.B},
         {"restart"},
-        most=2500,
+        most=1500,
     )
 
 
@@ -130,7 +130,7 @@ CASES = [
     fixed(RHB, CHAIN, 20),
     algorithm_2(AdaRAGD, COSINES, 1, 1e3, {"rollback", "K + 1", "complete"}, gamma=0.8),
     algorithm_2(AdaRAGD, SADDLE, 3, 1e3, {"restart at K", "complete"}, c0=1.3),
-    algorithm_2(AdaRAGD, NESTED, 8, 1e3, {"restart at K", "K + 1", "complete"}, c0=1.3, gamma=0.5),
+    algorithm_2(AdaRAGD, NESTED, 8, 1e4, {"restart at K", "K + 1", "complete"}, c0=1.3, gamma=0.5),
     algorithm_2(AdaRAGD, CHAIN, 8, 1e4, {"rollback at K + 1", "complete"}, c0=1.05, c1=100.0),
     algorithm_2(AdaRAGD, COSINES, 20, 1e3, {"rollback", "complete"}, gamma=0.5),
     algorithm_2(AdaRHB, SADDLE, 10, 1e3, {"restart at the radius", "complete"}, c0=1.3),

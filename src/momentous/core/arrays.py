@@ -334,13 +334,7 @@ def _dot_by_rows(a: np.ndarray, b: np.ndarray) -> float:
     """<a, b> of flat float64 vectors: dot products of rows of fixed length, then their sum."""
     whole = a.size // ROW * ROW
     rows_a, rows_b = a[:whole].reshape(-1, ROW), b[:whole].reshape(-1, ROW)
-    return float(_row_dots(rows_a, rows_b).sum()) + float(np.dot(a[whole:], b[whole:]))
-
-
-def _row_dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if hasattr(np, "vecdot"):  # NumPy >= 2
-        return np.asarray(np.vecdot(a, b))
-    return np.array([np.dot(p, q) for p, q in zip(a, b, strict=True)])
+    return float(np.vecdot(rows_a, rows_b).sum()) + float(np.dot(a[whole:], b[whole:]))
 
 
 def _combine_blocks(
