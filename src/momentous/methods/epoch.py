@@ -68,9 +68,12 @@ def theory_parameters(
         rho = _needed(owner, "hessian_lipschitz", rho, "momentum and radius")
         largest = scheme.largest_eps(rho, step_size)
         if eps is None:
-            # The output satisfies promise_factor * eps, not eps.  An eps above the admissible range
-            # would be a weaker goal than the largest admissible one: clip it.
+            # The output satisfies promise_factor * eps, not eps, and that only if 1/theta is whole:
+            # take the next smaller eps for which it is, within the admissible range.
             eps = min(_needed(owner, "eps", tol or None, "tol") / scheme.promise_factor, largest)
+            if momentum is None and epoch_length is None:
+                K = math.ceil(1 / scheme.theta(eps, rho, step_size) - 1e-9)
+                eps = min(eps, scheme.eps_for(1 / K, rho, step_size))
         elif eps > largest * (1 + 1e-12):
             raise ValueError(
                 f"eps={eps:.3g} is above {largest:.3g}, the largest for which {owner} has "

@@ -46,9 +46,14 @@ class Momentum:
     def radius(self, eps: float, rho: float) -> float:
         return self.radius_factor * math.sqrt(eps / rho)
 
+    def eps_for(self, theta: float, rho: float, eta: float) -> float:
+        """The eps that has this theta."""
+        root = theta / self.theta_factor * theta / self.theta_factor / eta
+        return root * root / rho
+
     def largest_eps(self, rho: float, eta: float) -> float:
         """The eps at which theta is as large as the theorem allows."""
-        return (self.largest_theta / self.theta_factor) ** 4 / (rho * eta * eta)
+        return self.eps_for(self.largest_theta, rho, eta)
 
     def promise(self, eta: float, theta: float, radius: float, length: int, rho: float) -> float:
         """Bound on the gradient at the average of an epoch of ``length`` iterations that stayed
