@@ -261,3 +261,24 @@ def fingerprint(result, library: Library | None = None) -> dict[str, Any]:
         facts |= {f"trace of {c}": result.trace[c].tobytes() for c in TRACE_WITHOUT_TIME}
         facts["events"] = [(nit, event.kind, event.value) for nit, event in result.trace.events]
     return facts
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The loop's clock, wound by hand."""
+    made = Clock()
+    monkeypatch.setattr("momentous.core.loop.perf_counter", made)
+    return made

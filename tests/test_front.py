@@ -3,7 +3,6 @@
 import copy
 import inspect
 import pickle
-import time
 import warnings
 
 import numpy as np
@@ -413,21 +412,21 @@ def test_target_stops_at_a_point_that_meets_it(method):
     assert result.numbers == {"fun": result.fun, "target": 2.0}
 
 
-def test_max_time_counts_the_user_s_functions():
+def test_max_time_counts_the_user_s_functions(clock):
     def slow(x):
-        time.sleep(0.005)
+        clock.sleep(5)
         return BOWL.gradient(x)
 
-    result = solve(jac=slow, max_time=0.05)
+    result = solve(jac=slow, max_time=50)
     assert result.status is Status.MAX_TIME
-    assert 0.05 <= result.time < 0.5
-    assert result.njev <= 12
+    assert result.time == 5 * result.njev
+    assert result.njev in (10, 11), "the gradient at the point returned may be one more"
 
 
-def test_max_time_does_not_count_the_callback():
-    result = solve(callback=lambda step: time.sleep(0.002), max_iterations=50, max_time=0.09)
+def test_max_time_does_not_count_the_callback(clock):
+    result = solve(callback=lambda step: clock.sleep(2), max_iterations=50, max_time=9)
     assert result.status is Status.MAX_ITERATIONS
-    assert result.time < 0.09
+    assert result.time == 0
 
 
 # --- what the methods promise -------------------------------------------------------------------
@@ -534,7 +533,6 @@ def test_trace_tells_what_happened(adaptive):
     assert trace.when("rollback")
     assert trace.when("radius reached")
     assert trace["step_size"][0] > trace["step_size"][-1]
-    assert trace.best_fun() == np.nanmin(trace["fun"])
     assert set(trace.columns()) == {
         "nit", "nfev", "njev", "time", "fun", "grad_norm", "step_size",
     }  # fmt: skip

@@ -90,7 +90,10 @@ def iterate(
     _refuse(bounds=bounds, constraints=constraints, hess=hess, hessp=hessp)
     start = starting_point(x0)
     space = Space(start, inner)
-    chosen = _choose_method(method, parameters, resume)
+    saved = None if resume is None else _saved_run(resume, space)
+    chosen = _choose_method(method, parameters, saved)
+    if saved is not None and tol is None:
+        tol = saved["tol"]
     if tol is not None and not tol >= 0:
         raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
     effective = chosen.default_tolerance if tol is None else tol
@@ -120,10 +123,10 @@ def iterate(
         stop=flatten(criteria),
         tol=None if tol is None else float(tol),
         seed=_seed(rng),
-        callback=callback,
+        callback=_positional(callback),
         checkpoint=checkpoint,
         trace=_trace(trace, resume),
-        resume=resume,
+        resume=saved,
     )
 
 
@@ -149,7 +152,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     ----------
     fun : callable
         ``fun(x, *args) -> float``, or ``-> (float, array)`` with ``jac=True``.  It must not write
-        into x.
+        into x: NumPy arrays are read-only there (compiled code that insists on a writable buffer
+        needs ``const``, or ``x.copy()``).
     x0 : array
         Where to start: an array of NumPy, PyTorch, JAX or CuPy, of any shape and floating-point
         dtype; the result has the same type, shape, dtype and device.
@@ -173,12 +177,14 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     stop : Criterion, optional
         A further reason to stop: ``Stagnation(500)``, ``GradientNorm(1e-3) & Iterations(100)``, ...
     callback : callable, optional
-        ``callback(intermediate_result)`` after every iteration; it stops the run by returning True
-        or by raising StopIteration.
+        ``callback(intermediate_result)`` after every iteration, whatever its argument is called
+        (SciPy would pass x to another name); it stops the run by returning True or by raising
+        StopIteration.
     checkpoint : path or Checkpoint, optional
         Save the run there from time to time.
     resume : path, optional
-        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).
+        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).  Method
+        and tolerance are those of the checkpoint where they are not given.
     rng : int, numpy.random.Generator or None
         Where randomised methods draw from; None is 0, so that runs repeat.
     trace : bool or Trace
@@ -220,7 +226,19 @@ def _refuse(**given: Any) -> None:
         )
 
 
-def _choose_method(method: Any, parameters: dict[str, Any], resume: Any) -> Method:
+def _saved_run(path: Any, space: Space) -> dict[str, Any]:
+    """What a checkpoint holds, if it belongs to a problem of this shape."""
+    content = checkpoints.load(path, space.from_numpy)
+    here, there = space.describe(), content["space"]
+    if here != there:
+        raise CheckpointError(
+            f"{path} belongs to another problem: its x has shape {tuple(there['shape'])} and "
+            f"dtype {there['dtype']}, x0 has {tuple(here['shape'])} and {here['dtype']}"
+        )
+    return content
+
+
+def _choose_method(method: Any, parameters: dict[str, Any], saved: dict[str, Any] | None) -> Method:
     if isinstance(method, Method):
         if parameters:
             raise TypeError(
@@ -229,8 +247,8 @@ def _choose_method(method: Any, parameters: dict[str, Any], resume: Any) -> Meth
             )
         return method
     if isinstance(method, str):
-        if method == "auto" and resume is not None and not parameters:
-            return _method_of(resume)
+        if method == "auto" and saved is not None and not parameters:
+            return _method_of(saved)
         method = method_class(method)
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
@@ -244,15 +262,15 @@ def _choose_method(method: Any, parameters: dict[str, Any], resume: Any) -> Meth
     return method(**parameters)
 
 
-def _method_of(path: Any) -> Method:
+def _method_of(saved: dict[str, Any]) -> Method:
     """The method that a checkpoint was written by."""
-    saved = checkpoints.load(path, lambda a: a)["method"]
-    if saved["name"] not in REGISTRY:
+    described = saved["method"]
+    if described["name"] not in REGISTRY:
         raise CheckpointError(
-            f"{path} was written by the method {saved['name']!r}, which is not registered; pass it "
-            "as method="
+            f"the checkpoint was written by the method {described['name']!r}, which is not "
+            "registered; pass it as method="
         )
-    return REGISTRY[saved["name"]](**saved["parameters"])
+    return REGISTRY[described["name"]](**described["parameters"])
 
 
 def _unknown(parameters: dict[str, Any], method: Method | type[Method]) -> str:
@@ -268,6 +286,20 @@ def _unknown(parameters: dict[str, Any], method: Method | type[Method]) -> str:
 
 
 _ARGUMENTS = tuple(name for name in iterate.__kwdefaults__ or ())
+
+
+def _positional(callback: Callback | None) -> Callback | None:
+    """SciPy passes intermediate_result by name; a callback may insist on that."""
+    if callback is None:
+        return None
+    try:
+        parameters = inspect.signature(callback).parameters
+    except (TypeError, ValueError):  # built-in functions do not tell
+        return callback
+    by_name = parameters.get("intermediate_result")
+    if by_name is None or by_name.kind is not inspect.Parameter.KEYWORD_ONLY:
+        return callback
+    return lambda result: callback(intermediate_result=result)  # type: ignore[call-arg]
 
 
 def _trace(trace: bool | Trace, resume: Any) -> Trace | None:

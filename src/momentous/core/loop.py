@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core import checkpoint as checkpoints
 from momentous.core.arrays import Array, set_writable, to_numpy
 from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain
 from momentous.core.method import Method, State
-from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.result import Result
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.stopping import Criterion, Progress, gradient_tolerance
@@ -84,7 +83,7 @@ class Run(Iterator[IntermediateResult]):
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
         trace: Trace | None = None,
-        resume: Any = None,
+        resume: dict[str, Any] | None = None,
     ):
         self.oracle = oracle
         self.method = method
@@ -97,6 +96,7 @@ class Run(Iterator[IntermediateResult]):
         self._result: Result | None = None
         self._tolerance = gradient_tolerance(stop)
         self._mid_step = False
+        self._tol = tol
         if resume is None:
             self._begin(x0, tol, seed)
         else:
@@ -115,18 +115,11 @@ class Run(Iterator[IntermediateResult]):
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
-    def _take_up(self, path: Any, tol: float | None) -> None:
-        content = checkpoints.load(path, self.oracle.space.from_numpy)
-        here, there = self.oracle.space.describe(), content["space"]
-        if here != there:
-            raise CheckpointError(
-                f"{path} belongs to another problem: its x has shape {tuple(there['shape'])} and "
-                f"dtype {there['dtype']}, x0 has {tuple(here['shape'])} and {here['dtype']}"
-            )
+    def _take_up(self, content: dict[str, Any], tol: float | None) -> None:
         described = describe_method(self.method)
         if content["method"] != described:
             raise CheckpointError(
-                f"{path} was written by {content['method']}, not by {described}; "
+                f"the checkpoint was written by {content['method']}, not by {described}; "
                 "leave method out to go on with the method of the checkpoint"
             )
         self.progress = content["progress"]
@@ -165,12 +158,11 @@ class Run(Iterator[IntermediateResult]):
         oracle, started = self.oracle, perf_counter()
         self._mid_step = True
         oracle.begin_step()
-        # The sample has been scored: let its arrays go before the step makes new ones.
-        self.state.sample = NO_SAMPLE
         state = self.method.step(oracle, self.state)
-        stands = state.sample.grad_norm > self._tolerance or self.method.stands_by(oracle, state)
+        small = state.sample.grad_norm <= self._tolerance
+        stands = not small or self.method.stands_by(oracle, state)
         if self._stop.needs_value:
-            self._learn_value(state.sample)
+            oracle.learn_value(state.sample)
         started += self._look(state.sample)
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         self.progress.nit += 1
@@ -183,16 +175,6 @@ class Run(Iterator[IntermediateResult]):
         if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
             self.save()
         oracle.interrupts.raise_pending()
-
-    def _learn_value(self, sample: Sample) -> None:
-        """Evaluate f at the sample, counted, and leave what the oracle knows as it was."""
-        if sample.value == sample.value:
-            return
-        kept = self.oracle.last
-        self.oracle.recall(sample)
-        self.oracle.value(sample.point)
-        if kept is not None:
-            self.oracle.recall(kept)
 
     def _look(self, sample: Sample) -> float:
         """The value to show in the trace, and how long it took to get it for that purpose alone."""
@@ -288,6 +270,7 @@ class Run(Iterator[IntermediateResult]):
             raise ValueError("this run has no checkpoint file; pass checkpoint=path")
         content = {
             "method": describe_method(self.method),
+            "tol": self._tol,
             "space": self.oracle.space.describe(),
             "progress": self.progress,
             "state": self.state,

@@ -1,8 +1,8 @@
 """The contract of a method: frozen hyper-parameters, a state that is a value, one step.
 
-A method never loops, prints, times or stops: it maps a state to the next.  States are not changed
-after a step has returned them, so a run that is interrupted in the middle of a step still holds the
-state before it.
+A method never loops, prints, times or stops: it maps a state to the next.  What a step needs of the
+state it is given must not be changed by it, so that a run that is interrupted in the middle of a
+step still holds the state before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from momentous.core.arrays import Array
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event
 
@@ -29,6 +29,11 @@ class State:
     step_size: float  # eta, for the trace
     events: tuple[Event, ...]  # what happened in this step
     ending: Ending | None  # set when the method has ended by its own rule
+
+    def release(self) -> None:
+        """Let the arrays of the sample go: for a step that does not need them and is short of
+        memory.  Should that step be interrupted, the run ends with the best point."""
+        self.sample = NO_SAMPLE
 
     @property
     def accepted(self) -> Sample | None:

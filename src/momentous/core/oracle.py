@@ -116,6 +116,14 @@ class Oracle:
         self._last = sample = Sample(x, value, gradient, norm)
         return sample
 
+    def learn_value(self, sample: Sample) -> None:
+        """Evaluate f at the sample, if it is unknown; what the oracle remembers stays as it was."""
+        if sample.value == sample.value:
+            return
+        kept, self._last = self._last, sample
+        self.value(sample.point)
+        self._last = kept
+
     def recall(self, sample: Sample) -> None:
         """Put a sample back as the last point, so that the next request for it is free."""
         self._last = sample
@@ -179,6 +187,11 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
     )
 
 
+def _detaching(function: Fun) -> Fun:
+    """For PyTorch: user code may make its x require gradients, ours must not."""
+    return lambda x, *args: function(x.detach(), *args)
+
+
 def _written() -> RuntimeError:
     return RuntimeError(
         "fun or jac has written into x; it must leave x as it is (work on x.clone() instead)"
@@ -200,7 +213,8 @@ class _Source:
     values_per_gradient = 0
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
-        self.fun, self.args, self.space = fun, args, space
+        self.args, self.space = args, space
+        self.fun = _detaching(fun) if space.counts_writes else fun
 
     def value(self, x: Array) -> float:
         set_writable(x, False)
@@ -216,7 +230,7 @@ class _Separate(_Source):
 
     def __init__(self, fun: Fun, jac: Fun, args: tuple[Any, ...], space: Space):
         super().__init__(fun, args, space)
-        self.jac = jac
+        self.jac = _detaching(jac) if space.counts_writes else jac
 
     def gradient(self, x: Array, known: float) -> tuple[float, Array]:
         return math.nan, self.space.admit(self.jac(x, *self.args), "jac")
@@ -250,6 +264,7 @@ class _Autodiff(_Source):
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         super().__init__(fun, args, space)
+        self._bare = fun
         library = space.xp.__name__.rsplit(".", 1)[-1]
         if "torch" in space.xp.__name__:
             self._pair = self._torch_pair
@@ -268,7 +283,7 @@ class _Autodiff(_Source):
 
         with torch.enable_grad():
             leaf = x.detach().requires_grad_(True)
-            value = self.fun(leaf, *self.args)
+            value = self._bare(leaf, *self.args)
             (gradient,) = torch.autograd.grad(value, leaf)
         return value, gradient
 

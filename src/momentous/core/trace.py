@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Iterable
 from typing import Any
@@ -33,19 +32,18 @@ class Trace:
     def __init__(self, *, values: bool = False):
         self.values = values
         self._columns = tuple(array("d") for _ in COLUMNS)
-        self._append = tuple(column.append for column in self._columns)
         self.events: list[tuple[int, Event]] = []
 
     def add(self, progress: Progress, fun: float, step_size: float) -> None:
         """Append the row of one iteration."""
-        nit, nfev, njev, time, value, norm, step = self._append
-        nit(progress.nit)
-        nfev(progress.nfev)
-        njev(progress.njev)
-        time(progress.time)
-        value(fun)
-        norm(progress.grad_norm)
-        step(step_size)
+        nit, nfev, njev, time, value, norm, step = self._columns
+        nit.append(progress.nit)
+        nfev.append(progress.nfev)
+        njev.append(progress.njev)
+        time.append(progress.time)
+        value.append(fun)
+        norm.append(progress.grad_norm)
+        step.append(step_size)
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -63,11 +61,6 @@ class Trace:
     def when(self, kind: EventKind | str) -> list[int]:
         """The iterations in which events of this kind happened."""
         return [nit for nit, event in self.events if event.kind == kind]
-
-    def best_fun(self) -> float:
-        """The lowest objective value in the trace."""
-        known = [value for value in self._columns[4] if value == value]
-        return min(known, default=math.nan)
 
     def pack(self) -> tuple[np.ndarray, list[Any]]:
         """The trace as one array and one list, for a checkpoint."""

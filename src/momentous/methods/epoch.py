@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
 from momentous.core.arrays import Array
+from momentous.core.method import State
+from momentous.core.oracle import Sample
 from momentous.core.record import record
+from momentous.core.status import Ending, Status
 from momentous.methods.averaging import Average
 from momentous.methods.momentum import Momentum
 
@@ -36,6 +41,7 @@ class Parameters:
     radius: float  # B
     epoch_length: int  # K
     promise: float  # bound on the averaged gradient of a completed epoch, NaN if none is known
+    eps: float  # of the theorem, NaN if everything was given by hand
 
 
 def whole_epoch(theta: float) -> int:
@@ -74,7 +80,7 @@ def theory_parameters(
             if momentum is None and epoch_length is None:
                 K = math.ceil(1 / scheme.theta(eps, rho, step_size) - 1e-9)
                 eps = min(eps, scheme.eps_for(1 / K, rho, step_size))
-        elif eps > largest * (1 + 1e-12):
+        elif momentum is None and eps > largest * (1 + 1e-12):
             raise ValueError(
                 f"eps={eps:.3g} is above {largest:.3g}, the largest for which {owner} has "
                 f"theta <= {scheme.largest_theta:g} with these constants; choose a smaller eps, or "
@@ -92,7 +98,39 @@ def theory_parameters(
     promise = math.nan
     if rho is not None and math.isfinite(radius):
         promise = scheme.promise(step_size, theta, radius, length, rho)
-    return Parameters(step_size, theta, radius, length, promise)
+    return Parameters(step_size, theta, radius, length, promise, math.nan if eps is None else eps)
+
+
+def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending:
+    """The ending of a method whose last epoch ran through, judged by the gradient at its output."""
+    norm = sample.grad_norm
+    told = f"an epoch of {length} iterations ran without restart; the gradient norm is {norm:.3g}"
+    numbers = {"grad_norm": norm, "promise": promise, "tolerance": tol, "length": length}
+    if norm > promise:
+        told += (
+            f", above the {promise:.3g} that the theorem promises: gradient_lipschitz or "
+            "hessian_lipschitz is too small for this function, or the promise is below what "
+            "rounding allows"
+        )
+        return Ending(Status.PROMISE_BROKEN, told, numbers)
+    if not math.isnan(promise):
+        told += f", the theorem promises {promise:.3g}"
+    if tol and not norm <= tol:
+        return Ending(
+            Status.ABOVE_TOLERANCE, f"{told}, the tolerance is {tol:.3g}: lower eps", numbers
+        )
+    return Ending(Status.COMPLETED, told, numbers)
+
+
+def judged_anew(state: State, tol: float | None) -> State:
+    """The same state under another tolerance, an epoch that has completed included."""
+    if tol is None:
+        return state
+    changes: dict[str, Any] = {"tol": tol}
+    if state.ending is not None and "promise" in state.ending.numbers:
+        numbers = state.ending.numbers
+        changes["ending"] = completed(state.sample, numbers["promise"], tol, numbers["length"])
+    return dataclasses.replace(state, **changes)
 
 
 def _needed(owner: str, name: str, value: float | None, instead: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from momentous.methods.epoch import (
     Parameters,
     check_common,
     check_positive,
+    completed,
+    judged_anew,
     theory_parameters,
 )
 from momentous.methods.momentum import ESCAPING_NESTEROV, HEAVY_BALL, NESTEROV, Momentum
@@ -98,6 +100,7 @@ class FixedRadius(Method):
         assert isinstance(state, FixedState)
         p, epoch, space = state.parameters, state.epoch, oracle.space
         assert epoch.average is not None
+        state.release()
         sample, x_next, moved = self.scheme.advance(
             oracle, epoch.x, epoch.x_prev, p.step_size, p.theta
         )  # lines 3-4
@@ -152,38 +155,6 @@ class FixedRadius(Method):
             {"step_size": state.step_size},
         )
         return dataclasses.replace(state, sample=sample, events=events, ending=ending)
-
-
-def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending:
-    """The ending of a method whose last epoch ran through, judged by the gradient at its output."""
-    norm = sample.grad_norm
-    told = f"an epoch of {length} iterations ran without restart; the gradient norm is {norm:.3g}"
-    numbers = {"grad_norm": norm, "promise": promise, "tolerance": tol, "length": length}
-    if norm > promise:
-        told += (
-            f", above the {promise:.3g} that the theorem promises: gradient_lipschitz or "
-            "hessian_lipschitz is too small for this function, or the promise is below what "
-            "rounding allows"
-        )
-        return Ending(Status.PROMISE_BROKEN, told, numbers)
-    if not math.isnan(promise):
-        told += f", the theorem promises {promise:.3g}"
-    if tol and not norm <= tol:
-        return Ending(
-            Status.ABOVE_TOLERANCE, f"{told}, the tolerance is {tol:.3g}: lower eps", numbers
-        )
-    return Ending(Status.COMPLETED, told, numbers)
-
-
-def judged_anew(state: State, tol: float | None) -> State:
-    """The same state under another tolerance, an epoch that has completed included."""
-    if tol is None:
-        return state
-    changes: dict[str, Any] = {"tol": tol}
-    if state.ending is not None and "promise" in state.ending.numbers:
-        numbers = state.ending.numbers
-        changes["ending"] = completed(state.sample, numbers["promise"], tol, numbers["length"])
-    return dataclasses.replace(state, **changes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,7 +275,9 @@ class PerturbedRAGD(FixedRadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("PerturbedRAGD", log_factor=self.log_factor, perturbation=self.perturbation)
+        check_positive("PerturbedRAGD", perturbation=self.perturbation)
+        if self.log_factor is not None and not self.log_factor >= 1:
+            raise ValueError(f"PerturbedRAGD: log_factor={self.log_factor!r} (chi) must be >= 1")
         if not 0 < self.failure_probability < 1:
             raise ValueError(
                 f"PerturbedRAGD: failure_probability={self.failure_probability!r} must be in (0, 1)"

@@ -83,6 +83,18 @@ class Schedule:
             self.restarts + 1,
         )
 
+    def repeats(self, failed: Schedule, k: int) -> bool:
+        """Would an epoch run just as the one that failed after k iterations under ``failed``?
+
+        A first step beyond the radius is the same whatever the radius.
+        """
+        return (
+            self.step_size == failed.step_size
+            and self.theta == failed.theta
+            and self.epoch_length == failed.epoch_length
+            and (k == 1 or self.limit == failed.limit)
+        )
+
     def tightened(self) -> Schedule:
         """A tenth of eps, with eta, theta and K as they are."""
         return dataclasses.replace(
