@@ -1,5 +1,6 @@
 """A run that is cut, killed or interrupted goes on as if nothing had happened, bit for bit."""
 
+import dataclasses
 import json
 import os
 import pickle
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 import momentous
 from conftest import METHODS, TRACE_WITHOUT_TIME, Bowl, Waves, counted, fingerprint
-from momentous import Checkpoint, CheckpointError, Status, Trace, iterate, minimize
+from momentous import Checkpoint, CheckpointError, Method, State, Status, Trace, iterate, minimize
 from momentous.core import checkpoint as checkpoints
 
 WAVES, BOWL = Waves(), Bowl()
@@ -845,3 +846,34 @@ def test_runs_interrupted_at_random_moments_end_with_the_same_bits(tmp_path):
             wrong[i] = differs
     assert interrupted >= 3
     assert not wrong
+
+
+def test_the_tolerance_is_that_of_the_checkpoint_where_none_is_given(path):
+    options = {"jac": WAVES.gradient, "method": "ada-ragd"}
+    whole = minimize(WAVES.value, WAVES.start, tol=1e-9, **options)
+    minimize(WAVES.value, WAVES.start, tol=1e-9, max_iterations=3, checkpoint=path, **options)
+    resumed = minimize(WAVES.value, WAVES.start, resume=path, **options)
+    assert whole.success
+    assert resumed.grad_norm == whole.grad_norm <= 1e-9
+
+
+def test_a_method_that_uses_its_last_sample_resumes_after_an_exception(path):
+    @dataclasses.dataclass(frozen=True)
+    class Plain(Method):
+        name = "plain"
+
+        def start(self, oracle, x0, tol, seed):
+            return State(oracle.gradient(x0), 0.005, (), None)
+
+        def step(self, oracle, state):
+            last = state.sample
+            x = oracle.space.combination(last.point, -0.005, last.gradient)
+            return State(oracle.gradient(x), 0.005, (), None)
+
+    options = {"method": Plain(), "max_iterations": 12, "tol": 0.0}
+    wanted = minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, **options)
+    user = counted(WAVES, raising_at(7, UserError()))
+    with pytest.raises(UserError):
+        minimize(x0=WAVES.start, checkpoint=path, **user.given("separate"), **options)
+    again = minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, resume=path, **options)
+    assert_same(again, wanted)

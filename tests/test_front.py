@@ -538,3 +538,13 @@ def test_trace_tells_what_happened(adaptive):
     }  # fmt: skip
     with pytest.raises(KeyError, match=r"no column 'speed'.*grad_norm"):
         _ = trace["speed"]
+
+
+def test_a_callback_may_insist_on_the_name_of_its_argument():
+    seen = []
+
+    def callback(*, intermediate_result):
+        seen.append(intermediate_result.nit)
+
+    solve(callback=callback, max_iterations=3)
+    assert seen == [1, 2, 3]

@@ -533,3 +533,19 @@ def test_the_run_is_the_same_whether_or_not_points_are_kept(method):
     )
     assert np.array_equal(plain.x, keeping.x)
     assert np.array_equal(plain.trace["grad_norm"], keeping.trace["grad_norm"])
+
+
+def test_user_code_may_make_its_tensor_require_gradients():
+    """The usual idiom with backward(): the graph must not grow through the run."""
+    torch = pytest.importorskip("torch")
+
+    def both(x):
+        x.requires_grad_(True)
+        value = torch.sum(torch.cosh(x))
+        value.backward()
+        return value, x.grad
+
+    result = minimize(both, torch.ones(3, dtype=torch.float64), jac=True, tol=1e-6)
+    assert result.success
+    assert not result.x.requires_grad
+    assert not result.jac.requires_grad

@@ -388,3 +388,25 @@ def test_the_perturbed_method_leaves_a_saddle_that_the_others_stay_on():
     assert leaves.status is Status.COMPLETED
     assert leaves.grad_norm <= 1e-3
     assert leaves.fun < 1e-3
+
+
+def test_eps_is_not_read_off_a_radius_given_by_hand():
+    problem = testbed.saddle(2, 2)
+    chosen = AdaRAGD(gradient_lipschitz=1.0, hessian_lipschitz=1.0, radius=10.0)
+    run = momentous.iterate(
+        problem.value, np.ones(4), jac=problem.gradient, method=chosen, tol=1e-3
+    )
+    assert run.state.schedule.radius == 10.0
+    assert run.state.schedule.eps <= 1e-3 / 82
+
+
+def test_the_largest_eps_matters_only_where_theta_comes_from_it():
+    with pytest.raises(ValueError, match="largest"):
+        RAGD(1.0, 1.0, eps=0.5).resolved(0.0, 3)
+    assert RAGD(1.0, 1.0, eps=0.5, momentum=0.5).resolved(0.0, 3).theta == 0.5
+
+
+def test_a_tolerance_is_promised_even_if_one_over_theta_is_not_whole():
+    for tol in np.geomspace(1e-6, 1e2, 40):
+        assert RAGD(1.0, 1.0).resolved(float(tol), 3).promise <= tol * (1 + 1e-9)
+        assert RHB(1.0, 1.0).resolved(float(tol), 3).promise <= tol * (1 + 1e-9)
