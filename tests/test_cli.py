@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from momentous.methods import REGISTRY
+
 
 def momentous(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "momentous", *arguments]
@@ -35,3 +37,10 @@ def test_without_the_app_extra_the_command_says_what_to_install(tmp_path: Path) 
     )
     assert done.returncode == 1
     assert 'pip install "momentous[app]"' in done.stderr
+
+
+def test_methods_lists_every_registered_method(tmp_path: Path) -> None:
+    done = momentous("methods", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in REGISTRY:
+        assert name.split("-")[0] in done.stdout

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from momentous.methods import REGISTRY, methods_table
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -38,3 +40,12 @@ def test_every_local_link_and_picture_exists() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         if "://" not in target:
             assert (ROOT / target).exists(), target
+
+
+def test_the_table_of_methods_is_the_registry_s() -> None:
+    assert methods_table() in README, "run: python -m momentous.methods README.md"
+
+
+def test_every_method_says_what_it_needs_and_guarantees() -> None:
+    for cls in REGISTRY.values():
+        assert all((cls.summary, cls.needs, cls.guarantee, cls.cost)), cls

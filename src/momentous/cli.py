@@ -1,4 +1,4 @@
-"""The command line: ``momentous demo``."""
+"""The command line: ``momentous demo`` and ``momentous methods``."""
 
 from __future__ import annotations
 
@@ -52,6 +52,22 @@ def _commands() -> Callable[[], None]:
         from momentous.demo import run_demo
 
         run_demo(out, mu)
+
+    @momentous.command()
+    def methods() -> None:
+        """List the methods: what they are, need, guarantee and cost."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from momentous.methods import AUTO, REGISTRY
+
+        table = Table(show_lines=True)
+        for heading in ("name", "what it is", "needs", "guarantee", "an iteration"):
+            table.add_column(heading)
+        for name, cls in REGISTRY.items():
+            shown = f"{name} (= auto)" if cls is AUTO else name
+            table.add_row(shown, cls.summary, cls.needs, cls.guarantee, cls.cost)
+        Console().print(table)
 
     return momentous
 

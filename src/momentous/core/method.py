@@ -46,6 +46,10 @@ class Method(abc.ABC):
     """Hyper-parameters of a method, and its two maps: x0 -> state and state -> state."""
 
     name: ClassVar[str]
+    summary: ClassVar[str] = ""  # these four stand in the table of methods
+    needs: ClassVar[str] = ""
+    guarantee: ClassVar[str] = ""
+    cost: ClassVar[str] = ""  # of an iteration
     stops_at_tolerance: ClassVar[bool] = True  # False: a small gradient alone is not the goal
 
     def __post_init__(self) -> None:

@@ -27,4 +27,27 @@ def method_class(name: str) -> type[Method]:
     raise ValueError(f"no method is called {name!r}{hint} There are: auto, {', '.join(REGISTRY)}")
 
 
-__all__ = ["AUTO", "RAGD", "REGISTRY", "RHB", "AdaRAGD", "AdaRHB", "PerturbedRAGD", "method_class"]
+def methods_table() -> str:
+    """The table of methods in Markdown, as the README shows it."""
+    rows = [
+        "| `method=` | class | what it is | needs | guarantee | an iteration |",
+        "|---" * 6 + "|",
+    ]
+    for name, cls in REGISTRY.items():
+        shown = f"`{name}`" + (" (= `auto`)" if cls is AUTO else "")
+        cells = (shown, f"`{cls.__name__}`", cls.summary, cls.needs, cls.guarantee, cls.cost)
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+__all__ = [
+    "AUTO",
+    "RAGD",
+    "REGISTRY",
+    "RHB",
+    "AdaRAGD",
+    "AdaRHB",
+    "PerturbedRAGD",
+    "method_class",
+    "methods_table",
+]

@@ -403,9 +403,9 @@ class AdaRAGD(AdaptiveRadius):
     L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);
     B0 = 100 |g| eta/theta; accepted restarts multiply eta by ``growth``; an epoch that completes
     above tol lowers eps to a tenth.  Scaling f, or x where |x0| > 1, leaves this start as it is.
-    With theta fixed, the provable number of gradients is of order eps^(-2), as for gradient descent;
-    the order eps^(-7/4) takes a theta that shrinks like eps^(1/4), as in the two settings below.
-    How far ahead of gradient descent it is nevertheless, the scaling benchmark shows.
+    With theta fixed, the provable number of gradients is of order eps^(-2), as for gradient
+    descent; the order eps^(-7/4) takes a theta that shrinks like eps^(1/4), as in the two settings
+    below.  How far ahead of gradient descent it is nevertheless, the scaling benchmark shows.
 
     *L and rho given*: Theorem 2 as it stands, O(eps^(-7/4)) gradients, no growth, no backoff.
 
@@ -450,6 +450,12 @@ class AdaRAGD(AdaptiveRadius):
     """
 
     name = "ada-ragd"
+    summary = "restarted accelerated gradient descent, adaptive radius"
+    needs = "nothing; or L, rho"
+    guarantee = (
+        "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 2]; with nothing: descent"
+    )
+    cost = "1 gradient; 1 value a restart"
     scheme = NESTEROV
 
 
@@ -467,4 +473,10 @@ class AdaRHB(AdaptiveRadius):
     """
 
     name = "ada-rhb"
+    summary = "restarted heavy ball, adaptive radius"
+    needs = "nothing; or L, rho"
+    guarantee = (
+        "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 5]; with nothing: descent"
+    )
+    cost = "1 gradient; 1 value a restart"
     scheme = HEAVY_BALL

@@ -189,6 +189,10 @@ class RAGD(FixedRadius):
     """
 
     name = "ragd"
+    summary = "restarted accelerated gradient descent, fixed radius"
+    needs = "L, rho"
+    guarantee = "gradient of 82 eps in O(eps^-7/4) gradients [Thm 1]"
+    cost = "1 gradient"
     scheme = NESTEROV
 
 
@@ -215,6 +219,10 @@ class RHB(FixedRadius):
     """
 
     name = "rhb"
+    summary = "restarted heavy ball, fixed radius"
+    needs = "L, rho"
+    guarantee = "gradient of 242 eps in O(eps^-7/4) gradients [Thm 4]"
+    cost = "1 gradient"
     scheme = HEAVY_BALL
 
 
@@ -265,6 +273,12 @@ class PerturbedRAGD(FixedRadius):
     """
 
     name = "perturbed-ragd"
+    summary = "RAGD that leaves saddles by random displacements"
+    needs = "L, rho"
+    guarantee = (
+        'gradient of eps; with setting="theory" a second-order point with high probability [Thm 3]'
+    )
+    cost = "1 gradient"
     scheme = ESCAPING_NESTEROV
     stops_at_tolerance = False  # at a saddle the gradient is small from the start
 

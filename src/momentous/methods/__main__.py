@@ -1,0 +1,13 @@
+"""``python -m momentous.methods README.md`` writes the table of methods into a file."""
+
+import re
+import sys
+from pathlib import Path
+
+from momentous.methods import methods_table
+
+BETWEEN = r"(?<=methods_table\(\) -->\n).*?(?=\n<!-- end of methods)"
+
+for name in sys.argv[1:]:
+    path = Path(name)
+    path.write_text(re.sub(BETWEEN, lambda _: methods_table(), path.read_text(), flags=re.DOTALL))
