@@ -8,6 +8,8 @@ from momentous.methods import methods_table
 
 BETWEEN = r"(?<=methods_table\(\) -->\n).*?(?=\n<!-- end of methods)"
 
-for name in sys.argv[1:]:
-    path = Path(name)
-    path.write_text(re.sub(BETWEEN, lambda _: methods_table(), path.read_text(), flags=re.DOTALL))
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        path = Path(name)
+        text = re.sub(BETWEEN, lambda _: methods_table(), path.read_text(), flags=re.DOTALL)
+        path.write_text(text)
