@@ -21,7 +21,20 @@ from momentous.core.stopping import (
 )
 from momentous.core.trace import Trace
 from momentous.front import iterate, minimize
-from momentous.methods import RAGD, RHB, AdaRAGD, AdaRHB, PerturbedRAGD
+from momentous.methods import (
+    RAGD,
+    RHB,
+    AdaRAGD,
+    AdaRHB,
+    ConjugateGradient,
+    ConvexUntilGuilty,
+    GradientDescent,
+    HeuristicAGD,
+    JinAGD,
+    ParameterFreeAGD,
+    PerturbedRAGD,
+    UniversalHeavyBall,
+)
 
 __version__ = "0.1.0"
 
@@ -33,16 +46,22 @@ __all__ = [
     "Certificate",
     "Checkpoint",
     "CheckpointError",
+    "ConjugateGradient",
+    "ConvexUntilGuilty",
     "Criterion",
     "Ending",
     "Evaluations",
     "Event",
     "EventKind",
+    "GradientDescent",
     "GradientNorm",
+    "HeuristicAGD",
     "IntermediateResult",
     "Iterations",
+    "JinAGD",
     "Method",
     "Oracle",
+    "ParameterFreeAGD",
     "PerturbedRAGD",
     "Progress",
     "Result",
@@ -53,6 +72,7 @@ __all__ = [
     "Status",
     "Target",
     "Trace",
+    "UniversalHeavyBall",
     "Verdict",
     "WallTime",
     "certify",

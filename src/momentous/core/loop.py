@@ -112,6 +112,7 @@ class Run(Iterator[IntermediateResult]):
         started = perf_counter()
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         _require_finite(value, sample)
+        self.progress.start_fun = value
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
@@ -382,8 +383,8 @@ class Run(Iterator[IntermediateResult]):
         if accepted is None:
             return ending
         rise = last.value - accepted.value
-        rounding = math.sqrt(self.oracle.space.rounding)
-        if rise > rounding * max(abs(last.value), abs(accepted.value)):
+        scale = max(abs(last.value), abs(accepted.value), abs(self.progress.start_fun))
+        if rise > math.sqrt(self.oracle.space.rounding) * scale:
             # Nor can a convex function have risen by more than |grad f(x)| |x - x0|.
             square = self.oracle.space.distance_squared(last.point, accepted.point)
             if rise > last.grad_norm * math.sqrt(square):

@@ -50,7 +50,6 @@ class Method(abc.ABC):
     needs: ClassVar[str] = ""
     guarantee: ClassVar[str] = ""
     cost: ClassVar[str] = ""  # of an iteration
-    stops_at_tolerance: ClassVar[bool] = True  # False: a small gradient alone is not the goal
 
     def __post_init__(self) -> None:
         """NumPy's numbers become Python's: they would change the dtype of the arrays they meet."""
@@ -59,6 +58,11 @@ class Method(abc.ABC):
             if isinstance(value, np.generic):
                 plain = float(value) if isinstance(value, np.floating) else value.item()
                 object.__setattr__(self, field.name, plain)
+
+    @property
+    def stops_at_tolerance(self) -> bool:
+        """False where a small gradient alone is not the goal."""
+        return True
 
     @property
     def default_tolerance(self) -> float:

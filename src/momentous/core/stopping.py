@@ -20,6 +20,7 @@ class Progress:
     time: float = 0.0  # seconds inside the method and the user's functions
     restarts: int = 0
     grad_norm: float = math.nan  # at the last sample
+    start_fun: float = math.nan  # f(x0), the scale of rounding in values
     fun: float = math.nan  # at the last sample too, NaN where the method needed no value
     best_grad_norm: float = math.inf
     best_nit: int = 0

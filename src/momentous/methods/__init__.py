@@ -6,10 +6,31 @@ import difflib
 
 from momentous.core.method import Method
 from momentous.methods.adaptive import AdaRAGD, AdaRHB
+from momentous.methods.conjugate_gradient import ConjugateGradient
+from momentous.methods.gradient_descent import GradientDescent
+from momentous.methods.guilty import ConvexUntilGuilty
+from momentous.methods.heuristic import HeuristicAGD
+from momentous.methods.jin import JinAGD
+from momentous.methods.parameter_free_agd import ParameterFreeAGD
 from momentous.methods.restarted import RAGD, RHB, PerturbedRAGD
+from momentous.methods.universal_heavy_ball import UniversalHeavyBall
 
 REGISTRY: dict[str, type[Method]] = {
-    cls.name: cls for cls in (AdaRAGD, AdaRHB, RAGD, RHB, PerturbedRAGD)
+    cls.name: cls
+    for cls in (
+        AdaRAGD,
+        AdaRHB,
+        RAGD,
+        RHB,
+        PerturbedRAGD,
+        ParameterFreeAGD,
+        UniversalHeavyBall,
+        JinAGD,
+        ConvexUntilGuilty,
+        GradientDescent,
+        HeuristicAGD,
+        ConjugateGradient,
+    )
 }
 AUTO = AdaRAGD
 
@@ -47,7 +68,14 @@ __all__ = [
     "RHB",
     "AdaRAGD",
     "AdaRHB",
+    "ConjugateGradient",
+    "ConvexUntilGuilty",
+    "GradientDescent",
+    "HeuristicAGD",
+    "JinAGD",
+    "ParameterFreeAGD",
     "PerturbedRAGD",
+    "UniversalHeavyBall",
     "method_class",
     "methods_table",
 ]

@@ -280,7 +280,6 @@ class PerturbedRAGD(FixedRadius):
     )
     cost = "1 gradient"
     scheme = ESCAPING_NESTEROV
-    stops_at_tolerance = False  # at a saddle the gradient is small from the start
 
     failure_probability: float = 0.01
     setting: Literal["practical", "theory"] = "practical"
@@ -300,6 +299,10 @@ class PerturbedRAGD(FixedRadius):
             raise ValueError(
                 f"PerturbedRAGD: setting={self.setting!r} must be 'practical' or 'theory'"
             )
+
+    @property
+    def stops_at_tolerance(self) -> bool:
+        return False  # at a saddle the gradient is small from the start
 
     def resolved(self, tol: float, dimension: int) -> Parameters:
         p = super().resolved(tol, dimension)

@@ -1,0 +1,425 @@
+"""AGD on a regularised function that counts as convex until proven guilty: ConvexUntilGuilty."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+from momentous.core.arrays import Array
+from momentous.core.method import DEFAULT_TOLERANCE, Method, State
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.record import record
+from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.methods.epoch import check_positive
+
+# Relative error of computed objective values, in units of rounding, that the tests allow for.
+NOISE = 8.0
+# How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
+# values carry no signal any more.
+MOST_STALLS = 20
+
+
+@record
+class GuiltyParameters:
+    """The numbers that a run starts with."""
+
+    smoothness: float  # Lg, of the regularised function; the step is 1/Lg
+    curvature: float  # alpha
+    exploration: float  # eta
+    eps: float
+    inner_eps: float
+    inner_cap: float  # infinity for none
+
+
+@record
+class Pair:
+    """A proof that f is not convex: f(u) < f(v) + <grad f(v), u - v> - (alpha/2)|u - v|^2."""
+
+    u: Array
+    v: Array
+    curvature: float  # the largest number that could stand for alpha
+
+
+@record
+class Search:
+    """The violation that the inner iteration met, while the pair that proves it is looked for."""
+
+    witness: Sample  # w, with f(w)
+    last: Sample  # y_t, with its gradient
+    length: int  # t
+
+
+@record
+class GuiltyState(State):
+    """The inner iteration under way (or, during a search, repeated) from the outer iterate."""
+
+    outer: Sample  # p_{k-1}, with value and gradient
+    y: Array  # y_t
+    y_prev: Array  # y_{t-1}
+    t: int
+    values: tuple[float, ...]  # of the regularised function at y_0, ..., y_t
+    lowest: Sample  # the lowest of y_0, ..., y_t by f
+    search: Search | None
+    smoothness: float  # Lg
+    stalls: int  # outer iterations in a row that have not lowered f
+    pair: Pair | None  # the pair found in this step
+    parameters: GuiltyParameters
+    tol: float  # what the user asked for, 0 if nothing
+
+    @property
+    def accepted(self) -> Sample:
+        return self.outer
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvexUntilGuilty(Method):
+    """ "Convex until proven guilty": Carmon, Duchi, Hinder & Sidford [1]_, for p = 2 and p = 3.
+
+    From the outer iterate p, Nesterov's iteration for strongly convex functions is run on
+    g(x) = f(x) + alpha |x - p|^2, as if g were alpha-strongly convex: y_t = x_{t-1} - grad g/Lg,
+    x_t = y_t + w (y_t - y_{t-1}), Lg = L + 2 alpha, until |grad g(y_t)| <= eps/10.  When it is
+    slower than it would have to be, there are u, v among its points with
+    f(u) < f(v) + <grad f(v), u - v> - (alpha/2)|u - v|^2, and along u - v the function curves
+    downwards.  The next outer iterate is the lowest of the y_t, u, and two points at distance eta
+    along this direction.  Ends when |grad f(p)| <= eps.
+
+    order 2: alpha = 2 sqrt(rho eps), eta = alpha/rho; every outer iteration but the last lowers f
+    by at least min{eps^2/(5 alpha), alpha^3/(64 rho^2)}; O(eps^(-7/4) log(1/eps)) evaluations.
+    order 3, for a Lipschitz third derivative with constant L3: alpha = 2 L3^(1/3) eps^(2/3),
+    eta = sqrt(2 alpha/L3), two more points are tried; min{eps^2/(5 alpha), alpha^2/(32 L3)} and
+    O(eps^(-5/3) log(1/eps)).  Both need alpha <= L/4.  A deterministic first-order method.
+
+    Two gradients and two values an iteration.  The pair is searched for by repeating the inner
+    iteration from p, so that a handful of vectors is all that is ever stored: at a violation, one
+    gradient and one value for every point x_s until the first pair, then 2 (order 3: 4) values;
+    and a gradient at the next outer iterate.
+
+    Not in the paper: tests of values allow for rounding.  After a violation without a pair, and
+    where an outer iteration does not lower f (because 1/Lg is too large, f or its gradient is not
+    finite, or its differences are lost in rounding), Lg is doubled; the run ends after 20 attempts
+    in a row that were of no use.  The algorithm is given here from secondary sources.  That
+    violations come with a pair, and how much outer iterations lower f, was checked numerically; the
+    numbers of evaluations are quoted.
+
+    Parameters
+    ----------
+    gradient_lipschitz : float, optional
+        L, Lipschitz constant of the gradient.
+    hessian_lipschitz : float, optional
+        rho, Lipschitz constant of the Hessian; for order 2.
+    third_lipschitz : float, optional
+        L3, Lipschitz constant of the third derivative; for order 3.
+    eps : float, optional
+        The gradient norm to reach, by default the tolerance of the run.
+    order : {2, 3}
+        p, the order of the derivative that is Lipschitz.
+    step_size, curvature, exploration : float, optional
+        1/Lg, alpha and eta by hand.
+    inner_tolerance : float, optional
+        In place of eps/10.
+    inner_cap : int, optional
+        The next outer iterate is y_t after so many inner iterations without violation.  No part of
+        the theory; the experiments of Li & Lin [2]_ have 100, with rho = 1, a tuned step_size, and
+        eps = 1e-12 or 1e-14.
+
+    References
+    ----------
+    .. [1] Y. Carmon, J. C. Duchi, O. Hinder, A. Sidford, "Convex Until Proven Guilty":
+       Dimension-Free Acceleration of Gradient Descent on Non-Convex Functions", ICML 2017.
+    .. [2] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
+    """
+
+    name = "guilty"
+    summary = "convex until proven guilty (Carmon et al.)"
+    needs = "L, rho (order 2) or L, L3 (order 3)"
+    guarantee = "O(eps^-7/4 log) gradients, O(eps^-5/3 log) for order 3"
+    cost = "2 gradients, 2 values"
+
+    gradient_lipschitz: float | None = None
+    hessian_lipschitz: float | None = None
+    third_lipschitz: float | None = None
+    eps: float | None = None
+    order: Literal[2, 3] = 2
+    step_size: float | None = None
+    curvature: float | None = None
+    exploration: float | None = None
+    inner_tolerance: float | None = None
+    inner_cap: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("ConvexUntilGuilty", **self.parameters())
+        if self.order not in (2, 3):
+            raise ValueError(f"ConvexUntilGuilty: order={self.order!r} (p) must be 2 or 3")
+        if self.inner_cap is not None and self.inner_cap != int(self.inner_cap):
+            raise ValueError(
+                f"ConvexUntilGuilty: inner_cap={self.inner_cap!r} must be a whole number >= 1"
+            )
+
+    @property
+    def default_tolerance(self) -> float:
+        return self.eps if self.eps is not None else DEFAULT_TOLERANCE
+
+    def resolved(self, tol: float) -> GuiltyParameters:
+        """The numbers that a run with this tolerance uses."""
+        L, eps = self.gradient_lipschitz, self.eps
+        alpha, eta = self.curvature, self.exploration
+        if alpha is None or eta is None:
+            constant = self._constant()
+        if eps is None:
+            eps = tol or self._needed("eps", "tol")
+            if alpha is None and L is not None:  # alpha <= L/4
+                largest = (L / 8) ** 2 / constant
+                if self.order == 3:
+                    largest = (L / 8) * math.sqrt(L / 8 / constant)
+                eps = min(eps, largest)
+        if alpha is None:
+            root = math.sqrt(constant * eps) if self.order == 2 else math.cbrt(constant * eps * eps)
+            alpha = 2 * root
+            if L is not None and alpha > L / 4 * (1 + 1e-9):
+                raise ValueError(
+                    f"ConvexUntilGuilty: eps={eps:.3g} makes alpha = {alpha:.3g}, but alpha <= L/4 "
+                    f"= {L / 4:.3g} must hold; choose a smaller eps, or give curvature by hand"
+                )
+        if eta is None:
+            eta = alpha / constant if self.order == 2 else math.sqrt(2 * alpha / constant)
+        if self.step_size is not None:
+            smoothness = 1 / self.step_size
+        else:
+            smoothness = self._needed("gradient_lipschitz", "step_size") + 2 * alpha
+        if not smoothness > alpha:
+            raise ValueError(
+                f"ConvexUntilGuilty: step_size={self.step_size!r} must be below 1/alpha = "
+                f"{1 / alpha:.3g}"
+            )
+        inner = self.inner_tolerance if self.inner_tolerance is not None else eps / 10
+        return GuiltyParameters(
+            smoothness, alpha, eta, eps, inner, float(self.inner_cap or math.inf)
+        )
+
+    def _constant(self) -> float:
+        """rho, or L3."""
+        name = "hessian_lipschitz" if self.order == 2 else "third_lipschitz"
+        return self._needed(name, "curvature and exploration")
+
+    def _needed(self, name: str, instead: str) -> float:
+        value: float | None = getattr(self, name)
+        if value is None:
+            raise ValueError(f"ConvexUntilGuilty needs {name}=, or {instead} by hand")
+        return value
+
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> GuiltyState:
+        p = self.resolved(self.default_tolerance if tol is None else tol)
+        here = oracle.gradient(x0)
+        return GuiltyState(
+            here,
+            1 / p.smoothness,
+            (),
+            None,
+            here,
+            x0,
+            x0,
+            0,
+            (here.value,),
+            here,
+            None,
+            p.smoothness,
+            0,
+            None,
+            p,
+            tol or 0.0,
+        )
+
+    def stands_by(self, oracle: Oracle, state: State) -> bool:
+        """Not where f is higher than at the outer iterate."""
+        assert isinstance(state, GuiltyState)
+        noise = NOISE * oracle.space.rounding * abs(state.outer.value)
+        return state.sample.value <= state.outer.value + noise
+
+    def with_tolerance(self, state: State, tol: float | None) -> State:
+        assert isinstance(state, GuiltyState)
+        return state if tol is None else dataclasses.replace(state, tol=tol)
+
+    def step(self, oracle: Oracle, state: State) -> GuiltyState:
+        assert isinstance(state, GuiltyState)
+        p, space, Lg = state.parameters, oracle.space, state.smoothness
+        state = dataclasses.replace(state, events=(), pair=None)
+        alpha, centre, kappa = p.curvature, state.outer.point, Lg / p.curvature
+        omega = (math.sqrt(kappa) - 1) / (math.sqrt(kappa) + 1)
+        x = state.y if state.t == 0 else space.combination(state.y, omega, state.y, state.y_prev)
+        at_x = oracle.gradient(x)
+        if not at_x.finite:
+            return self._lost(oracle, state, at_x)
+        slope = space.combination(at_x.gradient, 2 * alpha, x, centre)  # grad g(x_t)
+        y = space.combination(x, -1 / Lg, slope)
+        if state.search is not None:
+            return self._searched(oracle, state, state.search, at_x, slope, y)
+        at_y, t = oracle.gradient(y), state.t + 1
+        fy = oracle.value(y)
+        if not (at_y.finite and math.isfinite(fy)):
+            return self._lost(oracle, state, at_y)
+        g_y = fy + alpha * space.distance_squared(y, centre)
+        slope = space.combination(at_y.gradient, 2 * alpha, y, centre)  # grad g(y_t)
+        after = dataclasses.replace(
+            state,
+            sample=at_y,
+            y=y,
+            y_prev=state.y,
+            t=t,
+            values=(*state.values, g_y),
+            lowest=at_y if fy < state.lowest.value else state.lowest,
+        )
+        # Certify-Progress
+        noise = NOISE * space.rounding * max(abs(state.outer.value), abs(g_y))
+        if g_y > state.outer.value + noise:
+            return self._accused(oracle, after, state.outer)
+        z = space.combination(y, -1 / Lg, slope)
+        fz, far = oracle.value(z), space.distance_squared(z, centre)
+        if not math.isfinite(fz):
+            return self._lost(oracle, after, at_y)
+        gap = state.outer.value - (fz + alpha * far) + alpha / 2 * far  # psi
+        norm = space.norm(slope)
+        if norm * norm > 2 * Lg * (gap + noise) * math.exp(-t / math.sqrt(kappa)):
+            return self._accused(oracle, after, Sample(z, fz))
+        if norm <= p.inner_eps or t >= p.inner_cap:
+            return self._next(oracle, after, at_y)
+        return after
+
+    def _accused(self, oracle: Oracle, state: GuiltyState, witness: Sample) -> GuiltyState:
+        """Slower than a strongly convex function allows: go through the iteration once more."""
+        outer = state.outer
+        oracle.recall(outer)
+        return dataclasses.replace(
+            state,
+            y=outer.point,
+            y_prev=outer.point,
+            t=0,
+            search=Search(witness, state.sample, state.t),
+        )
+
+    def _searched(
+        self,
+        oracle: Oracle,
+        state: GuiltyState,
+        search: Search,
+        at_x: Sample,
+        slope: Array,
+        y_next: Array,
+    ) -> GuiltyState:
+        """Find-Witness-Pair: does y_s or w prove, together with x_s, that g is not convex?"""
+        space, alpha, centre = oracle.space, state.parameters.curvature, state.outer.point
+        x, fx = at_x.point, oracle.value(at_x.point)
+        g_x = fx + alpha * space.distance_squared(x, centre)
+        w = search.witness
+        g_w = w.value + alpha * space.distance_squared(w.point, centre)
+        for u, g_u in ((Sample(state.y), state.values[state.t]), (w, g_w)):
+            apart = space.combination(u.point, -1.0, x)
+            square, rise = space.inner(apart, apart), g_u - g_x - space.inner(slope, apart)
+            noise = NOISE * space.rounding * max(abs(g_u), abs(g_x))
+            if rise < alpha / 2 * square - noise:
+                pair = Pair(u.point, x, 2 * alpha - 2 * rise / square)
+                return self._exploited(
+                    oracle, dataclasses.replace(state, sample=at_x, pair=pair), u
+                )
+        s = state.t + 1
+        after = dataclasses.replace(state, sample=at_x, y=y_next, y_prev=state.y, t=s)
+        if s < search.length:
+            return after
+        # No pair: 1/Lg is too large, or values are lost in rounding, where the gradient can tell.
+        last, lowest = search.last, state.lowest
+        best = lowest if lowest.value < state.outer.value else last
+        return self._next(oracle, after, best, blamed=True)
+
+    def _exploited(self, oracle: Oracle, state: GuiltyState, u: Sample) -> GuiltyState:
+        """Find-Best-Iterate and Exploit-NC-Pair; the curvature along u - v is below -alpha."""
+        space, eta, pair = oracle.space, state.parameters.exploration, state.pair
+        assert pair is not None
+        v, y, y_prev = pair.v, state.y, state.y_prev
+        apart = math.sqrt(space.distance_squared(pair.u, v))
+        if self.order == 2:
+            trials = [
+                space.combination(pair.u, eta / apart, pair.u, v),
+                space.combination(pair.u, -eta / apart, pair.u, v),
+            ]
+        else:
+            forth = math.sqrt(eta * (eta + apart)) - apart
+            trials = [
+                space.combination(pair.u, forth / apart, pair.u, v),
+                space.combination(v, -eta / apart, pair.u, v),
+            ]
+            if state.t > 0:  # these bound f(v), which is no point of descent itself
+                trials.append(space.combination(y, 0.5, y_prev, y))  # c_j
+                trials.append(space.combination(y, 3.0, y_prev, y))  # q_j
+        best = state.lowest  # of the y_s; u is one of them, its value unknown here, or w
+        for trial in (u, *(Sample(point, oracle.value(point)) for point in trials)):
+            if trial.value < best.value and math.isfinite(trial.value):
+                best = trial
+        state.events = (Event(EventKind.NEGATIVE_CURVATURE, pair.curvature),)
+        return self._next(oracle, state, best)
+
+    def _lost(self, oracle: Oracle, state: GuiltyState, bad: Sample) -> GuiltyState:
+        """Not finite: back to the lowest point, and if that is where it began, smaller steps."""
+        state.events = (Event(EventKind.NON_FINITE, bad.grad_norm),)
+        state.sample = bad
+        return self._next(oracle, state, state.lowest)
+
+    def _next(
+        self, oracle: Oracle, state: GuiltyState, best: Sample, *, blamed: bool = False
+    ) -> GuiltyState:
+        """The next outer iterate, if it is better than the one before; the step may be to blame."""
+        old, p = state.outer, state.parameters
+        oracle.recall(best)
+        new = oracle.gradient(best.point)
+        noise = NOISE * oracle.space.rounding * abs(old.value)
+        falls = new.value < old.value - noise or (
+            new.value <= old.value + noise and new.grad_norm < old.grad_norm
+        )
+        ending, stalls, kind = None, 0, EventKind.RESTART
+        if new.grad_norm <= p.eps:
+            ending = self._completed(state, new)
+        elif not (new.finite and falls):
+            new, blamed, stalls, kind = old, True, state.stalls + 1, EventKind.ROLLBACK
+            ending = self._stalled(state) if stalls > MOST_STALLS else None
+        Lg = 2 * state.smoothness if blamed else state.smoothness
+        oracle.recall(new)
+        return dataclasses.replace(
+            state,
+            sample=new,
+            step_size=1 / Lg,
+            events=(*state.events, Event(kind, float(state.t))),
+            ending=ending,
+            outer=new,
+            y=new.point,
+            y_prev=new.point,
+            t=0,
+            values=(new.value,),
+            lowest=new,
+            search=None,
+            smoothness=Lg,
+            stalls=stalls,
+        )
+
+    def _completed(self, state: GuiltyState, new: Sample) -> Ending:
+        norm, eps, tol = new.grad_norm, state.parameters.eps, state.tol
+        told = f"the gradient norm {norm:.3g} of an outer iterate is within eps = {eps:.3g}"
+        numbers = {"grad_norm": norm, "eps": eps, "tolerance": tol}
+        if tol and norm > tol:
+            told = f"{told}, the tolerance is {tol:.3g}: lower eps"
+            return Ending(Status.ABOVE_TOLERANCE, told, numbers)
+        return Ending(Status.COMPLETED, told, numbers)
+
+    def _stalled(self, state: GuiltyState) -> Ending:
+        step, norm = 1 / state.smoothness, state.outer.grad_norm
+        finite = not any(event.kind is EventKind.NON_FINITE for event in state.events)
+        return Ending(
+            Status.NO_PROGRESS if finite else Status.NON_FINITE,
+            f"{state.stalls} halvings of the step, to {step:.3g}, have not lowered the objective "
+            f"{state.outer.value:.6g}, gradient norm {norm:.3g}: "
+            + (
+                "the differences are lost in rounding; subtract a constant from fun, or raise tol"
+                if finite
+                else "f is not finite nearby; give a smaller step_size"
+            ),
+            {"grad_norm": norm, "step_size": step, "fun": state.outer.value},
+        )

@@ -1,0 +1,439 @@
+"""AGD that exploits negative curvature, and is perturbed where the gradient is small: JinAGD."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from momentous.core.arrays import Array
+from momentous.core.method import DEFAULT_TOLERANCE, Method, State
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.record import record
+from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.methods.epoch import check_common, check_positive
+from momentous.methods.momentum import NESTEROV
+
+# Relative error of computed objective values, in units of rounding, that the tests allow for.
+NOISE = 8.0
+
+
+@record
+class JinParameters:
+    """The numbers that the iteration runs with."""
+
+    step_size: float  # eta
+    theta: float  # 1 - momentum
+    curvature: float  # gamma
+    curvature_step: float  # s
+    eps: float
+    perturbation: float  # r, 0 for none
+    wait: int  # script T
+    drop: float  # script E
+
+    def halved(self) -> JinParameters:
+        """As if L were twice as large: theta goes with sqrt(eta), gamma and s stay."""
+        theta = self.theta / math.sqrt(2)
+        return dataclasses.replace(self, step_size=self.step_size / 2, theta=theta)
+
+
+@record
+class JinState(State):
+    """Where x and its momentum are, and what the last perturbation is judged by."""
+
+    x: Array
+    x_prev: Array  # v = x - x_prev
+    value: float  # f(x)
+    speed: float  # |v|
+    parameters: JinParameters
+    floor: float  # |grad f(x)| is not below this, by L and the last gradient
+    waited: int  # iterations since the last perturbation
+    before: Sample | None  # the point that was perturbed, while the verdict is open
+    energy_before: float  # the Hamiltonian there
+    tol: float  # what the user asked for, 0 if nothing
+    seed: int
+    draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
+    rejected_at: float  # f(x) when a step was last rejected, infinity before
+    origin: Sample  # x0 and f(x0)
+
+    @property
+    def accepted(self) -> Sample:
+        return self.origin
+
+    @property
+    def energy(self) -> float:
+        """The Hamiltonian, f(x) + |v|^2/(2 eta)."""
+        return self.value + self.speed * self.speed / (2 * self.parameters.step_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class JinAGD(Method):
+    """Perturbed AGD with negative-curvature exploitation: Jin, Netrapalli & Jordan [1]_.
+
+    Nesterov's iteration y = x + (1 - theta) v, x+ = y - eta grad f(y), v+ = x+ - x.  Where
+    f(x) < f(y) + <grad f(y), x - y> - (gamma/2)|x - y|^2, the function is too nonconvex between x
+    and y for the analysis: if |v| >= s only the momentum is dropped, otherwise x moves by s along
+    v or -v, whichever is lower.  So the Hamiltonian f(x) + |v|^2/(2 eta) never rises if eta is at
+    most 1/(4L).  Where |grad f(x)| <= eps, and no perturbation has been made for T iterations, x is
+    displaced, uniformly in a ball of radius r.  The run ends, at the point before the displacement,
+    when the Hamiltonian has not fallen by E within T iterations.
+
+    eta = 1/(4L), theta = (1/2)(eps rho eta^2)^(1/4) <= 1/4, gamma = theta^2/eta, s = gamma/(4 rho).
+    With kappa = L/sqrt(rho eps): T = c chi sqrt(kappa), r = eta eps/(chi^5 c^8),
+    E = sqrt(eps^3/rho)/(chi^5 c^7), chi = max{1, ln(d L Delta/(rho eps zeta))}, Delta the gap
+    f(x0) - inf f.  For c large enough the theorem finds, with probability 1 - zeta, a point with
+    |grad f| <= eps and smallest Hessian eigenvalue >= -sqrt(rho eps) in
+    O(L^(1/2) rho^(1/4) Delta eps^(-7/4) chi^6) iterations.  How large c has to be is not known:
+    on saddles of curvature -1.05 sqrt(rho eps) c = 2 gave up in 15 of 24 runs, c = 3 in none.
+    :func:`momentous.certify` checks the output.  With a
+    guessed rho neither gamma nor s, nor the promise, say anything about the function.
+
+    One gradient and two values an iteration, f(x+) and f(y); where x is displaced by s, three.
+    The test |grad f(x)| <= eps takes one gradient more, only where L and the gradient at y leave it
+    open and a perturbation may be due.
+
+    Not in the paper: tests of values allow for rounding; a displacement by s that does not lower f
+    is not made; r is at least 8 units of rounding of |x|; a step to where f or its gradient is not
+    finite is rejected, the momentum dropped and, if f is no lower than the last time that this
+    happened, eta halved.  The theorem, chi, E and the stopping rule are given here from secondary
+    sources; that the Hamiltonian falls as it should was checked numerically.
+
+    Parameters
+    ----------
+    gradient_lipschitz : float, optional
+        L, Lipschitz constant of the gradient.
+    hessian_lipschitz : float, optional
+        rho, Lipschitz constant of the Hessian.
+    eps : float, optional
+        The gradient norm to reach, by default the tolerance of the run.
+    step_size, momentum, curvature, curvature_step : float, optional
+        eta, 1 - theta, gamma and s by hand.
+    momentum_factor : float
+        theta/(eps rho eta^2)^(1/4).
+    perturbed : bool
+        False: no perturbations; the run stops at the tolerance, for a first-order point.
+    perturbation, wait, drop : optional
+        r, T and E by hand.
+    log_factor, constant : float, optional
+        chi by hand, and c.
+    gap : float, optional
+        Delta.  Without it chi = max{1, ln(d kappa^2/zeta)}, the same with Delta = L in numbers.
+    failure_probability : float
+        zeta.
+
+    References
+    ----------
+    .. [1] C. Jin, P. Netrapalli, M. I. Jordan, "Accelerated Gradient Descent Escapes Saddle Points
+       Faster than Gradient Descent", COLT 2018.
+    .. [2] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
+    """
+
+    name = "jin-agd"
+    summary = "AGD with negative-curvature exploitation and perturbation (Jin et al.)"
+    needs = "L, rho"
+    guarantee = "second-order point in O(eps^-7/4 log) with high probability"
+    cost = "1 gradient, 2 values"
+
+    gradient_lipschitz: float | None = None
+    hessian_lipschitz: float | None = None
+    eps: float | None = None
+    step_size: float | None = None
+    momentum: float | None = None
+    curvature: float | None = None
+    curvature_step: float | None = None
+    momentum_factor: float = 0.5
+    perturbed: bool = True
+    perturbation: float | None = None
+    wait: int | None = None
+    drop: float | None = None
+    log_factor: float | None = None
+    constant: float = 3.0
+    gap: float | None = None
+    failure_probability: float = 0.01
+
+    @property
+    def stops_at_tolerance(self) -> bool:
+        return not self.perturbed
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.parameters()
+        for name in ("momentum", "perturbed", "failure_probability"):
+            given.pop(name)
+        check_positive("JinAGD", **given)
+        check_common("JinAGD", self.momentum, None)
+        if self.wait is not None and self.wait != int(self.wait):
+            raise ValueError(f"JinAGD: wait={self.wait!r} (T) must be a whole number >= 1")
+        if not 0 < self.failure_probability < 1:
+            raise ValueError(
+                f"JinAGD: failure_probability={self.failure_probability!r} must be in (0, 1)"
+            )
+        # At a saddle the gradient is small from the start: perturbed runs end by their own rule.
+
+    @classmethod
+    def as_compared(cls, step_size: float) -> JinAGD:
+        """The setting of the experiments of Li & Lin [2]_, where only eta was tuned.
+
+        eps = 1e-4, rho = 1, theta = 0.04 (eps rho eta^2)^(1/4), no perturbations.
+        """
+        return cls(
+            step_size=step_size,
+            hessian_lipschitz=1.0,
+            eps=1e-4,
+            momentum_factor=0.04,
+            perturbed=False,
+        )
+
+    @property
+    def default_tolerance(self) -> float:
+        return self.eps if self.eps is not None else DEFAULT_TOLERANCE
+
+    def resolved(self, tol: float, dimension: int) -> JinParameters:
+        """The numbers that a run with this tolerance uses."""
+        eta, theta, gamma, s = self._step_size(), math.nan, self.curvature, self.curvature_step
+        eps = self.eps if self.eps is not None else tol
+        if self.momentum is not None:
+            theta = 1 - self.momentum
+        else:
+            rho = self._needed("hessian_lipschitz", "momentum")
+            # theta = 1/4; with the theory's factor and step this is L^2/rho: kappa = 1.
+            largest = (0.25 / self.momentum_factor) ** 4 / (rho * eta * eta)
+            if self.eps is None:
+                # An eps above the range would be a weaker goal than the largest within: clip it.
+                eps = min(tol or self._needed("eps", "momentum"), largest)
+            elif self.eps > largest * (1 + 1e-12):
+                raise ValueError(
+                    f"JinAGD: eps={self.eps:.3g} is above {largest:.3g}, the largest for which "
+                    "theta <= 1/4; choose a smaller eps, or give momentum by hand"
+                )
+            theta = min(self.momentum_factor * math.sqrt(eta * math.sqrt(eps * rho)), 0.25)
+        gamma = theta * theta / eta if gamma is None else gamma
+        if s is None:
+            s = gamma / (4 * self._needed("hessian_lipschitz", "curvature_step"))
+        r, wait, drop = 0.0, 0, 0.0
+        if self.perturbed:
+            r, wait, drop = self._perturbation(eta, eps, dimension)
+        return JinParameters(eta, theta, gamma, s, eps, r, wait, drop)
+
+    def _step_size(self) -> float:
+        if self.step_size is not None:
+            return self.step_size
+        return 1 / (4 * self._needed("gradient_lipschitz", "step_size"))
+
+    def _perturbation(self, eta: float, eps: float, dimension: int) -> tuple[float, int, float]:
+        """r, T and E."""
+        r, wait, drop = self.perturbation, self.wait, self.drop
+        eps = eps or self._needed("eps", "perturbed=False")
+        if r is None or wait is None or drop is None:
+            rho = self._needed("hessian_lipschitz", "perturbation, wait and drop")
+            kappa = max(1.0, 1 / (4 * eta) / math.sqrt(rho * eps))
+            # L Delta/(rho eps)
+            ratio = self.gap / (4 * eta) / rho / eps if self.gap is not None else kappa * kappa
+            argument = max(dimension, 1) * ratio / self.failure_probability
+            chi = self.log_factor or max(1.0, math.log(argument))
+            c = self.constant
+            r = r if r is not None else eta * eps / (chi**5 * c**8)
+            wait = wait if wait is not None else math.ceil(c * chi * math.sqrt(kappa))
+            drop = drop if drop is not None else eps * math.sqrt(eps / rho) / (chi**5 * c**7)
+        return r, int(wait), drop
+
+    def _needed(self, name: str, instead: str) -> float:
+        value: float | None = getattr(self, name)
+        if value is None:
+            raise ValueError(f"JinAGD needs {name}=, or {instead} by hand")
+        return value
+
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> JinState:
+        p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
+        sample = oracle.gradient(x0)
+        return JinState(
+            sample,
+            p.step_size,
+            (),
+            None,
+            x0,
+            x0,
+            sample.value,
+            0.0,
+            p,
+            floor=0.0,
+            waited=p.wait + 1,
+            before=None,
+            energy_before=math.nan,
+            tol=tol or 0.0,
+            seed=seed,
+            draws=0,
+            rejected_at=math.inf,
+            origin=Sample(x0, sample.value),
+        )
+
+    def stands_by(self, oracle: Oracle, state: State) -> bool:
+        """Not where f is higher than it was at the start: the momentum will carry on from there."""
+        assert isinstance(state, JinState)
+        noise = NOISE * oracle.space.rounding * abs(state.origin.value)
+        return state.sample.value <= state.origin.value + noise
+
+    def with_tolerance(self, state: State, tol: float | None) -> State:
+        assert isinstance(state, JinState)
+        return state if tol is None else dataclasses.replace(state, tol=tol)
+
+    def step(self, oracle: Oracle, state: State) -> JinState:
+        assert isinstance(state, JinState)
+        state = dataclasses.replace(state, events=(), waited=state.waited + 1)
+        state = self._perturbed(oracle, state)
+        if state.ending is not None:
+            return state
+        p, x = state.parameters, state.x
+        sample, x_next, moved = NESTEROV.advance(oracle, x, state.x_prev, p.step_size, p.theta)
+        fy = oracle.value(sample.point)
+        if not (sample.finite and math.isfinite(fy) and math.isfinite(moved)):
+            return self._rejected(oracle, state, sample)
+        proven = self._proven_curvature(oracle, state, sample)
+        if proven > p.curvature:
+            return self._judged(oracle, self._exploited(oracle, state, sample, proven))
+        if moved == 0.0 and x is state.x_prev and state.before is None:
+            return self._stuck(state, sample)
+        value, known = oracle.value(x_next), oracle.last
+        if not math.isfinite(value) or (known and known.gradient is not None and not known.finite):
+            return self._rejected(oracle, state, sample)
+        L = self.gradient_lipschitz or 1 / (4 * p.step_size)
+        after = dataclasses.replace(
+            state,
+            sample=sample,
+            x=x_next,
+            x_prev=x,
+            value=value,
+            speed=math.sqrt(moved),
+            floor=(1 - L * p.step_size) * sample.grad_norm,  # |grad f(y - eta g) - g| <= L eta |g|
+        )
+        return self._judged(oracle, after)
+
+    def _proven_curvature(self, oracle: Oracle, state: JinState, sample: Sample) -> float:
+        """The largest c for which f(x) <= f(y) + <grad f(y), x - y> - (c/2)|x - y|^2 for sure."""
+        x, y, space = state.x, sample.point, oracle.space
+        if state.speed == 0.0 or x is y:
+            return 0.0
+        back = space.combination(x, -1.0, y)
+        noise = NOISE * space.rounding * (abs(state.value) + abs(sample.value))
+        gap = sample.value - state.value + space.inner(sample.gradient, back) - noise
+        square = space.inner(back, back)
+        return 2 * gap / square if square > 0.0 else 0.0
+
+    def _exploited(
+        self, oracle: Oracle, state: JinState, sample: Sample, proven: float
+    ) -> JinState:
+        """Negative-curvature exploitation with the pair (x, v) before the step."""
+        x, s, speed = state.x, state.parameters.curvature_step, state.speed
+        best = Sample(x, state.value)
+        if speed < s:
+            for sign in (1.0, -1.0):
+                point = oracle.space.combination(x, sign * s / speed, x, state.x_prev)
+                value = oracle.value(point)
+                if value < best.value and math.isfinite(value):
+                    best = Sample(point, value)
+        oracle.recall(best)
+        events = (*state.events, Event(EventKind.NEGATIVE_CURVATURE, proven))
+        return _at_rest(state, sample, best, events)
+
+    def _perturbed(self, oracle: Oracle, state: JinState) -> JinState:
+        """x + xi, xi uniform in the ball, if it is time and the gradient at x is small."""
+        p, space = state.parameters, oracle.space
+        if p.perturbation == 0.0 or state.waited <= p.wait or state.floor > p.eps:
+            return state
+        here = oracle.gradient(state.x)
+        if not here.grad_norm <= p.eps or space.size == 0:
+            return state
+        here.value = state.value
+        r = max(p.perturbation, NOISE * space.rounding * space.norm(state.x))
+        random = np.random.default_rng([state.seed, state.draws])
+        direction = space.from_numpy(random.standard_normal(space.shape))
+        length = r * random.random() ** (1 / space.size) / space.norm(direction)
+        x = space.combination(state.x, length, direction)
+        value = oracle.value(x)
+        if not math.isfinite(value):
+            ending = Ending(
+                Status.NON_FINITE,
+                f"the gradient norm is {here.grad_norm:.3g}, but a perturbation of length {r:.3g} "
+                f"leads to f = {value}; give a smaller perturbation=, or perturbed=False",
+                {"grad_norm": here.grad_norm, "perturbation": r},
+            )
+            return dataclasses.replace(state, sample=here, ending=ending)
+        at_rest = state.x is state.x_prev
+        return dataclasses.replace(
+            state,
+            events=(Event(EventKind.PERTURBED, r),),
+            x=x,
+            x_prev=x if at_rest else space.combination(state.x_prev, length, direction),
+            value=value,
+            waited=0,
+            before=here,
+            energy_before=state.energy,
+            draws=state.draws + 1,
+        )
+
+    def _judged(self, oracle: Oracle, state: JinState) -> JinState:
+        """T iterations after a perturbation: has the Hamiltonian fallen by E?"""
+        p, before = state.parameters, state.before
+        if before is None or state.waited + 1 < p.wait:
+            return state
+        fallen = state.energy_before - state.energy
+        noise = NOISE * oracle.space.rounding * abs(state.energy_before)
+        if fallen >= max(p.drop, noise):
+            return dataclasses.replace(state, before=None)
+        norm = before.grad_norm
+        told = (
+            f"the gradient norm is {norm:.3g}, and {p.wait} iterations after a perturbation of "
+            f"length {p.perturbation:.3g} the Hamiltonian has fallen by {fallen:.3g} only, less "
+            f"than {p.drop:.3g}"
+        )
+        numbers = {"grad_norm": norm, "fallen": fallen, "drop": p.drop, "tolerance": state.tol}
+        status = Status.COMPLETED
+        if state.tol and norm > state.tol:
+            status, told = Status.ABOVE_TOLERANCE, f"{told}; lower eps={p.eps:.3g}"
+        return dataclasses.replace(state, sample=before, ending=Ending(status, told, numbers))
+
+    def _rejected(self, oracle: Oracle, state: JinState, sample: Sample) -> JinState:
+        """Not finite: drop the momentum; if that has not helped the last time, halve the step."""
+        resting = sample.point is state.x
+        here = sample if resting else Sample(state.x, state.value)
+        oracle.recall(here)
+        events = (*state.events, Event(EventKind.NON_FINITE, sample.grad_norm))
+        if not resting:
+            events += (Event(EventKind.RESTART, state.speed),)
+        after = _at_rest(state, sample, here, events)
+        if resting or not state.value < state.rejected_at:
+            after.parameters = state.parameters.halved()
+            after.step_size = after.parameters.step_size
+        after.rejected_at = state.value
+        if resting and not sample.finite:
+            after.ending = Ending(
+                Status.NON_FINITE,
+                f"f is {state.value:.6g} where the method stands, but its gradient is not finite; "
+                "give a smaller step_size or a larger gradient_lipschitz",
+                {"step_size": state.step_size, "fun": state.value},
+            )
+        return after
+
+    def _stuck(self, state: JinState, sample: Sample) -> JinState:
+        eta, norm = state.parameters.step_size, sample.grad_norm
+        ending = Ending(
+            Status.NO_PROGRESS,
+            f"a step of size {eta:.3g} along a gradient of norm {norm:.3g} does not move x",
+            {"grad_norm": norm, "step_size": eta},
+        )
+        return dataclasses.replace(state, sample=sample, ending=ending)
+
+
+def _at_rest(state: JinState, sample: Sample, at: Sample, events: tuple[Event, ...]) -> JinState:
+    """The state with the momentum dropped, at a point whose value is known."""
+    return dataclasses.replace(
+        state,
+        sample=sample,
+        events=events,
+        x=at.point,
+        x_prev=at.point,
+        value=at.value,
+        speed=0.0,
+        floor=0.0,
+    )
