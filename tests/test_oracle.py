@@ -8,10 +8,10 @@ import pytest
 import momentous
 from conftest import Waves, counted
 from momentous import Oracle, Status, Trace, minimize
-from momentous.core.arrays import Space
+from momentous.core.arrays import BLOCK, Space
 
 WAVES = Waves()
-LARGE = 70_001  # above the size from which arrays are used again
+LARGE = BLOCK + 4_465  # above the size from which arrays are used again
 
 
 # --- counters -----------------------------------------------------------------------------------

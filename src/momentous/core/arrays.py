@@ -21,7 +21,7 @@ Inner = Callable[[Array, Array], float]
 
 # Large NumPy vectors are handled a block at a time: it stays in the cache, and neither the float64
 # copy of a float32 vector nor the difference of two vectors ever exists in full.
-BLOCK = 1 << 16
+BLOCK = 1 << 17
 # Sums are made of dot products of this length.  BLAS libraries keep to one thread for them, so a
 # sum does not depend on how many threads there are.
 ROW = 1 << 13
@@ -43,6 +43,7 @@ class Space:
     """
 
     __slots__ = (
+        "_block",
         "_fresh_count",
         "_immutable",
         "_library",
@@ -69,6 +70,7 @@ class Space:
         self.rounding = float(self.xp.finfo(self.dtype).eps) / 2  # unit roundoff u
         self._library = type(like)
         self._pool: list[np.ndarray] = []
+        self._block: np.ndarray | None = None
         # The reference counts of an array that only the pool holds, and of one just returned to
         # admit().  How many references a call adds depends on the Python version and on debuggers,
         # so they are measured, in calls of the same form.
@@ -122,15 +124,20 @@ class Space:
         if self._library is np.ndarray and self.size > BLOCK and not self._replaced:
             fresh = self._fresh()
             with self._quietly():
-                return fresh, _combine_blocks(fresh, x, weight, y, None, origin)
+                square = _combine_blocks(fresh, x, weight, y, None, origin, self._scratch())
+                return fresh, square
         fresh = self.combination(x, weight, y)
         return fresh, self.distance_squared(fresh, origin)
 
     def move_towards(self, a: Array, b: Array, weight: float) -> Array:
         """a + weight (b - a), written into ``a`` where the library allows it."""
         if self._library is np.ndarray and self.size > BLOCK:
+            scratch = self._scratch().view(self.dtype)
             for p, q in _blocks(a, b):
-                p += (q - p) * weight
+                change = scratch[: p.size]
+                np.subtract(q, p, out=change)
+                change *= weight
+                p += change
             return a
         change = b - a
         change *= weight
@@ -156,6 +163,12 @@ class Space:
         fresh = np.empty(self.shape, self.dtype)
         self._pool.append(fresh)
         return fresh
+
+    def _scratch(self) -> np.ndarray:
+        """Room for a block in float64 (or longer numbers), made once."""
+        if self._block is None:
+            self._block = np.empty(BLOCK, np.result_type(self.dtype, np.float64))
+        return self._block
 
     def release(self) -> None:
         """Let go of the arrays that were kept for reuse."""
@@ -347,13 +360,13 @@ def _combine_blocks(
     y: np.ndarray,
     z: np.ndarray | None,
     origin: np.ndarray | None = None,
+    scratch: np.ndarray | None = None,
 ) -> float:
     """fresh = x + weight (y - z), each entry read and written once; returns |fresh - origin|^2."""
     fresh, x, y = fresh.reshape(-1), x.reshape(-1), y.reshape(-1)
     z = None if z is None else z.reshape(-1)
     total = 0.0
-    if origin is not None:
-        origin, buffer = origin.reshape(-1), np.empty(BLOCK)
+    origin = None if origin is None else origin.reshape(-1)
     for i in range(0, fresh.size, BLOCK):
         block = slice(i, i + BLOCK)
         out = fresh[block]
@@ -363,8 +376,8 @@ def _combine_blocks(
             np.subtract(y[block], z[block], out=out)
             out *= weight
         out += x[block]
-        if origin is not None:
-            moved = buffer[: out.size]
+        if origin is not None and scratch is not None:
+            moved = scratch[: out.size]
             np.subtract(out, origin[block], out=moved, dtype=np.float64)
             total += _dot_by_rows(moved, moved)
     return total
