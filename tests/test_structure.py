@@ -159,7 +159,8 @@ def test_every_method_names_its_paper_and_algorithm(cls):
 @pytest.mark.parametrize("cls", REGISTRY.values(), ids=lambda c: c.name)
 def test_methods_are_values(cls):
     """Equal parameters, equal methods; and nobody changes them."""
-    name = "step_size" if "step_size" in cls().parameters() else "gradient_lipschitz"
+    names = ("step_size", "gradient_lipschitz", "curvature")
+    name = next(name for name in names if name in cls().parameters())
     assert cls(**{name: 0.5}) == cls(**{name: 0.5}) != cls(**{name: 0.25})
     with pytest.raises(AttributeError):
         setattr(cls(), name, 1.0)

@@ -22,6 +22,7 @@ from momentous.core.stopping import (
 from momentous.core.trace import Trace
 from momentous.front import iterate, minimize
 from momentous.methods import (
+    LBFGS,
     RAGD,
     RHB,
     AdaRAGD,
@@ -39,6 +40,7 @@ from momentous.methods import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "LBFGS",
     "RAGD",
     "RHB",
     "AdaRAGD",

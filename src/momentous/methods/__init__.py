@@ -11,6 +11,7 @@ from momentous.methods.gradient_descent import GradientDescent
 from momentous.methods.guilty import ConvexUntilGuilty
 from momentous.methods.heuristic import HeuristicAGD
 from momentous.methods.jin import JinAGD
+from momentous.methods.lbfgs import LBFGS
 from momentous.methods.parameter_free_agd import ParameterFreeAGD
 from momentous.methods.restarted import RAGD, RHB, PerturbedRAGD
 from momentous.methods.universal_heavy_ball import UniversalHeavyBall
@@ -30,6 +31,7 @@ REGISTRY: dict[str, type[Method]] = {
         GradientDescent,
         HeuristicAGD,
         ConjugateGradient,
+        LBFGS,
     )
 }
 AUTO = AdaRAGD
@@ -63,6 +65,7 @@ def methods_table() -> str:
 
 __all__ = [
     "AUTO",
+    "LBFGS",
     "RAGD",
     "REGISTRY",
     "RHB",
