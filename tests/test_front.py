@@ -195,8 +195,8 @@ def test_parameters_given_as_keywords_reach_the_method():
 def test_an_unknown_method_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match=r"no method is called 'ada-rag'; did you mean 'ada-ragd'"):
         solve(method="ada-rag")
-    with pytest.raises(ValueError, match=r"'L-BFGS-B'\W+There are: auto, ada-ragd"):
-        solve(method="L-BFGS-B")
+    with pytest.raises(ValueError, match=r"'Nelder'\W+There are: auto, ada-ragd"):
+        solve(method="Nelder")
     with pytest.raises(TypeError, match=r"method=3 must be a name"):
         solve(method=3)
 

@@ -102,6 +102,21 @@ class Space:
             difference = a - b
             return self.inner(difference, difference)
 
+    def value_noise(self, *values: float) -> float:
+        """What rounding may do to the difference of such objective values: 8 u |f|.
+
+        Too little for an objective that is small by cancellation; nothing here knows its terms.
+        """
+        return 8.0 * self.rounding * max(abs(value) for value in values)
+
+    def displaced(self, x: Array, radius: float, seed: int, draw: int) -> Array:
+        """x moved at random, uniformly within that radius; the n-th draw has a stream of its own,
+        (seed, n), so that it can be had again."""
+        random = np.random.default_rng([seed, draw])
+        direction = self.from_numpy(random.standard_normal(self.shape))
+        length = radius * random.random() ** (1 / self.size) / self.norm(direction)
+        return self.combination(x, length, direction)
+
     def combination(self, x: Array, weight: float, y: Array, z: Array = None) -> Array:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
         if self._library is np.ndarray and self.size > BLOCK:

@@ -359,7 +359,7 @@ class Run(Iterator[IntermediateResult]):
         usable = [sample for sample in candidates if math.isfinite(sample.value)]
         usable.sort(key=lambda sample: sample.value)
         if usable and candidates[0] in usable:
-            noise = 8 * oracle.space.rounding * abs(usable[0].value)
+            noise = oracle.space.value_noise(usable[0].value)
             if candidates[0].value <= usable[0].value + noise:
                 return self._known(candidates[0])  # as low, and with the smallest gradient
         for sample in usable:

@@ -28,8 +28,6 @@ from momentous.methods.schedule import Schedule
 LARGEST_PRACTICAL_THETA = 0.01
 # So that its square, and the inverse of that, are numbers.
 SMALLEST = 1e-150
-# Relative error of a computed objective value, in units of rounding, that the decrease test allows.
-NOISE = 8.0
 
 
 @record
@@ -202,7 +200,7 @@ class AdaptiveRadius(Method):
         assert isinstance(state, AdaptiveState)
         sample = state.sample
         oracle.learn_value(sample)
-        noise = NOISE * oracle.space.rounding * abs(state.start_value)
+        noise = oracle.space.value_noise(state.start_value)
         return sample.value <= state.start_value + noise
 
     def with_tolerance(self, state: State, tol: float | None) -> State:
@@ -248,7 +246,7 @@ class AdaptiveRadius(Method):
         if not falls:  # line 8
             # Within rounding the objective cannot tell, but the gradient can.  If the epoch is
             # accepted, the gradient there is the next one needed: it costs nothing.
-            noise = NOISE * oracle.space.rounding * abs(old_value)
+            noise = oracle.space.value_noise(old_value)
             start_norm = sample.grad_norm if k == 1 else state.start_norm
             if not (
                 abs(value - old_value) <= noise and oracle.gradient(start).grad_norm < start_norm

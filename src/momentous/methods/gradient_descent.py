@@ -17,8 +17,6 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_positive
 from momentous.methods.probe import probed_lipschitz
 
-# Relative error of a computed objective value, in units of rounding.
-NOISE = 8.0
 # So many times the noise must the required decrease be for values to decide in any case.
 SIGNAL = 10.0
 # Halvings in one search; a search that needs more goes on in the next step.
@@ -42,11 +40,6 @@ class Found:
     def ending(self, here: Sample) -> Ending | None:
         """Is this the end of the run, at the point that the search began with?"""
         return halted(here, self.step_size, self.sample.value) if self.stuck else None
-
-
-def noise(space: Space, *values: float) -> float:
-    """What rounding may do to the difference of such values."""
-    return NOISE * space.rounding * max(abs(value) for value in values)
 
 
 def search(
@@ -100,7 +93,7 @@ def search(
 
 
 def _within_rounding(space: Space, before: float, after: float, required: float) -> bool:
-    error = noise(space, before, after)
+    error = space.value_noise(before, after)
     return abs(after - before) <= error and required <= SIGNAL * error
 
 

@@ -13,8 +13,6 @@ from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_positive
 
-# Relative error of computed objective values, in units of rounding, that the tests allow for.
-NOISE = 8.0
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
 # values carry no signal any more.
 MOST_STALLS = 20
@@ -234,7 +232,7 @@ class ConvexUntilGuilty(Method):
     def stands_by(self, oracle: Oracle, state: State) -> bool:
         """Not where f is higher than at the outer iterate."""
         assert isinstance(state, GuiltyState)
-        noise = NOISE * oracle.space.rounding * abs(state.outer.value)
+        noise = oracle.space.value_noise(state.outer.value)
         return state.sample.value <= state.outer.value + noise
 
     def with_tolerance(self, state: State, tol: float | None) -> State:
@@ -271,7 +269,7 @@ class ConvexUntilGuilty(Method):
             lowest=at_y if fy < state.lowest.value else state.lowest,
         )
         # Certify-Progress
-        noise = NOISE * space.rounding * max(abs(state.outer.value), abs(g_y))
+        noise = space.value_noise(state.outer.value, g_y)
         if g_y > state.outer.value + noise:
             return self._accused(oracle, after, state.outer)
         z = space.combination(y, -1 / Lg, slope)
@@ -316,7 +314,7 @@ class ConvexUntilGuilty(Method):
         for u, g_u in ((Sample(state.y), state.values[state.t]), (w, g_w)):
             apart = space.combination(u.point, -1.0, x)
             square, rise = space.inner(apart, apart), g_u - g_x - space.inner(slope, apart)
-            noise = NOISE * space.rounding * max(abs(g_u), abs(g_x))
+            noise = space.value_noise(g_u, g_x)
             if rise < alpha / 2 * square - noise:
                 pair = Pair(u.point, x, 2 * alpha - 2 * rise / square)
                 return self._exploited(
@@ -371,7 +369,7 @@ class ConvexUntilGuilty(Method):
         old, p = state.outer, state.parameters
         oracle.recall(best)
         new = oracle.gradient(best.point)
-        noise = NOISE * oracle.space.rounding * abs(old.value)
+        noise = oracle.space.value_noise(old.value)
         falls = new.value < old.value - noise or (
             new.value <= old.value + noise and new.grad_norm < old.grad_norm
         )

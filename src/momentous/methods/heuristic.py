@@ -20,7 +20,6 @@ from momentous.methods.gradient_descent import (
     halted,
     left_the_domain,
     limited,
-    noise,
     search,
 )
 
@@ -229,7 +228,7 @@ class HeuristicAGD(Method):
             after.trial, after.ending = t / self.backoff, found.ending(y)
             return after
         rise = x_next.value - x.value
-        if self.restart == "gradient" or abs(rise) <= noise(space, x.value, x_next.value):
+        if self.restart == "gradient" or abs(rise) <= space.value_noise(x.value, x_next.value):
             uphill = self._climbs(oracle, y, x_next, x)
         else:
             uphill = rise > 0.0
@@ -259,7 +258,7 @@ class HeuristicAGD(Method):
                 theta=theta,
             )
         kept, best = x if self._backtracks else x_next, state.best
-        if not self._falls_back or kept.value <= best.value + noise(space, best.value):
+        if not self._falls_back or kept.value <= best.value + space.value_noise(best.value):
             return self._begun_at(state, kept)
         after = self._begun_at(state, best, EventKind.ROLLBACK)
         if not self._backtracks and best.point is state.start.point:

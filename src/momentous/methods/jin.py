@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
-
 from momentous.core.arrays import Array
 from momentous.core.method import DEFAULT_TOLERANCE, Method, State
 from momentous.core.oracle import Oracle, Sample
@@ -14,9 +12,6 @@ from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_common, check_positive
 from momentous.methods.momentum import NESTEROV
-
-# Relative error of computed objective values, in units of rounding, that the tests allow for.
-NOISE = 8.0
 
 
 @record
@@ -271,7 +266,7 @@ class JinAGD(Method):
     def stands_by(self, oracle: Oracle, state: State) -> bool:
         """Not where f is higher than it was at the start: the momentum will carry on from there."""
         assert isinstance(state, JinState)
-        noise = NOISE * oracle.space.rounding * abs(state.origin.value)
+        noise = oracle.space.value_noise(state.origin.value)
         return state.sample.value <= state.origin.value + noise
 
     def with_tolerance(self, state: State, tol: float | None) -> State:
@@ -315,7 +310,7 @@ class JinAGD(Method):
         if state.speed == 0.0 or x is y:
             return 0.0
         back = space.combination(x, -1.0, y)
-        noise = NOISE * space.rounding * (abs(state.value) + abs(sample.value))
+        noise = 2 * space.value_noise(state.value, sample.value)
         gap = sample.value - state.value + space.inner(sample.gradient, back) - noise
         square = space.inner(back, back)
         return 2 * gap / square if square > 0.0 else 0.0
@@ -345,11 +340,8 @@ class JinAGD(Method):
         if not here.grad_norm <= p.eps or space.size == 0:
             return state
         here.value = state.value
-        r = max(p.perturbation, NOISE * space.rounding * space.norm(state.x))
-        random = np.random.default_rng([state.seed, state.draws])
-        direction = space.from_numpy(random.standard_normal(space.shape))
-        length = r * random.random() ** (1 / space.size) / space.norm(direction)
-        x = space.combination(state.x, length, direction)
+        r = max(p.perturbation, 8 * space.rounding * space.norm(state.x))
+        x = space.displaced(state.x, r, state.seed, state.draws)
         value = oracle.value(x)
         if not math.isfinite(value):
             ending = Ending(
@@ -364,7 +356,7 @@ class JinAGD(Method):
             state,
             events=(Event(EventKind.PERTURBED, r),),
             x=x,
-            x_prev=x if at_rest else space.combination(state.x_prev, length, direction),
+            x_prev=x if at_rest else space.displaced(state.x_prev, r, state.seed, state.draws),
             value=value,
             waited=0,
             before=here,
@@ -378,7 +370,7 @@ class JinAGD(Method):
         if before is None or state.waited + 1 < p.wait:
             return state
         fallen = state.energy_before - state.energy
-        noise = NOISE * oracle.space.rounding * abs(state.energy_before)
+        noise = oracle.space.value_noise(state.energy_before)
         if fallen >= max(p.drop, noise):
             return dataclasses.replace(state, before=None)
         norm = before.grad_norm

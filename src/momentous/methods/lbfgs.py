@@ -12,9 +12,6 @@ from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_positive
 
-# Relative error of a computed value, in units of rounding, that the sufficient decrease allows.
-NOISE = 8.0
-
 
 @record
 class Pair:
@@ -131,7 +128,7 @@ class LBFGS(Method):
         """A step length that satisfies both conditions, and what is known there."""
         space, c1, c2 = oracle.space, self.sufficient_decrease, self.curvature
         low, high = 0.0, math.inf
-        noise = NOISE * space.rounding * abs(here.value)
+        noise = space.value_noise(here.value)
         for _ in range(self.max_trials):
             point = space.combination(here.point, t, direction)
             value = oracle.value(point)

@@ -6,8 +6,6 @@ import dataclasses
 import math
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from momentous.core.arrays import Array
 from momentous.core.method import DEFAULT_TOLERANCE, Method, State
 from momentous.core.oracle import Oracle, Sample
@@ -346,10 +344,7 @@ class PerturbedRAGD(FixedRadius):
         if state.sample.grad_norm > p.radius / p.step_size or space.size == 0:
             return state
         r = self.displacement(p)
-        random = np.random.default_rng([state.seed, state.draws])
-        direction = space.from_numpy(random.standard_normal(space.shape))
-        length = r * random.random() ** (1 / space.size) / space.norm(direction)
-        start = space.combination(state.epoch.start, length, direction)
+        start = space.displaced(state.epoch.start, r, state.seed, state.draws)
         return dataclasses.replace(
             state,
             events=(*state.events, Event(EventKind.PERTURBED, r)),
