@@ -95,7 +95,6 @@ class Run(Iterator[IntermediateResult]):
         self._checkpoint = checkpoint
         self._result: Result | None = None
         self._tolerance = gradient_tolerance(stop)
-        self._mid_step = False
         self._tol = tol
         if resume is None:
             self._begin(x0, tol, seed)
@@ -157,19 +156,16 @@ class Run(Iterator[IntermediateResult]):
 
     def _advance(self) -> None:
         oracle, started = self.oracle, perf_counter()
-        self._mid_step = True
         oracle.begin_step()
         state = self.method.step(oracle, self.state)
         small = state.sample.grad_norm <= self._tolerance
         stands = not small or self.method.stands_by(oracle, state)
         if self._stop.needs_value:
             oracle.learn_value(state.sample)
-        started += self._look(state.sample)
+        seen, looking = self._look(state.sample)
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         self.progress.nit += 1
-        self._commit(state, self._seen, started, stands)
-        oracle.end_step()
-        self._mid_step = False
+        self._commit(state, seen, started + looking, stands)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
             self._tell(self._callback)
@@ -177,19 +173,19 @@ class Run(Iterator[IntermediateResult]):
             self.save()
         oracle.interrupts.raise_pending()
 
-    def _look(self, sample: Sample) -> float:
+    def _look(self, sample: Sample) -> tuple[float, float]:
         """The value to show in the trace, and how long it took to get it for that purpose alone."""
-        self._seen = sample.value
         if self.trace is None or not self.trace.values:
-            return 0.0
+            return sample.value, 0.0
         started = perf_counter()
-        self._seen = self.oracle.peek(sample.point)
-        return perf_counter() - started
+        seen = self.oracle.peek(sample.point)
+        return seen, perf_counter() - started
 
     def _commit(self, state: State, seen: float, started: float, stands: bool = True) -> None:
         """Write down what the state says: scoreboard, best point, trace, and whether it ends."""
         progress, oracle, sample = self.progress, self.oracle, state.sample
         self.state = state
+        oracle.end_step()
         progress.fun = sample.value
         progress.grad_norm = norm = sample.grad_norm
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
@@ -276,7 +272,7 @@ class Run(Iterator[IntermediateResult]):
             "progress": self.progress,
             "state": self.state,
             "best_point": self.best_point,
-            "last": self.oracle.carried if self._mid_step else self.oracle.last,
+            "last": self.oracle.carried,
             "trace": None,
             "events": [],
         }

@@ -135,7 +135,7 @@ class Oracle:
 
     @property
     def carried(self) -> Sample | None:
-        """In the middle of a step: what the step took over as known, to be able to begin anew."""
+        """What a step may use that begins here or, in the middle of one, begins anew."""
         return self._carried if self._asked else self._last
 
     def begin_step(self) -> None:

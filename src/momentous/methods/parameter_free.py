@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from typing import Any
 
 from momentous.core.arrays import Array, Space
 from momentous.core.method import Method, State
@@ -90,7 +91,6 @@ class ParameterFree(Method):
         square = space.distance_squared(sample.point, accepted.point)
         return rise(space, accepted, sample, state.scale) <= sample.grad_norm * math.sqrt(square)
 
-    @abc.abstractmethod
     def _epoch(
         self,
         space: Space,
@@ -101,6 +101,28 @@ class ParameterFree(Method):
         tol: float,
     ) -> ParameterFreeState:
         """The state at the start of an epoch."""
+        shared = {
+            "sample": start,
+            "step_size": 1 / lipschitz,
+            "events": (),
+            "ending": None,
+            "x": start,
+            "k": 0,
+            "travelled": 0.0,
+            "lipschitz": lipschitz,
+            "confirmed": confirmed,
+            "scale": scale,
+            "size": space.norm(start.point),
+            "tol": tol,
+            "average_due": self._first_average(),
+        }
+        return self._first_state(space, start, shared)
+
+    @abc.abstractmethod
+    def _first_state(
+        self, space: Space, start: Sample, shared: dict[str, Any]
+    ) -> ParameterFreeState:
+        """The same, with the fields of the method's own."""
 
     def _first_average(self) -> float:
         return 1.0 if math.isfinite(self.average_growth) else math.inf

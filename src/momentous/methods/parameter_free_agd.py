@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from momentous.core.arrays import Array, Space
 from momentous.core.method import State
@@ -94,7 +95,7 @@ class ParameterFreeAGD(ParameterFree):
     name = "parameter-free-agd"
     summary = "restarted AGD that estimates both constants (Marumo & Takeda)"
     needs = "nothing"
-    guarantee = "O(eps^-7/4) values and gradients, eps not an input"
+    guarantee = "O(eps^-7/4) values and gradients as published, eps not an input"
     cost = "2 values, 2 gradients"
 
     relaxation: float = 0.9
@@ -109,29 +110,9 @@ class ParameterFreeAGD(ParameterFree):
                 "of every epoch) must be finite and not negative"
             )
 
-    def _epoch(
-        self,
-        space: Space,
-        start: Sample,
-        lipschitz: float,
-        confirmed: float,
-        scale: float,
-        tol: float,
-    ) -> AGDState:
+    def _first_state(self, space: Space, start: Sample, shared: dict[str, Any]) -> AGDState:
         return AGDState(
-            sample=start,
-            step_size=1 / lipschitz,
-            events=(),
-            ending=None,
-            x=start,
-            k=0,
-            travelled=0.0,
-            lipschitz=lipschitz,
-            confirmed=confirmed,
-            scale=scale,
-            size=space.norm(start.point),
-            tol=tol,
-            average_due=self._first_average(),
+            **shared,
             origin=start,
             y=start,
             average=start.point,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from momentous.core.arrays import Array, Space
 from momentous.core.method import State
@@ -114,29 +115,9 @@ class UniversalHeavyBall(ParameterFree):
                 f"UniversalHeavyBall: contraction={self.contraction!r} must be in [0, 1)"
             )
 
-    def _epoch(
-        self,
-        space: Space,
-        start: Sample,
-        lipschitz: float,
-        confirmed: float,
-        scale: float,
-        tol: float,
-    ) -> HeavyBallState:
+    def _first_state(self, space: Space, start: Sample, shared: dict[str, Any]) -> HeavyBallState:
         return HeavyBallState(
-            sample=start,
-            step_size=1 / lipschitz,
-            events=(),
-            ending=None,
-            x=start,
-            k=0,
-            travelled=0.0,
-            lipschitz=lipschitz,
-            confirmed=confirmed,
-            scale=scale,
-            size=space.norm(start.point),
-            tol=tol,
-            average_due=self._first_average(),
+            **shared,
             v=space.combination(start.point, -1.0, start.point),
             mean=start.point,
             mean_norm=start.grad_norm,
