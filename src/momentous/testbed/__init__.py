@@ -3,12 +3,13 @@
 Every factory returns a `Problem`: value, gradient, often exact Hessian products, a start, and what
 is known of the Lipschitz constants L and rho and of the minimum. The functions take flat vectors of
 NumPy, PyTorch, JAX, CuPy or any other library of the array API standard, and keep their dtype and
-device.
+device. Only the problems of CUTEst are for NumPy alone. `suite` lists what methods are compared on.
 """
 
 from momentous.testbed.chains import carmon_chain, nested_chain, second_order_chain
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
 from momentous.testbed.collection import problems, with_constants
+from momentous.testbed.cutest import cutest, cutest_names
 from momentous.testbed.losses import LOSSES, Loss
 from momentous.testbed.matrices import (
     factorisation,
@@ -17,23 +18,31 @@ from momentous.testbed.matrices import (
     phase_retrieval,
     robust_pca,
 )
+from momentous.testbed.networks import autoencoder, mlp_classifier
 from momentous.testbed.problem import Problem
 from momentous.testbed.regression import generalised_linear, robust_regression
 from momentous.testbed.saddles import flat_saddle, saddle
 from momentous.testbed.separable import separable
+from momentous.testbed.suite import Entry, halves, suite
 from momentous.testbed.transforms import rotated, scaled, shifted
 
 __all__ = [
     "LOSSES",
+    "Entry",
     "Loss",
     "Problem",
+    "autoencoder",
     "carmon_chain",
+    "cutest",
+    "cutest_names",
     "dixon_price",
     "factorisation",
     "flat_saddle",
     "generalised_linear",
+    "halves",
     "matrix_completion",
     "matrix_sensing",
+    "mlp_classifier",
     "nested_chain",
     "phase_retrieval",
     "powell",
@@ -48,5 +57,6 @@ __all__ = [
     "second_order_chain",
     "separable",
     "shifted",
+    "suite",
     "with_constants",
 ]

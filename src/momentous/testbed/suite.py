@@ -1,0 +1,168 @@
+"""The list of problems on which methods are compared, split before anything was measured."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from momentous.testbed.chains import carmon_chain, nested_chain, second_order_chain
+from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
+from momentous.testbed.cutest import LISTED, cutest
+from momentous.testbed.matrices import (
+    factorisation,
+    matrix_completion,
+    matrix_sensing,
+    phase_retrieval,
+    robust_pca,
+)
+from momentous.testbed.networks import autoencoder, mlp_classifier
+from momentous.testbed.problem import Problem
+from momentous.testbed.regression import robust_regression
+from momentous.testbed.saddles import flat_saddle, saddle
+from momentous.testbed.separable import separable
+
+Factory = Callable[[], Problem]
+Row = tuple[str, int, Factory]
+"""Name, dimension, and how to build it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A problem of the list, built only when it is needed: some have a million variables.
+
+    Attributes
+    ----------
+    name : str
+        That of the problem.
+    family : str
+        What it is an instance of: "rosenbrock", "chain", "network", "cutest", ...
+    dimension : int
+        Number of variables.
+    make : callable
+        Builds the problem.
+    held_back : bool
+        Whether it was not looked at when defaults were chosen; see `suite` for the rule.
+    """
+
+    name: str
+    family: str
+    dimension: int
+    make: Factory
+    held_back: bool
+
+
+def suite(max_dimension: int | None = None, *, cutest: bool = False) -> list[Entry]:
+    """Return the problems on which methods are compared, in a fixed order.
+
+    Half of them are held back: whoever chooses a default method or a default parameter looks at the
+    other half only, and the held-back half then says what the choice is worth. The split follows a
+    rule that was fixed before methods were compared: within each family, in the order of the list,
+    every second problem is held back; the first family begins with one that is not, the next with
+    one that is, and so on in turn, so that the largest instances are shared out, too. The CUTEst
+    problems are one family in alphabetical order. Filters come after the split and do not move it.
+
+    Parameters
+    ----------
+    max_dimension : int, optional
+        Leave out those with more variables.
+    cutest : bool
+        Whether to append the problems of `cutest_names` (extra ``cutest``).
+    """
+    families = _families()
+    if cutest:
+        families["cutest"] = _cutest_rows()
+    entries = _split(families)
+    return [e for e in entries if max_dimension is None or e.dimension <= max_dimension]
+
+
+def halves(entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """Return those to choose by, and those held back."""
+    entries = list(entries)
+    return [e for e in entries if not e.held_back], [e for e in entries if e.held_back]
+
+
+def _split(families: dict[str, list[Row]]) -> Iterator[Entry]:
+    for number, (family, rows) in enumerate(families.items()):
+        for place, (name, dimension, make) in enumerate(rows):
+            held_back = (number + place) % 2 == 1
+            yield Entry(name, family, dimension, make, held_back)
+
+
+def _families() -> dict[str, list[Row]]:
+    """All but CUTEst; names and dimensions are spelled out, since nothing is built here."""
+    sizes = (10, 100, 1000, 10_000, 100_000, 1_000_000)
+    fall = np.logspace(0.0, -3.0, 50)  # curvatures that call for acceleration
+    weights = np.logspace(0.0, -4.0, 500)
+    return {
+        "rosenbrock": [(f"rosenbrock-{d}", d, partial(rosenbrock, d)) for d in sizes],
+        "dixon-price": [(f"dixon-price-{d}", d, partial(dixon_price, d)) for d in sizes],
+        "powell": [(f"powell-{d}", d, partial(powell, d)) for d in (8, *sizes[1:])],
+        "qing": [(f"qing-{d}", d, partial(qing, d)) for d in sizes],
+        "regression": [
+            (f"regression-{loss}-{m}x{d}", d, partial(robust_regression, loss, m, d))
+            for m, d in ((60, 30), (500, 300))
+            for loss in ("geman-mcclure", "welsch", "cauchy", "tanh-squared", "log-cosh")
+        ],
+        "phase-retrieval": [
+            (f"phase-retrieval-{d}", d, partial(phase_retrieval, d, m))
+            for d, m in ((8, 60), (50, 400), (200, 1600))
+        ],
+        "factorisation": [
+            ("factorisation-8-2", 16, factorisation),
+            ("factorisation-60-4", 240, partial(factorisation, 60, 4)),
+        ],
+        "matrix-sensing": [
+            ("matrix-sensing-6x5-2", 22, matrix_sensing),
+            ("matrix-sensing-20x15-3", 105, partial(matrix_sensing, (20, 15), 3, 500)),
+        ],
+        "matrix-completion": [
+            ("matrix-completion-12x10-2", 44, matrix_completion),
+            ("matrix-completion-80x60-4", 560, partial(matrix_completion, (80, 60), 4, 0.3)),
+        ],
+        "robust-pca": [
+            ("robust-pca-welsch-10x8-2", 36, robust_pca),
+            ("robust-pca-cauchy-80x60-4", 560, partial(robust_pca, (80, 60), 4, "cauchy")),
+        ],
+        "saddle": [
+            ("saddle-3+2-aside", 5, partial(_aside, saddle, 3, 2)),
+            ("flat-saddle-2+1-aside", 3, partial(_aside, flat_saddle, 2, 1)),
+            ("flat-saddle-50+50-mixed-aside", 100, partial(_aside, flat_saddle, 50, 50, 1.0, fall)),
+            ("saddle-50+50-mixed-aside", 100, partial(_aside, saddle, 50, 50, 1.0, fall)),
+        ],
+        "chain": [
+            ("carmon-chain-20", 20, partial(carmon_chain, 20)),
+            ("second-order-chain-20-0.1", 21, partial(second_order_chain, 20, 0.1)),
+            ("nested-chain-4-0.03", 17, partial(nested_chain, 4, 0.03)),
+            ("carmon-chain-100", 100, partial(carmon_chain, 100)),
+            ("second-order-chain-100-0.01", 101, partial(second_order_chain, 100, 0.01)),
+            ("nested-chain-20-0.001", 381, partial(nested_chain, 20, 0.001)),
+        ],
+        "separable": [
+            (f"separable-{loss}-500", 500, partial(separable, loss, weights, 1.0))
+            for loss in ("geman-mcclure", "welsch", "cosine", "flat-bottom")
+        ],
+        "network": [
+            ("mlp-wine-13x8x3", 139, partial(mlp_classifier, "wine", (8,))),
+            ("mlp-breast-cancer-30x16x2", 530, partial(mlp_classifier, "breast-cancer", (16,))),
+            ("mlp-digits-64x32x16x10", 2778, partial(mlp_classifier, "digits", (32, 16))),
+            ("autoencoder-wine-13x8x3x8x13", 288, partial(autoencoder, "wine", (8, 3, 8))),
+            (
+                "autoencoder-breast-cancer-30x16x4x16x30",
+                1154,
+                partial(autoencoder, "breast-cancer", (16, 4, 16)),
+            ),
+            ("autoencoder-digits-64x32x8x32x64", 4744, partial(autoencoder, "digits", (32, 8, 32))),
+        ],
+    }
+
+
+def _cutest_rows() -> list[Row]:
+    return [(name, sizes[0], partial(cutest, name)) for name, sizes in LISTED.items()]
+
+
+def _aside(factory: Callable[..., Problem], *arguments: object) -> Problem:
+    """The problem with its start moved a little off the saddle, where there is no gradient."""
+    problem = factory(*arguments)
+    step = 0.1 * np.random.default_rng(0).standard_normal(problem.dimension)
+    return replace(problem, name=f"{problem.name}-aside", start=problem.start + step)
