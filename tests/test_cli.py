@@ -14,10 +14,10 @@ def momentous(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
-def test_demo_prints_a_table_of_six_methods_and_saves_the_picture(tmp_path: Path) -> None:
+def test_demo_prints_a_table_of_seven_methods_and_saves_the_picture(tmp_path: Path) -> None:
     done = momentous("demo", "--mu", "0.03", "--out", "here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for name in ("RAGD", "RHB", "PerturbedRAGD", "AdaRAGD", "AdaRHB", "L-BFGS-B"):
+    for name in ("auto", "RAGD", "RHB", "PerturbedRAGD", "AdaRAGD", "AdaRHB", "scipy:l-bfgs-b"):
         (row,) = [line for line in done.stdout.splitlines() if line.strip().startswith(name + " ")]
         assert "converged" in row or "completed" in row, row
     assert (tmp_path / "here" / "convergence.png").read_bytes().startswith(b"\x89PNG")

@@ -34,16 +34,24 @@ def naive(problem, iterations, memory=5, c1=1e-4, c2=0.9):
             H = V.T @ H @ V + np.outer(s, s) / (s @ y)
         direction = -H @ g
         slope, f = g @ direction, float(problem.value(x))
-        low, high, t = 0.0, math.inf, 1.0 if pairs else min(1.0, 1 / np.linalg.norm(g))
+        low, high, t = (0.0, f, slope), None, 1.0 if pairs else min(1.0, 1 / np.linalg.norm(g))
         while True:
             new = x + t * direction
-            if float(problem.value(new)) > f + c1 * t * slope:
-                high = t
-            elif problem.gradient(new) @ direction < c2 * slope:
-                low = t
+            value, slope_there = float(problem.value(new)), problem.gradient(new) @ direction
+            if value > f + c1 * t * slope:
+                high = (t, value)
+            elif slope_there < c2 * slope:
+                before, low = low, (t, value, slope_there)
             else:
                 break
-            t = (low + high) / 2 if high < math.inf else 2 * low
+            if high is None:  # where the secant of the slopes vanishes
+                (p, _, slope_p), (q, _, slope_q) = before, low
+                root = q - slope_q * (q - p) / (slope_q - slope_p) if slope_q > slope_p else np.inf
+                t = np.clip(root, 2 * q, 4 * q)
+            else:  # where the parabola a + b h + c h^2 from low to high is least
+                a, b, h = low[1], low[2], high[0] - low[0]
+                c = (high[1] - a - b * h) / h**2
+                t = low[0] + np.clip(-b / (2 * c) if c > 0 else h / 2, 0.2 * h, 0.8 * h)
         s, y = new - x, problem.gradient(new) - g
         if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
             pairs.append((s, y))
@@ -53,7 +61,7 @@ def naive(problem, iterations, memory=5, c1=1e-4, c2=0.9):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_the_two_loops_are_the_matrices_of_the_definition(problem):
+def test_the_recursion_on_products_is_the_matrices_of_the_definition(problem):
     run = iterate(problem.value, problem.start, jac=problem.gradient, method=LBFGS(memory=5), tol=0)
     seen = np.array([step.x for step, _ in zip(run, range(12), strict=False)])
     np.testing.assert_allclose(seen, naive(problem, 12), rtol=1e-6, atol=1e-8)
@@ -133,8 +141,8 @@ def test_the_memory_is_bounded(memory):
         problem.value, problem.start, jac=problem.gradient, method=LBFGS(memory=memory), tol=0
     )
     for step, _ in zip(run, range(15), strict=False):
-        assert len(step.state.pairs) <= memory
-    assert len(step.state.pairs) == memory
+        assert len(step.state.known) <= memory
+    assert len(step.state.known) == memory
 
 
 def test_resuming_goes_on_bit_for_bit(tmp_path):

@@ -382,14 +382,31 @@ def test_a_run_ends_with_a_reason_where_nothing_more_can_be_had(cls):
 
 
 @both
-def test_values_that_are_noise_end_the_run_before_the_step_vanishes(cls):
-    """Noise far above rounding: L stops at 2^20 times what values have confirmed."""
+def test_noise_of_the_values_is_measured_and_left_behind(cls):
+    """Far above what their size tells: the gradients lead on, and L stays what it was."""
     waves = Waves()
 
     def noisy(x):
-        return float(waves.value(x)) + 1e-3 * math.sin(1e9 * float(np.sum(x)))
+        return float(waves.value(x)) + 1e-9 * math.sin(1e12 * float(np.sum(x)))
 
-    run = iterate(noisy, waves.start, jac=waves.gradient, method=cls(), tol=0.0)
+    run = iterate(noisy, waves.start, jac=waves.gradient, method=cls(), tol=1e-9)
+    largest = max(step.state.lipschitz for step in run)
+    assert run.result.status is Status.CONVERGED
+    assert norm(waves.gradient(run.result.x)) <= 1e-9
+    assert largest <= 2**10 * waves.gradient_lipschitz  # without guards: to infinity
+    assert 1e-9 <= run.state.rounding.level <= 1e-8
+
+
+@both
+def test_values_that_contradict_the_gradient_end_the_run_before_the_step_vanishes(cls):
+    """No noise explains a gradient of the wrong sign: L stops at 2^20 times what values confirm."""
+    waves = Waves()
+    calls = itertools.count()
+
+    def turned(x):
+        return waves.gradient(x) if next(calls) < 20 else -waves.gradient(x)
+
+    run = iterate(waves.value, waves.start, jac=turned, method=cls(), tol=0.0)
     result = run.finish()
     assert result.status is Status.NO_PROGRESS
     assert "2^20" in result.message

@@ -21,7 +21,13 @@ ROOT = Path(momentous.__file__).parent
 
 # From the bottom to the top: a file imports from lower floors, and from its own room.  What is not
 # named here stands on top and is imported by nobody below.
-FLOORS = [{"core"}, {"methods", "testbed", "lowrank", "curvature"}, {"certify", "front"}, {""}]
+FLOORS = [
+    {"core"},
+    {"methods", "testbed", "lowrank", "curvature"},
+    {"certify", "front"},
+    {"comparison"},
+    {""},
+]
 TOP = len(FLOORS)
 
 
@@ -103,6 +109,8 @@ PROMISED = [
     "minimize", "iterate", "certify", "Checkpoint", "testbed", "RAGD", "RHB", "PerturbedRAGD",
     "AdaRAGD", "AdaRHB", "Result", "Status", "Trace", "GradientNorm", "Evaluations", "Iterations",
     "WallTime", "Target", "Stagnation", "Method", "Oracle", "CheckpointError",
+    "Safeguarded", "LBFGS", "UniversalHeavyBall", "ParameterFreeAGD", "JinAGD", "ConvexUntilGuilty",
+    "GradientDescent", "HeuristicAGD", "ConjugateGradient", "compare", "Comparison",
 ]  # fmt: skip
 
 
@@ -159,13 +167,14 @@ def test_every_method_names_its_paper_and_algorithm(cls):
 @pytest.mark.parametrize("cls", REGISTRY.values(), ids=lambda c: c.name)
 def test_methods_are_values(cls):
     """Equal parameters, equal methods; and nobody changes them."""
-    names = ("step_size", "gradient_lipschitz", "curvature")
+    names = ("step_size", "gradient_lipschitz", "curvature", "shortest_round")
     name = next(name for name in names if name in cls().parameters())
-    assert cls(**{name: 0.5}) == cls(**{name: 0.5}) != cls(**{name: 0.25})
+    one, other = (7, 8) if name == "shortest_round" else (0.5, 0.25)
+    assert cls(**{name: one}) == cls(**{name: one}) != cls(**{name: other})
     with pytest.raises(AttributeError):
         setattr(cls(), name, 1.0)
     assert hash(cls()) == hash(cls())
-    assert cls(**cls(**{name: 0.5}).parameters()) == cls(**{name: 0.5})
+    assert cls(**cls(**{name: one}).parameters()) == cls(**{name: one})
 
 
 def test_the_registry_knows_every_public_method():

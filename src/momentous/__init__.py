@@ -2,6 +2,7 @@
 
 from momentous import testbed
 from momentous.certify import Certificate, Verdict, certify
+from momentous.comparison import Comparison, compare
 from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.method import Method, State
@@ -34,6 +35,7 @@ from momentous.methods import (
     JinAGD,
     ParameterFreeAGD,
     PerturbedRAGD,
+    Safeguarded,
     UniversalHeavyBall,
 )
 
@@ -48,6 +50,7 @@ __all__ = [
     "Certificate",
     "Checkpoint",
     "CheckpointError",
+    "Comparison",
     "ConjugateGradient",
     "ConvexUntilGuilty",
     "Criterion",
@@ -68,6 +71,7 @@ __all__ = [
     "Progress",
     "Result",
     "Run",
+    "Safeguarded",
     "Sample",
     "Stagnation",
     "State",
@@ -78,6 +82,7 @@ __all__ = [
     "Verdict",
     "WallTime",
     "certify",
+    "compare",
     "iterate",
     "minimize",
     "record",

@@ -1,10 +1,13 @@
-"""The command line: ``momentous demo`` and ``momentous methods``."""
+"""The command line: ``momentous demo``, ``methods``, ``compare`` and ``scoreboard``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+Command = Callable[..., Any]
 
 
 def main() -> None:
@@ -27,6 +30,35 @@ def _commands() -> Callable[[], None]:
 
     from momentous import __version__
 
+    def limits(command: Command) -> Command:
+        """The options that say which problems there are and when a run is over."""
+        for option in (
+            click.option("--cutest/--no-cutest", default=False, help="The CUTEst problems too."),
+            click.option(
+                "--max-time",
+                type=click.FloatRange(0, min_open=True),
+                default=60.0,
+                show_default=True,
+                help="Seconds that a run may take.",
+            ),
+            click.option(
+                "--budget",
+                type=click.IntRange(1),
+                default=20_000,
+                show_default=True,
+                help="Values plus gradients that a run may take.",
+            ),
+            click.option(
+                "--rtol",
+                type=click.FloatRange(0, min_open=True),
+                default=1e-6,
+                show_default=True,
+                help="The goal: this times the gradient norm at the start.",
+            ),
+        ):
+            command = option(command)
+        return command
+
     @click.group(context_settings={"help_option_names": ["-h", "--help"]})
     @click.version_option(__version__, prog_name="momentous")
     def momentous() -> None:
@@ -48,7 +80,7 @@ def _commands() -> Callable[[], None]:
         help="Hardness of the problem: the smaller, the longer gradient descent takes.",
     )
     def demo(out: Path, mu: float) -> None:
-        """Run the five methods and SciPy's L-BFGS-B on a worst-case function."""
+        """Run the paper's methods, the default and SciPy's L-BFGS-B on a worst-case function."""
         from momentous.demo import run_demo
 
         run_demo(out, mu)
@@ -68,6 +100,79 @@ def _commands() -> Callable[[], None]:
             shown = f"{name} (= auto)" if cls is AUTO else name
             table.add_row(shown, cls.summary, cls.needs, cls.guarantee, cls.cost)
         Console().print(table)
+
+    @momentous.command()
+    @click.argument("names", metavar="PROBLEM...", nargs=-1)
+    @click.option("--list", "listing", is_flag=True, help="Show the names of the problems.")
+    @click.option(
+        "--methods",
+        default="auto,ada-ragd,lbfgs,scipy:l-bfgs-b",
+        show_default=True,
+        help="Names, separated by commas; scipy:l-bfgs-b, scipy:cg and torch:lbfgs are outside "
+        "solvers.",
+    )
+    @limits
+    @click.option(
+        "--separate", is_flag=True, help="Give value and gradient apart, not from one call."
+    )
+    @click.option(
+        "--out",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path("momentous-compare"),
+        show_default=True,
+        help="Folder for the tables and the pictures.",
+    )
+    def compare(
+        names: tuple[str, ...],
+        listing: bool,
+        methods: str,
+        out: Path,
+        **options: Any,
+    ) -> None:
+        """Run methods on problems: names, families, or patterns such as 'rosenbrock-*'."""
+        from momentous.comparison.report import list_problems, report
+
+        try:
+            if listing or not names:
+                list_problems(cutest=options["cutest"])
+            else:
+                report(names, methods.split(","), out, **options)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+
+    @momentous.command()
+    @click.option(
+        "--out",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path("docs"),
+        show_default=True,
+        help="Folder for scoreboard.md, scoreboard.parquet and the pictures.",
+    )
+    @click.option("--max-dimension", type=int, help="Leave out problems with more variables.")
+    @click.option("--methods", help="Names, separated by commas; by default all.")
+    @limits
+    @click.option("--fused-only", is_flag=True, help="Do not run all again with values apart.")
+    @click.option(
+        "--work",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path("momentous-scoreboard"),
+        show_default=True,
+        help="Folder for finished runs: started again, the scoreboard goes on from there (begin a "
+        "new one after changing the code of a method).",
+    )
+    @click.option(
+        "--table",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Run nothing: write the page from this table.",
+    )
+    def scoreboard(out: Path, table: Path | None, methods: str | None, **options: Any) -> None:
+        """Run all methods on the whole list of problems, and write the page."""
+        from momentous.comparison.report import make_scoreboard
+
+        try:
+            make_scoreboard(out, table, methods.split(",") if methods else None, **options)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
 
     return momentous
 

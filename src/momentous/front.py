@@ -248,7 +248,7 @@ def _choose_method(method: Any, parameters: dict[str, Any], saved: dict[str, Any
         return method
     if isinstance(method, str):
         if method == "auto" and saved is not None and not parameters:
-            return _method_of(saved)
+            return _method_of(saved["method"])
         method = method_class(method)
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
@@ -262,15 +262,18 @@ def _choose_method(method: Any, parameters: dict[str, Any], saved: dict[str, Any
     return method(**parameters)
 
 
-def _method_of(saved: dict[str, Any]) -> Method:
+def _method_of(described: dict[str, Any]) -> Method:
     """The method that a checkpoint was written by."""
-    described = saved["method"]
     if described["name"] not in REGISTRY:
         raise CheckpointError(
             f"the checkpoint was written by the method {described['name']!r}, which is not "
             "registered; pass it as method="
         )
-    return REGISTRY[described["name"]](**described["parameters"])
+    parameters = {
+        name: _method_of(value) if isinstance(value, dict) else value
+        for name, value in described["parameters"].items()
+    }
+    return REGISTRY[described["name"]](**parameters)
 
 
 def _unknown(parameters: dict[str, Any], method: Method | type[Method]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import array_api_compat
@@ -85,6 +85,12 @@ class Space:
         if inner is not None:
             self.inner = lambda a, b: float(inner(a, b))
 
+    def inners(self, vectors: Sequence[Array], a: Array) -> tuple[float, ...]:
+        """The inner products of all vectors with ``a``."""
+        if self.size <= ROW and self.inner is _numpy_inner and self.dtype == np.float64:
+            return tuple([float(np.vdot(vector, a)) for vector in vectors])  # the same, but faster
+        return tuple([self.inner(vector, a) for vector in vectors])
+
     def norm(self, a: Array) -> float:
         """Euclidean norm; not finite as soon as an entry of ``a`` is not."""
         square = self.inner(a, a)
@@ -133,6 +139,22 @@ class Space:
             fresh += x
         # NumPy makes a number of a 0-d array.
         return np.asarray(fresh) if self._library is np.ndarray and not self.shape else fresh
+
+    def weighted_sum(self, weights: Sequence[float], vectors: Sequence[Array]) -> Array:
+        """w_1 a_1 + w_2 a_2 + ... as a fresh array, with every entry read once."""
+        if self._library is np.ndarray and self.size <= ROW:
+            matrix = np.array(vectors).reshape(len(vectors), -1)
+            with self._quietly():
+                return (np.asarray(weights, self.dtype) @ matrix).reshape(self.shape)
+        if self._library is np.ndarray:
+            fresh = self._fresh() if self.size > BLOCK else np.empty(self.shape, self.dtype)
+            with self._quietly():
+                _add_up_blocks(fresh, weights, vectors)
+            return fresh
+        total = vectors[0] * weights[0]
+        for weight, vector in zip(weights[1:], vectors[1:], strict=True):
+            total = self.combination(total, weight, vector)
+        return total
 
     def stepped(self, x: Array, weight: float, y: Array, origin: Array) -> tuple[Array, float]:
         """z = x + weight y as a fresh array, and |z - origin|^2, in one pass where possible."""
@@ -396,6 +418,23 @@ def _combine_blocks(
             np.subtract(out, origin[block], out=moved, dtype=np.float64)
             total += _dot_by_rows(moved, moved)
     return total
+
+
+def _add_up_blocks(
+    fresh: np.ndarray, weights: Sequence[float], vectors: Sequence[np.ndarray]
+) -> None:
+    """fresh = sum of weights times vectors; the block that is added to stays in the cache."""
+    fresh, vectors = fresh.reshape(-1), [vector.reshape(-1) for vector in vectors]
+    length = BLOCK // 8
+    scratch = np.empty(min(length, fresh.size), fresh.dtype)
+    for i in range(0, fresh.size, length):
+        block = slice(i, i + length)
+        out = fresh[block]
+        term = scratch[: out.size]
+        np.multiply(vectors[0][block], weights[0], out=out)
+        for weight, vector in zip(weights[1:], vectors[1:], strict=True):
+            np.multiply(vector[block], weight, out=term)
+            out += term
 
 
 def _blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -116,7 +116,7 @@ class Run(Iterator[IntermediateResult]):
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
     def _take_up(self, content: dict[str, Any], tol: float | None) -> None:
-        described = describe_method(self.method)
+        described = self.method.described()
         if content["method"] != described:
             raise CheckpointError(
                 f"the checkpoint was written by {content['method']}, not by {described}; "
@@ -266,7 +266,7 @@ class Run(Iterator[IntermediateResult]):
         if self._checkpoint is None:
             raise ValueError("this run has no checkpoint file; pass checkpoint=path")
         content = {
-            "method": describe_method(self.method),
+            "method": self.method.described(),
             "tol": self._tol,
             "space": self.oracle.space.describe(),
             "progress": self.progress,
@@ -391,11 +391,6 @@ class Run(Iterator[IntermediateResult]):
                 )
                 return Ending(Status.OBJECTIVE_ROSE, message, numbers)
         return ending
-
-
-def describe_method(method: Method) -> dict[str, Any]:
-    """The name and hyper-parameters of a method, as a checkpoint holds them."""
-    return {"name": method.name, "parameters": method.parameters()}
 
 
 def _require_finite(value: float, sample: Sample) -> None:

@@ -85,6 +85,16 @@ class Method(abc.ABC):
         """Asked where the gradient is small enough: may the run end at ``state.sample``?"""
         return True
 
+    def moved_to(
+        self, oracle: Oracle, state: State, sample: Sample, tol: float | None, seed: int
+    ) -> State:
+        """The state of a run that goes on at another point, where value and gradient are known.
+
+        A method that has learned something on its way carries it over; others start anew.
+        """
+        oracle.recall(sample)
+        return self.start(oracle, sample.point, tol, seed)
+
     def with_tolerance(self, state: State, tol: float | None) -> State:
         """The state of a run that is resumed and asked for another tolerance (None: for none)."""
         return state
@@ -92,3 +102,11 @@ class Method(abc.ABC):
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def described(self) -> dict[str, Any]:
+        """Name and hyper-parameters as a checkpoint holds them: plain, methods within it too."""
+        plain = {
+            name: value.described() if isinstance(value, Method) else value
+            for name, value in self.parameters().items()
+        }
+        return {"name": self.name, "parameters": plain}

@@ -14,11 +14,13 @@ from momentous.methods.jin import JinAGD
 from momentous.methods.lbfgs import LBFGS
 from momentous.methods.parameter_free_agd import ParameterFreeAGD
 from momentous.methods.restarted import RAGD, RHB, PerturbedRAGD
+from momentous.methods.safeguarded import Safeguarded
 from momentous.methods.universal_heavy_ball import UniversalHeavyBall
 
 REGISTRY: dict[str, type[Method]] = {
     cls.name: cls
     for cls in (
+        Safeguarded,
         AdaRAGD,
         AdaRHB,
         RAGD,
@@ -34,7 +36,7 @@ REGISTRY: dict[str, type[Method]] = {
         LBFGS,
     )
 }
-AUTO = AdaRAGD
+AUTO = Safeguarded
 
 
 def method_class(name: str) -> type[Method]:
@@ -78,6 +80,7 @@ __all__ = [
     "JinAGD",
     "ParameterFreeAGD",
     "PerturbedRAGD",
+    "Safeguarded",
     "UniversalHeavyBall",
     "method_class",
     "methods_table",

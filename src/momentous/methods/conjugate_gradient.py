@@ -10,9 +10,10 @@ from momentous.core.method import Method, State
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.gradient_descent import (
+from momentous.methods.estimates import Rounding
+from momentous.methods.gradient_descent import DescentState
+from momentous.methods.line_search import (
     SHORTEST,
-    DescentState,
     Found,
     check_search,
     check_steps,
@@ -114,7 +115,18 @@ class ConjugateGradient(Method):
         first = t * self.growth
         return _steepest(
             ConjugateState(
-                sample, t, (), None, sample, first, t * SHORTEST, origin, None, 0.0, True
+                sample,
+                t,
+                (),
+                None,
+                sample,
+                first,
+                t * SHORTEST,
+                Rounding(),
+                origin,
+                None,
+                0.0,
+                True,
             )
         )
 
@@ -132,6 +144,7 @@ class ConjugateGradient(Method):
             state.slope,
             first,
             state.shortest,
+            state.rounding,
             most=self.max_halvings,
             guarded=self.guarded,
             with_gradient=self.guarded,
@@ -150,6 +163,7 @@ class ConjugateGradient(Method):
             current=sample,
             trial=found.step_size * self.growth,
             shortest=found.shortest,
+            rounding=found.rounding,
         )
         return self._turned(oracle, after, x)
 
@@ -170,7 +184,13 @@ class ConjugateGradient(Method):
         """Stay, and go on along the gradient; or, if that was the direction, with less."""
         x, t = state.current, found.step_size
         after = dataclasses.replace(
-            state, sample=x, step_size=t, events=found.events, ending=None, trial=t / 2
+            state,
+            sample=x,
+            step_size=t,
+            events=found.events,
+            ending=None,
+            trial=t / 2,
+            rounding=found.rounding,
         )
         if not state.steepest:
             # The trials say little about steps along another direction: keep the last step size.

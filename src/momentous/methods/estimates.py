@@ -11,10 +11,78 @@ import math
 
 from momentous.core.arrays import Array, Space
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.record import record
 
-# Rounding errors of values and gradients, in units of rounding and of what they are made of; with 8
-# the nested chain, whose values cancel to zero, stalls at 1e-8 of its first gradient.
+# Rounding errors of values and gradients, in units of rounding and of what they are made of.
 NOISE = 32.0
+# Noise is measured over one long and three short parts of a step: where noise moves f, the short
+# ones move it as much; where f bends, or the slope is wrong, by an eighth at the most.
+LONG, *SHORT = 1 / 8, 1 / 64, 1 / 96, 1 / 128
+ALIKE = 1 / 4
+# A step this many units of rounding of x long, at least: the errors of values nearer to each other
+# are alike.
+FAR_ENOUGH = 2.0**13
+# It is measured again only for changes of f that are this much smaller: a few times in a run.
+SELDOM = 1 / 64
+
+
+@record
+class Rounding:
+    """How far rounding may move a difference of values: by their size, or as it was measured.
+
+    Values that cancel (1 - cos x near 0, a chain of large terms near its minimum) are noisier than
+    their size tells, and nothing but looking at them can tell by how much.
+    """
+
+    level: float = 0.0  # an absolute lower bound
+    trusted: float = 0.0  # a change of f is in doubt where it is less than a 64th of this
+
+    @classmethod
+    def at(cls, space: Space, value: float) -> Rounding:
+        """What the value at a start tells: later ones may be made of terms of that size."""
+        return cls(NOISE * space.rounding * abs(value), math.inf)
+
+    def between(self, space: Space, *values: float) -> float:
+        """The noise of the difference of such values."""
+        return max(NOISE * space.rounding * max(abs(value) for value in values), self.level)
+
+    def doubts(self, change: float) -> bool:
+        """Is this a change of f so small that, for all that is known, noise may hide it?"""
+        return change < SELDOM * self.trusted
+
+    def trusting(self, change: float) -> Rounding:
+        """The same, after values have shown such a change, if that is the first one."""
+        return self if self.trusted else Rounding(self.level, change)
+
+    def measured(
+        self,
+        oracle: Oracle,
+        here: Sample,
+        direction: Array,
+        slope: float,
+        change: float,
+        length: float = 1.0,
+    ) -> Rounding:
+        """The same, after a look at how values scatter near a sample; costs four of them.
+
+        ``slope`` is <grad f, direction> there, ``length`` that of a step along it and ``change``
+        what values ought to show after that step.
+        """
+        space = oracle.space
+        unit = space.rounding * space.norm(here.point) / (space.norm(direction) or 1.0)
+        length = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
+
+        def missed(part: float) -> float:
+            t = part * length
+            value = oracle.value(space.combination(here.point, t, direction))
+            return abs(value - here.value - t * slope)
+
+        known = oracle.last
+        far, near = missed(LONG), max(missed(part) for part in SHORT)
+        if known is not None:
+            oracle.recall(known)
+        noise = 2 * max(far, near) if ALIKE * far <= near < math.inf else 0.0
+        return Rounding(max(self.level, noise), change)
 
 
 def evaluated(oracle: Oracle, x: Array) -> Sample:
@@ -28,14 +96,6 @@ def usable(sample: Sample) -> bool:
     return sample.finite and math.isfinite(sample.value)
 
 
-def value_noise(space: Space, a: Sample, b: Sample, scale: float = 0.0) -> float:
-    """How large a difference of the values at a and b may be by rounding alone.
-
-    ``scale`` is the size of what the values are made of, where that is larger than they are.
-    """
-    return NOISE * space.rounding * max(abs(a.value), abs(b.value), scale)
-
-
 def gradient_noise(space: Space, lipschitz: float, size: float) -> float:
     """How far rounding may have moved a gradient: as far as rounding x, of the given norm, does."""
     return NOISE * space.rounding * lipschitz * size
@@ -46,10 +106,10 @@ def mean_slope(space: Space, a: Sample, b: Sample, direction: Array) -> float:
     return (space.inner(a.gradient, direction) + space.inner(b.gradient, direction)) / 2
 
 
-def rise(space: Space, a: Sample, b: Sample, scale: float) -> float:
+def rise(space: Space, a: Sample, b: Sample, rounding: Rounding) -> float:
     """f(b) - f(a): by values, or by the trapezoidal rule where they drown in rounding."""
     by_values = b.value - a.value
-    if not abs(by_values) <= value_noise(space, a, b, scale):
+    if not abs(by_values) <= rounding.between(space, a.value, b.value):
         return by_values
     return mean_slope(space, a, b, space.combination(b.point, -1.0, a.point))
 

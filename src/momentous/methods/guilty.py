@@ -11,7 +11,8 @@ from momentous.core.method import DEFAULT_TOLERANCE, Method, State
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.epoch import check_positive
+from momentous.methods.epoch import check_positive, judged_anew
+from momentous.methods.estimates import Rounding
 
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
 # values carry no signal any more.
@@ -64,6 +65,7 @@ class GuiltyState(State):
     pair: Pair | None  # the pair found in this step
     parameters: GuiltyParameters
     tol: float  # what the user asked for, 0 if nothing
+    rounding: Rounding  # the noise of values
 
     @property
     def accepted(self) -> Sample:
@@ -227,17 +229,17 @@ class ConvexUntilGuilty(Method):
             None,
             p,
             tol or 0.0,
+            Rounding.at(oracle.space, here.value),
         )
 
     def stands_by(self, oracle: Oracle, state: State) -> bool:
         """Not where f is higher than at the outer iterate."""
         assert isinstance(state, GuiltyState)
-        noise = oracle.space.value_noise(state.outer.value)
+        noise = state.rounding.between(oracle.space, state.outer.value)
         return state.sample.value <= state.outer.value + noise
 
     def with_tolerance(self, state: State, tol: float | None) -> State:
-        assert isinstance(state, GuiltyState)
-        return state if tol is None else dataclasses.replace(state, tol=tol)
+        return judged_anew(state, tol)
 
     def step(self, oracle: Oracle, state: State) -> GuiltyState:
         assert isinstance(state, GuiltyState)
@@ -269,7 +271,7 @@ class ConvexUntilGuilty(Method):
             lowest=at_y if fy < state.lowest.value else state.lowest,
         )
         # Certify-Progress
-        noise = space.value_noise(state.outer.value, g_y)
+        noise = state.rounding.between(space, state.outer.value, g_y)
         if g_y > state.outer.value + noise:
             return self._accused(oracle, after, state.outer)
         z = space.combination(y, -1 / Lg, slope)
@@ -314,7 +316,7 @@ class ConvexUntilGuilty(Method):
         for u, g_u in ((Sample(state.y), state.values[state.t]), (w, g_w)):
             apart = space.combination(u.point, -1.0, x)
             square, rise = space.inner(apart, apart), g_u - g_x - space.inner(slope, apart)
-            noise = space.value_noise(g_u, g_x)
+            noise = state.rounding.between(space, g_u, g_x)
             if rise < alpha / 2 * square - noise:
                 pair = Pair(u.point, x, 2 * alpha - 2 * rise / square)
                 return self._exploited(
@@ -369,7 +371,7 @@ class ConvexUntilGuilty(Method):
         old, p = state.outer, state.parameters
         oracle.recall(best)
         new = oracle.gradient(best.point)
-        noise = oracle.space.value_noise(old.value)
+        noise = state.rounding.between(oracle.space, old.value)
         falls = new.value < old.value - noise or (
             new.value <= old.value + noise and new.grad_norm < old.grad_norm
         )

@@ -11,7 +11,8 @@ from momentous.core.method import Method, State
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.gradient_descent import (
+from momentous.methods.estimates import Rounding
+from momentous.methods.line_search import (
     SHORTEST,
     backtracks,
     check_search,
@@ -36,6 +37,7 @@ class HeuristicState(State):
     theta: float  # 1 at a restart
     trial: float  # eta, or the first one that the next search tries
     shortest: float  # the least that the gradient alone may accept
+    rounding: Rounding  # the noise of values
 
     @property
     def accepted(self) -> Sample:
@@ -138,7 +140,7 @@ class HeuristicAGD(Method):
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         return HeuristicState(
-            sample, t, (), None, sample, x0, sample, sample, 1, 1.0, t, t * SHORTEST
+            sample, t, (), None, sample, x0, sample, sample, 1, 1.0, t, t * SHORTEST, Rounding()
         )
 
     def stands_by(self, oracle: Oracle, state: State) -> bool:
@@ -209,6 +211,7 @@ class HeuristicAGD(Method):
             square,
             first,
             state.shortest,
+            state.rounding,
             backoff=self.backoff,
             with_gradient=False,
         )
@@ -221,6 +224,7 @@ class HeuristicAGD(Method):
             ending=None,
             trial=t * self.growth,
             shortest=found.shortest,
+            rounding=found.rounding,
         )
         if not found.accepted:
             if y.point is not x.point:  # the momentum has led to where no step helps
@@ -228,7 +232,8 @@ class HeuristicAGD(Method):
             after.trial, after.ending = t / self.backoff, found.ending(y)
             return after
         rise = x_next.value - x.value
-        if self.restart == "gradient" or abs(rise) <= space.value_noise(x.value, x_next.value):
+        noise = after.rounding.between(space, x.value, x_next.value)
+        if self.restart == "gradient" or abs(rise) <= noise:
             uphill = self._climbs(oracle, y, x_next, x)
         else:
             uphill = rise > 0.0
@@ -258,7 +263,8 @@ class HeuristicAGD(Method):
                 theta=theta,
             )
         kept, best = x if self._backtracks else x_next, state.best
-        if not self._falls_back or kept.value <= best.value + space.value_noise(best.value):
+        noise = state.rounding.between(space, best.value)
+        if not self._falls_back or kept.value <= best.value + noise:
             return self._begun_at(state, kept)
         after = self._begun_at(state, best, EventKind.ROLLBACK)
         if not self._backtracks and best.point is state.start.point:

@@ -10,7 +10,8 @@ from momentous.core.method import DEFAULT_TOLERANCE, Method, State
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.epoch import check_common, check_positive
+from momentous.methods.epoch import check_common, check_positive, judged_anew
+from momentous.methods.estimates import Rounding
 from momentous.methods.momentum import NESTEROV
 
 
@@ -51,6 +52,7 @@ class JinState(State):
     draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
     rejected_at: float  # f(x) when a step was last rejected, infinity before
     origin: Sample  # x0 and f(x0)
+    rounding: Rounding  # the noise of values
 
     @property
     def accepted(self) -> Sample:
@@ -261,17 +263,16 @@ class JinAGD(Method):
             draws=0,
             rejected_at=math.inf,
             origin=Sample(x0, sample.value),
+            rounding=Rounding.at(oracle.space, sample.value),
         )
 
     def stands_by(self, oracle: Oracle, state: State) -> bool:
         """Not where f is higher than it was at the start: the momentum will carry on from there."""
         assert isinstance(state, JinState)
-        noise = oracle.space.value_noise(state.origin.value)
-        return state.sample.value <= state.origin.value + noise
+        return state.sample.value <= state.origin.value + state.rounding.level
 
     def with_tolerance(self, state: State, tol: float | None) -> State:
-        assert isinstance(state, JinState)
-        return state if tol is None else dataclasses.replace(state, tol=tol)
+        return judged_anew(state, tol)
 
     def step(self, oracle: Oracle, state: State) -> JinState:
         assert isinstance(state, JinState)
@@ -310,7 +311,7 @@ class JinAGD(Method):
         if state.speed == 0.0 or x is y:
             return 0.0
         back = space.combination(x, -1.0, y)
-        noise = 2 * space.value_noise(state.value, sample.value)
+        noise = 2 * state.rounding.between(space, state.value, sample.value)
         gap = sample.value - state.value + space.inner(sample.gradient, back) - noise
         square = space.inner(back, back)
         return 2 * gap / square if square > 0.0 else 0.0
@@ -370,7 +371,7 @@ class JinAGD(Method):
         if before is None or state.waited + 1 < p.wait:
             return state
         fallen = state.energy_before - state.energy
-        noise = oracle.space.value_noise(state.energy_before)
+        noise = state.rounding.between(oracle.space, state.energy_before)
         if fallen >= max(p.drop, noise):
             return dataclasses.replace(state, before=None)
         norm = before.grad_norm

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from momentous.core.arrays import Array, Space
 from momentous.core.method import Method, State
@@ -17,7 +17,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_positive
-from momentous.methods.estimates import evaluated, rise, usable
+from momentous.methods.estimates import Rounding, evaluated, rise, usable
 from momentous.methods.probe import probed_lipschitz
 
 # A change of f so many times above the noise of its values is judged by the values alone.
@@ -37,7 +37,7 @@ class ParameterFreeState(State):
     travelled: float  # S = sum of |x_i - x_{i-1}|^2, i <= k
     lipschitz: float  # L
     confirmed: float  # the largest L that has passed its test by values above the noise
-    scale: float  # |f| at the start of the run
+    rounding: Rounding  # the noise of values
     size: float  # |x_0|
     tol: float
     average_due: float  # the iteration from which on the average is evaluated again
@@ -45,6 +45,19 @@ class ParameterFreeState(State):
     @property
     def accepted(self) -> Sample:
         return self.x
+
+
+S = TypeVar("S", bound=ParameterFreeState)
+
+
+class Claim(NamedTuple):
+    """That f changes by no more than the bound, and what values and gradients say about it."""
+
+    before: float  # the two values
+    after: float
+    by_gradients: float  # the change by the trapezoidal rule
+    bound: float
+    signal: float  # what the values have to show
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +89,17 @@ class ParameterFree(Method):
         L = self.gradient_lipschitz or probed_lipschitz(oracle, x)
         oracle.recall(x)
         goal = self.default_tolerance if tol is None else tol
-        return self._epoch(oracle.space, x, max(L, SMALLEST_LIPSCHITZ), 0.0, abs(x.value), goal)
+        rounding = Rounding.at(oracle.space, x.value)
+        return self._epoch(oracle.space, x, max(L, SMALLEST_LIPSCHITZ), 0.0, rounding, goal)
+
+    def moved_to(
+        self, oracle: Oracle, state: State, sample: Sample, tol: float | None, seed: int
+    ) -> State:
+        """With L as it stands."""
+        assert isinstance(state, ParameterFreeState)
+        return self._epoch(
+            oracle.space, sample, state.lipschitz, state.confirmed, state.rounding, state.tol
+        )
 
     def with_tolerance(self, state: State, tol: float | None) -> State:
         assert isinstance(state, ParameterFreeState)
@@ -89,7 +112,7 @@ class ParameterFree(Method):
         if not usable(sample):
             return False
         square = space.distance_squared(sample.point, accepted.point)
-        return rise(space, accepted, sample, state.scale) <= sample.grad_norm * math.sqrt(square)
+        return rise(space, accepted, sample, state.rounding) <= sample.grad_norm * math.sqrt(square)
 
     def _epoch(
         self,
@@ -97,7 +120,7 @@ class ParameterFree(Method):
         start: Sample,
         lipschitz: float,
         confirmed: float,
-        scale: float,
+        rounding: Rounding,
         tol: float,
     ) -> ParameterFreeState:
         """The state at the start of an epoch."""
@@ -111,7 +134,7 @@ class ParameterFree(Method):
             "travelled": 0.0,
             "lipschitz": lipschitz,
             "confirmed": confirmed,
-            "scale": scale,
+            "rounding": rounding,
             "size": space.norm(start.point),
             "tol": tol,
             "average_due": self._first_average(),
@@ -131,16 +154,28 @@ class ParameterFree(Method):
         return max(k + 1.0, self.average_growth * k)
 
     def _judged(
-        self, by_values: float, by_gradients: float, bound: float, signal: float, noise: float
-    ) -> tuple[bool, bool]:
-        """Is the change of f at most the bound, and did values above their noise decide that?
+        self, oracle: Oracle, state: S, claim: Claim, v: Array, slope: float
+    ) -> tuple[S, bool, bool]:
+        """Does the claim hold, and did values above their noise decide that?
 
-        Otherwise the change by the trapezoidal rule decides, and the values must not contradict.
+        Where values alone are against it, over the step v from x_{k-1} with that slope, their noise
+        is measured before they are believed.
         """
-        clear = signal > SIGNAL * noise
+        holds, clear = self._decided(oracle.space, state, claim)
+        doubtful = claim.by_gradients <= claim.bound and state.rounding.doubts(claim.signal)
+        if self.guards and not holds and doubtful:
+            rounding = state.rounding.measured(oracle, state.x, v, slope, claim.signal)
+            state = dataclasses.replace(state, rounding=rounding)
+            holds, clear = self._decided(oracle.space, state, claim)
+        return state, holds, clear
+
+    def _decided(self, space: Space, state: ParameterFreeState, claim: Claim) -> tuple[bool, bool]:
+        """By values; within their noise by the trapezoidal rule, if they do not contradict."""
+        noise = state.rounding.between(space, claim.before, claim.after)
+        by_values, clear = claim.after - claim.before, claim.signal > SIGNAL * noise
         if clear or not self.guards:
-            return by_values <= bound, clear
-        return by_gradients <= bound and by_values <= bound + noise, clear
+            return by_values <= claim.bound, clear
+        return claim.by_gradients <= claim.bound and by_values <= claim.bound + noise, clear
 
     def _confirmed(self, state: ParameterFreeState, clear: bool) -> float:
         return max(state.confirmed, state.lipschitz) if clear else state.confirmed
@@ -162,7 +197,7 @@ class ParameterFree(Method):
             start,
             max(factor * L, SMALLEST_LIPSCHITZ),
             confirmed,
-            state.scale,
+            state.rounding,
             state.tol,
         )
         after.sample, after.step_size, after.events = sample, 1 / L, events

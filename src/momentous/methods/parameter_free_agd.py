@@ -18,9 +18,8 @@ from momentous.methods.estimates import (
     mean_slope,
     smallest_gradient,
     usable,
-    value_noise,
 )
-from momentous.methods.parameter_free import ParameterFree, ParameterFreeState
+from momentous.methods.parameter_free import Claim, ParameterFree, ParameterFreeState
 
 
 @record
@@ -133,9 +132,10 @@ class ParameterFreeAGD(ParameterFree):
         if not usable(x):
             return self._rejected(oracle, state, x, x_old)
         v = space.combination(point, -1.0, x_old.point)
-        change = state.change + mean_slope(space, x_old, x, v)
-        required, noise = (1 - theta) * L * S / 2, value_noise(space, x, x_0, state.scale)
-        falls, clear = self._judged(x.value - x_0.value, change, -required, required, noise)
+        slope, required = space.inner(x_old.gradient, v), (1 - theta) * L * S / 2
+        change = state.change + (slope + space.inner(x.gradient, v)) / 2
+        claim = Claim(x_0.value, x.value, change, -required, required)
+        state, falls, clear = self._judged(oracle, state, claim, v, slope)
         if not falls:
             return self._rejected(oracle, state, x, x_old, clear=clear)
         y = evaluated(oracle, space.combination(point, theta, v))
@@ -158,7 +158,7 @@ class ParameterFreeAGD(ParameterFree):
             travelled=S,
             lipschitz=L,
             confirmed=self._confirmed(state, clear),
-            scale=state.scale,
+            rounding=state.rounding,
             size=state.size,
             tol=state.tol,
             average_due=due,
@@ -180,7 +180,7 @@ class ParameterFreeAGD(ParameterFree):
         if self.guards:
             size = state.size + math.sqrt(k * (state.travelled + moved))  # at least |x_k|
             gap -= gradient_noise(space, state.lipschitz, size)
-            excess -= value_noise(space, x, y, state.scale)
+            excess -= state.rounding.between(space, x.value, y.value)
         return max(
             _ratio(gap, theta * moved),
             _ratio(12 * excess, theta * theta * theta * moved * math.sqrt(moved)),

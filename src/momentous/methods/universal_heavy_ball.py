@@ -12,14 +12,14 @@ from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Event, EventKind
 from momentous.methods.estimates import (
+    Rounding,
     evaluated,
     gradient_noise,
     rise,
     smallest_gradient,
     usable,
-    value_noise,
 )
-from momentous.methods.parameter_free import ParameterFree, ParameterFreeState
+from momentous.methods.parameter_free import Claim, ParameterFree, ParameterFreeState
 
 
 @record
@@ -138,17 +138,17 @@ class UniversalHeavyBall(ParameterFree):
         x = evaluated(oracle, point) if math.isfinite(S) else Sample(x_old.point)
         if not usable(x):
             return self._rejected(oracle, state, x, state.best)
-        best = self._lower(space, state.best, x, state.scale)
         slope, reach = space.inner(x_old.gradient, v), L * moved / 2
         by_values = x.value - x_old.value
         by_gradients = (slope + space.inner(x.gradient, v)) / 2
-        noise = value_noise(space, x, x_old, state.scale)
-        falls, clear = self._judged(by_values, by_gradients, slope + reach, reach, noise)
+        claim = Claim(x_old.value, x.value, by_gradients, slope + reach, reach)
+        state, falls, clear = self._judged(oracle, state, claim, v, slope)
+        best = self._lower(space, state.best, x, state.rounding)
         if not falls:
             return self._rejected(oracle, state, x, best, clear=clear)
         excess, gap = by_values - by_gradients, state.mean_norm - L / k * math.sqrt(moved)
         if self.guards:
-            excess -= noise
+            excess -= state.rounding.between(space, x_old.value, x.value)
             gap -= gradient_noise(space, L, state.size + math.sqrt(k * S))  # at least |x_k|
         h = state.variation
         if excess > 0.0 and moved > 0.0:
@@ -165,7 +165,7 @@ class UniversalHeavyBall(ParameterFree):
             middle, due = evaluated(oracle, mean), self._next_average(k)
             if not usable(middle):
                 events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
-        best = self._lower(space, best, middle, state.scale)
+        best = self._lower(space, best, middle, state.rounding)
         sample = smallest_gradient(x, middle)
         if best.grad_norm <= self.contraction * state.start_norm:
             event = Event(EventKind.RESTART, float(k))
@@ -180,7 +180,7 @@ class UniversalHeavyBall(ParameterFree):
             travelled=S,
             lipschitz=L,
             confirmed=self._confirmed(state, clear),
-            scale=state.scale,
+            rounding=state.rounding,
             size=state.size,
             tol=state.tol,
             average_due=due,
@@ -192,9 +192,9 @@ class UniversalHeavyBall(ParameterFree):
             variation=h,
         )
 
-    def _lower(self, space: Space, best: Sample, other: Sample, scale: float) -> Sample:
+    def _lower(self, space: Space, best: Sample, other: Sample, rounding: Rounding) -> Sample:
         """The lower of the two points, the first one where they are level."""
         if not usable(other):
             return best
-        change = rise(space, best, other, scale) if self.guards else other.value - best.value
+        change = rise(space, best, other, rounding) if self.guards else other.value - best.value
         return other if change < 0.0 else best

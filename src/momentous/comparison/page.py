@@ -1,0 +1,255 @@
+"""The page of the scoreboard: every number and every sentence is computed from the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from momentous.comparison.table import Row
+from momentous.comparison.verdicts import LARGE, Duel, duel, heuristics, median, summaries
+from momentous.comparison.words import counted, listed, markdown, ratio, seconds, share
+
+CHAMPION, RIVAL = "auto", "scipy:l-bfgs-b"
+
+
+def page(rows: Sequence[Row], picture: str) -> str:
+    """The scoreboard in Markdown."""
+    parts = [
+        "# Scoreboard",
+        _how_it_was_made(rows, picture),
+        f"![performance profiles]({picture})",
+        "## All methods",
+        _summary(fused_rows(rows)),
+        *_champion(fused_rows(rows)),
+        "## Problem by problem",
+        *_per_problem(rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def fused_rows(rows: Sequence[Row]) -> list[Row]:
+    """Time and gradients are compared where all have value and gradient from one call."""
+    return [row for row in rows if not row.separate] or list(rows)
+
+
+def _how_it_was_made(rows: Sequence[Row], picture: str) -> str:
+    problems = {row.problem: row for row in rows}
+    held_back = sum(row.held_back for row in problems.values())
+    sizes = [row.dimension for row in problems.values()]
+    first = rows[0]
+    goal = (
+        f"{first.rtol:g} times the gradient norm at the start"
+        if first.rtol is not None
+        else f"{first.tol:g}"
+    )
+    both = any(row.separate for row in rows) and not all(row.separate for row in rows)
+    apart = (
+        " Values plus gradients come from a second run in which they are two functions, so that "
+        "methods that need few values show it."
+        if both
+        else ""
+    )
+    return (
+        "`momentous scoreboard` made this page; every number and every sentence on it is computed "
+        "from `scoreboard.parquet`.\n\n"
+        f"{counted(len(problems), 'problem')} with {min(sizes):,} to {max(sizes):,} variables, "
+        f"{len(problems) - held_back} of them for choosing defaults by and {held_back} held back "
+        "from that. "
+        f"A problem is solved at the first evaluation whose gradient norm is at most {goal} and "
+        "whose value is not above that of the start; what counts is what had been spent by then. "
+        f"A run may take {first.max_evaluations:,} values plus gradients and "
+        f"{first.max_time:g} s. All methods get value and gradient from one call, which counts as "
+        f"one of each.{apart} Methods run with their defaults; those that need Lipschitz constants "
+        "get them where the problem has global ones. "
+        f"Made with {listed(sorted({row.setup for row in rows}))}."
+    )
+
+
+def _summary(rows: list[Row]) -> str:
+    lines = []
+    for it in summaries(rows):
+        against = duel(rows, it.method, [RIVAL])
+        applicable = "" if it.applicable == it.problems else f" (of {it.applicable} applicable)"
+        lines.append(
+            (
+                f"`{it.method}`",
+                f"{it.solved} of {it.problems}{applicable}",
+                "1" if it.method == RIVAL else ratio(median(against.gradients)),
+                "1" if it.method == RIVAL else ratio(median(against.time)),
+                share(len(it.best_gradients), it.problems),
+                share(len(it.best_time), it.problems),
+                str(it.higher),
+            )
+        )
+    headings = ("method", "solved", "gradients", "time", "fewest gradients", "least time", "higher")
+    winners = [
+        f"- `{it.method}`, {len(it.best_gradients)}: {listed(it.best_gradients)}."
+        for it in sorted(summaries(rows), key=lambda it: -len(it.best_gradients))
+        if it.best_gradients
+    ]
+    return (
+        markdown(headings, lines)
+        + f"\n\nGradients and time: the median ratio to `{RIVAL}` over the problems that both "
+        "solved (below 1: less). Fewest gradients, least time: the share of problems where nobody "
+        "needs less; ties count for each. Higher: solved, but at a value above the lowest that "
+        "another method found, by more than a thousandth of the decrease.\n\n"
+        "Who needs the fewest gradients, and where:\n\n" + "\n".join(winners)
+    )
+
+
+# --- the champion against the others --------------------------------------------------------------
+
+
+def _champion(rows: list[Row]) -> Iterator[str]:
+    methods = {row.method for row in rows}
+    if CHAMPION not in methods:
+        return
+    if RIVAL in methods:
+        yield f"## `{CHAMPION}` against `{RIVAL}`"
+        yield _duel_table(rows, [RIVAL])
+        yield _who_wins(duel(rows, CHAMPION, [RIVAL]), f"`{RIVAL}`", "it")
+    others = [name for name in heuristics(rows) if name != CHAMPION]
+    if others:
+        yield f"## `{CHAMPION}` against the best heuristic"
+        named = listed([f"`{name}`" for name in others])
+        yield f"On every problem the cheapest of those that guarantee nothing: {named}."
+        yield _duel_table(rows, others)
+        yield _who_wins(duel(rows, CHAMPION, others), "the best heuristic", "it")
+    yield _turns([row for row in rows if row.method == CHAMPION])
+
+
+def _duel_table(rows: list[Row], opponents: list[str]) -> str:
+    halves = {
+        "for choosing": [row for row in rows if not row.held_back],
+        "held back": [row for row in rows if row.held_back],
+        "all": rows,
+    }
+    lines = []
+    for name, part in halves.items():
+        found = duel(part, CHAMPION, opponents)
+        worst = "-" if found.worst is None else f"{found.worst[0]}: {ratio(found.worst[1])}"
+        large = ratio(median(found.time_large))
+        if found.time_large:
+            large += f" ({counted(len(found.time_large), 'problem')})"
+        lines.append(
+            (
+                name,
+                str(found.both),
+                str(len(found.only_it)),
+                str(len(found.only_they)),
+                str(found.neither),
+                ratio(median(found.gradients)),
+                worst,
+                ratio(median(found.time)),
+                large,
+            )
+        )
+    headings = ("problems", "both solved", f"only `{CHAMPION}`", "only the other", "neither",
+                "gradients, median ratio", "worst problem", "time, median ratio",
+                f"time, {LARGE:,} variables or more")  # fmt: skip
+    return markdown(headings, lines)
+
+
+def _who_wins(found: Duel, they: str, short: str) -> str:
+    more, less = found.needs_more(), found.needs_less()
+    close = len(found.gradients) - len(more) - len(less)
+    sentences = [
+        f"Of the {counted(len(found.gradients), 'problem')} that both solve, {they} needs fewer "
+        f"gradients than `{CHAMPION}` by more than 10 % on {len(more)}, `{CHAMPION}` fewer than "
+        f"{short} on {len(less)}, and {close} are within 10 %."
+    ]
+    if more:
+        sentences.append(f"Where {they} wins (`{CHAMPION}`'s multiple): {_with_ratios(more)}.")
+    if less:
+        sentences.append(f"Where `{CHAMPION}` wins (its multiple): {_with_ratios(less)}.")
+    if found.only_they:
+        sentences.append(f"Solved by {they} only: {listed(found.only_they)}.")
+    if found.only_it:
+        sentences.append(f"Solved by `{CHAMPION}` only: {listed(found.only_it)}.")
+    return "\n\n".join(sentences)
+
+
+def _with_ratios(ratios: dict[str, float]) -> str:
+    return listed([f"{name} ({ratio(value)})" for name, value in ratios.items()])
+
+
+def _turns(rows: list[Row]) -> str:
+    """How often the guaranteed part of the champion was needed."""
+    with_turns = {row.problem: row.guaranteed_turns for row in rows if row.guaranteed_turns}
+    told = f"The guaranteed part of `{CHAMPION}` had a turn on {len(with_turns)} of {len(rows)}"
+    if not with_turns:
+        return f"{told} problems."
+    most = sorted(with_turns.items(), key=lambda item: -item[1])
+    return f"{told} problems: {listed([f'{name} ({turns})' for name, turns in most])}."
+
+
+# --- problem by problem ---------------------------------------------------------------------------
+
+MARKS = {
+    "max evaluations": "e",
+    "max time": "t",
+    "gave up": "g",
+    "failed": "f",
+    "not applicable": "n",
+    "no progress": "p",
+    "objective rose": "r",
+    "non finite": "i",
+    "above tolerance": "a",
+}
+
+
+def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
+    fused, apart = fused_rows(rows), [row for row in rows if row.separate]
+    yield "### Gradients to the tolerance"
+    yield _grid(fused, lambda row: f"{row.njev:,}")
+    if apart:
+        yield "### Values + gradients to the tolerance, where they are apart"
+        yield _grid(apart, lambda row: f"{row.nfev:,} + {row.njev:,}")
+    yield "### Time to the tolerance"
+    yield _grid(fused, lambda row: seconds(row.time))
+    yield _legend(rows)
+
+
+def _grid(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
+    methods = list(dict.fromkeys(row.method for row in rows))
+    table: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        table.setdefault(row.problem, {})[row.method] = row
+    turns = any(row.method == CHAMPION and row.guaranteed_turns for row in rows)
+    lines = []
+    for problem, line in table.items():
+        any_row = next(iter(line.values()))
+        cells = [_cell(line.get(method), cell) for method in methods]
+        if turns:
+            champion = line.get(CHAMPION)
+            cells.append(str(champion.guaranteed_turns or "") if champion else "")
+        held = " *" if any_row.held_back else ""
+        lines.append([f"{problem}{held}", f"{any_row.dimension:,}", *cells])
+    headings = ["problem", "variables", *(f"`{method}`" for method in methods)]
+    return markdown([*headings, "turns"] if turns else headings, lines)
+
+
+def _cell(row: Row | None, cell: Callable[[Row], str]) -> str:
+    if row is None:
+        return ""
+    return cell(row) if row.reached else f"- {_mark(row.status)}"
+
+
+def _mark(status: str) -> str:
+    return MARKS.get(status, status)
+
+
+def _legend(rows: Sequence[Row]) -> str:
+    unsolved = [row for row in rows if not row.reached]
+    seen = dict.fromkeys(row.status for row in unsolved if row.status in MARKS)
+    marks = [f"{MARKS[status]}: {status}" for status in seen]
+    told = "A star: held back. A dash: not reached"
+    told += f" ({'; '.join(marks)})." if marks else "."
+    gave_up = dict.fromkeys(
+        f"`{row.method}`: {row.message}"
+        for row in unsolved
+        if row.status in ("gave up", "failed") and row.message
+    )
+    if gave_up:
+        told += "\n\nWhat those said that gave up or failed:\n\n"
+        told += "\n".join(f"- {line}" for line in gave_up)
+    return told

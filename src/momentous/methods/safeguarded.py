@@ -1,0 +1,320 @@
+"""A fast method under the guard of one with a guarantee: the speed of the first, the bound of the
+second."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from momentous.core.arrays import Array
+from momentous.core.method import Method, State
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.record import record
+from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.methods.lbfgs import LBFGS
+from momentous.methods.universal_heavy_ball import UniversalHeavyBall
+
+# Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
+DEFAULT_FAST = LBFGS()
+# As published but for the rounding guards: its theorem holds without reservations.
+DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0, contraction=0.0)
+
+# Turns of the two methods, as the value of an event.
+FAST, SAFE = 0.0, 1.0
+
+
+@record
+class SafeguardedState(State):
+    """The states of both methods, whose turn it is, and what a round must earn."""
+
+    fast: State
+    safe: State | None  # None until its first turn
+    guarding: bool  # is it the safe method's turn?
+    best: Sample  # the lowest point that either has accepted
+    tol: float | None
+    seed: int
+    goal: float  # eps: the tolerance, or what rounding leaves of it
+    start_norm: float  # |grad f(x0)|
+    allowance: float  # evaluations that a round may take
+    price: float  # decrease an evaluation that a round must bring; negative: not known yet
+    began: int  # evaluations when the round began
+    began_at: Sample  # the best point then
+    mark: float  # the smallest gradient norm when that last earned a round
+    smallest: float  # the smallest gradient norm at an accepted point of the fast method
+    patience: int  # epochs that the safe method's next turn has if the fast one has broken down
+    left: int  # epochs left in its turn
+    given_up: Ending | None  # why the safe method's last turn ended, if it could not go on
+
+    @property
+    def accepted(self) -> Sample | None:
+        """Where the method stands whose turn it is: it knows how noisy the values are."""
+        inner = self.safe if self.guarding and self.safe is not None else self.fast
+        return inner.accepted or self.best
+
+
+@dataclasses.dataclass(frozen=True)
+class Safeguarded(Method):
+    """A fast method (H) that must keep earning its turn, guarded by one with a guarantee (G).
+
+    H runs in rounds of at most K evaluations.  A round that earns its cost is followed by another,
+    and H goes on undisturbed.  After one that does not, G has a turn from the lowest point: one
+    epoch, up to K evaluations.  Then H goes on at the lowest point, with what it has learned.
+    A round of H earns its cost if
+
+    - it lowers f by at least ``price`` an evaluation, which is what G's last epoch has brought;
+      before G has had one, by at least D_1 (eps/|grad f(x0)|)^(3/2) in all, where D_1 is the
+      decrease of the first round; or
+    - it halves the smallest gradient norm since that was last the reason.
+
+    K = 2 (|grad f(x0)|/eps)^(1/4) to begin with, at least ``shortest_round``, and is doubled when a
+    turn of G is cut short by it.  H's round ends at once when H cannot go on (a line search that
+    fails, nothing finite), and G's turn is then not limited.
+
+    What it guarantees.  Let G be such that every epoch from a point above eps either ends, after at
+    most K* evaluations, lower by delta or finds a gradient of at most eps: G alone needs
+    D K*/delta evaluations, D = f(x0) - inf f.  Then
+
+    - at most D/delta + 1 turns of G end by themselves, and log2(K*) are cut short, so that G and
+      the rounds of H that earned nothing cost at most 3 (D/delta + 1) K* + 6 K*;
+    - rounds that paid G's price cost D K*/delta at most;
+    - rounds that halved the gradient are at most log2(|grad f(x0)|/eps), of 2 K* each;
+    - rounds before G's first turn are at most (D/D_1) (|grad f(x0)|/eps)^(3/2) + 1, of K each.
+
+    With delta of the order eps^(3/2) and K* of eps^(-1/4) all of it is O(eps^(-7/4)), the order of
+    G alone.  The last item, in place of G's constants, has D |grad f(x0)|^(7/4)/D_1: that is the
+    price of knowing neither L nor rho before G has run, and so is that the bound has a constant of
+    H's first round.  For the parameter-free G here, epochs that end unsuccessfully add the
+    logarithm of how wrong its estimate of L is.  Where G's theorem does not apply (rounding,
+    functions without a Lipschitz gradient) no bound is claimed, but f never rises.
+
+    The cost of an iteration is that of the method whose turn it is; neither knows of the other.
+    The trace has an event ``turn`` when it passes (1: to G, 0: back to H).
+
+    Parameters
+    ----------
+    fast : Method
+        H: any method that can be started anywhere; by default `LBFGS`.
+    guaranteed : Method
+        G: a method that marks the ends of its epochs by restart events; by default
+        `UniversalHeavyBall` as published, with rounding guards.
+    shortest_round : int
+        The least K.
+
+    References
+    ----------
+    .. [1] N. Marumo, A. Takeda, "Universal Heavy-Ball Method for Nonconvex Optimization under
+       Hoelder Continuous Hessians", Mathematical Programming (2025): the guarantee.
+    .. [2] D. C. Liu, J. Nocedal, "On the Limited Memory BFGS Method for Large Scale Optimization",
+       Math. Programming 45 (1989): the speed.
+    """
+
+    name = "safeguarded"
+    summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
+    needs = "nothing"
+    guarantee = "O(eps^-7/4) values and gradients, the order of the guard's"
+    cost = "that of the method whose turn it is (1 value, 1 gradient)"
+
+    fast: Method = DEFAULT_FAST
+    guaranteed: Method = DEFAULT_GUARANTEED
+    shortest_round: int = 40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for role in ("fast", "guaranteed"):
+            if not isinstance(getattr(self, role), Method):
+                raise TypeError(
+                    f"Safeguarded: {role}={getattr(self, role)!r} must be a Method, such as LBFGS()"
+                )
+        if not self.shortest_round >= 1:
+            raise ValueError(
+                f"Safeguarded: shortest_round={self.shortest_round!r} must be at least 1"
+            )
+
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> SafeguardedState:
+        here = oracle.gradient(x0)
+        fast = self.fast.start(oracle, x0, tol, seed)
+        goal = max(
+            self.default_tolerance if tol is None else tol,
+            math.sqrt(oracle.space.rounding) * here.grad_norm,
+        )
+        ratio = here.grad_norm / goal if goal > 0 else 1.0
+        return SafeguardedState(
+            sample=here,
+            step_size=fast.step_size,
+            events=fast.events,
+            ending=None,
+            fast=fast,
+            safe=None,
+            guarding=False,
+            best=here,
+            tol=tol,
+            seed=seed,
+            goal=goal,
+            start_norm=here.grad_norm,
+            allowance=max(float(self.shortest_round), 2 * ratio**0.25),
+            price=-1.0,
+            began=_evaluations(oracle),
+            began_at=here,
+            mark=here.grad_norm,
+            smallest=here.grad_norm,
+            patience=1,
+            left=0,
+            given_up=None,
+        )
+
+    def step(self, oracle: Oracle, state: State) -> SafeguardedState:
+        assert isinstance(state, SafeguardedState)
+        return self._guard(oracle, state) if state.guarding else self._run(oracle, state)
+
+    def stands_by(self, oracle: Oracle, state: State) -> bool:
+        assert isinstance(state, SafeguardedState)
+        safe = state.safe
+        if safe is not None and state.sample is safe.sample:
+            return self.guaranteed.stands_by(oracle, safe)
+        return self.fast.stands_by(oracle, state.fast)
+
+    def _run(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
+        """A step of H."""
+        inner = self.fast.step(oracle, state.fast)
+        stand = _standing(oracle, inner, state.began_at)
+        after = _passed_on(state, inner, fast=inner, best=_lower(oracle, state.best, stand))
+        after.smallest = min(state.smallest, stand.grad_norm) if stand.finite else state.smallest
+        ended = inner.ending
+        if ended is not None and ended.status.success:
+            after.ending = ended
+            return after
+        spent = _evaluations(oracle) - state.began
+        if ended is None and spent < state.allowance:
+            return after
+        gain = state.began_at.value - after.best.value
+        if gain <= oracle.space.value_noise(state.began_at.value):
+            gain = 0.0
+        if after.price < 0.0:  # the first round
+            after.price = gain * (state.goal / state.start_norm) ** 1.5 / state.allowance
+            earned = gain > 0.0
+        else:
+            earned = gain > 0.0 and gain >= after.price * spent
+        if after.smallest <= after.mark / 2:
+            after.mark, earned = after.smallest, True
+        if ended is None and earned:
+            after.given_up, after.patience = None, 1
+            return _new_round(oracle, after)
+        if state.given_up is not None:
+            after.ending = state.given_up
+            return after
+        if ended is not None:
+            after.patience *= 2
+        after.left = state.patience if ended is not None else 1
+        return self._turned_to_safe(oracle, after)
+
+    def _turned_to_safe(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
+        best = state.best
+        oracle.recall(best)
+        known = oracle.gradient(best.point)
+        if state.safe is None:
+            state.safe = self.guaranteed.start(oracle, known.point, state.tol, state.seed)
+        else:
+            state.safe = self.guaranteed.moved_to(oracle, state.safe, known, state.tol, state.seed)
+        state.best, state.guarding = known, True
+        state.events = (*state.events, Event(EventKind.TURN, SAFE))
+        return _new_round(oracle, state)
+
+    def _guard(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
+        """A step of G."""
+        assert state.safe is not None
+        inner = self.guaranteed.step(oracle, state.safe)
+        after = _passed_on(state, inner, safe=inner)
+        after.best = _lower(oracle, state.best, _standing(oracle, inner, state.began_at))
+        if inner.ending is not None and inner.ending.status.is_output:
+            after.ending = inner.ending
+            return after
+        spent = _evaluations(oracle) - state.began
+        broken = state.fast.ending  # why H cannot go on from where it is
+        # A method that looks at no values shows where an epoch has led in the step after it.
+        told = inner if _accepts(inner, state.began_at) else state.safe
+        over = any(event.kind is EventKind.RESTART for event in told.events)
+        if over:
+            after.price = max(0.0, state.began_at.value - after.best.value) / max(spent, 1)
+            after.left -= 1
+            if after.left > 0:
+                return after
+            if broken is not None and after.best.point is state.began_at.point:
+                after.ending = _no_way(after.best, broken)
+                return after
+        elif inner.ending is not None:
+            after.given_up = inner.ending
+            if broken is not None and after.best.point is state.began_at.point:
+                after.ending = inner.ending
+                return after
+        elif spent >= state.allowance and broken is None:
+            after.allowance *= 2.0
+        else:
+            return after
+        return self._turned_to_fast(oracle, after)
+
+    def _turned_to_fast(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
+        best, fast = state.best, state.fast
+        if (
+            fast.ending is not None
+            or fast.accepted is None
+            or fast.accepted.point is not best.point
+        ):
+            oracle.recall(best)
+            state.best = oracle.gradient(best.point)
+            state.fast = self.fast.moved_to(oracle, fast, state.best, state.tol, state.seed)
+        state.guarding = False
+        state.events = (*state.events, Event(EventKind.TURN, FAST))
+        return _new_round(oracle, state)
+
+
+def _passed_on(state: SafeguardedState, inner: State, **changes: object) -> SafeguardedState:
+    """The state after a step of one of the two, which tells what the step told."""
+    return dataclasses.replace(
+        state,
+        sample=inner.sample,
+        step_size=inner.step_size,
+        events=inner.events,
+        ending=None,
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def _no_way(best: Sample, broken: Ending) -> Ending:
+    """H has broken down, and a whole turn of G has found nothing lower."""
+    return Ending(
+        Status.NO_PROGRESS,
+        f"neither method gets on: {broken.message}; and whole epochs of the guaranteed one bring "
+        f"no decrease at gradient norm {best.grad_norm:.3g}: rounding is reached, or jac is not "
+        "the gradient of fun",
+        {"grad_norm": best.grad_norm},
+    )
+
+
+def _new_round(oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
+    state.began, state.began_at = _evaluations(oracle), state.best
+    return state
+
+
+def _evaluations(oracle: Oracle) -> int:
+    return oracle.nfev + oracle.njev
+
+
+def _accepts(state: State, origin: Sample) -> bool:
+    """Has a method accepted a point by its value since it was at the origin?"""
+    return state.accepted is not None and state.accepted.point is not origin.point
+
+
+def _standing(oracle: Oracle, state: State, origin: Sample) -> Sample:
+    """Where a method stands: the last point that it accepted, otherwise the last it evaluated."""
+    stand = state.accepted if _accepts(state, origin) else state.sample
+    assert stand is not None
+    oracle.learn_value(stand)
+    return stand
+
+
+def _lower(oracle: Oracle, best: Sample, other: Sample) -> Sample:
+    """The lower of the two; where they are level within rounding, the one with less gradient."""
+    change = other.value - best.value
+    if abs(change) <= oracle.space.value_noise(best.value) and other.finite:
+        return other if other.grad_norm < best.grad_norm else best
+    return other if change < 0.0 else best
