@@ -10,6 +10,7 @@ from conftest import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.arrays import Space
 from momentous.core.oracle import Oracle, Sample
+from momentous.methods.estimates import Rounding
 from momentous.methods.parameter_free_agd import ParameterFreeAGD
 from momentous.methods.universal_heavy_ball import UniversalHeavyBall
 from reference import CHAIN, COSINES, FLAT_SADDLE, FUNCTIONS, NESTED, SADDLE, started
@@ -379,6 +380,45 @@ def test_a_run_ends_with_a_reason_where_nothing_more_can_be_had(cls):
     assert result.status in (Status.NO_PROGRESS, Status.COMPLETED)
     assert result.best_grad_norm < 1e-9
     assert "gradient" in result.message
+
+
+def measured(fun, start, gradient, change=1e-12):
+    """What is known of the noise after a look at it, and what the look has cost."""
+    x = np.array(start)
+    oracle = Oracle(fun, lambda x: np.array(gradient), (), Space(x))
+    oracle.value(x)
+    here = oracle.gradient(x)
+    v = -1e-3 * here.gradient
+    slope = float(np.dot(v, here.gradient))
+    rounding = Rounding(0.0, math.inf).measured(oracle, here, v, slope, change)
+    assert (oracle.nfev, oracle.njev) == (5, 1)
+    assert oracle.last is here
+    return rounding
+
+
+def test_noise_is_told_from_curvature_and_from_a_wrong_gradient():
+    start = [0.3, 0.4]
+
+    def bowl(x):
+        return 50 * float(np.dot(x, x))
+
+    def noisy(x):
+        return bowl(x) + 1e-2 * math.sin(1e9 * float(np.sum(x)))
+
+    gradient = 100 * np.array(start)
+    assert 5e-3 <= measured(noisy, start, gradient).level <= 8e-2
+    assert measured(bowl, start, gradient).level == 0.0
+    assert measured(bowl, start, -gradient).level == 0.0
+    assert measured(lambda x: bowl(x) if x[0] == 0.3 else math.nan, start, gradient).level == 0.0
+
+
+def test_noise_is_not_measured_again_for_changes_of_the_same_size():
+    rounding = Rounding(0.0, 1.0)
+    assert not rounding.doubts(0.1)
+    assert rounding.doubts(1e-3)
+    assert not Rounding(0.0, 1e-3).doubts(1e-3)
+    assert not Rounding().doubts(1e-300)  # before values have shown anything
+    assert Rounding().trusting(0.5).trusting(0.1).trusted == 0.5
 
 
 @both

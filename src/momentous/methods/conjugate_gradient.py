@@ -57,7 +57,8 @@ class ConjugateGradient(Method):
     - a direction with <delta, g> > -1e-10 |delta||g| is replaced by -g (the test on values alone
       does not exclude that), and so is one along which no trial is accepted; both are restarts;
     - where values cannot tell because of rounding, a trial is accepted if the objective still falls
-      there along delta; a rejected trial may then cost a gradient, too.
+      there along delta; a rejected trial may then cost a gradient, too.  How noisy values are is
+      measured when a search is long and asks for little: four values, a few times in a run.
 
     *As in the paper* (``guarded=False``): a search ends after ``max_halvings`` halvings with the
     last trial, whether that lowers f or not, as the published code does.

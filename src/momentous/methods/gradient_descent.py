@@ -56,7 +56,8 @@ class GradientDescent(Method):
     with f and x.
 
     The test knows rounding: where the values cannot tell, a step is accepted if the objective still
-    falls at its end.  A rejected trial may then cost a gradient, too.
+    falls at its end.  A rejected trial may then cost a gradient, too.  How noisy values are is
+    measured when a search is long and asks for little: four values, a few times in a run.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ class HeuristicAGD(Method):
     (in [1]_ it goes on from x^{k+1}).  One gradient an iteration, one value (of y^k) and one a
     trial.  With the function test f(x^k) never rises by more than rounding.  Where values cannot
     tell, the slope at the end of a step decides (which takes the gradient there), and the gradient
-    test replaces the function test.
+    test replaces the function test; how noisy they are is measured (four values, a few times).
 
     Parameters
     ----------

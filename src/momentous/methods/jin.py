@@ -151,6 +151,7 @@ class JinAGD(Method):
 
     @property
     def stops_at_tolerance(self) -> bool:
+        # At a saddle the gradient is small from the start: perturbed runs end by their own rule.
         return not self.perturbed
 
     def __post_init__(self) -> None:
@@ -166,7 +167,6 @@ class JinAGD(Method):
             raise ValueError(
                 f"JinAGD: failure_probability={self.failure_probability!r} must be in (0, 1)"
             )
-        # At a saddle the gradient is small from the start: perturbed runs end by their own rule.
 
     @classmethod
     def as_compared(cls, step_size: float) -> JinAGD:

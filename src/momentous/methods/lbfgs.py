@@ -16,6 +16,7 @@ from momentous.methods.limited_memory import Memory
 
 # A search that goes on for longer asks how noisy the values are.
 PATIENCE = 3
+DOUBTFUL = 1e-3  # of the value: what is less may be noise
 # The next trial of a line search: how near to the ends of an interval, and how far beyond the last.
 NEAREST = 0.2
 LEAST_GROWTH, MOST_GROWTH = 2.0, 4.0
@@ -146,8 +147,10 @@ class LBFGS(Method):
             value = oracle.value(point)
             falls = value <= here.value + c1 * t * slope
             trial = Trial(t, value, math.nan)
-            if not falls and trials > PATIENCE and rounding.doubts(-t * slope):
-                rounding = rounding.measured(oracle, here, direction, slope, -t * slope, t)
+            expected = -t * slope
+            doubtful = expected <= DOUBTFUL * abs(here.value) and rounding.doubts(expected)
+            if not falls and trials > PATIENCE and doubtful:
+                rounding = rounding.measured(oracle, here, direction, slope, expected, t)
             noise = rounding.between(space, here.value, value)
             if math.isfinite(value) and (falls or abs(value - here.value) <= noise):
                 there = oracle.gradient(point)

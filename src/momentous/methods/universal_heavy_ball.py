@@ -68,7 +68,8 @@ class UniversalHeavyBall(ParameterFree):
     same L.  Near a minimum the Hessian hardly varies, and a ball without friction would swing for
     ever.  At most log(1/eps) such epochs follow each other.  (d) With ``guards`` rounding cannot
     decide: where L |v_k|^2/2 does not stand out of the noise of the values, changes of f come from
-    the gradients by the trapezoidal rule; what rounding may contribute is taken off h.
+    the gradients by the trapezoidal rule; what rounding may contribute is taken off h.  Values that
+    reject what gradients accept have their noise measured: four values, a few times in a run.
 
     ``UniversalHeavyBall(gradient_lipschitz=1e-3, relaxation=0.1, average_growth=1, contraction=0,
     guards=False)`` is the published form.  Its rules and defaults were checked against the
