@@ -42,12 +42,13 @@ def _how_it_was_made(rows: Sequence[Row], picture: str) -> str:
         else f"{first.tol:g}"
     )
     both = any(row.separate for row in rows) and not all(row.separate for row in rows)
-    apart = (
-        " Values plus gradients come from a second run in which they are two functions, so that "
-        "methods that need few values show it."
-        if both
-        else ""
-    )
+    apart = ""
+    if both:
+        largest = max(row.dimension for row in rows if row.separate)
+        apart = (
+            f" Values plus gradients come from a second run, up to {largest:,} variables, in which "
+            "they are two functions, so that methods that need few values show it."
+        )
     return (
         "`momentous scoreboard` made this page; every number and every sentence on it is computed "
         "from `scoreboard.parquet`.\n\n"

@@ -16,6 +16,10 @@ from momentous.methods import REGISTRY, method_class
 from momentous.testbed.suite import Entry
 
 
+# The second run is for counts, which say nothing new on the largest problems and take the longest.
+APART_UP_TO = 10_000
+
+
 def scoreboard_methods() -> list[str]:
     """``auto``, every other registered method, and the outside solvers."""
     ours = [name for name, cls in REGISTRY.items() if cls is not method_class(CHAMPION)]
@@ -47,7 +51,8 @@ def run_scoreboard(
     rtol, max_evaluations, max_time
         As in `compare`.
     separate : bool
-        Run everything a second time with value and gradient apart, for the counts of values.
+        Run the problems with up to 10,000 variables a second time with value and gradient apart,
+        for the counts of values.
     work : path, optional
         Folder for finished runs: a scoreboard that was killed goes on from there.
     progress : bool, optional
@@ -59,7 +64,7 @@ def run_scoreboard(
     interrupted = False
     for apart in (False, True) if separate else (False,):
         found = compare(
-            entries,
+            [entry for entry in entries if not apart or entry.dimension <= APART_UP_TO],
             names,
             rtol=rtol,
             max_evaluations=max_evaluations,

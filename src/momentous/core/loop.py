@@ -380,7 +380,7 @@ class Run(Iterator[IntermediateResult]):
             return ending
         rise = last.value - accepted.value
         scale = max(abs(last.value), abs(accepted.value), abs(self.progress.start_fun))
-        if rise > math.sqrt(self.oracle.space.rounding) * scale:
+        if rise > max(math.sqrt(self.oracle.space.rounding) * scale, self.state.value_noise):
             # Nor can a convex function have risen by more than |grad f(x)| |x - x0|.
             square = self.oracle.space.distance_squared(last.point, accepted.point)
             if rise > last.grad_norm * math.sqrt(square):

@@ -36,6 +36,11 @@ class State:
         self.sample = NO_SAMPLE
 
     @property
+    def value_noise(self) -> float:
+        """How far a difference of values may be off here, where the method has measured it."""
+        return 0.0
+
+    @property
     def accepted(self) -> Sample | None:
         """The last point that was accepted by its value: for a method that looks at none, x0."""
         return None

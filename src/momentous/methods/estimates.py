@@ -46,6 +46,10 @@ class Rounding:
         """The noise of the difference of such values."""
         return max(NOISE * space.rounding * max(abs(value) for value in values), self.level)
 
+    def size(self, space: Space, value: float) -> float:
+        """How large the terms are, to judge by the noise, of which such a value is made."""
+        return self.between(space, value) / (NOISE * space.rounding)
+
     def doubts(self, change: float) -> bool:
         """Is this a change of f so small that, for all that is known, noise may hide it?"""
         return change < SELDOM * self.trusted

@@ -34,6 +34,10 @@ class DescentState(State):
     origin: Sample | None  # x0, where values do not decide which points are accepted
 
     @property
+    def value_noise(self) -> float:
+        return self.rounding.level
+
+    @property
     def accepted(self) -> Sample:
         return self.current if self.origin is None else self.origin
 

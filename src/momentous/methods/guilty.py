@@ -68,6 +68,10 @@ class GuiltyState(State):
     rounding: Rounding  # the noise of values
 
     @property
+    def value_noise(self) -> float:
+        return self.rounding.level
+
+    @property
     def accepted(self) -> Sample:
         return self.outer
 

@@ -40,6 +40,10 @@ class HeuristicState(State):
     rounding: Rounding  # the noise of values
 
     @property
+    def value_noise(self) -> float:
+        return self.rounding.level
+
+    @property
     def accepted(self) -> Sample:
         return self.best
 

@@ -55,6 +55,10 @@ class JinState(State):
     rounding: Rounding  # the noise of values
 
     @property
+    def value_noise(self) -> float:
+        return self.rounding.level
+
+    @property
     def accepted(self) -> Sample:
         return self.origin
 

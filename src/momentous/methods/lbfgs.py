@@ -16,7 +16,7 @@ from momentous.methods.limited_memory import Memory
 
 # A search that goes on for longer asks how noisy the values are.
 PATIENCE = 3
-DOUBTFUL = 1e-3  # of the value: what is less may be noise
+DOUBTFUL = 1e-3  # of what values are made of: a smaller change may be noise
 # The next trial of a line search: how near to the ends of an interval, and how far beyond the last.
 NEAREST = 0.2
 LEAST_GROWTH, MOST_GROWTH = 2.0, 4.0
@@ -28,6 +28,10 @@ class LBFGSState(State):
 
     known: Memory  # of the curvature
     rounding: Rounding  # how noisy the values are
+
+    @property
+    def value_noise(self) -> float:
+        return self.rounding.level
 
     @property
     def accepted(self) -> Sample:
@@ -148,8 +152,8 @@ class LBFGS(Method):
             falls = value <= here.value + c1 * t * slope
             trial = Trial(t, value, math.nan)
             expected = -t * slope
-            doubtful = expected <= DOUBTFUL * abs(here.value) and rounding.doubts(expected)
-            if not falls and trials > PATIENCE and doubtful:
+            small = expected <= DOUBTFUL * rounding.size(space, here.value)
+            if not falls and trials > PATIENCE and small and rounding.doubts(expected):
                 rounding = rounding.measured(oracle, here, direction, slope, expected, t)
             noise = rounding.between(space, here.value, value)
             if math.isfinite(value) and (falls or abs(value - here.value) <= noise):

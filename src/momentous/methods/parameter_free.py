@@ -43,6 +43,10 @@ class ParameterFreeState(State):
     average_due: float  # the iteration from which on the average is evaluated again
 
     @property
+    def value_noise(self) -> float:
+        return self.rounding.level
+
+    @property
     def accepted(self) -> Sample:
         return self.x
 

@@ -46,10 +46,12 @@ class SafeguardedState(State):
     given_up: Ending | None  # why the safe method's last turn ended, if it could not go on
 
     @property
-    def accepted(self) -> Sample | None:
-        """Where the method stands whose turn it is: it knows how noisy the values are."""
-        inner = self.safe if self.guarding and self.safe is not None else self.fast
-        return inner.accepted or self.best
+    def value_noise(self) -> float:
+        return max(self.fast.value_noise, self.safe.value_noise if self.safe is not None else 0.0)
+
+    @property
+    def accepted(self) -> Sample:
+        return self.best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +179,8 @@ class Safeguarded(Method):
         """A step of H."""
         inner = self.fast.step(oracle, state.fast)
         stand = _standing(oracle, inner, state.began_at)
-        after = _passed_on(state, inner, fast=inner, best=_lower(oracle, state.best, stand))
+        best = _lower(_noise(oracle, state), state.best, stand)
+        after = _passed_on(state, inner, fast=inner, best=best)
         after.smallest = min(state.smallest, stand.grad_norm) if stand.finite else state.smallest
         ended = inner.ending
         if ended is not None and ended.status.success:
@@ -187,7 +190,7 @@ class Safeguarded(Method):
         if ended is None and spent < state.allowance:
             return after
         gain = state.began_at.value - after.best.value
-        if gain <= oracle.space.value_noise(state.began_at.value):
+        if gain <= _noise(oracle, after):
             gain = 0.0
         if after.price < 0.0:  # the first round
             after.price = gain * (state.goal / state.start_norm) ** 1.5 / state.allowance
@@ -224,7 +227,8 @@ class Safeguarded(Method):
         assert state.safe is not None
         inner = self.guaranteed.step(oracle, state.safe)
         after = _passed_on(state, inner, safe=inner)
-        after.best = _lower(oracle, state.best, _standing(oracle, inner, state.began_at))
+        stand = _standing(oracle, inner, state.began_at)
+        after.best = _lower(_noise(oracle, after), state.best, stand)
         if inner.ending is not None and inner.ending.status.is_output:
             after.ending = inner.ending
             return after
@@ -312,9 +316,13 @@ def _standing(oracle: Oracle, state: State, origin: Sample) -> Sample:
     return stand
 
 
-def _lower(oracle: Oracle, best: Sample, other: Sample) -> Sample:
-    """The lower of the two; where they are level within rounding, the one with less gradient."""
+def _noise(oracle: Oracle, state: SafeguardedState) -> float:
+    return max(oracle.space.value_noise(state.best.value), state.value_noise)
+
+
+def _lower(noise: float, best: Sample, other: Sample) -> Sample:
+    """The lower of the two; where noise may be all the difference, the one with less gradient."""
     change = other.value - best.value
-    if abs(change) <= oracle.space.value_noise(best.value) and other.finite:
+    if abs(change) <= noise and other.finite:
         return other if other.grad_norm < best.grad_norm else best
     return other if change < 0.0 else best
