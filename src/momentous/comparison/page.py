@@ -44,10 +44,11 @@ def _how_it_was_made(rows: Sequence[Row], picture: str) -> str:
     both = any(row.separate for row in rows) and not all(row.separate for row in rows)
     apart = ""
     if both:
-        largest = max(row.dimension for row in rows if row.separate)
+        again = {row.problem: row.dimension for row in rows if row.separate}
         apart = (
-            f" Values plus gradients come from a second run, up to {largest:,} variables, in which "
-            "they are two functions, so that methods that need few values show it."
+            f" Values plus gradients come from a second run of {len(again)} problems, with up to "
+            f"{max(again.values()):,} variables, in which they are two functions, so that methods "
+            "that need few values show it."
         )
     return (
         "`momentous scoreboard` made this page; every number and every sentence on it is computed "

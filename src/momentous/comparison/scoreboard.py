@@ -16,8 +16,9 @@ from momentous.methods import REGISTRY, method_class
 from momentous.testbed.suite import Entry
 
 
-# The second run is for counts, which say nothing new on the largest problems and take the longest.
+# The second run is for counts, which say little new where evaluations are dear.
 APART_UP_TO = 10_000
+APART_WITHOUT = "cutest"
 
 
 def scoreboard_methods() -> list[str]:
@@ -51,8 +52,8 @@ def run_scoreboard(
     rtol, max_evaluations, max_time
         As in `compare`.
     separate : bool
-        Run the problems with up to 10,000 variables a second time with value and gradient apart,
-        for the counts of values.
+        Run the problems with up to 10,000 variables, without those of CUTEst, a second time with
+        value and gradient apart, for the counts of values.
     work : path, optional
         Folder for finished runs: a scoreboard that was killed goes on from there.
     progress : bool, optional
@@ -64,7 +65,7 @@ def run_scoreboard(
     interrupted = False
     for apart in (False, True) if separate else (False,):
         found = compare(
-            [entry for entry in entries if not apart or entry.dimension <= APART_UP_TO],
+            [entry for entry in entries if not apart or _is_run_apart(entry)],
             names,
             rtol=rtol,
             max_evaluations=max_evaluations,
@@ -86,6 +87,10 @@ def run_scoreboard(
         comparison.save(out / "scoreboard.parquet")
         write_scoreboard(out / "scoreboard.parquet", out)
     return comparison
+
+
+def _is_run_apart(entry: Entry) -> bool:
+    return entry.dimension <= APART_UP_TO and entry.family != APART_WITHOUT
 
 
 def write_scoreboard(table: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
