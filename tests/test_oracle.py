@@ -502,7 +502,8 @@ def test_what_a_callback_keeps_stays_as_it_was(method, size, how):
 @pytest.mark.parametrize("size", [3, LARGE])
 def test_points_kept_from_iterate_stay_as_they_were(size):
     problem = Waves(size)
-    run = momentous.iterate(problem.value, problem.start, jac=problem.gradient, max_iterations=15)
+    options = {"jac": problem.gradient, "method": "ada-ragd", "max_iterations": 15}
+    run = momentous.iterate(problem.value, problem.start, **options)
     shelf = [(step.x, step.x.copy(), step) for step in run]
     result = run.result
     assert all(np.array_equal(kept, then) for kept, then, _ in shelf)

@@ -135,7 +135,7 @@ def test_the_budget_of_evaluations_is_noticed_at_once(method):
 
 
 def test_stagnation_counts_from_the_best_iteration():
-    result = solve(WAVES, stop=Stagnation(20), tol=0.0, max_iterations=2000)
+    result = solve(WAVES, method="ada-ragd", stop=Stagnation(20), tol=0.0, max_iterations=2000)
     assert result.status is Status.STAGNATED
     norms = result.trace["grad_norm"]
     assert result.numbers["best_nit"] == np.argmin(norms)
@@ -180,7 +180,7 @@ def test_criteria_combine_only_with_criteria(combine):
 
 
 def test_combinations_work_in_a_run():
-    result = solve(stop=GradientNorm(1.0) & Iterations(150), tol=1e-12)
+    result = solve(method="ada-ragd", stop=GradientNorm(1.0) & Iterations(150), tol=1e-12)
     assert result.status is Status.CONVERGED
     assert result.nit >= 150
     assert result.grad_norm <= 1.0
@@ -200,7 +200,7 @@ def test_success_is_named_before_a_limit_that_is_reached_together():
 
 
 def test_a_target_within_a_combination_is_evaluated():
-    result = solve(WAVES, stop=Target(1.0) & Iterations(30), tol=1e-12)
+    result = solve(WAVES, method="ada-ragd", stop=Target(1.0) & Iterations(30), tol=1e-12)
     assert result.status is Status.TARGET_REACHED
     assert result.nit >= 30
     assert not np.any(np.isnan(result.trace["fun"]))

@@ -15,7 +15,6 @@ from momentous.comparison.table import Comparison, Row
 from momentous.methods import REGISTRY, method_class
 from momentous.testbed.suite import Entry
 
-
 # The second run is for counts, which say little new where evaluations are dear.
 APART_UP_TO = 10_000
 APART_WITHOUT = "cutest"
