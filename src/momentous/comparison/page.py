@@ -94,7 +94,9 @@ def _summary(rows: list[Row]) -> str:
         "solved (below 1: less). Fewest gradients, least time: the share of problems where nobody "
         "needs less; ties count for each. Higher: solved, but at a value above the lowest that "
         "another method found, by more than a thousandth of the decrease.\n\n"
-        "Who needs the fewest gradients, and where:\n\n" + "\n".join(winners)
+        "<details><summary>Who needs the fewest gradients, and where</summary>\n\n"
+        + "\n".join(winners)
+        + "\n\n</details>"
     )
 
 
