@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from momentous.core.arrays import Array, Space
+from momentous.core.method import State
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 
@@ -87,6 +88,17 @@ class Rounding:
             oracle.recall(known)
         noise = 2 * max(far, near) if ALIKE * far <= near < math.inf else 0.0
         return Rounding(max(self.level, noise), change)
+
+
+@record
+class ValueState(State):
+    """The state of a method that looks at values."""
+
+    rounding: Rounding  # how noisy they are
+
+    @property
+    def value_noise(self) -> float:
+        return self.rounding.level
 
 
 def evaluated(oracle: Oracle, x: Array) -> Sample:

@@ -9,7 +9,7 @@ from momentous.core.method import Method, State
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Event, EventKind
-from momentous.methods.estimates import Rounding
+from momentous.methods.estimates import Rounding, ValueState
 from momentous.methods.line_search import (
     SHORTEST,
     backtracks,
@@ -24,18 +24,13 @@ from momentous.methods.line_search import (
 
 
 @record
-class DescentState(State):
+class DescentState(ValueState):
     """Where a method without extrapolation stands."""
 
     current: Sample  # x^k with its gradient, and its value where the method looks at values
     trial: float  # the first step size of the next search
     shortest: float  # the least that the gradient alone may accept
-    rounding: Rounding  # the noise of values
     origin: Sample | None  # x0, where values do not decide which points are accepted
-
-    @property
-    def value_noise(self) -> float:
-        return self.rounding.level
 
     @property
     def accepted(self) -> Sample:
@@ -109,7 +104,7 @@ class GradientDescent(Method):
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         origin = None if self._backtracks else Sample(x0, sample.value)
-        return DescentState(sample, t, (), None, sample, t, t * SHORTEST, Rounding(), origin)
+        return DescentState(sample, t, (), None, Rounding(), sample, t, t * SHORTEST, origin)
 
     def step(self, oracle: Oracle, state: State) -> DescentState:
         assert isinstance(state, DescentState)
@@ -152,5 +147,5 @@ class GradientDescent(Method):
         else:
             ending, trial = found.ending(x), t / self.backoff
         return DescentState(
-            x, t, found.events, ending, x, trial, found.shortest, found.rounding, None
+            x, t, found.events, ending, found.rounding, x, trial, found.shortest, None
         )

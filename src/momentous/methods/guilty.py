@@ -12,7 +12,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_positive, judged_anew
-from momentous.methods.estimates import Rounding
+from momentous.methods.estimates import Rounding, ValueState
 
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
 # values carry no signal any more.
@@ -50,7 +50,7 @@ class Search:
 
 
 @record
-class GuiltyState(State):
+class GuiltyState(ValueState):
     """The inner iteration under way (or, during a search, repeated) from the outer iterate."""
 
     outer: Sample  # p_{k-1}, with value and gradient
@@ -65,11 +65,6 @@ class GuiltyState(State):
     pair: Pair | None  # the pair found in this step
     parameters: GuiltyParameters
     tol: float  # what the user asked for, 0 if nothing
-    rounding: Rounding  # the noise of values
-
-    @property
-    def value_noise(self) -> float:
-        return self.rounding.level
 
     @property
     def accepted(self) -> Sample:
@@ -217,23 +212,23 @@ class ConvexUntilGuilty(Method):
         p = self.resolved(self.default_tolerance if tol is None else tol)
         here = oracle.gradient(x0)
         return GuiltyState(
-            here,
-            1 / p.smoothness,
-            (),
-            None,
-            here,
-            x0,
-            x0,
-            0,
-            (here.value,),
-            here,
-            None,
-            p.smoothness,
-            0,
-            None,
-            p,
-            tol or 0.0,
-            Rounding.at(oracle.space, here.value),
+            sample=here,
+            step_size=1 / p.smoothness,
+            events=(),
+            ending=None,
+            rounding=Rounding.at(oracle.space, here.value),
+            outer=here,
+            y=x0,
+            y_prev=x0,
+            t=0,
+            values=(here.value,),
+            lowest=here,
+            search=None,
+            smoothness=p.smoothness,
+            stalls=0,
+            pair=None,
+            parameters=p,
+            tol=tol or 0.0,
         )
 
     def stands_by(self, oracle: Oracle, state: State) -> bool:

@@ -11,7 +11,7 @@ from momentous.core.method import Method, State
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.estimates import Rounding
+from momentous.methods.estimates import Rounding, ValueState
 from momentous.methods.line_search import (
     SHORTEST,
     backtracks,
@@ -26,7 +26,7 @@ from momentous.methods.line_search import (
 
 
 @record
-class HeuristicState(State):
+class HeuristicState(ValueState):
     """The momentum iteration under way."""
 
     x: Sample  # x^k, with its value where the method looks at values
@@ -37,11 +37,6 @@ class HeuristicState(State):
     theta: float  # 1 at a restart
     trial: float  # eta, or the first one that the next search tries
     shortest: float  # the least that the gradient alone may accept
-    rounding: Rounding  # the noise of values
-
-    @property
-    def value_noise(self) -> float:
-        return self.rounding.level
 
     @property
     def accepted(self) -> Sample:
@@ -144,7 +139,7 @@ class HeuristicAGD(Method):
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         return HeuristicState(
-            sample, t, (), None, sample, x0, sample, sample, 1, 1.0, t, t * SHORTEST, Rounding()
+            sample, t, (), None, Rounding(), sample, x0, sample, sample, 1, 1.0, t, t * SHORTEST
         )
 
     def stands_by(self, oracle: Oracle, state: State) -> bool:

@@ -11,7 +11,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_common, check_positive, judged_anew
-from momentous.methods.estimates import Rounding
+from momentous.methods.estimates import Rounding, ValueState
 from momentous.methods.momentum import NESTEROV
 
 
@@ -35,7 +35,7 @@ class JinParameters:
 
 
 @record
-class JinState(State):
+class JinState(ValueState):
     """Where x and its momentum are, and what the last perturbation is judged by."""
 
     x: Array
@@ -52,11 +52,6 @@ class JinState(State):
     draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
     rejected_at: float  # f(x) when a step was last rejected, infinity before
     origin: Sample  # x0 and f(x0)
-    rounding: Rounding  # the noise of values
-
-    @property
-    def value_noise(self) -> float:
-        return self.rounding.level
 
     @property
     def accepted(self) -> Sample:
@@ -249,15 +244,16 @@ class JinAGD(Method):
         p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
         sample = oracle.gradient(x0)
         return JinState(
-            sample,
-            p.step_size,
-            (),
-            None,
-            x0,
-            x0,
-            sample.value,
-            0.0,
-            p,
+            sample=sample,
+            step_size=p.step_size,
+            events=(),
+            ending=None,
+            rounding=Rounding.at(oracle.space, sample.value),
+            x=x0,
+            x_prev=x0,
+            value=sample.value,
+            speed=0.0,
+            parameters=p,
             floor=0.0,
             waited=p.wait + 1,
             before=None,
@@ -267,7 +263,6 @@ class JinAGD(Method):
             draws=0,
             rejected_at=math.inf,
             origin=Sample(x0, sample.value),
-            rounding=Rounding.at(oracle.space, sample.value),
         )
 
     def stands_by(self, oracle: Oracle, state: State) -> bool:

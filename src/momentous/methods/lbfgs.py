@@ -11,7 +11,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_positive
-from momentous.methods.estimates import Rounding
+from momentous.methods.estimates import Rounding, ValueState
 from momentous.methods.limited_memory import Memory
 
 # A search that goes on for longer asks how noisy the values are.
@@ -23,15 +23,10 @@ LEAST_GROWTH, MOST_GROWTH = 2.0, 4.0
 
 
 @record
-class LBFGSState(State):
+class LBFGSState(ValueState):
     """The iterate is ``sample``."""
 
     known: Memory  # of the curvature
-    rounding: Rounding  # how noisy the values are
-
-    @property
-    def value_noise(self) -> float:
-        return self.rounding.level
 
     @property
     def accepted(self) -> Sample:
@@ -107,7 +102,8 @@ class LBFGS(Method):
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> LBFGSState:
         sample = oracle.gradient(x0)
-        return LBFGSState(sample, 0.0, (), None, Memory(), Rounding.at(oracle.space, sample.value))
+        rounding = Rounding.at(oracle.space, sample.value)
+        return LBFGSState(sample, 0.0, (), None, rounding, Memory())
 
     def moved_to(
         self, oracle: Oracle, state: State, sample: Sample, tol: float | None, seed: int
@@ -132,7 +128,7 @@ class LBFGS(Method):
         if there is None:
             return self._forgotten(dataclasses.replace(state, rounding=rounding))
         known = state.known.extended(space, here, there, self.memory)
-        return LBFGSState(there, t, (), None, known, rounding)
+        return LBFGSState(there, t, (), None, rounding, known)
 
     def _search(
         self,
@@ -178,14 +174,14 @@ class LBFGS(Method):
         here = state.sample
         if state.known:
             event = Event(EventKind.RESTART, float(len(state.known)))
-            return LBFGSState(here, 0.0, (event,), None, Memory(), state.rounding)
+            return LBFGSState(here, 0.0, (event,), None, state.rounding, Memory())
         ending = Ending(
             Status.NO_PROGRESS,
             f"{self.max_trials} trials along the gradient, of norm {here.grad_norm:.3g}, do not "
             "lower the objective: rounding is reached, or jac is not the gradient of fun",
             {"grad_norm": here.grad_norm, "trials": self.max_trials},
         )
-        return LBFGSState(here, 0.0, (), ending, Memory(), state.rounding)
+        return LBFGSState(here, 0.0, (), ending, state.rounding, Memory())
 
 
 def _between(low: Trial, high: Trial) -> float:

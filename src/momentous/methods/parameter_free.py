@@ -17,7 +17,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_positive
-from momentous.methods.estimates import Rounding, evaluated, rise, usable
+from momentous.methods.estimates import Rounding, ValueState, evaluated, rise, usable
 from momentous.methods.probe import probed_lipschitz
 
 # A change of f so many times above the noise of its values is judged by the values alone.
@@ -29,7 +29,7 @@ SMALLEST_LIPSCHITZ = 1e-150
 
 
 @record
-class ParameterFreeState(State):
+class ParameterFreeState(ValueState):
     """Where the epoch stands after k of its iterations, and what outlives it."""
 
     x: Sample  # x_k
@@ -37,14 +37,9 @@ class ParameterFreeState(State):
     travelled: float  # S = sum of |x_i - x_{i-1}|^2, i <= k
     lipschitz: float  # L
     confirmed: float  # the largest L that has passed its test by values above the noise
-    rounding: Rounding  # the noise of values
     size: float  # |x_0|
     tol: float
     average_due: float  # the iteration from which on the average is evaluated again
-
-    @property
-    def value_noise(self) -> float:
-        return self.rounding.level
 
     @property
     def accepted(self) -> Sample:
