@@ -492,3 +492,24 @@ def test_the_command_lists_the_names(tmp_path):
     assert done.returncode == 0, done.stderr
     for e in suite():
         assert e.name in done.stdout
+
+
+def test_nobody_solves_a_problem_whose_value_is_nan():
+    found = compare(("nan", lambda x: (math.nan, x), np.ones(3)), ["auto", LBFGS_B], progress=False)
+    assert not any(row.reached for row in found.rows)
+
+
+def test_a_finished_run_of_another_problem_of_that_name_is_not_taken(tmp_path):
+    def bowl(weight):
+        return lambda x: (weight * float(x @ x), 2 * weight * x)
+
+    first = compare(("mine", bowl(1), np.ones(3)), ["auto"], folder=tmp_path, progress=False)
+    second = compare(("mine", bowl(5), np.full(9, 7.0)), ["auto"], folder=tmp_path, progress=False)
+    assert [row.dimension for row in (*first.rows, *second.rows)] == [3, 9]
+    assert second.rows[0].start_fun == 5 * 9 * 49
+
+
+def test_limits_that_are_no_numbers_are_refused_by_name():
+    for name in ("max_evaluations", "max_time", "rtol"):
+        with pytest.raises(ValueError, match=f"{name}=None"):
+            compare(testbed.qing(3), ["auto"], progress=False, **{name: None})

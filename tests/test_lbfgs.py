@@ -34,7 +34,7 @@ def naive(problem, iterations, memory=5, c1=1e-4, c2=0.9):
             H = V.T @ H @ V + np.outer(s, s) / (s @ y)
         direction = -H @ g
         slope, f = g @ direction, float(problem.value(x))
-        low, high, t = (0.0, f, slope), None, 1.0 if pairs else min(1.0, 1 / np.linalg.norm(g))
+        low, high, t = (0.0, f, slope), None, 1.0 if pairs else 1 / np.linalg.norm(g)
         while True:
             new = x + t * direction
             value, slope_there = float(problem.value(new)), problem.gradient(new) @ direction
@@ -124,6 +124,40 @@ def test_a_wall_of_nan_is_turned_away_from():
     result = minimize(both, start, jac=True, method="lbfgs", tol=1e-8)
     assert result.status is Status.CONVERGED
     assert np.linalg.norm(result.x) < 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e-40, 1e40])
+def test_the_scale_of_the_objective_does_not_matter(scale):
+    problem = testbed.rosenbrock(6)
+    tol = 1e-8 * float(np.linalg.norm(problem.gradient(problem.start)))
+    plain = minimize(problem.value, problem.start, jac=problem.gradient, method="lbfgs", tol=tol)
+    scaled = minimize(
+        lambda x: scale * problem.value(x),
+        problem.start,
+        jac=lambda x: scale * problem.gradient(x),
+        method="lbfgs",
+        tol=scale * tol,
+    )
+    assert scaled.status is plain.status is Status.CONVERGED
+    assert abs(scaled.njev - plain.njev) <= 0.3 * plain.njev
+
+
+def test_an_objective_without_a_floor_is_followed_down():
+    result = minimize(
+        lambda x: -float(np.sum(x)), np.zeros(3), jac=lambda x: -np.ones(3), method="lbfgs",
+        max_iterations=20,
+    )  # fmt: skip
+    assert result.fun < -1e20
+
+
+def test_what_is_said_about_a_failed_search_is_what_was_seen():
+    def walled(x):
+        inside = np.linalg.norm(x - 1) < 1e-30
+        return (float(x @ x) if inside else math.nan), 2 * x
+
+    result = minimize(walled, np.ones(3), jac=True, method="lbfgs", tol=1e-6)
+    assert result.status is Status.NO_PROGRESS
+    assert "not finite" in result.message
 
 
 def test_a_gradient_of_the_wrong_sign_ends_without_success():

@@ -220,18 +220,78 @@ def test_a_guard_with_known_constants_ends_the_run_by_its_theorem():
 
 
 def test_foreign_points_are_taken_up_with_what_was_learned():
-    problem = testbed.rosenbrock(12)
+    problem = testbed.nested_chain(8, 1e-3)
     method = Safeguarded(LBFGS(memory=4), shortest_round=4)
+    options = {"jac": problem.gradient, "method": method, "tol": 1e-5}
     seen = []
-    options = {"jac": problem.gradient, "method": method, "tol": 1e-8}
     for step in iterate(problem.value, problem.start, **options):
         if any(event.value == FAST for event in step.events if event.kind is EventKind.TURN):
-            fast = step.state.fast
-            seen.append(len(fast.known))
-            s, g = fast.known.steps, fast.sample.gradient
-            np.testing.assert_allclose(fast.known.steps_gradient, [a @ g for a in s], rtol=1e-12)
-            assert fast.sample.point is step.state.best.point
-    assert not seen or max(seen) > 0
+            known, here = step.state.fast.known, step.state.fast.sample
+            assert here.point is step.state.best.point
+            seen.append(len(known))
+            for vectors, products in (
+                (known.steps, known.steps_gradient),
+                (known.changes, known.changes_gradient),
+            ):
+                np.testing.assert_allclose(products, [a @ here.gradient for a in vectors])
+    assert max(seen, default=0) > 0
+
+
+def test_a_tighter_tolerance_on_resuming_reaches_both_methods(tmp_path):
+    problem, path = testbed.separable("cosine"), tmp_path / "run.npz"
+    constants = {
+        "gradient_lipschitz": problem.gradient_lipschitz,
+        "hessian_lipschitz": problem.hessian_lipschitz,
+    }
+    first, second = relative(problem, 1e-1), relative(problem, 1e-5)
+    for guard in (RAGD(**constants), momentous.AdaRAGD(**constants), GUARD):
+        method = Safeguarded(Idle(), guard)
+        begun = minimize(
+            problem.value, problem.start, jac=problem.gradient, method=method, tol=first,
+            checkpoint=path, max_iterations=10,
+        )  # fmt: skip
+        assert begun.nit > 0
+        resumed = minimize(
+            problem.value, problem.start, jac=problem.gradient, method=method, tol=second,
+            resume=path, max_iterations=20_000,
+        )  # fmt: skip
+        assert resumed.success == (resumed.grad_norm <= second), (guard.name, resumed.message)
+
+
+def test_the_lowest_point_is_not_given_up_for_noise_that_is_long_gone():
+    """From f(x0) = 1e16 rounding would explain differences of 1: they are real further down."""
+
+    def both(x):
+        value = float(np.sum(x**4) + 50 * np.sum(np.cos(3 * x)))
+        return value, 4 * x**3 - 150 * np.sin(3 * x)
+
+    for trial in range(12):
+        start = 1e4 * np.random.default_rng(trial).uniform(-1, 1, 4)
+        run = iterate(both, start, jac=True, method="auto", tol=1e-6, max_iterations=2000)
+        best = np.array([step.state.best.value for step in run])
+        assert np.all(np.diff(best) <= 1e-13 * np.abs(best[:-1]))
+
+
+def test_a_verdict_of_the_guard_is_forgotten_when_the_fast_method_has_moved_on():
+    @dataclasses.dataclass(frozen=True)
+    class GivesUp(Method):
+        """A guard that gives up at once, wherever it is."""
+
+        name = "gives-up"
+
+        def start(self, oracle, x0, tol, seed):
+            return State(oracle.gradient(x0), 0.0, (), None)
+
+        def step(self, oracle, state):
+            norm = state.sample.grad_norm
+            ending = Ending(Status.NO_PROGRESS, f"stuck at {norm:.6g}", {"grad_norm": norm})
+            return State(state.sample, 0.0, (), ending)
+
+    problem = testbed.rosenbrock(6)
+    method = Safeguarded(LBFGS(max_trials=1), GivesUp(), shortest_round=6)
+    result = minimize(problem.value, problem.start, jac=problem.gradient, method=method, tol=1e-9)
+    if not result.success:
+        assert result.numbers["grad_norm"] == pytest.approx(result.grad_norm)
 
 
 def test_resuming_in_the_middle_of_a_turn_goes_on_bit_for_bit(tmp_path):

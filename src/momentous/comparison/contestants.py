@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.comparison.history import History, Limits, NotApplicableError, Ran
+from momentous.comparison.history import History, Limits, NotApplicableError, Ran, risen
 from momentous.comparison.rivals import RIVALS, run_rival
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
@@ -121,7 +121,9 @@ def _outfitted(cls: type[Method], problem: Problem) -> Method:
 def _run_ours(method: Method, problem: Problem, limits: Limits, separate: bool, seed: int) -> Ran:
     def at_the_goal(step: IntermediateResult) -> bool:
         # Methods that look for more than a small gradient would go on.
-        return step.grad_norm <= limits.tol
+        if step.grad_norm > limits.tol:
+            return False
+        return not risen(step.peek() if math.isnan(step.fun) else step.fun, limits.start_fun)
 
     fun, jac = (problem.value, problem.gradient) if separate else (problem.value_and_gradient, True)
     result = minimize(
@@ -157,6 +159,22 @@ def entries(problems: Any) -> list[Entry]:
     return made
 
 
+@dataclass(frozen=True)
+class Given:
+    """Makes a problem that is there already."""
+
+    problem: Problem
+
+    def __call__(self) -> Problem:
+        return self.problem
+
+    @property
+    def start(self) -> list[float]:
+        """What tells it from another of the same name."""
+        value, gradient = self.problem.value_and_gradient(self.problem.start)
+        return [self.problem.dimension, float(value), float(np.linalg.norm(gradient))]
+
+
 def _is_one(problems: Any) -> bool:
     return isinstance(problems, Problem | Entry) or (
         isinstance(problems, tuple) and len(problems) == 3 and isinstance(problems[0], str)
@@ -172,7 +190,7 @@ def _entry(problem: Any) -> Entry:
             "(name, function that returns value and gradient, x0)"
         )
     made = problem if isinstance(problem, Problem) else _plain(*problem)
-    return Entry(made.name, made.name, made.dimension, lambda: made, False)
+    return Entry(made.name, made.name, made.dimension, Given(made), False)
 
 
 def _plain(name: str, fun: Callable[[Any], tuple[Any, Any]], x0: Any) -> Problem:

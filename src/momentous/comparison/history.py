@@ -21,6 +21,7 @@ class Limits:
     tol: float
     max_evaluations: int
     max_time: float
+    start_fun: float = math.inf  # a small gradient where f is above this is no success
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,8 @@ class History:
 
 
 def risen(fun: float, start_fun: float) -> bool:
-    """Is f above f(x0) by more than rounding explains?"""
-    return bool(fun > start_fun + 1e-8 * max(abs(fun), abs(start_fun)))
+    """Is f above f(x0) by more than rounding explains, or not finite?"""
+    return not fun <= start_fun + 1e-8 * max(abs(fun), abs(start_fun)) < math.inf
 
 
 NOTHING = History.from_columns(dict.fromkeys(COLUMNS, np.zeros(0)), [])

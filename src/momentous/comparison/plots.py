@@ -108,7 +108,7 @@ def plot_profiles(
     problems = len({row.problem for row in rows})
     figure.suptitle(
         f"performance profiles over {problems} problems: higher is better, left edge: how often "
-        "the best; the list is in the order of gradients",
+        "the best, not applicable: not solved; the list is in the order of gradients",
         fontsize=11,
     )
     save(figure, Path(path))

@@ -1,4 +1,4 @@
-"""Outside solvers, run through the same counters as ours and stopped by the same rule.
+"""Outside solvers, run through counters like ours and stopped at the same tolerance.
 
 Each gets the function through a `Meter`, which counts, keeps a row an evaluation, and stops the
 solver from inside when the Euclidean norm of the gradient is at most the tolerance or the budget is

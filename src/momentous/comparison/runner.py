@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.comparison.contestants import Contestant, contestants, entries
+from momentous.comparison.contestants import Contestant, Given, contestants, entries
 from momentous.comparison.display import Show, shown_progress
 from momentous.comparison.history import (
     NOTHING,
@@ -45,9 +45,9 @@ class Rules:
     seed: int
     repeats: int
 
-    def limits(self, start_grad_norm: float) -> Limits:
-        tol = self.tol if self.tol is not None else (self.rtol or 0.0) * start_grad_norm
-        return Limits(tol, self.max_evaluations, self.max_time)
+    def limits(self, start: Start) -> Limits:
+        tol = self.tol if self.tol is not None else (self.rtol or 0.0) * start.grad_norm
+        return Limits(tol, self.max_evaluations, self.max_time, start.fun)
 
 
 def compare(
@@ -67,8 +67,9 @@ def compare(
 ) -> Comparison:
     """Run methods on problems, all counted, timed and stopped by the same rule.
 
-    A run is over at the first evaluation whose gradient norm is at most the tolerance (and whose
-    value has not risen above that of the start); what it had cost by then is what is compared.
+    A run is over at the first iterate (of an outside solver: the first evaluation) whose gradient
+    norm is at most the tolerance and whose value has not risen above that of the start; what it had
+    cost by then is what is compared.
     What goes wrong in a run is its outcome, not the end of the comparison.
 
     Parameters
@@ -116,7 +117,9 @@ def compare(
     chosen, field = contestants(methods), entries(problems)
     limits = {"max_evaluations": max_evaluations, "max_time": max_time}
     for name, value in {"rtol": rtol, "tol": tol, **limits}.items():
-        if value is not None and not value >= 0:
+        if value is None and name == "tol":
+            continue
+        if value is None or not value >= 0:
             raise ValueError(f"{name}={value!r} must be a number >= 0")
     relative = None if tol is not None else rtol
     rules = Rules(relative, tol, max_evaluations, max_time, separate, int(rng), repeats)
@@ -149,6 +152,8 @@ def _on(
     for contestant in chosen:
         show(entry.name, contestant.label)
         settings = {**vars(rules), "signature": contestant.signature, "traces": traces}
+        if store is not None and isinstance(entry.make, Given):  # its name says nothing
+            settings["start"] = entry.make.start
         path = None if store is None else store.path(entry.name, contestant.label, settings)
         kept = None if store is None or path is None else store.load(path)
         if kept is None:
@@ -182,7 +187,7 @@ def _made(entry: Entry) -> Start:
 def _outcome(
     entry: Entry, start: Start, contestant: Contestant, rules: Rules
 ) -> tuple[Row, History]:
-    limits = rules.limits(start.grad_norm)
+    limits = rules.limits(start)
     ran = _guarded(start, contestant, limits, rules)
     history = ran.history
     at = history.reached(limits.tol, start.fun)
@@ -249,8 +254,10 @@ def _guarded(start: Start, contestant: Contestant, limits: Limits, rules: Rules)
 @functools.cache
 def setup() -> str:
     """Versions and machine, as far as they bear on the numbers."""
-    told = [f"Python {platform.python_version()}"]
-    for package in ("momentous", "numpy", "scipy", "torch"):
+    from momentous import __version__
+
+    told = [f"momentous {__version__}", f"Python {platform.python_version()}"]
+    for package in ("numpy", "scipy", "torch"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             told.append(f"{package} {metadata.version(package)}")
     threads = os.environ.get("OPENBLAS_NUM_THREADS")

@@ -20,9 +20,9 @@ from momentous.comparison.table import Row
 class Store:
     """A folder of finished runs.
 
-    A file is named after all that its outcome depends on, so that runs with another tolerance, or
-    of another method behind the same name, lie beside it instead of being mistaken for it.  (The
-    code of a method is not part of that: after changing it, begin a new folder.)
+    A file is named after the problem, the method with its parameters, and the settings, so that
+    runs with another tolerance, or of another method behind the same name, lie beside it instead
+    of being mistaken for it.  (Code is not part of that: after changing it, begin a new folder.)
     """
 
     def __init__(self, folder: str | os.PathLike[str]):

@@ -20,9 +20,9 @@ from momentous.comparison.history import COLUMNS, History
 class Row:
     """One method on one problem.
 
-    ``nfev``, ``njev``, ``time``, ``fun`` and ``grad_norm`` belong to the first evaluation whose
-    gradient norm is at most ``tol``, if it was reached; otherwise the first three are what was
-    spent, and the others belong to the smallest gradient seen.  None: the solver does not tell.
+    ``nfev``, ``njev``, ``time``, ``fun`` and ``grad_norm`` belong to the first row of the history
+    whose gradient norm is at most ``tol``, if it was reached; otherwise the first three are what
+    was spent, and the others belong to the smallest gradient seen.  None: the solver does not tell.
     """
 
     problem: str

@@ -2,7 +2,7 @@
 
 By the trapezoidal rule ``f(b) - f(a)`` is ``<grad f(a) + grad f(b), b - a>/2`` up to
 ``rho |b - a|^3/12``.  Read from left to right this gives a lower bound of rho; read from right to
-left, a change of f that is too small to be seen in the values.
+left, a change of f that is too small to be seen in the values; `Rounding` knows what that is.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ class Rounding:
 
     level: float = 0.0  # an absolute lower bound
     trusted: float = 0.0  # a change of f is in doubt where it is less than a 64th of this
+    seen: float = 0.0  # the largest that was measured
+
+    # Rounding() is for a method whose line search has to show first that values can be trusted; one
+    # that compares values from the first step on begins with Rounding.at.
 
     @classmethod
     def at(cls, space: Space, value: float) -> Rounding:
@@ -57,7 +61,7 @@ class Rounding:
 
     def trusting(self, change: float) -> Rounding:
         """The same, after values have shown such a change, if that is the first one."""
-        return self if self.trusted else Rounding(self.level, change)
+        return self if self.trusted else Rounding(self.level, change, self.seen)
 
     def measured(
         self,
@@ -83,11 +87,12 @@ class Rounding:
             return abs(value - here.value - t * slope)
 
         known = oracle.last
-        far, near = missed(LONG), max(missed(part) for part in SHORT)
+        far, *short = (missed(part) for part in (LONG, *SHORT))
         if known is not None:
             oracle.recall(known)
-        noise = 2 * max(far, near) if ALIKE * far <= near < math.inf else 0.0
-        return Rounding(max(self.level, noise), change)
+        alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
+        noise = 2 * max(far, *short) if alike else 0.0
+        return Rounding(max(self.level, noise), change, max(self.seen, noise))
 
 
 @record
@@ -98,7 +103,7 @@ class ValueState(State):
 
     @property
     def value_noise(self) -> float:
-        return self.rounding.level
+        return self.rounding.seen
 
 
 def evaluated(oracle: Oracle, x: Array) -> Sample:

@@ -16,7 +16,8 @@ from momentous.methods.universal_heavy_ball import UniversalHeavyBall
 
 # Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
 DEFAULT_FAST = LBFGS()
-# As published but for the rounding guards: its theorem holds without reservations.
+# With the mean in every iteration and no early ends of epochs, as its theorem has it; what differs
+# from the published form is the probe for L, beta = 1/2 and the rounding guards.
 DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0, contraction=0.0)
 
 # Turns of the two methods, as the value of an event.
@@ -33,7 +34,8 @@ class SafeguardedState(State):
     best: Sample  # the lowest point that either has accepted
     tol: float | None
     seed: int
-    goal: float  # eps: the tolerance, or what rounding leaves of it
+    goal: float  # eps: the tolerance, at least the floor
+    floor: float  # what rounding leaves of |grad f(x0)|
     start_norm: float  # |grad f(x0)|
     allowance: float  # evaluations that a round may take
     price: float  # decrease an evaluation that a round must bring; negative: not known yet
@@ -58,36 +60,41 @@ class SafeguardedState(State):
 class Safeguarded(Method):
     """A fast method (H) that must keep earning its turn, guarded by one with a guarantee (G).
 
-    H runs in rounds of at most K evaluations.  A round that earns its cost is followed by another,
-    and H goes on undisturbed.  After one that does not, G has a turn from the lowest point: one
-    epoch, up to K evaluations.  Then H goes on at the lowest point, with what it has learned.
-    A round of H earns its cost if
+    H runs in rounds of K evaluations.  A round that earns its cost is followed by another, and H
+    goes on undisturbed.  After one that does not, G has a turn from the lowest point: one epoch,
+    or K evaluations of it.  Then H goes on at the lowest point, with what it has learned.  A round
+    of H earns its cost if
 
-    - it lowers f by at least ``price`` an evaluation, which is what G's last epoch has brought;
-      before G has had one, by at least D_1 (eps/|grad f(x0)|)^(3/2) in all, where D_1 is the
-      decrease of the first round; or
+    - it lowers f by at least ``price`` an evaluation, which is what G's last turn has brought;
+      before an epoch of G was completed, by at least D_1 (eps/|grad f(x0)|)^(3/2) in K evaluations,
+      where D_1 is the decrease of the first round that has brought any; or
     - it halves the smallest gradient norm since that was last the reason.
 
     K = 2 (|grad f(x0)|/eps)^(1/4) to begin with, at least ``shortest_round``, and is doubled when a
-    turn of G is cut short by it.  H's round ends at once when H cannot go on (a line search that
-    fails, nothing finite), and G's turn is then not limited.
+    turn of G is cut short by it; eps is the tolerance, or sqrt(u) |grad f(x0)| if that is larger, u
+    the unit roundoff.  H's round ends at once when H cannot go on (a line search that fails,
+    nothing finite); G's turn is then not cut short, and has twice as many epochs each time until a
+    round of H earns something.
 
-    What it guarantees.  Let G be such that every epoch from a point above eps either ends, after at
-    most K* evaluations, lower by delta or finds a gradient of at most eps: G alone needs
-    D K*/delta evaluations, D = f(x0) - inf f.  Then
+    What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
+    after at most K* evaluations, either lower by delta or with a gradient of at most eps: G alone
+    needs (D/delta + 1) K* evaluations.  Write K0 for the first K, M for max(K0, 2 K*), and c for
+    the evaluations of one step, by which a round may overshoot.  Then up to a gradient of eps
 
-    - at most D/delta + 1 turns of G end by themselves, and log2(K*) are cut short, so that G and
-      the rounds of H that earned nothing cost at most 3 (D/delta + 1) K* + 6 K*;
-    - rounds that paid G's price cost D K*/delta at most;
-    - rounds that halved the gradient are at most log2(|grad f(x0)|/eps), of 2 K* each;
-    - rounds before G's first turn are at most (D/D_1) (|grad f(x0)|/eps)^(3/2) + 1, of K each.
+    - at most D/delta + 1 epochs of G are completed, and log2(K*/K0) + 1 turns cut short, which
+      together cost (D/delta + 3) K*;
+    - the rounds of H that earned nothing are as many as turns, and cost M + c each;
+    - the rounds that paid G's price cost D K*/delta;
+    - the rounds that halved the gradient are at most log2(|grad f(x0)|/eps), and cost M + c each;
+    - the rounds that paid D_1's price cost K0 (D/D_1) (|grad f(x0)|/eps)^(3/2).
 
     With delta of the order eps^(3/2) and K* of eps^(-1/4) all of it is O(eps^(-7/4)), the order of
-    G alone.  The last item, in place of G's constants, has D |grad f(x0)|^(7/4)/D_1: that is the
-    price of knowing neither L nor rho before G has run, and so is that the bound has a constant of
-    H's first round.  For the parameter-free G here, epochs that end unsuccessfully add the
+    G alone.  In the last item D |grad f(x0)|^(7/4)/D_1 stands in place of G's constants: what it
+    costs to know neither L nor rho before G has run.  (A first round that brings next to nothing
+    makes that item large.)  For the parameter-free G here, epochs that end unsuccessfully add the
     logarithm of how wrong its estimate of L is.  Where G's theorem does not apply (rounding,
-    functions without a Lipschitz gradient) no bound is claimed, but f never rises.
+    functions without a Lipschitz gradient) no bound is claimed; but f at the lowest point, where
+    the next turn begins, rises by no more than the noise of the values.
 
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).
@@ -97,8 +104,8 @@ class Safeguarded(Method):
     fast : Method
         H: any method that can be started anywhere; by default `LBFGS`.
     guaranteed : Method
-        G: a method that marks the ends of its epochs by restart events; by default
-        `UniversalHeavyBall` as published, with rounding guards.
+        G: a method whose epochs end, with restart events: a turn lasts until there is one.  By
+        default `UniversalHeavyBall` with ``average_growth=1, contraction=0``.
     shortest_round : int
         The least K.
 
@@ -135,10 +142,8 @@ class Safeguarded(Method):
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> SafeguardedState:
         here = oracle.gradient(x0)
         fast = self.fast.start(oracle, x0, tol, seed)
-        goal = max(
-            self.default_tolerance if tol is None else tol,
-            math.sqrt(oracle.space.rounding) * here.grad_norm,
-        )
+        floor = math.sqrt(oracle.space.rounding) * here.grad_norm
+        goal = max(self.default_tolerance if tol is None else tol, floor)
         ratio = here.grad_norm / goal if goal > 0 else 1.0
         return SafeguardedState(
             sample=here,
@@ -152,6 +157,7 @@ class Safeguarded(Method):
             tol=tol,
             seed=seed,
             goal=goal,
+            floor=floor,
             start_norm=here.grad_norm,
             allowance=max(float(self.shortest_round), 2 * ratio**0.25),
             price=-1.0,
@@ -162,6 +168,17 @@ class Safeguarded(Method):
             patience=1,
             left=0,
             given_up=None,
+        )
+
+    def with_tolerance(self, state: State, tol: float | None) -> SafeguardedState:
+        assert isinstance(state, SafeguardedState)
+        safe = state.safe
+        return dataclasses.replace(
+            state,
+            fast=self.fast.with_tolerance(state.fast, tol),
+            safe=None if safe is None else self.guaranteed.with_tolerance(safe, tol),
+            tol=tol,
+            goal=max(self.default_tolerance if tol is None else tol, state.floor),
         )
 
     def step(self, oracle: Oracle, state: State) -> SafeguardedState:
@@ -192,17 +209,15 @@ class Safeguarded(Method):
         gain = state.began_at.value - after.best.value
         if gain <= _noise(oracle, after):
             gain = 0.0
-        if after.price < 0.0:  # the first round
+        earned = gain > 0.0 and gain >= state.price * spent
+        if state.price < 0.0 and earned:  # the first that has brought any
             after.price = gain * (state.goal / state.start_norm) ** 1.5 / state.allowance
-            earned = gain > 0.0
-        else:
-            earned = gain > 0.0 and gain >= after.price * spent
         if after.smallest <= after.mark / 2:
             after.mark, earned = after.smallest, True
         if ended is None and earned:
             after.given_up, after.patience = None, 1
             return _new_round(oracle, after)
-        if state.given_up is not None:
+        if state.given_up is not None and after.best.point is state.began_at.point:
             after.ending = state.given_up
             return after
         if ended is not None:
@@ -234,9 +249,9 @@ class Safeguarded(Method):
             return after
         spent = _evaluations(oracle) - state.began
         broken = state.fast.ending  # why H cannot go on from where it is
-        # A method that looks at no values shows where an epoch has led in the step after it.
-        told = inner if _accepts(inner, state.began_at) else state.safe
-        over = any(event.kind is EventKind.RESTART for event in told.events)
+        # Where nothing was accepted, the step after an epoch shows where that has led.
+        over = _restarted(inner) and _accepts(inner, state.began_at)
+        over |= _restarted(state.safe) and not _accepts(state.safe, state.began_at)
         if over:
             after.price = max(0.0, state.began_at.value - after.best.value) / max(spent, 1)
             after.left -= 1
@@ -301,6 +316,10 @@ def _new_round(oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
 
 def _evaluations(oracle: Oracle) -> int:
     return oracle.nfev + oracle.njev
+
+
+def _restarted(state: State) -> bool:
+    return any(event.kind is EventKind.RESTART for event in state.events)
 
 
 def _accepts(state: State, origin: Sample) -> bool:
