@@ -38,8 +38,7 @@ from momentous.methods import (
     Safeguarded,
     UniversalHeavyBall,
 )
-
-__version__ = "0.1.0"
+from momentous.version import __version__ as __version__
 
 __all__ = [
     "LBFGS",

@@ -29,6 +29,7 @@ from momentous.comparison.store import Store
 from momentous.comparison.table import Comparison, Row
 from momentous.testbed import Problem
 from momentous.testbed.suite import Entry
+from momentous.version import __version__
 
 BRIEF = 0.1  # seconds
 
@@ -254,8 +255,6 @@ def _guarded(start: Start, contestant: Contestant, limits: Limits, rules: Rules)
 @functools.cache
 def setup() -> str:
     """Versions and machine, as far as they bear on the numbers."""
-    from momentous import __version__
-
     told = [f"momentous {__version__}", f"Python {platform.python_version()}"]
     for package in ("numpy", "scipy", "torch"):
         with contextlib.suppress(metadata.PackageNotFoundError):
