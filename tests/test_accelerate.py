@@ -1,5 +1,6 @@
-"""accelerate keeps the promises of a descent map: the same fixed points, in fewer maps, never up."""
+"""accelerate keeps its promises: the fixed points of the map, in fewer maps, and never uphill."""
 
+import itertools
 import math
 
 import array_api_compat
@@ -249,11 +250,12 @@ def test_values_are_asked_for_only_at_restarts(rule):
 
 
 def shuffled(seed):
-    """No descent map at all: sometimes a gradient step, sometimes anything."""
+    """No descent map at all: first a gradient step, then sometimes that, sometimes anything."""
     random = np.random.default_rng(seed)
+    kinds = itertools.chain([3], iter(lambda: random.integers(5), None))
 
     def step(x):
-        kind = random.integers(5)
+        kind = next(kinds)
         if kind == 0:
             return x + random.standard_normal(x.shape)
         if kind == 1:
@@ -265,23 +267,21 @@ def shuffled(seed):
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("rule", RULES)
-def test_the_end_is_never_above_an_accepted_point_whatever_the_map_does(rule, fused):
-    for seed in range(40):
-        step, accepted = shuffled(seed), []
-        both = lambda x, step=step: (step(x), WAVES.value(x))  # noqa: E731
-        try:
-            result = accelerate(
-                both if fused else step, WAVES.start, True if fused else WAVES.value,
-                restart=rule, max_iterations=50,
-                callback=lambda r, accepted=accepted: accepted.append(r.state.accepted.value),
-            )  # fmt: skip
-        except ValueError as error:  # the very first image was not finite
-            assert "non-finite" in str(error)
-            continue
-        noise = 1e-12 * WAVES.value(WAVES.start)
-        assert result.fun <= min(accepted, default=math.inf) + noise
-        assert result.fun == WAVES.value(result.x)
-        assert np.all(np.diff(accepted) <= noise)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_end_is_never_above_an_accepted_point_whatever_the_map_does(rule, fused, seed):
+    step, accepted = shuffled(seed), []
+    result = accelerate(
+        (lambda x: (step(x), WAVES.value(x))) if fused else step,
+        WAVES.start,
+        True if fused else WAVES.value,
+        restart=rule,
+        max_iterations=50,
+        callback=lambda r: accepted.append(r.state.accepted.value),
+    )
+    noise = 1e-12 * WAVES.value(WAVES.start)
+    assert result.fun <= min(accepted) + noise
+    assert result.fun == WAVES.value(result.x)
+    assert np.all(np.diff(accepted) <= noise)
 
 
 @pytest.mark.parametrize("rule", [*RULES, "always"])

@@ -1,9 +1,11 @@
 """Ratings are read as they stand in the file, or the file, the line and the remedy are told."""
 
+import contextlib
 import gzip
 import io
 import json
 import os
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -207,9 +209,7 @@ def test_columns_by_name_and_by_number(write):
 
 
 def test_quoted_fields(write):
-    text = (
-        '"user","item","rating"\n"Smith, J.","a ""b""",4.5\nplain,"x",3\n"Smith, J.",x, "2.5" \n'
-    )
+    text = '"user","item","rating"\n"Smith, J.","a ""b""",4.5\nplain,"x",3\n"Smith, J.",x, "2.5" \n'
     ratings = read_ratings(write("quoted.csv", text))
     assert ratings.row_ids.tolist() == ["Smith, J.", "plain"]
     assert ratings.col_ids.tolist() == ['a "b"', "x"]
@@ -392,7 +392,7 @@ def test_every_damage_in_every_line_is_told_by_its_line(write, name, damage, mon
             assert told.value.path == str(path)
             assert len(told.value.content) <= 80
             assert f"{path}, line {k + 1}: " in str(told.value)
-            with pytest.warns(RuntimeWarning, match="1 malformed lines were skipped"):
+            with pytest.warns(RuntimeWarning, match="skipped 1 malformed line$"):
                 ratings = read_ratings(path, skip_bad=True, cache=False)
             assert ratings.nnz == len(TRIPLES) - 1
 
@@ -443,6 +443,27 @@ def test_what_is_no_file_of_ratings_is_told_so(write, name, content, problem):
         read_ratings(path)
     assert str(path) in str(told.value)
     assert not list(path.parent.glob("*.momentous.*"))
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "m.mtx"])
+def test_no_random_damage_leads_to_another_kind_of_error(write, name):
+    good = TEXTS.get(
+        name, "%%MatrixMarket matrix coordinate real general\n%\n2 3 2\n1 1 5\n2 3 4\n"
+    )
+    rng = np.random.default_rng(0)
+    alphabet = b"0123456789,:;\t |\"'.-+eE\n\r\0nai%\xff\xc3\xef\xbb\xbf"
+    for _ in range(80):
+        content = bytearray(good.encode())
+        for _ in range(rng.integers(1, 4)):
+            place = rng.integers(len(content))
+            new = bytes(rng.choice(list(alphabet), rng.integers(0, 4)).astype(np.uint8))
+            content[place : place + rng.integers(0, 6)] = new
+        path = write(name, bytes(content))
+        for skip_bad in (False, True):
+            with warnings.catch_warnings(), contextlib.suppress(RatingsFileError):
+                warnings.simplefilter("ignore", RuntimeWarning)
+                ratings = read_ratings(path, skip_bad=skip_bad, cache=False)
+                assert np.isfinite(ratings.values).all()
 
 
 def test_text_that_turns_binary_late_is_told_so(write):
@@ -601,9 +622,7 @@ def test_without_a_network_fetch_says_what_to_do(tmp_path, monkeypatch, capsys):
 
 def test_fetch_keeps_what_has_the_right_checksum_and_nothing_else(tmp_path, monkeypatch, capsys):
     pooch = pytest.importorskip("pooch")
-    from momentous.lowrank.data import fetch as function  # the function hides its module
-
-    module = __import__(function.__module__, fromlist=["fetch"])
+    module = sys.modules[fetch.__module__]  # which the function hides
     content = archive_of(**{"ml-1m/ratings.dat": TEXTS["ratings.dat"], "ml-1m/README": "x"})
     source = tmp_path / "served.zip"
     source.write_bytes(content)

@@ -113,6 +113,7 @@ PROMISED = [
     "WallTime", "Target", "Stagnation", "Method", "Oracle", "CheckpointError",
     "Safeguarded", "LBFGS", "UniversalHeavyBall", "ParameterFreeAGD", "JinAGD", "ConvexUntilGuilty",
     "GradientDescent", "HeuristicAGD", "ConjugateGradient", "compare", "Comparison",
+    "accelerate",
 ]  # fmt: skip
 
 

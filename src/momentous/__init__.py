@@ -21,7 +21,7 @@ from momentous.core.stopping import (
     WallTime,
 )
 from momentous.core.trace import Trace
-from momentous.front import iterate, minimize
+from momentous.front import accelerate, iterate, minimize
 from momentous.methods import (
     LBFGS,
     RAGD,
@@ -80,6 +80,7 @@ __all__ = [
     "UniversalHeavyBall",
     "Verdict",
     "WallTime",
+    "accelerate",
     "certify",
     "compare",
     "iterate",

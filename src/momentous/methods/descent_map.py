@@ -42,6 +42,7 @@ class MapState(State):
     epochs: int  # t, for c0
     first_norm: float  # |x^0 - T(x^0)|
     tol: float  # the residual to stop at, relative to that
+    scale: float  # |f(x^0)|: the terms of later values may be as large as those of the first
     noise: float  # what rounding may do to a difference of values
     mark: float  # what the objective was ...
     marked: int  # ... so many iterations ago
@@ -80,7 +81,8 @@ class DescentMap(Method):
     that raises the objective without the help of momentum ends the run, at the point below.
 
     Where two values differ by no more than rounding the gradient test decides in place of the
-    function test.  The guarantee is descent; relatives that go further than one direction are
+    function test; how far rounding goes is learned from the map, which alone should not raise the
+    objective at all.  The guarantee is descent; relatives that go further than one direction are
     Anderson acceleration and SQUAREM [3]_.
 
     Parameters
@@ -176,8 +178,8 @@ class DescentMap(Method):
             epochs=1,
             first_norm=norm,
             tol=self.default_tolerance if tol is None else tol,
-            # The terms of later values may be as large as those of the first.
-            noise=NOISE * oracle.space.rounding * abs(sample.value) if self.has_values else 0.0,
+            scale=abs(sample.value),
+            noise=NOISE * oracle.space.rounding * abs(sample.value),
             mark=sample.value,
             marked=0,
         )
@@ -201,6 +203,11 @@ class DescentMap(Method):
         sample, usable = self._tried(oracle, now)
         if not usable and not now.bare:
             now = self._discarded(oracle.space, now, sample)
+            sample, usable = self._tried(oracle, now)
+        rise = sample.value - now.lowest
+        if not usable and now.noise < rise <= math.sqrt(oracle.space.rounding) * now.scale:
+            # The map alone does not raise the objective: so small a rise measures the rounding.
+            now.noise = 2 * rise
             sample, usable = self._tried(oracle, now)
         if usable:
             return self._moved(oracle, now, sample)

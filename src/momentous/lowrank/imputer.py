@@ -1,0 +1,142 @@
+"""Gaps in a table of numbers, filled from a low-rank model of its columns."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from momentous.lowrank.fitting import Recipe, fit_model
+from momentous.lowrank.penalty import WEIGHTING, Penalty
+from momentous.lowrank.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.row_solves import RowSolver
+from momentous.lowrank.scikit import scikit_learn
+
+_base: Any = scikit_learn("base")
+_Transformer: Any = type(
+    "_Transformer", (_base.OneToOneFeatureMixin, _base.TransformerMixin, _base.BaseEstimator), {}
+)
+_validation = scikit_learn("utils.validation")
+
+
+class LowRankImputer(_Transformer):  # type: ignore[misc]
+    """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
+
+    The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
+    rank is fitted to the entries that are there, and the gaps are filled from it; what is there
+    stays as it is.  New rows get their factors from their own entries, by one ridge regression, so
+    that ``transform`` needs no new fit.  A column without any entry is filled with zeros, with the
+    mean of the column where there is one and the row is empty.
+
+    Parameters
+    ----------
+    rank : int
+        Number of factors, at most; more than the smaller side of the matrix are not used.
+    ridge : float
+        Weight of the squared factors, for columns of standard deviation 1.
+    weighting : float
+        The ridge of a row with c entries is ``ridge * c ** weighting``.
+    max_iterations : int
+    tol : float
+        Stop when ten sweeps lower the objective by less than this, relatively.
+    threads : int, optional
+    random_state : int or None
+
+    Attributes
+    ----------
+    components_ : array, (columns, rank)
+        The columns' factors (V), after scaling.
+    mean_, scale_ : array
+        Of each column.
+    n_iter_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momentous.lowrank import LowRankImputer
+    >>> X = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, -1.0])
+    >>> X[3, 2] = np.nan
+    >>> LowRankImputer(rank=1, ridge=0.0).fit_transform(X)[3].round(2)
+    array([ 4.,  8., -4.])
+    """
+
+    def __init__(
+        self,
+        rank: int = 10,
+        *,
+        ridge: float = 0.5,
+        weighting: float = WEIGHTING,
+        max_iterations: int = 200,
+        tol: float = 1e-6,
+        threads: int | None = None,
+        random_state: Any = 0,
+    ):
+        self.rank = rank
+        self.ridge = ridge
+        self.weighting = weighting
+        self.max_iterations = max_iterations
+        self.tol = tol
+        self.threads = threads
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the columns' factors."""
+        X = self._validated(X, reset=True)
+        there = ~np.isnan(X)
+        if not there.any():
+            raise ValueError(f"all {X.size} entries of X are NaN: there is nothing to learn from")
+        self.mean_, self.scale_ = _moments(X, there)
+        scaled = (X - self.mean_) / self.scale_
+        rows, cols = np.nonzero(there)
+        ratings = Ratings(rows, cols, scaled[there], X.shape)
+        recipe = Recipe(
+            rank=self.rank,
+            ridge=self.ridge,
+            weighting=self.weighting,
+            biases=False,
+            centre=False,
+            max_iterations=self.max_iterations,
+            tol=self.tol,
+            threads=self.threads,
+            rng=self.random_state,
+        )
+        fit = fit_model(ratings, recipe)
+        self.components_, self.n_iter_ = fit.model.col_factors, int(fit.result.nit)
+        return self
+
+    def transform(self, X: Any) -> Floats:
+        """Fill the gaps of these rows."""
+        _validation.check_is_fitted(self)
+        table = self._validated(X, reset=False)
+        there = ~np.isnan(table)
+        if there.all():
+            return table
+        scaled = (table - self.mean_) / self.scale_
+        starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
+        groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), scaled[there])
+        penalty = Penalty(self.ridge, weighting=self.weighting)
+        weights = penalty.weights(np.diff(starts), self.components_.shape[1])
+        factors, _ = RowSolver(groups, weights, self.threads)(self.components_, groups.values)
+        filled = (factors @ self.components_.T) * self.scale_ + self.mean_
+        complete: Floats = np.where(there, table, filled)
+        return complete
+
+    def _validated(self, X: Any, reset: bool) -> Floats:
+        array: Floats = _validation.validate_data(
+            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", copy=True
+        )
+        return array
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _moments(X: Floats, there: Any) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of what is there in each column; 0 and 1 where nothing is."""
+    counts = np.maximum(there.sum(axis=0), 1)
+    mean = np.where(there, X, 0.0).sum(axis=0) / counts
+    deviation = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / counts)
+    # A constant column is left as it is, and so is one whose spread is rounding.
+    return mean, np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)

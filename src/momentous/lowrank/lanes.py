@@ -1,0 +1,201 @@
+"""Rows of a factor as SIMD vectors: what plain compiled loops over the rank are too slow for.
+
+A row of r numbers is taken in pieces whose lengths are powers of two (10 = 8 + 2), each one LLVM
+vector; LLVM maps these to whatever registers the machine has. The rank reaches the compiler as the
+length of a tuple, so that there is one compiled version a rank and no loop over the rank in it.
+`benchmarks/lowrank_gradient.py` measures the whole. This file needs numba, hence is itself
+imported only where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+ir: Any = import_module("llvmlite.ir")
+types: Any = import_module("numba.types")
+cgutils: Any = import_module("numba.core.cgutils")
+make_array: Any = import_module("numba.np.arrayobj").make_array
+
+LONGEST_PIECE = 64  # longer vectors only make the compiler slow
+I32, I64 = ir.IntType(32), ir.IntType(64)
+ROUNDER = 1.5 * 2.0**52  # a float64 of this size has no binary places: adding it rounds
+FUSE = ("contract",)  # a * b + c may be rounded once
+
+
+def pieces(rank: int) -> Iterator[tuple[int, int]]:
+    """Offset and length of each piece: 10 gives (0, 8), (8, 2)."""
+    offset = 0
+    while offset < rank:
+        length = min(1 << ((rank - offset).bit_length() - 1), LONGEST_PIECE)
+        yield offset, length
+        offset += length
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """A function of compiled code that writes its own LLVM instructions."""
+    return import_module("numba.extending").intrinsic(function)
+
+
+class _Rows:
+    """A C-contiguous array with r columns, read and written a row at a time."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, array: Any, rank: int):
+        self.builder, self.pieces, self.rank = builder, list(pieces(rank)), rank
+        self.number = context.get_value_type(kind.dtype)
+        self.alignment = kind.dtype.bitwidth // 8
+        self.data = make_array(kind)(context, builder, array).data
+
+    def _places(self, row: Any) -> Iterator[Any]:
+        first = self.builder.mul(row, I64(self.rank))
+        for offset, length in self.pieces:
+            place = self.builder.gep(self.data, [self.builder.add(first, I64(offset))])
+            yield self.builder.bitcast(place, ir.VectorType(self.number, length).as_pointer())
+
+    def load(self, row: Any) -> list[Any]:
+        return [self.builder.load(place, align=self.alignment) for place in self._places(row)]
+
+    def store(self, row: Any, vectors: list[Any]) -> None:
+        for place, vector in zip(self._places(row), vectors, strict=True):
+            self.builder.store(vector, place, align=self.alignment)
+
+
+def _total(builder: Any, vectors: list[Any]) -> Any:
+    """Sum of all elements of all vectors."""
+    total = None
+    for vector in vectors:
+        number, length = vector.type.element, vector.type.count
+        suffix = "f32" if isinstance(number, ir.FloatType) else "f64"
+        add = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(number, [number, vector.type]),
+            f"llvm.vector.reduce.fadd.v{length}{suffix}",
+        )
+        # Any order of the sum will do, as long as it is always the same one.
+        part = builder.call(add, [number(-0.0), vector], fastmath=("reassoc",))
+        total = part if total is None else builder.fadd(total, part)
+    return total
+
+
+def _filled(builder: Any, number: Any, length: int) -> Any:
+    """A vector that has the same number everywhere."""
+    kind = ir.VectorType(number.type, length)
+    one = builder.insert_element(kind(ir.Undefined), number, I32(0))
+    return builder.shuffle_vector(one, kind(ir.Undefined), ir.VectorType(I32, length)([0] * length))
+
+
+def _add_multiple(builder: Any, to: Any, factor: Any, vector: Any) -> Any:
+    scaled = builder.fmul(_filled(builder, factor, vector.type.count), vector, flags=FUSE)
+    return builder.fadd(to, scaled, flags=FUSE)
+
+
+@intrinsic
+def row_products(
+    typing: Any,
+    lanes: Any,
+    left: Any,
+    i: Any,
+    right: Any,
+    others: Any,
+    begin: Any,
+    end: Any,
+    out: Any,
+) -> Any:
+    """``out[k] = left[i] . right[others[begin + k]]`` for the entries from begin to end - 1."""
+    signature = types.void(lanes, left, i, right, others, begin, end, out)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = signature.args
+        u = _Rows(context, builder, kinds[1], values[1], lanes.count).load(values[2])
+        table = _Rows(context, builder, kinds[3], values[3], lanes.count)
+        index = make_array(kinds[4])(context, builder, values[4]).data
+        result = make_array(kinds[7])(context, builder, values[7]).data
+        begin, end = values[5:7]
+        with cgutils.for_range(builder, builder.sub(end, begin), intp=I64) as loop:
+            j = builder.load(builder.gep(index, [builder.add(begin, loop.index)]))
+            v = table.load(builder.sext(j, I64))
+            products = [builder.fmul(a, b) for a, b in zip(u, v, strict=True)]
+            builder.store(_total(builder, products), builder.gep(result, [loop.index]))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def spread_slopes(
+    typing: Any,
+    lanes: Any,
+    left: Any,
+    i: Any,
+    right: Any,
+    others: Any,
+    begin: Any,
+    end: Any,
+    slopes: Any,
+    left_gradient: Any,
+    right_gradient: Any,
+) -> Any:
+    """Add what the entries from begin to end - 1 give to the gradients.
+
+    With j the other index and s the slope of an entry: ``left_gradient[i] += s right[j]`` and
+    ``right_gradient[j] += s left[i]``.
+    """
+    signature = types.void(
+        lanes, left, i, right, others, begin, end, slopes, left_gradient, right_gradient
+    )
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = signature.args
+        table, own, far = (
+            _Rows(context, builder, kinds[k], values[k], lanes.count) for k in (3, 8, 9)
+        )
+        u = _Rows(context, builder, kinds[1], values[1], lanes.count).load(values[2])
+        index = make_array(kinds[4])(context, builder, values[4]).data
+        slope = make_array(kinds[7])(context, builder, values[7]).data
+        begin, end = values[5:7]
+        # Sums of the own row, in variables that LLVM keeps in registers.
+        sums = [cgutils.alloca_once_value(builder, start) for start in own.load(values[2])]
+        with cgutils.for_range(builder, builder.sub(end, begin), intp=I64) as loop:
+            j = builder.load(builder.gep(index, [builder.add(begin, loop.index)]))
+            j = builder.sext(j, I64)
+            s = builder.load(builder.gep(slope, [loop.index]))
+            for place, v in zip(sums, table.load(j), strict=True):
+                builder.store(_add_multiple(builder, builder.load(place), s, v), place)
+            before = far.load(j)
+            far.store(j, [_add_multiple(builder, g, s, a) for g, a in zip(before, u, strict=True)])
+        own.store(values[2], [builder.load(place) for place in sums])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def polynomial(typing: Any, x: Any, coefficients: Any) -> Any:
+    """Horner's rule written out, highest power first: loops over it can then be vectorised."""
+    signature = types.float64(types.float64, coefficients)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        x, constants = values
+        total = builder.extract_value(constants, 0)
+        for k in range(1, coefficients.count):
+            constant = builder.extract_value(constants, k)
+            total = builder.fadd(builder.fmul(total, x, flags=FUSE), constant, flags=FUSE)
+        return total
+
+    return signature, generate
+
+
+@intrinsic
+def power_of_two(typing: Any, rounded: Any) -> Any:
+    """``2.0**n`` for n from -1022 to 1023, given ``n + ROUNDER``.
+
+    The lowest bits of that sum are n; moved into the exponent and biased, they make the power. No
+    conversion to an integer takes part: few machines have one for vectors, and none for NaN.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        moved = builder.shl(builder.bitcast(values[0], I64), I64(52))
+        return builder.bitcast(builder.add(moved, I64(1023 << 52)), ir.DoubleType())
+
+    return types.float64(types.float64), generate

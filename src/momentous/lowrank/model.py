@@ -1,0 +1,255 @@
+"""A fitted low-rank model: predictions, recommendations, and new rows without a new fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from momentous.lowrank.names import UNKNOWN, Names, Positions, pairs_of, ratings_of
+from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.plain import products
+from momentous.lowrank.ratings import Floats, Ratings
+
+Unknown = Literal["mean", "nan", "error"]
+NEWTON_STEPS = 20  # of a row that is folded in; convex and damped by the ridge, a few are enough
+
+
+class Recommended(NamedTuple):
+    """Items and what the model says about them, best first."""
+
+    items: NDArray[Any]
+    scores: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankModel:
+    """mean + row bias + column bias + row factors . column factors.
+
+    For the logistic loss that sum is the log odds of a label +1.
+
+    Attributes
+    ----------
+    loss : "squared" or "logistic"
+    mean : float
+    rows, cols : Names
+        The ids.
+    row_factors, col_factors : array, (rows, rank) and (cols, rank)
+    row_bias, col_bias : array
+        Zeros in a model without biases.
+    penalty : Penalty
+        With which it was fitted; rows that are folded in get the same.
+    limits : pair of float
+        The least and the greatest rating seen: predictions stay between them.
+    seen : Ratings
+        The entries that it was fitted to, by position.
+    """
+
+    loss: str
+    mean: float
+    rows: Names
+    cols: Names
+    row_factors: Floats
+    col_factors: Floats
+    row_bias: Floats
+    col_bias: Floats
+    penalty: Penalty
+    limits: tuple[float, float]
+    seen: Ratings
+
+    @property
+    def rank(self) -> int:
+        """Number of factors."""
+        return int(self.row_factors.shape[1])
+
+    def __repr__(self) -> str:
+        return (
+            f"<LowRankModel {self.loss}, rank {self.rank}, {len(self.rows):,} x "
+            f"{len(self.cols):,}, of {self.seen.nnz:,} entries>"
+        )
+
+    # --- predictions ------------------------------------------------------------------------------
+
+    def scores(self, pairs: Any, unknown: Unknown = "mean") -> Floats:
+        """The sum above at each pair of ids.
+
+        Parameters
+        ----------
+        pairs : array of shape (N, 2), table of two columns, Ratings or sparse matrix
+        unknown : {"mean", "nan", "error"}
+            For ids that the fit has not seen: what is known without them (the mean, and the bias
+            of the other id), NaN, or an error that names the first.
+        """
+        if unknown not in ("mean", "nan", "error"):
+            raise ValueError(f"unknown={unknown!r} must be 'mean', 'nan' or 'error'")
+        row_ids, col_ids = pairs_of(pairs)
+        rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+        if unknown == "error":
+            _refuse_unknown(rows, row_ids, "row")
+            _refuse_unknown(cols, col_ids, "column")
+        scores = self.scores_at(rows, cols)
+        if unknown == "nan":
+            scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
+        return scores
+
+    def scores_at(self, rows: Positions, cols: Positions) -> Floats:
+        """The same by position, where -1 stands for a row or column that is not known."""
+        scores = np.full(rows.shape, self.mean, self.row_factors.dtype)
+        known_row, known_col = rows != UNKNOWN, cols != UNKNOWN
+        scores[known_row] += self.row_bias[rows[known_row]]
+        scores[known_col] += self.col_bias[cols[known_col]]
+        both = known_row & known_col
+        scores[both] += products(self.row_factors, self.col_factors, rows[both], cols[both])
+        return scores
+
+    def predict(self, pairs: Any, unknown: Unknown = "mean") -> Floats:
+        """A rating within the limits for each pair, or the probability of +1."""
+        return self._as_told(self.scores(pairs, unknown))
+
+    def _as_told(self, scores: Floats) -> Floats:
+        told: Floats = expit(scores) if self.loss == "logistic" else np.clip(scores, *self.limits)
+        return told
+
+    def deviance(self, ratings: Ratings) -> float:
+        """Root mean square error, or mean log loss, of the predictions for these ratings."""
+        if self.loss == "squared":
+            errors = self.predict(ratings) - ratings.values
+            return float(np.sqrt(np.mean(np.square(errors, dtype=np.float64))))
+        margins = ratings.values * self.scores(ratings)
+        return float(np.mean(np.logaddexp(0.0, -margins.astype(np.float64))))
+
+    def recommend(
+        self, row: Any, n: int = 10, exclude_seen: bool = True, unknown: Unknown = "error"
+    ) -> Recommended:
+        """The columns with the highest scores for one row.
+
+        Parameters
+        ----------
+        row : id
+        n : int
+            How many, at most.
+        exclude_seen : bool
+            Leave out those that the row had entries for.
+        unknown : {"error", "mean", "nan"}
+            For a row that is not known: an error, or else the order by column bias.
+        """
+        if n < 1:
+            raise ValueError(f"n={n!r} must be at least 1")
+        position = int(self.rows.positions([row])[0])
+        if position == UNKNOWN and unknown == "error":
+            _refuse_unknown(np.array([position]), np.array([row], dtype=object), "row")
+        scores = self.mean + self.col_bias
+        allowed = np.ones(len(self.cols), bool)
+        if position != UNKNOWN:
+            scores += self.row_bias[position] + self.col_factors @ self.row_factors[position]
+            if exclude_seen:
+                seen = slice(*self.seen.by_row.starts[position : position + 2])
+                allowed[self.seen.cols[seen]] = False
+        candidates = np.flatnonzero(allowed)
+        best = candidates[np.argsort(-scores[candidates], kind="stable")[:n]]
+        return Recommended(self.cols.ids[best], self._as_told(scores[best]))
+
+    # --- new rows ---------------------------------------------------------------------------------
+
+    def fold_in(self, pairs: Any, values: Any = None) -> LowRankModel:
+        """A model that knows further rows from their entries; the columns stay as they are.
+
+        A row is one ridge regression on the columns' factors, for the logistic loss a few Newton
+        steps.  A row that is known already is computed anew, from these entries alone.  Entries of
+        columns that the model does not know are left out.
+        """
+        new = ratings_of(pairs, values, dtype=self.row_factors.dtype)
+        rows = self.rows.extended(_ids_of(new, 0))
+        more = len(rows) - len(self.rows)
+        factors = np.vstack([self.row_factors, np.zeros((more, self.rank))])
+        bias = np.concatenate([self.row_bias, np.zeros(more)])
+        where, cols = rows.positions(_ids_of(new, 0)), self.cols.positions(_ids_of(new, 1))
+        for i, position in enumerate(where):
+            entries = slice(*new.by_row.starts[i : i + 2])
+            mine, targets = cols[new.cols[entries]], new.values[entries]
+            known = mine != UNKNOWN
+            factors[position], bias[position] = self.solve_row(mine[known], targets[known])
+        return replace(
+            self,
+            rows=rows,
+            row_factors=factors.astype(self.row_factors.dtype),
+            row_bias=bias.astype(self.row_bias.dtype),
+            seen=self._seen_with(new, where, cols, len(rows)),
+        )
+
+    def _seen_with(self, new: Ratings, where: Positions, cols: Positions, count: int) -> Ratings:
+        """The entries seen, those of the rows folded in replaced."""
+        old = ~np.isin(self.seen.rows, where)
+        added = cols[new.cols] != UNKNOWN
+        return Ratings(
+            np.concatenate([self.seen.rows[old], where[new.rows[added]]]),
+            np.concatenate([self.seen.cols[old], cols[new.cols[added]]]),
+            np.concatenate([self.seen.values[old], new.values[added]]),
+            (count, len(self.cols)),
+        )
+
+    def solve_row(self, cols: Positions, values: Floats) -> tuple[Floats, float]:
+        """Factors and bias of a row with these entries."""
+        biases = self.penalty.biases
+        features = self.col_factors[cols].astype(np.float64)
+        if biases:
+            features = np.column_stack([features, np.ones(len(features))])
+        weights = self.penalty.weights(np.array([len(cols)]), self.rank)[0]
+        offsets = self.mean + self.col_bias[cols].astype(np.float64)
+        solution: Floats
+        if not len(cols):
+            solution = np.zeros(features.shape[1])
+        elif self.loss == "squared":
+            solution = _ridge(features, np.ones(len(cols)), values - offsets, weights)
+        else:
+            solution = _logistic_ridge(features, offsets, values, weights)
+        return solution[: self.rank], float(solution[-1]) if biases else 0.0
+
+
+def _ridge(features: Floats, curvatures: Floats, targets: Floats, weights: Floats) -> Floats:
+    """argmin of sum curvature (feature . p - target)^2 + weights . p^2, shortest where not one."""
+    normal = features.T @ (curvatures[:, None] * features) + np.diag(weights)
+    solution: Floats = np.linalg.lstsq(normal, features.T @ (curvatures * targets), rcond=None)[0]
+    return solution
+
+
+def _logistic_ridge(features: Floats, offsets: Floats, labels: Floats, weights: Floats) -> Floats:
+    """Newton's method with steps halved until the objective does not rise."""
+
+    def value(p: Floats) -> float:
+        margins = labels * (offsets + features @ p)
+        return float(np.sum(np.logaddexp(0.0, -margins)) + 0.5 * weights @ p**2)
+
+    solution = np.zeros(features.shape[1])
+    lowest = value(solution)
+    for _ in range(NEWTON_STEPS):
+        margins = labels * (offsets + features @ solution)
+        wrong = expit(-margins)
+        gradient = -features.T @ (labels * wrong) + weights * solution
+        normal = features.T @ ((wrong * (1.0 - wrong))[:, None] * features) + np.diag(weights)
+        step = np.linalg.lstsq(normal, gradient, rcond=None)[0]
+        while not (reached := value(solution - step)) <= lowest and np.any(step):
+            step = 0.5 * step if np.linalg.norm(step) > 1e-12 else 0.0 * step
+        solution, gain, lowest = solution - step, lowest - reached, reached
+        if gain <= 1e-12 * abs(lowest):
+            break
+    return solution
+
+
+def _refuse_unknown(positions: Positions, ids: ArrayLike, what: str) -> None:
+    bad = np.flatnonzero(positions == UNKNOWN)
+    if bad.size:
+        first = np.asarray(ids)[bad[0]]
+        first = first.item() if isinstance(first, np.generic) else first
+        raise ValueError(
+            f"the {what} id {first!r} at position {bad[0]} is not in the model ({bad.size} of "
+            f"{len(positions)} are not); fit or fold it in, or take unknown='mean' or 'nan'"
+        )
+
+
+def _ids_of(ratings: Ratings, side: int) -> NDArray[Any]:
+    ids = (ratings.row_ids, ratings.col_ids)[side]
+    return np.arange(ratings.shape[side]) if ids is None else ids

@@ -1,0 +1,193 @@
+"""What the commands do, without the command line: from files to files and plain numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from momentous.core.status import Status
+from momentous.lowrank.data import describe
+from momentous.lowrank.display import shown_fit
+from momentous.lowrank.fitting import Fit, Recipe, fit_model
+from momentous.lowrank.model import LowRankModel, Unknown
+from momentous.lowrank.names import UNKNOWN, pairs_of
+from momentous.lowrank.pairs_file import read_pairs
+from momentous.lowrank.ratings import Compressed, Ratings
+from momentous.lowrank.saving import ModelFileError, load_model, save_model
+from momentous.lowrank.writing import write_ratings
+
+
+class OptionError(ValueError):
+    """Options that do not fit together, or a value that is out of range."""
+
+
+def fit(
+    file: Path,
+    out: Path,
+    resume: bool,
+    *,
+    quiet: bool = False,
+    columns: str | None = None,
+    format: str | None = None,
+    skip_bad: bool = False,
+    seed: int | None = None,
+    method: str | None = None,
+    validation: float | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Fit a model to the ratings in a file, and write it; returns what there is to tell."""
+    if not out.parent.is_dir():
+        raise OptionError(f"--out: the folder {out.parent} does not exist")
+    start, saved = _before(out, resume)
+    given = {"solver": method, "validation_share": validation, "rng": seed, **options}
+    chosen = {**saved, **{name: value for name, value in given.items() if value is not None}}
+    if start is not None and chosen.get("loss", start.loss) != start.loss:
+        raise OptionError(f"--resume: the model in {out} was fitted with the {start.loss} loss")
+    try:
+        recipe = Recipe(**chosen)
+    except (ValueError, TypeError) as error:
+        raise OptionError(str(error)) from None
+    ratings = read(file, columns, format, skip_bad, quiet)
+    threshold = ratings.mean if recipe.loss == "logistic" else None
+    labelled = _labelled(ratings, threshold)
+    with shown_fit(quiet) as watch:
+        found = fit_model(labelled, recipe, start=start, watch=watch)
+    _save(found, recipe, threshold, out)
+    result = found.result
+    facts = {
+        "model": str(out),
+        "ratings": ratings.nnz,
+        "users": ratings.shape[0],
+        "items": ratings.shape[1],
+        "iterations": result.nit,
+        "restarts": result.restarts,
+        "objective": found.objective,
+        "training_error": found.model.deviance(found.model.seen),
+        "seconds": result.time,
+        "ended": result.message,
+        "interrupted": result.status is Status.INTERRUPTED,
+    }
+    if found.held_out:
+        facts["held_out_error"] = min(found.held_out)
+    return facts
+
+
+def _before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any]]:
+    """The model to go on from, and how it was fitted; anything else is not overwritten."""
+    if not out.exists():
+        if resume:
+            raise OptionError(f"--resume: there is no model {out} to go on from")
+        return None, {}
+    try:
+        model, extra = load_model(out)
+    except ModelFileError as error:
+        raise OptionError(f"--out: {error}; it is not overwritten") from None
+    if not resume:
+        return None, {}
+    known = {field.name for field in dataclasses.fields(Recipe)}
+    saved = {name: value for name, value in extra["parameters"].items() if name in known}
+    return model, {**saved, "loss": model.loss, "rng": extra["parameters"]["random_state"]}
+
+
+def _save(found: Fit, recipe: Recipe, threshold: float | None, out: Path) -> None:
+    parameters = dataclasses.asdict(recipe)
+    del parameters["loss"]
+    parameters["random_state"] = parameters.pop("rng")
+    facts = {"n_iter": int(found.result.nit), "objective": found.objective}
+    labels = {"threshold": threshold, "classes": [False, True]}
+    save_model(found.model, out, {"parameters": parameters, **facts, **labels})
+
+
+def evaluate(
+    model: Path,
+    file: Path,
+    columns: str | None = None,
+    format: str | None = None,
+    skip_bad: bool = False,
+) -> dict[str, Any]:
+    """The error of a model on the ratings in a file."""
+    fitted, extra = load_model(model)
+    ratings = _labelled(read(file, columns, format, skip_bad), extra.get("threshold"))
+    rows, cols = pairs_of(ratings)
+    unknown = [
+        int(np.count_nonzero(names.positions(np.unique(ids)) == UNKNOWN))
+        for names, ids in ((fitted.rows, rows), (fitted.cols, cols))
+    ]
+    facts: dict[str, Any] = {"ratings": ratings.nnz}
+    if fitted.loss == "squared":
+        errors = np.abs(fitted.predict(ratings) - ratings.values)
+        facts |= {"rmse": fitted.deviance(ratings), "mae": float(np.mean(errors))}
+    else:
+        right = (fitted.scores(ratings) > 0) == (ratings.values > 0)
+        facts |= {"log_loss": fitted.deviance(ratings), "accuracy": float(np.mean(right))}
+    return facts | {"unknown_users": unknown[0], "unknown_items": unknown[1]}
+
+
+def predict(
+    model: Path, lines: Iterable[str], unknown: Unknown = "mean"
+) -> Iterator[tuple[str, str, float]]:
+    """(user, item, prediction) for each line of a file of pairs."""
+    fitted, _ = load_model(model)
+    pairs = read_pairs(lines, getattr(lines, "name", "pairs"))
+    predictions = fitted.predict(pairs, unknown)
+    return zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), predictions.tolist(), strict=True)
+
+
+def recommend(
+    model: Path, users: Iterable[str], count: int = 10, exclude_seen: bool = True
+) -> dict[str, list[tuple[Any, float]]]:
+    """The best items of each user, with their scores."""
+    fitted, _ = load_model(model)
+    found = {}
+    for user in users:
+        best = fitted.recommend(user, count, exclude_seen)
+        found[user] = list(zip(best.items.tolist(), best.scores.tolist(), strict=True))
+    return found
+
+
+def info(
+    file: Path,
+    columns: str | None = None,
+    format: str | None = None,
+    skip_bad: bool = False,
+) -> dict[str, Any]:
+    """What a file of ratings looks like."""
+    return describe(read(file, columns, format, skip_bad))
+
+
+def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
+    """Make the synthetic twin of a data set, and write it."""
+    if not out.parent.is_dir():
+        raise OptionError(f"--out: the folder {out.parent} does not exist")
+    ratings = Ratings.twin(name, seed)
+    write_ratings(ratings, out)
+    return ratings
+
+
+def read(
+    file: Path,
+    columns: str | None,
+    format: str | None,
+    skip_bad: bool,
+    quiet: bool = False,
+) -> Ratings:
+    """Ratings from a file, with options as they come from the command line."""
+    which: list[str | int] | None = None
+    if columns is not None:
+        which = [int(one) if one.strip().isdigit() else one.strip() for one in columns.split(",")]
+    return Ratings.read(
+        file, columns=which, format=format, skip_bad=skip_bad, progress=False if quiet else None
+    )
+
+
+def _labelled(ratings: Ratings, threshold: float | None) -> Ratings:
+    """Labels for the logistic loss: +1 above the threshold."""
+    if threshold is None:
+        return ratings
+    one = ratings.dtype.type(1)
+    labels = np.where(ratings.values > np.float64(threshold), one, -one)
+    return ratings._like(Compressed(ratings.by_row.starts, ratings.cols, labels))

@@ -1,0 +1,217 @@
+"""The commands about ratings, run as a person would run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from momentous.cli import _commands
+from momentous.lowrank import Ratings
+from momentous.lowrank.pairs_file import read_pairs
+from momentous.lowrank.saving import load_model
+from momentous.lowrank.writing import write_ratings
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments, code=0, text=None):
+    """What a command prints; it must end with this status, and never with a traceback."""
+    done = CliRunner().invoke(_commands(), [str(one) for one in arguments], input=text)
+    assert done.exit_code == code, done.output + repr(done.exception)
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    return done
+
+
+@pytest.fixture
+def ratings_file():
+    rng = np.random.default_rng(0)
+    users, items = np.divmod(rng.choice(40 * 25, 500, replace=False), 25)
+    values = np.clip(np.round(3 + rng.standard_normal(40)[users] + 0.3 * (items % 5)), 1, 5)
+    lines = [f"u{u},{i},{v:g}" for u, i, v in zip(users, items, values, strict=True)]
+    Path("ratings.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
+    return "ratings.csv"
+
+
+FAST = ("--rank", 2, "--threads", 1)
+
+
+@pytest.fixture
+def model(ratings_file):
+    run("fit", ratings_file, *FAST, "--out", "model")
+    return "model"
+
+
+def test_from_a_file_to_a_model_to_predictions(ratings_file):
+    told = run("fit", ratings_file, *FAST, "--out", "model")
+    assert "objective" in told.stdout
+    assert "training error" in told.stdout
+    assert "    1  objective" in told.stderr
+    fitted, extra = load_model("model")
+    assert fitted.rank == 2
+    assert extra["parameters"]["rank"] == 2
+    facts = json.loads(run("evaluate", "model", ratings_file, "--json").stdout)
+    assert facts["ratings"] == 500
+    assert 0 < facts["mae"] < facts["rmse"] < 1.0
+    predicted = run("predict", "model", "-", text="user,item\nu1,3\nu2,4\nnobody,3\n").stdout
+    rows = [line.split(",") for line in predicted.splitlines()]
+    assert rows[0] == ["user", "item", "prediction"]
+    assert [row[:2] for row in rows[1:]] == [["u1", "3"], ["u2", "4"], ["nobody", "3"]]
+    assert float(rows[1][2]) == pytest.approx(fitted.predict([["u1", "3"]])[0], rel=1e-5)
+    best = json.loads(run("recommend", "model", "u1", "u2", "-n", 3, "--json").stdout)
+    assert list(best) == ["u1", "u2"]
+    assert [item for item, _ in best["u1"]] == fitted.recommend("u1", 3).items.tolist()
+    assert "u1:" in run("recommend", "model", "u1").stdout
+
+
+def test_json_is_all_that_is_printed_when_asked_for(ratings_file):
+    done = run("fit", ratings_file, *FAST, "--out", "model", "--json", "--validation", 0.2)
+    facts = json.loads(done.stdout)
+    assert done.stderr == ""
+    assert facts["held_out_error"] > 0
+    assert facts["users"] == 40
+    assert "interrupted" not in facts
+
+
+def test_progress_tells_the_held_out_error_and_restarts(ratings_file):
+    lines = run("fit", ratings_file, *FAST, "--out", "m", "--validation", 0.2).stderr.splitlines()
+    assert all("held out" in line and "restarts" in line for line in lines)
+
+
+@pytest.mark.parametrize("method", ["auto", "lbfgs"])
+def test_labels_above_the_mean_by_the_logistic_loss(ratings_file, method):
+    run("fit", ratings_file, *FAST, "--loss", "logistic", "--method", method, "--out", "model")
+    facts = json.loads(run("evaluate", "model", ratings_file, "--json").stdout)
+    assert facts["accuracy"] > 0.7
+    assert facts["log_loss"] < 0.6
+    probability = run("predict", "model", "-", text="u1,3\n").stdout.splitlines()[1].split(",")[2]
+    assert 0 < float(probability) < 1
+
+
+def test_a_model_of_the_command_is_an_estimator(model):
+    pytest.importorskip("sklearn")
+    from momentous.lowrank import MatrixCompletion
+
+    estimator = MatrixCompletion.load(model)
+    assert estimator.rank == 2
+    assert estimator.recommend("u1", n=2).items.size == 2
+
+
+def test_resuming_goes_on_from_the_model_with_its_parameters(ratings_file):
+    options = ("--ridge", 0.01, "--no-biases", *FAST)
+    run("fit", ratings_file, *options, "--max-iterations", 3, "--tol", 0, "--out", "model")
+    before = load_model("model")[1]
+    facts = json.loads(run("fit", ratings_file, "--out", "model", "--resume", "--json").stdout)
+    fitted, after = load_model("model")
+    assert facts["objective"] < before["objective"]
+    assert after["parameters"] == before["parameters"]
+    assert fitted.penalty.ridge == 0.01
+    assert not fitted.penalty.biases
+    run("fit", ratings_file, "--out", "model", "--resume", "--loss", "logistic", code=2)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_saves_the_model_and_says_how_to_go_on(ratings_file):
+    command = [sys.executable, "-m", "momentous", "fit", ratings_file, "--out", "model", "--tol",
+               "0", "--max-iterations", "1000000", "--rank", "2", "--threads", "1"]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stderr.readline().split()[0] == b"1"  # the fit is under way
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert b"Traceback" not in told
+    assert b"Go on with: momentous fit ratings.csv --out model --resume" in told
+    facts = json.loads(
+        run(
+            "fit", ratings_file, "--out", "model", "--resume", "--max-iterations", 1, "--json"
+        ).stdout
+    )
+    assert facts["iterations"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("fit", "nothing.csv", "--out", "m"), 2, "nothing.csv"),
+        (("fit", "ratings.csv"), 2, "--out"),
+        (("fit", "ratings.csv", "--out", "m", "--rank", 0), 2, "--rank"),
+        (("fit", "ratings.csv", "--out", "m", "--method", "nonsense"), 2, "nonsense"),
+        (("fit", "ratings.csv", "--out", "m", "--resume"), 2, "no model m"),
+        (("fit", "ratings.csv", "--out", "no/m"), 2, "folder no does not exist"),
+        (("fit", "ratings.csv", "--out", "ratings.csv"), 2, "not overwritten"),
+        (("fit", "ratings.csv", "--out", "m", "--columns", "a,b,c"), 1, "'a'"),
+        (("fit", "ratings.csv", "--out", "m", "--format", "odd"), 1, "odd"),
+        (("fit", "bad.csv", "--out", "m"), 1, "bad.csv, line 3"),
+        (("evaluate", "ratings.csv", "ratings.csv"), 1, "no model"),
+        (("recommend", "model", "stranger"), 1, "'stranger'"),
+        (("predict", "model", "bad_pairs.csv"), 1, "line 2"),
+        (("predict", "model", "pairs.csv", "--unknown", "error"), 1, "'stranger'"),
+        (("data", "twin", "ml-3", "--out", "t.csv"), 1, "ml-100k"),
+        (("data", "twin", "ml-100k", "--out", "t.xyz"), 1, ".parquet"),
+        (("data", "fetch", "ml-3"), 1, "ml-100k"),
+    ],
+)
+def test_what_goes_wrong_is_one_readable_line(arguments, code, told, model):
+    Path("bad.csv").write_text("user,item,rating\na,b,3\na,c,oops\n")
+    Path("bad_pairs.csv").write_text("a,b\nc\n")
+    Path("pairs.csv").write_text("stranger,3\n")
+    assert told in run(*arguments, code=code).stderr
+
+
+def test_bad_lines_are_skipped_with_a_warning(capsys):
+    Path("bad.csv").write_text("user,item,rating\na,x,3\na,y,oops\nb,x,4\nb,y,5\nb,x,2\n")
+    told = run("fit", "bad.csv", "--skip-bad", "--out", "m", "--threads", 1).stderr
+    assert "warning: " in told
+    assert "1 malformed line" in told
+    assert load_model("m")[0].seen.nnz == 3
+
+
+def test_info_describes_a_file(ratings_file):
+    facts = json.loads(run("data", "info", ratings_file, "--json").stdout)
+    assert (facts["users"], facts["items"], facts["ratings"]) == (40, 25, 500)
+    assert "histogram" in run("data", "info", ratings_file).stdout
+
+
+def test_a_twin_is_written_and_can_be_read():
+    assert "943 x 1,682" in run("data", "twin", "ml-100k", "--out", "twin.npz").stdout
+    assert Ratings.read("twin.npz").nnz == 100_000
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "dat", "parquet"])
+def test_what_is_written_is_read_again(ending):
+    ratings = Ratings([0, 0, 1], [0, 1, 1], [0.5, 3.0, 4.0], row_ids=["a", "b"], col_ids=[7, 9])
+    write_ratings(ratings, f"r.{ending}")
+    again = Ratings.read(f"r.{ending}", cache=False)
+    assert again.row_ids.tolist() == ["a", "b"]
+    assert again.col_ids.tolist() == [7, 9]
+    np.testing.assert_array_equal(again.values, ratings.values)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["a,x\nb,y\n", "a\tx\nb\ty", "a::x::3\nb::y::4", "a x\nb y\n", '"a";x\r\n\r\nb;y\r\n',
+     "\ufeffuserId,movieId\na,x\nb,y\n"],
+)  # fmt: skip
+def test_pairs_are_read_in_the_usual_forms(lines):
+    assert read_pairs(lines.splitlines(), "pairs").tolist() == [["a", "x"], ["b", "y"]]
+
+
+def test_a_file_without_pairs_is_refused():
+    with pytest.raises(ValueError, match="no pairs"):
+        read_pairs(["user,item"], "pairs")

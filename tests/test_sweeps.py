@@ -1,0 +1,255 @@
+"""Sweeps solve what they say, never raise the objective, and end where its gradient is zero."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from momentous import Status
+from momentous.front import accelerate
+from momentous.lowrank import LowRankObjective, Ratings
+from momentous.lowrank.sweeps import ALSSweep, MMSweep
+
+RANK = 3
+
+
+def random_ratings(m=60, n=40, share=0.4, seed=0, rank=RANK, noise=0.3):
+    """A matrix of low rank with noise, seen in part; row 5 and column 7 are not seen at all, and
+    row 6 and column 8 are seen in one place."""
+    random = np.random.default_rng(seed)
+    matrix = random.standard_normal((m, rank)) @ random.standard_normal((n, rank)).T
+    matrix += noise * random.standard_normal((m, n))
+    seen = random.random((m, n)) < share
+    seen[5:7], seen[:, 7:9] = False, False
+    seen[6, 8] = True
+    rows, cols = np.nonzero(seen)
+    return Ratings(rows, cols, matrix[seen], (m, n))
+
+
+RATINGS = random_ratings()
+LABELS = RATINGS.signs()
+V = np.random.default_rng(1).standard_normal((40, RANK))
+X = np.random.default_rng(2).standard_normal(100 * RANK)
+
+needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
+PLAIN_OR_COMPILED = pytest.mark.parametrize(
+    "compiled",
+    [pytest.param(False, id="plain"), pytest.param(True, id="compiled", marks=needs_numba)],
+)
+
+
+def dense(ratings, i):
+    """The columns seen in row i, and what was seen there."""
+    here = slice(*ratings.by_row.starts[i : i + 2])
+    return ratings.by_row.others[here], ratings.by_row.values[here].astype(np.float64)
+
+
+# --- half steps ---------------------------------------------------------------------------------
+
+
+@PLAIN_OR_COMPILED
+@pytest.mark.parametrize("rank", [RANK, 6])
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+def test_half_steps_are_least_squares_row_by_row(ridge, rank, compiled):
+    """Also where a row has fewer entries than the rank: then the shortest solution."""
+    ratings = random_ratings(share=0.2, rank=rank)
+    sweep = ALSSweep(ratings, rank, ridge, compiled=compiled)
+    V = np.random.default_rng(1).standard_normal((40, rank))
+    U, value = sweep.rows(V)
+    for i in range(60):
+        cols, values = dense(ratings, i)
+        system = np.vstack([V[cols], np.sqrt(ridge) * np.eye(rank)])
+        expected = np.linalg.lstsq(system, np.concatenate([values, np.zeros(rank)]), rcond=1e-12)[0]
+        assert np.allclose(U[i], expected, rtol=0, atol=1e-9 * max(1.0, abs(expected).max())), i
+    assert not U[5].any()
+    F = LowRankObjective(ratings, rank, balance=0.0, ridge=ridge, compiled=False)
+    assert value == pytest.approx(F.value(F.join(U, V)), rel=1e-12)
+
+
+@PLAIN_OR_COMPILED
+def test_the_other_half_step_is_that_of_the_transposed_matrix(compiled):
+    turned = Ratings(RATINGS.cols, RATINGS.rows, RATINGS.values, (40, 60))
+    U = np.random.default_rng(3).standard_normal((60, RANK))
+    ours, value = ALSSweep(RATINGS, RANK, 0.1, compiled=compiled).columns(U)
+    theirs, expected = ALSSweep(turned, RANK, 0.1, compiled=compiled).rows(U)
+    assert np.array_equal(ours, theirs)
+    assert value == expected
+
+
+@PLAIN_OR_COMPILED
+def test_the_majorised_half_step_solves_for_its_targets(compiled):
+    sweep = MMSweep(LABELS, RANK, 0.2, compiled=compiled)
+    U, V = sweep.objective.split(X)
+    U_next, value = sweep.rows(U, V)
+    F = LowRankObjective(LABELS, RANK, "logistic", 0.0, 0.2, compiled=False)
+    assert value == pytest.approx(F.value(X), rel=1e-13)
+    for i in range(60):
+        cols, y = dense(LABELS, i)
+        z = V[cols] @ U[i]
+        targets = z + 4 * y / (1 + np.exp(y * z))
+        system = V[cols].T @ V[cols] + 4 * 0.2 * np.eye(RANK)
+        assert np.allclose(U_next[i], np.linalg.solve(system, V[cols].T @ targets), atol=1e-10)
+
+
+@PLAIN_OR_COMPILED
+def test_dependent_columns_are_no_harm(compiled):
+    """Systems that are singular though there are entries enough; and a factor of zeros."""
+    sweep = ALSSweep(RATINGS, RANK, compiled=compiled)
+    twice = np.column_stack([V[:, 0], V[:, 0], V[:, 1]])
+    U, value = sweep.rows(twice)
+    fewer = ALSSweep(RATINGS, 2, compiled=False).rows(V[:, :2])
+    assert np.isfinite(U).all()
+    assert value == pytest.approx(fewer[1], rel=1e-9)
+    several = np.arange(60) != 6  # one entry there: the shortest solutions differ
+    assert np.allclose((U @ twice.T)[several], (fewer[0] @ V[:, :2].T)[several], atol=1e-6)
+    zero, value = sweep.rows(np.zeros((40, RANK)))
+    assert not zero.any()
+    assert value == pytest.approx(np.mean(RATINGS.values**2) / 2)
+
+
+@PLAIN_OR_COMPILED
+def test_two_entries_with_equal_factors_get_the_mean(compiled):
+    """Fewer entries than the rank, and yet no solution that meets them all."""
+    ratings = Ratings([0, 0, 1, 2], [0, 1, 2, 3], [1.0, 3.0, 1.0, 1.0])
+    V = np.vstack([np.ones((2, 3)), np.eye(3)[:2]])
+    U, _ = ALSSweep(ratings, 3, compiled=compiled).rows(V)
+    assert V[0] @ U[0] == pytest.approx(2.0)
+
+
+@needs_numba
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("rank", [RANK, 6])
+def test_compiled_and_plain_agree(rank, ridge):
+    ratings = random_ratings(300, 200, 0.9, rank=rank)  # rows of more than one piece
+    for kind, data in ((ALSSweep, ratings), (MMSweep, ratings.signs())):
+        plain, compiled = (kind(data, rank, ridge, compiled=c) for c in (False, True))
+        start = plain.start()
+        (ours, value), (theirs, expected) = compiled(start), plain(start)
+        assert np.allclose(ours, theirs, rtol=0, atol=1e-10 * np.abs(theirs).max())
+        assert value == pytest.approx(expected, rel=1e-12)
+
+
+@needs_numba
+def test_the_number_of_threads_makes_no_difference_to_a_bit():
+    ratings = random_ratings(400, 300, 0.5)  # enough entries for several threads
+    for kind, data in ((ALSSweep, ratings), (MMSweep, ratings.signs())):
+        start = kind(data, RANK).start()
+        one, other = (kind(data, RANK, threads=threads) for threads in (1, 4))
+        assert (one.objective.threads, other.objective.threads) == (1, 4)
+        for _ in range(3):
+            (ours, value), (theirs, expected) = one(start), other(start)
+            assert ours.tobytes() == theirs.tobytes()
+            assert value == expected
+            start = ours
+
+
+# --- sweeps -------------------------------------------------------------------------------------
+
+
+def sweeps(compiled, ridge=0.1):
+    return [
+        ALSSweep(RATINGS, RANK, ridge, state="V", compiled=compiled),
+        ALSSweep(RATINGS, RANK, ridge, state="U", compiled=compiled),
+        MMSweep(LABELS, RANK, ridge, compiled=compiled),
+    ]
+
+
+@PLAIN_OR_COMPILED
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_no_sweep_raises_the_objective(ridge, compiled):
+    for sweep in sweeps(compiled, ridge):
+        x, values = sweep.start(), []
+        for _ in range(30):
+            x, value = sweep(x)
+            values.append(value)
+        assert np.all(np.diff(values) <= 1e-14)
+        assert values[-1] < values[0]
+
+
+@PLAIN_OR_COMPILED
+def test_where_sweeps_end_the_gradient_of_the_objective_is_zero(compiled):
+    """By the objective, whose gradient is checked elsewhere, and by differences of its values."""
+    for sweep, loss in zip(sweeps(compiled), ("squared", "squared", "logistic"), strict=True):
+        result = accelerate(sweep, sweep.start(), True, tol=1e-9, max_iterations=5000)
+        assert result.status is Status.CONVERGED
+        objective = LowRankObjective(
+            LABELS if loss == "logistic" else RATINGS, RANK, loss, ridge=0.1, compiled=False
+        )  # with the balance term: balanced factors are stationary for it, too
+        x = objective.join(*sweep.factors(result.x))
+        assert objective.value(x) == pytest.approx(result.fun, rel=1e-10)
+        assert np.linalg.norm(objective.gradient(x)) <= 1e-7
+        for k in (0, 50, 200, 299):
+            h = 1e-4 * np.eye(1, x.size, k)[0]
+            assert abs(objective.value(x + h) - objective.value(x - h)) <= 1e-10
+
+
+@pytest.mark.parametrize("rule", ["function", "gradient", "distance"])
+def test_momentum_halves_the_sweeps(rule):
+    ratings = random_ratings(200, 150, 0.1, noise=0.5)
+    for sweep in (ALSSweep(ratings, RANK, 0.1), MMSweep(ratings.signs(), RANK, 0.3)):
+        plain = accelerate(sweep, sweep.start(), True, restart="always", tol=0, max_iterations=60)
+        fast = accelerate(
+            sweep, sweep.start(), True, restart=rule, tol=0, max_iterations=60, target=plain.fun
+        )
+        assert fast.status is Status.TARGET_REACHED
+        assert fast.njev <= 30
+
+
+def test_the_state_is_the_factor_that_its_entries_determine():
+    random = np.random.default_rng(0)
+    rows = np.repeat(np.arange(50), 12)
+    cols = np.concatenate([random.choice(100, 12, replace=False) for _ in range(50)])
+    ratings = Ratings(rows, cols, random.random(600), (50, 100))
+    assert ALSSweep(ratings, 5).state == "U"  # 12 entries a row, but 6 a column
+    assert ALSSweep(ratings, 5, state="V").state == "V"
+    turned = Ratings(cols, rows, ratings.values, (100, 50))
+    assert ALSSweep(turned, 5).state == "V"
+    assert ALSSweep(ratings, RANK).start().shape == (50, RANK)
+
+
+@PLAIN_OR_COMPILED
+def test_float32_factors_stay_float32_and_come_close(compiled):
+    for kind, data in ((ALSSweep, RATINGS), (MMSweep, LABELS)):
+        double = kind(data, RANK, 0.1, compiled=compiled)
+        single = kind(data, RANK, 0.1, dtype=np.float32, compiled=compiled)
+        start = double.start()
+        (x, value), (expected, at) = single(start.astype(np.float32)), double(start)
+        assert x.dtype == np.float32
+        assert np.allclose(x, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+        assert value == pytest.approx(at, rel=1e-5)
+        result = accelerate(single, single.start(), True, tol=1e-3)
+        assert result.success
+
+
+@PLAIN_OR_COMPILED
+def test_factors_are_balanced_and_predict_the_same(compiled):
+    for sweep in sweeps(compiled):
+        x, _ = sweep(sweep.start())
+        U, V = sweep.factors(x)
+        assert np.allclose(U.T @ U, V.T @ V, atol=1e-10)
+        if isinstance(sweep, MMSweep):
+            left, right = sweep.objective.split(x)
+        elif sweep.state == "V":
+            left, right = sweep.rows(x)[0], x
+        else:
+            left, right = x, sweep.columns(x)[0]
+        assert np.allclose(U @ V.T, left @ right.T, atol=1e-10)
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: ALSSweep(RATINGS, 0), "rank"),
+        (lambda: ALSSweep(RATINGS, RANK, -1.0), "ridge"),
+        (lambda: ALSSweep(RATINGS, RANK, threads=0), "threads"),
+        (lambda: ALSSweep(RATINGS, RANK, state="W"), "state='W'"),
+        (lambda: MMSweep(RATINGS, RANK), r"ratings.signs\(\)"),
+        (lambda: ALSSweep(RATINGS, RANK).rows(V.T), r"V must be of shape \(40, 3\), not \(3, 40\)"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(make, told):
+    with pytest.raises(ValueError, match=told):
+        make()
