@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from momentous.lowrank.twins import MODELS
+
 ADDRESS = "https://files.grouplens.org/datasets/movielens/{name}.zip"
 
 LICENCE = """\
@@ -78,9 +80,10 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     try:
         pooch.retrieve(address, known_hash=known, fname=archive.name, path=place)
     except OSError as error:  # requests' errors are OSErrors, too
+        alike = name if name in MODELS else "ml-100k"
         raise ConnectionError(
             f"{name} could not be downloaded from {address} ({error}). Without a network, bring "
-            f"the file to {archive} yourself, or use a synthetic twin: Ratings.twin({name!r})"
+            f"the file to {archive} yourself, or use a synthetic twin: Ratings.twin({alike!r})"
         ) from error
     except ValueError as error:
         raise ValueError(
