@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 import json
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 import scipy.sparse
 
 from momentous.lowrank import Ratings
-from momentous.lowrank.biased import BiasedProblem, BiasedSweep, log_odds
+from momentous.lowrank.biased import BiasedProblem, log_odds
+from momentous.lowrank.biased_sweep import BiasedSweep
 from momentous.lowrank.fitting import Recipe, fit_model
 from momentous.lowrank.names import Names
 from momentous.lowrank.penalty import Penalty
@@ -26,6 +28,7 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
+from momentous.lowrank import estimators, imputer  # noqa: E402
 from momentous.lowrank.estimators import (  # noqa: E402
     LowRankImputer,
     MatrixCompletion,
@@ -143,21 +146,29 @@ def test_at_the_end_of_the_sweeps_the_gradient_vanishes(loss):
 
 @pytest.mark.parametrize("weight", [0.5, 0.0])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_row_solves_are_ridge_regressions_compiled_or_plain(weight, dtype):
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_row_solves_are_ridge_regressions_compiled_or_plain(weight, dtype, loss):
     pytest.importorskip("numba")
     rng = np.random.default_rng(2)
-    ratings = Ratings([0, 0, 0, 0, 2, 2, 2, 3], [0, 1, 3, 4, 0, 1, 2, 4], rng.random(8), (4, 6))
-    features = rng.standard_normal((6, 3)).astype(dtype)
+    values = rng.random(8) if loss == "squared" else rng.choice([-1.0, 1.0], 8)
+    rows, cols = [0, 0, 0, 0, 2, 2, 2, 3], [0, 1, 3, 4, 0, 1, 2, 4]
+    groups = Ratings(rows, cols, values.astype(dtype), (4, 6)).by_row
+    features, offsets = rng.standard_normal((6, 3)).astype(dtype), rng.random(6).astype(dtype)
+    current = None if loss == "squared" else rng.standard_normal((4, 3)).astype(dtype)
     weights = weight * (1.0 + np.arange(12).reshape(4, 3))
-    targets = ratings.values.astype(dtype)
-    plain, told = RowSolver(ratings.by_row, weights, 1, compiled=False)(features, targets)
+    plain, told = RowSolver(groups, weights, 1, compiled=False)(features, offsets, current)
+    # Without a penalty a system may be all but singular.
+    accuracy = 1e-4 if dtype == np.float32 else 1e-10 if weight else 1e-6
     for threads in (1, 2):
-        fast, same = RowSolver(ratings.by_row, weights, threads, compiled=True)(features, targets)
-        np.testing.assert_allclose(fast, plain, rtol=1e-5, atol=1e-6)
-        assert same == pytest.approx(told, rel=1e-5)
+        fast, same = RowSolver(groups, weights, threads, True)(features, offsets, current)
+        np.testing.assert_allclose(fast, plain, rtol=accuracy, atol=accuracy)
+        assert same == pytest.approx(told, rel=accuracy, abs=accuracy)
     assert np.all(plain[1] == 0)
-    mine = features[[0, 1, 3, 4]].astype(float)
-    expected = np.linalg.solve(mine.T @ mine + np.diag(weights[0]), mine.T @ targets[:4])
+    mine, targets = features[cols[:4]].astype(float), values[:4] - offsets[cols[:4]]
+    if loss == "logistic":
+        z = mine @ current[0] + offsets[cols[:4]]
+        targets = z + 4 * values[:4] / (1 + np.exp(values[:4] * z)) - offsets[cols[:4]]
+    expected = np.linalg.solve(mine.T @ mine + np.diag(weights[0]), mine.T @ targets)
     np.testing.assert_allclose(plain[0], expected, rtol=1e-4)
 
 
@@ -360,15 +371,45 @@ def test_folding_in_leaves_out_items_that_are_not_known(fitted):
 
 def test_a_warm_start_goes_on_and_takes_new_users_and_items():
     model = regressor(warm_start=True, tol=1e-9).fit(PAIRS, Y)
-    first = model.n_iter_
+    first, reached = model.n_iter_, model.objective_
     model.fit(PAIRS, Y)
     assert model.n_iter_ < first
+    assert model.result_.trace["fun"][0] == pytest.approx(reached, rel=1e-9)
     more = np.vstack([PAIRS, [[100, 0], [100, 3], [0, 50]]])
     cold = regressor(tol=1e-9).fit(more, np.append(Y, [4.0, 2.0, 3.0]))
     model.fit(more, np.append(Y, [4.0, 2.0, 3.0]))
     assert model.row_factors_.shape == (31, 2)
     assert model.col_ids_[-1] == 50
     assert model.objective_ == pytest.approx(cold.objective_, rel=1e-3)
+
+
+def interrupt_after(monkeypatch, calls):
+    sweep, count = BiasedSweep.__call__, itertools.count(1)
+
+    def interrupted(self, state):
+        if next(count) > calls:
+            raise KeyboardInterrupt
+        return sweep(self, state)
+
+    monkeypatch.setattr(BiasedSweep, "__call__", interrupted)
+
+
+def test_ctrl_c_stops_the_program_and_leaves_what_was_reached(monkeypatch):
+    model = regressor(tol=0.0)
+    interrupt_after(monkeypatch, 6)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(PAIRS, Y)
+    assert model.result_.status.name == "INTERRUPTED"
+    assert model.score(PAIRS, Y) > 0.5
+
+
+def test_looking_at_the_held_out_error_costs_no_sweep_of_its_own(monkeypatch):
+    half, calls = BiasedSweep._half, []
+    monkeypatch.setattr(
+        BiasedSweep, "_half", lambda self, *given: calls.append(given[0]) or half(self, *given)
+    )
+    model = regressor(validation_share=0.2, max_iterations=8, patience=100, tol=0.0).fit(PAIRS, Y)
+    assert len(calls) == 2 * model.result_.njev + 1
 
 
 # --- the classifier -------------------------------------------------------------------------------
@@ -538,14 +579,14 @@ def test_the_imputer_fills_gaps_and_leaves_the_rest():
     full = rng.standard_normal((80, 2)) @ rng.standard_normal((2, 12)) * np.logspace(-2, 3, 12)
     gaps = rng.random(full.shape) < 0.2
     X = np.where(gaps, np.nan, full)
-    # One factor more: the means of what is there are not those of the whole.
-    imputer = LowRankImputer(rank=3, ridge=1e-3, threads=1)
+    imputer = LowRankImputer(rank=2, ridge=1e-3, threads=1)
     filled = imputer.fit_transform(X)
     np.testing.assert_array_equal(filled[~gaps], full[~gaps])
     scaled = (filled - full) / full.std(axis=0)
     assert np.sqrt(np.mean(scaled[gaps] ** 2)) < 0.05
     np.testing.assert_allclose(imputer.transform(X[:5]), filled[:5], rtol=1e-8)
-    assert imputer.transform(np.full((1, 12), np.nan)) == pytest.approx(imputer.mean_[None])
+    empty = imputer.transform(np.full((1, 12), np.nan))[0]
+    np.testing.assert_allclose(empty, imputer.mean_ + imputer.scale_ * imputer.offsets_)
     assert imputer.get_feature_names_out(list("abcdefghijkl"))[1] == "b"
 
 
@@ -567,6 +608,13 @@ def test_without_scikit_learn_the_message_names_the_extra():
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert 'pip install "momentous[app]"' in told.stdout, told.stderr
+
+
+def test_the_examples_in_the_docstrings_run():
+    for module in (estimators, imputer):
+        results = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+        assert results.attempted >= 4
+        assert results.failed == 0
 
 
 # --- on disk --------------------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,8 @@ from click.testing import CliRunner
 
 from momentous.cli import _commands
 from momentous.lowrank import Ratings
+from momentous.lowrank.display import shown_fit
+from momentous.lowrank.fitting import Step
 from momentous.lowrank.pairs_file import read_pairs
 from momentous.lowrank.saving import load_model
 from momentous.lowrank.writing import write_ratings
@@ -105,11 +107,18 @@ def test_labels_above_the_mean_by_the_logistic_loss(ratings_file, method):
 
 def test_a_model_of_the_command_is_an_estimator(model):
     pytest.importorskip("sklearn")
-    from momentous.lowrank import MatrixCompletion
+    from momentous.lowrank import MatrixCompletion, OneBitMatrixCompletion
 
     estimator = MatrixCompletion.load(model)
     assert estimator.rank == 2
     assert estimator.recommend("u1", n=2).items.size == 2
+    run("fit", "ratings.csv", *FAST, "--loss", "logistic", "--out", "labels")
+    classifier = OneBitMatrixCompletion.load("labels")
+    facts = json.loads(run("evaluate", "labels", "ratings.csv", "--json").stdout)
+    ratings = Ratings.read("ratings.csv")
+    assert classifier.score(ratings) == pytest.approx(facts["accuracy"])
+    again = OneBitMatrixCompletion(**classifier.get_params()).fit(ratings)
+    np.testing.assert_array_equal(again.row_factors_, classifier.row_factors_)
 
 
 def test_resuming_goes_on_from_the_model_with_its_parameters(ratings_file):
@@ -126,12 +135,12 @@ def test_resuming_goes_on_from_the_model_with_its_parameters(ratings_file):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_ctrl_c_saves_the_model_and_says_how_to_go_on(ratings_file):
-    command = [sys.executable, "-m", "momentous", "fit", ratings_file, "--out", "model", "--tol",
+def test_ctrl_c_saves_the_model_and_says_how_to_go_on():
+    write_ratings(Ratings.twin("ml-100k"), "ratings.csv")
+    command = [sys.executable, "-m", "momentous", "fit", "ratings.csv", "--out", "model", "--tol",
                "0", "--max-iterations", "1000000", "--rank", "2", "--threads", "1"]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stderr.readline().split()[0] == b"1"  # the fit is under way
-        time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
@@ -139,7 +148,7 @@ def test_ctrl_c_saves_the_model_and_says_how_to_go_on(ratings_file):
     assert b"Go on with: momentous fit ratings.csv --out model --resume" in told
     facts = json.loads(
         run(
-            "fit", ratings_file, "--out", "model", "--resume", "--max-iterations", 1, "--json"
+            "fit", "ratings.csv", "--out", "model", "--resume", "--max-iterations", 1, "--json"
         ).stdout
     )
     assert facts["iterations"] == 1
@@ -148,7 +157,7 @@ def test_ctrl_c_saves_the_model_and_says_how_to_go_on(ratings_file):
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("fit", "nothing.csv", "--out", "m"), 2, "nothing.csv"),
+        (("fit", "nothing.csv", "--out", "m"), 1, "nothing.csv"),
         (("fit", "ratings.csv"), 2, "--out"),
         (("fit", "ratings.csv", "--out", "m", "--rank", 0), 2, "--rank"),
         (("fit", "ratings.csv", "--out", "m", "--method", "nonsense"), 2, "nonsense"),
@@ -174,7 +183,7 @@ def test_what_goes_wrong_is_one_readable_line(arguments, code, told, model):
     assert told in run(*arguments, code=code).stderr
 
 
-def test_bad_lines_are_skipped_with_a_warning(capsys):
+def test_bad_lines_are_skipped_with_a_warning():
     Path("bad.csv").write_text("user,item,rating\na,x,3\na,y,oops\nb,x,4\nb,y,5\nb,x,2\n")
     told = run("fit", "bad.csv", "--skip-bad", "--out", "m", "--threads", 1).stderr
     assert "warning: " in told
@@ -210,6 +219,24 @@ def test_what_is_written_is_read_again(ending):
 )  # fmt: skip
 def test_pairs_are_read_in_the_usual_forms(lines):
     assert read_pairs(lines.splitlines(), "pairs").tolist() == [["a", "x"], ["b", "y"]]
+
+
+def test_on_a_terminal_there_is_one_living_line(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with shown_fit(quiet=False) as watch:
+        for k in range(3):
+            watch(Step(k, 1.0 / (1 + k), 0.1, float("nan"), 0))
+    assert "objective 0.3333333" in terminal.getvalue()
+    with shown_fit(quiet=True) as watch:
+        terminal.truncate(0)
+        watch(Step(1, 1.0, 0.1, 0.5, 0))
+    assert terminal.getvalue() == ""
 
 
 def test_a_file_without_pairs_is_refused():

@@ -1,4 +1,7 @@
-"""The command line: ``momentous demo``, ``methods``, ``compare`` and ``scoreboard``."""
+"""The command line: ``momentous demo``, ``methods``, ``compare``, ``scoreboard``, ``fit`` and more.
+
+The commands about ratings are those of `momentous.lowrank.commands`.
+"""
 
 from __future__ import annotations
 
@@ -174,6 +177,9 @@ def _commands() -> Callable[[], None]:
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
+    from momentous.lowrank.commands import add_commands
+
+    add_commands(momentous)
     return momentous
 
 

@@ -1,12 +1,13 @@
-"""The fit with biases: mean + b_i + c_j + u_i . v_j, as an objective and as an alternating sweep.
+"""The objective with biases: mean + b_i + c_j + u_i . v_j under a penalty for every row.
 
 A row's parameters (u_i, b_i) are one vector: for a fixed other side they are the coefficients of
 the features (v_j, 1), and the targets are the ratings less what the other side's biases say.  So
-biases take part in every half step and in every gradient like one more factor.
+biases take part in every gradient and in every half step like one more factor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -16,11 +17,11 @@ from momentous.lowrank.losses import find_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.plain import products
-from momentous.lowrank.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.row_solves import RowSolver
+from momentous.lowrank.ratings import Floats, Ratings
 from momentous.lowrank.start import svd_start
 
 Loss = Literal["squared", "logistic"]
+BLOCK = 1 << 20  # entries whose predictions are held at a time
 
 
 class BiasedProblem:
@@ -67,8 +68,8 @@ class BiasedProblem:
         self.dtype = ratings.dtype
         self.groups = (ratings.by_row, ratings.by_col)
         self.weights = tuple(
-            penalty.weights(np.diff(groups.starts), rank).astype(self.dtype)
-            for groups in self.groups
+            penalty.weights(np.diff(groups.starts), rank, of_rows=rows).astype(self.dtype)
+            for groups, rows in zip(self.groups, (True, False), strict=True)
         )
 
     # --- points -----------------------------------------------------------------------------------
@@ -84,27 +85,20 @@ class BiasedProblem:
 
     def random_start(self, rng: np.random.Generator) -> Floats:
         """Small random factors and no biases: enough for a sweep to begin with."""
-        sides = []
-        for size in self.ratings.shape:
-            side = np.zeros((size, self.width))
-            side[:, : self.rank] = 0.1 * rng.standard_normal((size, self.rank))
-            sides.append(side)
-        return self.join(*sides)
+        return self._without_biases(
+            0.1 * rng.standard_normal((size, self.rank)) for size in self.ratings.shape
+        )
 
     def svd_start(self) -> Floats:
         """The balanced factors of what the mean leaves over (of the labels, for the logistic)."""
         ratings = self.ratings
         if self.loss == "squared":
-            left_over = (ratings.values - self.mean).astype(self.dtype)
-            ratings = ratings._like(
-                Compressed(ratings.by_row.starts, ratings.by_row.others, left_over)
-            )
-        sides = []
-        for factors in svd_start(ratings, self.rank):
-            side = np.zeros((factors.shape[0], self.width))
-            side[:, : self.rank] = factors
-            sides.append(side)
-        return self.join(*sides)
+            ratings = ratings.with_values((ratings.values - self.mean).astype(self.dtype))
+        return self._without_biases(svd_start(ratings, self.rank))
+
+    def _without_biases(self, factors: Iterable[Floats]) -> Floats:
+        extra = self.width - self.rank
+        return self.join(*(np.pad(side, [(0, 0), (0, extra)]) for side in factors))
 
     # --- the function, for methods that go by gradients -------------------------------------------
 
@@ -124,7 +118,7 @@ class BiasedProblem:
             grad_Q[:, -1] = parts[1][: len(Q), -1]
         grad_P += self.weights[0] * P / count
         grad_Q += self.weights[1] * Q / count
-        value += self._penalty_of(P, 0) + self._penalty_of(Q, 1)
+        value += self.penalty_of(P, 0) + self.penalty_of(Q, 1)
         if self.balance:
             imbalance = U.T @ U - V.T @ V
             value += 0.5 * self.balance / count * float(np.sum(imbalance**2))
@@ -135,9 +129,7 @@ class BiasedProblem:
     def value(self, x: Floats) -> float:
         """F alone, without the balance."""
         P, Q = self.split(x)
-        z = self.predictions(P, Q, self.ratings.rows, self.ratings.cols)
-        losses, _ = find_loss(self.loss).evaluate(z, self.ratings.values)
-        return losses / self.ratings.nnz + self._penalty_of(P, 0) + self._penalty_of(Q, 1)
+        return self.mean_loss(P, Q, self.ratings) + self.penalty_of(P, 0) + self.penalty_of(Q, 1)
 
     def _inner(self) -> LowRankObjective:
         """The bare objective, with room for the columns [b, 1] and [1, c + mean]."""
@@ -162,98 +154,22 @@ class BiasedProblem:
             right[: len(Q), -1] += Q[:, -1]
         return left, right
 
-    def _penalty_of(self, side: Floats, which: int) -> float:
+    def penalty_of(self, side: Floats, which: int) -> float:
+        """The penalty's part of F: of the rows (0) or of the columns (1)."""
         squares = np.einsum("ij,ij,ij->", self.weights[which], side, side, dtype=np.float64)
         return 0.5 * float(squares) / self.ratings.nnz
 
-    # --- predictions ------------------------------------------------------------------------------
-
-    def predictions(self, P: Floats, Q: Floats, rows: Any, cols: Any) -> Floats:
-        """z_ij at these pairs of positions."""
-        z: Floats = products(P[:, : self.rank], Q[:, : self.rank], rows, cols) + self.dtype.type(
-            self.mean
-        )
-        if self.penalty.biases:
-            z += P[rows, -1] + Q[cols, -1]
-        return z
-
-    def deviance(self, P: Floats, Q: Floats, held_out: Ratings) -> float:
-        """How wrong the predictions are elsewhere: the root mean square, or the mean log loss."""
-        z = self.predictions(P, Q, held_out.rows, held_out.cols)
-        total, _ = find_loss(self.loss).evaluate(z, held_out.values)
-        mean = total / held_out.nnz
-        return float(np.sqrt(2.0 * mean)) if self.loss == "squared" else mean
-
-
-class BiasedSweep:
-    """One round of half steps as a descent map: new rows for these columns, then new columns.
-
-    Squared loss (alternating least squares): the state is Q alone, because the best P is a function
-    of it.  Logistic loss (majorise-minimise): l'' <= 1/4, so that ``(z - t)^2 / 8`` with
-    ``t = z0 + 4 y sigmoid(-y z0)`` lies above the loss and touches it at z0; each half step is the
-    one for the squared loss with targets t and four times the penalty, and the state is (P, Q).
-    """
-
-    def __init__(self, problem: BiasedProblem):
-        self.problem = problem
-        self._last: tuple[Any, Any] = (None, None)  # a state and its P, for those who look on
-        self.scale = 1.0 if problem.loss == "squared" else 4.0
-        self.solvers = [
-            RowSolver(groups, self.scale * weights, problem.threads)
-            for groups, weights in zip(problem.groups, problem.weights, strict=True)
-        ]
-
-    def state(self, x: Floats) -> Floats:
-        """What the map takes, from a point."""
-        return self.problem.split(x)[1].copy() if self.problem.loss == "squared" else x
-
-    def point(self, state: Floats) -> Floats:
-        """The point that a state stands for."""
-        if self.problem.loss == "logistic":
-            return state
-        last, P = self._last
-        if last is not state:
-            P, _ = self._half(0, None, state)
-        return self.problem.join(P, state)
-
-    def __call__(self, state: Floats) -> tuple[Floats, float]:
-        """(the next state, F at this one)."""
-        problem = self.problem
-        if problem.loss == "squared":
-            P, value = self._half(0, None, state)
-            self._last = state, P
-            value = value / problem.ratings.nnz + problem._penalty_of(state, 1)
-            return self._half(1, None, P)[0], value
-        P, Q = problem.split(state)
-        value = problem._penalty_of(P, 0) + problem._penalty_of(Q, 1)
-        new_P, losses = self._half(0, P, Q)
-        new_Q, _ = self._half(1, Q, new_P)
-        return problem.join(new_P, new_Q), value + losses / problem.ratings.nnz
-
-    def _half(self, which: int, own: Floats | None, other: Floats) -> tuple[Floats, float]:
-        """The best parameters of one side, and what the step tells about F.
-
-        That is the least value of this side's terms for the squared loss, and the sum of the losses
-        before the step for the logistic one.
-        """
-        problem, groups = self.problem, self.problem.groups[which]
-        features = other.copy()
-        if problem.penalty.biases:
-            features[:, -1] = 1.0
-        offsets = np.full(len(other), problem.mean, problem.dtype)
-        if problem.penalty.biases:
-            offsets += other[:, -1]
-        offset = offsets[groups.others]
-        if problem.loss == "squared":
-            targets = groups.values - offset
-            solution, explained = self.solvers[which](features, targets)
-            squares = float(np.dot(targets, targets))
-            return solution, 0.5 * (squares - explained)
-        assert own is not None
-        rows = np.repeat(np.arange(len(own)), np.diff(groups.starts))
-        z = products(own, features, rows, groups.others) + offset
-        losses, slopes = find_loss("logistic").evaluate(z, groups.values)
-        return self.solvers[which](features, z - 4.0 * slopes - offset)[0], losses
+    def mean_loss(self, P: Floats, Q: Floats, ratings: Ratings) -> float:
+        """Of these ratings, block by block: the mean of l(z_ij, X_ij)."""
+        rows, total = ratings.rows, 0.0
+        for begin in range(0, ratings.nnz, BLOCK):
+            block = slice(begin, begin + BLOCK)
+            i, j = rows[block], ratings.cols[block]
+            z = products(P[:, : self.rank], Q[:, : self.rank], i, j) + self.dtype.type(self.mean)
+            if self.penalty.biases:
+                z += P[i, -1] + Q[j, -1]
+            total += find_loss(self.loss).evaluate(z, ratings.values[block])[0]
+        return total / ratings.nnz
 
 
 def log_odds(labels: NDArray[Any]) -> float:

@@ -24,6 +24,7 @@ def add_commands(group: click.Group) -> None:
     import click
 
     existing = click.Path(exists=True, path_type=Path)
+    ratings_file = click.Path(path_type=Path)  # or a folder, or a member of an archive
     writable = click.Path(dir_okay=False, path_type=Path)
 
     def readable(command: Command) -> Command:
@@ -33,6 +34,7 @@ def add_commands(group: click.Group) -> None:
         def careful(*arguments: Any, **options: Any) -> Any:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn
+                warnings.simplefilter("always", RuntimeWarning)
                 try:
                     return command(*arguments, **options)
                 except work.OptionError as error:
@@ -71,7 +73,7 @@ def add_commands(group: click.Group) -> None:
             click.echo(f"{name.replace('_', ' '):>{width}}  {shown}")
 
     @group.command()
-    @click.argument("file", type=existing)
+    @click.argument("file", type=ratings_file)
     @click.option("--rank", type=click.IntRange(1), help="Number of factors.  [default: 10]")
     @click.option(
         "--loss",
@@ -115,7 +117,7 @@ def add_commands(group: click.Group) -> None:
 
     @group.command()
     @click.argument("model", type=existing)
-    @click.argument("file", type=existing)
+    @click.argument("file", type=ratings_file)
     @reading
     @as_json
     @readable
@@ -168,7 +170,7 @@ def add_commands(group: click.Group) -> None:
         """Files of ratings: what is in them, and where to get some."""
 
     @data.command()
-    @click.argument("file", type=existing)
+    @click.argument("file", type=ratings_file)
     @reading
     @as_json
     @readable

@@ -12,7 +12,8 @@ import numpy as np
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.front import accelerate, minimize
-from momentous.lowrank.biased import BiasedProblem, BiasedSweep, Loss, log_odds
+from momentous.lowrank.biased import BiasedProblem, Loss, log_odds
+from momentous.lowrank.biased_sweep import BiasedSweep
 from momentous.lowrank.model import LowRankModel
 from momentous.lowrank.names import UNKNOWN, Names
 from momentous.lowrank.penalty import WEIGHTING, Penalty, default_bias_ridge, default_ridge
@@ -120,7 +121,7 @@ def fit_model(
         ratings, held_out = ratings.split(recipe.validation_share, recipe.rng)
     problem = _problem(ratings, recipe)
     observer = _Observer(problem, held_out, recipe.patience, watch)
-    run = _sweep if recipe.by_sweeps else _descend
+    run = run_sweeps if recipe.by_sweeps else _descend
     x, result = run(problem, recipe, start, observer)
     if observer.best is not None:
         x = observer.best
@@ -195,10 +196,20 @@ def _begin(problem: BiasedProblem, recipe: Recipe, model: LowRankModel | None) -
     return x
 
 
-def _sweep(
-    problem: BiasedProblem, recipe: Recipe, model: LowRankModel | None, observer: _Observer
+def run_sweeps(
+    problem: BiasedProblem,
+    recipe: Recipe,
+    model: LowRankModel | None = None,
+    observer: _Observer | None = None,
 ) -> tuple[Floats, Result]:
+    """Sweep until the tolerance of the recipe is reached; the point, and how it came about."""
     sweep = BiasedSweep(problem)
+    callback = None
+    if observer is not None:
+
+        def callback(step: Any) -> bool:
+            return observer(step, lambda: sweep.point(step.x))
+
     result = accelerate(
         sweep,
         sweep.state(_begin(problem, recipe, model)),
@@ -207,10 +218,11 @@ def _sweep(
         tol=0.0,
         value_tol=recipe.tol,
         max_iterations=recipe.max_iterations or SWEEPS,
-        callback=lambda step: observer(step, lambda: sweep.point(step.x)),
+        callback=callback,
     )
-    # The image of the last point is known, and no higher.
-    return sweep.point(result.x - result.jac), result
+    # The image of the last point is no higher, and known unless an interrupt came in between.
+    state = result.x if result.jac is None else result.x - result.jac
+    return sweep.point(state), result
 
 
 def _descend(
@@ -249,7 +261,9 @@ class _Observer:
         error = math.nan
         if self.held_out is not None:
             x = point()
-            error = self.problem.deviance(*self.problem.split(x), self.held_out)
+            error = self.problem.mean_loss(*self.problem.split(x), self.held_out)
+            if self.problem.loss == "squared":
+                error = math.sqrt(2.0 * error)
             self.held_out_errors.append(error)
             self._since += 1
             if error < self._lowest:

@@ -6,7 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from momentous.lowrank.fitting import Recipe, fit_model
+from momentous.lowrank.biased import BiasedProblem
+from momentous.lowrank.fitting import Recipe, run_sweeps
 from momentous.lowrank.penalty import WEIGHTING, Penalty
 from momentous.lowrank.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.row_solves import RowSolver
@@ -23,10 +24,10 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
 
     The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
-    rank is fitted to the entries that are there, and the gaps are filled from it; what is there
-    stays as it is.  New rows get their factors from their own entries, by one ridge regression, so
-    that ``transform`` needs no new fit.  A column without any entry is filled with zeros, with the
-    mean of the column where there is one and the row is empty.
+    rank, with an offset for each column, is fitted to the entries that are there, and the gaps are
+    filled from it; what is there stays as it is.  New rows get their factors from their own
+    entries, by one ridge regression, so that ``transform`` needs no new fit.  A row without entries
+    is filled with the columns' offsets, a column without entries with zeros.
 
     Parameters
     ----------
@@ -46,6 +47,8 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
     ----------
     components_ : array, (columns, rank)
         The columns' factors (V), after scaling.
+    offsets_ : array
+        The columns' offsets, after scaling.
     mean_, scale_ : array
         Of each column.
     n_iter_ : int
@@ -80,28 +83,31 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the columns' factors."""
-        X = self._validated(X, reset=True)
-        there = ~np.isnan(X)
+        """Learn the columns' factors and offsets."""
+        table = self._validated(X, reset=True)
+        there = ~np.isnan(table)
         if not there.any():
-            raise ValueError(f"all {X.size} entries of X are NaN: there is nothing to learn from")
-        self.mean_, self.scale_ = _moments(X, there)
-        scaled = (X - self.mean_) / self.scale_
+            raise ValueError(
+                f"all {table.size} entries of X are NaN: there is nothing to learn from"
+            )
+        self.mean_, self.scale_ = _moments(table, there)
         rows, cols = np.nonzero(there)
-        ratings = Ratings(rows, cols, scaled[there], X.shape)
+        ratings = Ratings(rows, cols, ((table - self.mean_) / self.scale_)[there], table.shape)
         recipe = Recipe(
             rank=self.rank,
-            ridge=self.ridge,
-            weighting=self.weighting,
-            biases=False,
-            centre=False,
             max_iterations=self.max_iterations,
             tol=self.tol,
-            threads=self.threads,
             rng=self.random_state,
         )
-        fit = fit_model(ratings, recipe)
-        self.components_, self.n_iter_ = fit.model.col_factors, int(fit.result.nit)
+        # Offsets are fitted, too, and free: the means of what is there are not those of the whole.
+        penalty = Penalty(self.ridge, weighting=self.weighting, biases=True, row_biases=False)
+        problem = BiasedProblem(
+            ratings, min(self.rank, *table.shape), "squared", 0.0, penalty, threads=self.threads
+        )
+        x, result = run_sweeps(problem, recipe)
+        columns = problem.split(x)[1]
+        self.components_, self.offsets_ = columns[:, :-1].copy(), columns[:, -1].copy()
+        self.n_iter_ = int(result.nit)
         return self
 
     def transform(self, X: Any) -> Floats:
@@ -116,8 +122,8 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), scaled[there])
         penalty = Penalty(self.ridge, weighting=self.weighting)
         weights = penalty.weights(np.diff(starts), self.components_.shape[1])
-        factors, _ = RowSolver(groups, weights, self.threads)(self.components_, groups.values)
-        filled = (factors @ self.components_.T) * self.scale_ + self.mean_
+        factors, _ = RowSolver(groups, weights, self.threads)(self.components_, self.offsets_)
+        filled = (factors @ self.components_.T + self.offsets_) * self.scale_ + self.mean_
         complete: Floats = np.where(there, table, filled)
         return complete
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from momentous.lowrank.plain import products
 from momentous.lowrank.ratings import Floats, Ratings
 
 Unknown = Literal["mean", "nan", "error"]
+BLOCK = 1 << 20  # entries whose predictions are held at a time
 NEWTON_STEPS = 20  # of a row that is folded in; convex and damped by the ridge, a few are enough
 
 
@@ -95,7 +97,7 @@ class LowRankModel:
             scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
         return scores
 
-    def scores_at(self, rows: Positions, cols: Positions) -> Floats:
+    def scores_at(self, rows: Any, cols: Any) -> Floats:
         """The same by position, where -1 stands for a row or column that is not known."""
         scores = np.full(rows.shape, self.mean, self.row_factors.dtype)
         known_row, known_col = rows != UNKNOWN, cols != UNKNOWN
@@ -113,13 +115,29 @@ class LowRankModel:
         told: Floats = expit(scores) if self.loss == "logistic" else np.clip(scores, *self.limits)
         return told
 
-    def deviance(self, ratings: Ratings) -> float:
-        """Root mean square error, or mean log loss, of the predictions for these ratings."""
-        if self.loss == "squared":
-            errors = self.predict(ratings) - ratings.values
-            return float(np.sqrt(np.mean(np.square(errors, dtype=np.float64))))
-        margins = ratings.values * self.scores(ratings)
-        return float(np.mean(np.logaddexp(0.0, -margins.astype(np.float64))))
+    def deviance(self, ratings: Ratings | None = None) -> float:
+        """Root mean square error, or mean log loss, of the predictions for these ratings.
+
+        Without an argument for those of the fit.
+        """
+        rows: NDArray[Any]
+        cols: NDArray[Any]
+        if ratings is None:
+            rows, cols, values = self.seen.rows, self.seen.cols, self.seen.values
+        else:
+            row_ids, col_ids = pairs_of(ratings)
+            rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+            values = ratings.values
+        total = 0.0
+        for begin in range(0, values.size, BLOCK):
+            block = slice(begin, begin + BLOCK)
+            scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
+            if self.loss == "squared":
+                total += float(np.sum((self._as_told(scores) - values[block]) ** 2))
+            else:
+                total += float(np.sum(np.logaddexp(0.0, -values[block] * scores)))
+        mean = total / values.size
+        return math.sqrt(mean) if self.loss == "squared" else mean
 
     def recommend(
         self, row: Any, n: int = 10, exclude_seen: bool = True, unknown: Unknown = "error"

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from momentous.lowrank.ratings import Ratings
 
+HELD = 1e12  # a weight with which a parameter stays at 0
+
 
 @dataclass(frozen=True)
 class Penalty:
@@ -27,6 +29,8 @@ class Penalty:
         Of the bias, the same whatever c: so many ratings of 0 beside the real ones.
     weighting : float
     biases : bool
+    row_biases : bool
+        False holds the biases of rows, though not of columns, at 0.
 
     References
     ----------
@@ -38,6 +42,7 @@ class Penalty:
     bias_ridge: float = 0.0
     weighting: float = 0.0
     biases: bool = False
+    row_biases: bool = True
 
     def __post_init__(self) -> None:
         for name in ("ridge", "bias_ridge", "weighting"):
@@ -45,18 +50,21 @@ class Penalty:
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name}={value!r} must be a finite number >= 0")
 
-    def weights(self, counts: NDArray[np.int64], rank: int) -> NDArray[np.float64]:
+    def weights(
+        self, counts: NDArray[np.int64], rank: int, *, of_rows: bool = True
+    ) -> NDArray[np.float64]:
         """One weight a parameter: an array of shape (rows, rank), or (rows, rank + 1)."""
         of_factors = self.ridge * np.maximum(counts, 1.0) ** self.weighting
         weights = np.repeat(of_factors[:, None], rank + self.biases, axis=1)
         if self.biases:
-            weights[:, -1] = self.bias_ridge
+            held = of_rows and not self.row_biases
+            weights[:, -1] = HELD if held else self.bias_ridge
         return weights
 
 
 # Chosen on 90/10 splits; see benchmarks/held_out.py for the figures.
 WEIGHTING = 0.5
-RIDGE_PER_DEVIATION = 1.2
+RIDGE_PER_DEVIATION = 1.1
 LOGISTIC_RIDGE = 0.8
 BIAS_RIDGE = 2.0
 LOGISTIC_BIAS_RIDGE = 1.0

@@ -20,6 +20,7 @@ from momentous.lowrank.sweep_kernels import (
     _add_products,
     _factorise,
     _gather,
+    _majorise,
     _substitute,
 )
 
@@ -27,36 +28,49 @@ from momentous.lowrank.sweep_kernels import (
 @_compiled()
 def _rows(
     lanes: tuple[int, ...],
+    majorised: bool,
     starts: NDArray[np.int64],
     others: NDArray[np.int32],
-    targets: Floats,
+    values: Floats,
     features: Floats,
+    current: Floats,
     weights: Floats,
     first: int,
     last: int,
     solutions: Floats,
-    explained: NDArray[np.float64],
+    told: NDArray[np.float64],
 ) -> None:
-    """Solve for the rows first to last - 1."""
+    """Solve for the rows first to last - 1.
+
+    The last column of the features is the offset of an entry, and that of ``current`` is 1.
+    """
     width = len(lanes)
-    T = np.zeros((width + 2, PIECE + GAP))
+    T = np.zeros((width + 2, PIECE + GAP))  # features by column, offsets or targets, values
     A = np.empty((width + 2, width + 2))
-    x = np.empty(width)
+    x, z, losses = np.empty(width), np.empty((2, PIECE)), np.empty(PIECE)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
         if begin == end:
             continue
         A[:] = 0.0
+        loss = 0.0
         for piece in range(begin, end, PIECE):
-            full = _gather(others, targets, features, piece, min(PIECE, end - piece), T)
+            count = min(PIECE, end - piece)
+            full = _gather(others, values, features, piece, count, T)
+            if majorised:
+                loss += _majorise(current[i], count, T, z, losses)
+            for k in range(full):
+                T[width, k] = T[width + 1, k] - T[width, k]
             _add_products(lanes, full, T, A)
         damping = 0.0
         for q in range(width):
             damping += DAMPING * A[q, q]
         for q in range(width):
             A[q, q] += weights[i, q] if weights[i, q] > 0.0 else damping
+        squares = A[width, width]
         _factorise(width, A)
-        explained[i] = _substitute(width, A, x)
+        explained = _substitute(width, A, x)
+        told[i] = loss if majorised else 0.5 * (squares - explained)
         for q in range(width):
             solutions[i, q] = x[q]
 
@@ -64,13 +78,19 @@ def _rows(
 def solve_compiled(
     groups: Compressed,
     features: Floats,
+    offsets: Floats,
+    current: Floats | None,
     weights: Floats,
-    solutions: Floats,
-    explained: NDArray[np.float64],
     threads: int,
-) -> None:
+) -> tuple[Floats, float]:
     """See `solve_plainly`; ``threads`` share the rows."""
-    rows, width = solutions.shape
+    rows, width = weights.shape
+    solutions = np.zeros((rows, width), features.dtype)
+    told = np.zeros(rows)
+    features = np.column_stack([features, offsets])
+    before = (
+        solutions if current is None else np.column_stack([current, np.ones_like(current[:, 0])])
+    )
     # To solve a system takes about as long as to take in `width` entries.
     cost = groups.starts + width * np.arange(rows + 1)
     pieces = RANGES * threads if threads > 1 else 1
@@ -79,8 +99,9 @@ def solve_compiled(
 
     def work(share: tuple[int, int]) -> None:
         _rows(
-            (0,) * width, groups.starts, groups.others, groups.values, features, weights,
-            *share, solutions, explained,
+            (0,) * width, current is not None, groups.starts, groups.others, groups.values,
+            features, before, weights, *share, solutions, told,
         )  # fmt: skip
 
     list(map(work, pairwise(cuts)) if threads == 1 else _pool(threads).map(work, pairwise(cuts)))
+    return solutions, float(told.sum())

@@ -6,9 +6,10 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import numpy as np
-from numpy.typing import NDArray
 
+from momentous.lowrank.losses import find_loss
 from momentous.lowrank.objective import _threads
+from momentous.lowrank.plain import products
 from momentous.lowrank.ratings import Compressed, Floats
 
 # Rows whose systems the plain form holds at a time.
@@ -19,7 +20,11 @@ DAMPING = 1e-10
 
 
 class RowSolver:
-    """For every row i the p_i that minimises ``sum_j (p.f_j - t_ij)^2 + weights_i . p^2``.
+    """For every row i the p_i that minimises ``sum_j (p.f_j + o_j - t_ij)^2 + weights_i . p^2``.
+
+    For the squared loss the targets t are the values.  For the logistic loss, l'' <= 1/4: at the
+    current z the parabola ``(z - t)^2 / 8`` with ``t = z + 4 y sigmoid(-y z)`` touches the loss and
+    lies above it, so that the step lowers the sum of the losses and of ``weights_i . p^2 / 8``.
 
     Rows are independent and their sums are taken in one order: the outcome does not depend on the
     number of threads.  Sums are in double precision.  A row without entries gets zeros.
@@ -27,7 +32,7 @@ class RowSolver:
     Parameters
     ----------
     groups : Compressed
-        The entries by row; their values are not looked at.
+        The entries by row, with values or labels.
     weights : array, (rows, parameters)
     threads : int, optional
         By default as many as this process may use.
@@ -51,37 +56,65 @@ class RowSolver:
             else solve_plainly
         )
 
-    def __call__(self, features: Floats, targets: Floats) -> tuple[Floats, float]:
-        """The solutions, and the sum over rows of p_i . b_i with b_i = sum_j t_ij f_j."""
-        groups = Compressed(self.groups.starts, self.groups.others, targets)
-        solutions = np.zeros((groups.starts.size - 1, features.shape[1]), features.dtype)
-        explained = np.zeros(len(solutions))
-        self._solve(groups, features, self.weights, solutions, explained, self.threads)
-        return solutions, float(explained.sum())
+    def __call__(
+        self, features: Floats, offsets: Floats, current: Floats | None = None
+    ) -> tuple[Floats, float]:
+        """The solutions, and what the step tells about the objective.
+
+        Parameters
+        ----------
+        features : array, (others, parameters)
+            f.
+        offsets : array, (others,)
+            o, what is predicted without the row's parameters.
+        current : array, (rows, parameters), optional
+            The parameters now, for the logistic loss.
+
+        Returns
+        -------
+        solutions : array, (rows, parameters)
+        told : float
+            Half the least value of the sum above; with ``current`` the sum of the losses there.
+        """
+        solutions, told = self._solve(
+            self.groups, features, offsets, current, self.weights, self.threads
+        )
+        return solutions, told
 
 
 def solve_plainly(
     groups: Compressed,
     features: Floats,
+    offsets: Floats,
+    current: Floats | None,
     weights: Floats,
-    solutions: Floats,
-    explained: NDArray[np.float64],
     threads: int,
-) -> None:
+) -> tuple[Floats, float]:
     """Row by row for the systems, block by block for their solutions; in one thread."""
-    width, counts = features.shape[1], np.diff(groups.starts)
-    diagonal = np.arange(width)
-    for begin in range(0, len(solutions), BLOCK):
-        rows = np.arange(begin, min(begin + BLOCK, len(solutions)))
+    offset = offsets[groups.others]
+    targets, told = groups.values - offset, 0.0
+    if current is not None:
+        rows = np.repeat(np.arange(len(weights)), np.diff(groups.starts))
+        z = products(current, features, rows, groups.others) + offset
+        told, slopes = find_loss("logistic").evaluate(z, groups.values)
+        targets = z - 4.0 * slopes - offset
+    solutions, explained = np.zeros(weights.shape, features.dtype), 0.0
+    counts, diagonal = np.diff(groups.starts), np.arange(weights.shape[1])
+    for begin in range(0, len(weights), BLOCK):
+        rows = np.arange(begin, min(begin + BLOCK, len(weights)))
         rows = rows[counts[rows] > 0]
-        systems, sides = np.empty((rows.size, width, width)), np.empty((rows.size, width))
+        systems = np.empty((rows.size, diagonal.size, diagonal.size))
+        sides = np.empty((rows.size, diagonal.size))
         for k, i in enumerate(rows):
             entries = slice(groups.starts[i], groups.starts[i + 1])
             f = features[groups.others[entries]].astype(np.float64, copy=False)
-            systems[k], sides[k] = f.T @ f, groups.values[entries] @ f
+            systems[k], sides[k] = f.T @ f, targets[entries] @ f
         damping = DAMPING * np.trace(systems, axis1=1, axis2=2)
         mine = weights[rows]
         systems[:, diagonal, diagonal] += np.where(mine > 0.0, mine, damping[:, None])
         found = np.linalg.solve(systems, sides[:, :, None])[:, :, 0]
         solutions[rows] = found
-        explained[rows] = np.einsum("ij,ij->i", found, sides)
+        explained += float(np.sum(found * sides))
+    if current is None:
+        told = 0.5 * (float(np.sum(np.square(targets, dtype=np.float64))) - explained)
+    return solutions, told

@@ -16,7 +16,7 @@ from momentous.lowrank.fitting import Fit, Recipe, fit_model
 from momentous.lowrank.model import LowRankModel, Unknown
 from momentous.lowrank.names import UNKNOWN, pairs_of
 from momentous.lowrank.pairs_file import read_pairs
-from momentous.lowrank.ratings import Compressed, Ratings
+from momentous.lowrank.ratings import Ratings
 from momentous.lowrank.saving import ModelFileError, load_model, save_model
 from momentous.lowrank.writing import write_ratings
 
@@ -66,7 +66,7 @@ def fit(
         "iterations": result.nit,
         "restarts": result.restarts,
         "objective": found.objective,
-        "training_error": found.model.deviance(found.model.seen),
+        "training_error": found.model.deviance(),
         "seconds": result.time,
         "ended": result.message,
         "interrupted": result.status is Status.INTERRUPTED,
@@ -97,9 +97,11 @@ def _save(found: Fit, recipe: Recipe, threshold: float | None, out: Path) -> Non
     parameters = dataclasses.asdict(recipe)
     del parameters["loss"]
     parameters["random_state"] = parameters.pop("rng")
-    facts = {"n_iter": int(found.result.nit), "objective": found.objective}
-    labels = {"threshold": threshold, "classes": [False, True]}
-    save_model(found.model, out, {"parameters": parameters, **facts, **labels})
+    facts: dict[str, Any] = {"n_iter": int(found.result.nit), "objective": found.objective}
+    if threshold is not None:
+        parameters["threshold"] = "mean"
+        facts |= {"threshold": threshold, "classes": [False, True]}
+    save_model(found.model, out, {"parameters": parameters, **facts})
 
 
 def evaluate(
@@ -189,5 +191,4 @@ def _labelled(ratings: Ratings, threshold: float | None) -> Ratings:
     if threshold is None:
         return ratings
     one = ratings.dtype.type(1)
-    labels = np.where(ratings.values > np.float64(threshold), one, -one)
-    return ratings._like(Compressed(ratings.by_row.starts, ratings.cols, labels))
+    return ratings.with_values(np.where(ratings.values > np.float64(threshold), one, -one))

@@ -1,0 +1,186 @@
+"""What the two estimators of matrix completion share: fitted attributes, recommendations, files."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from momentous.core.method import Method
+from momentous.core.result import Result
+from momentous.core.status import Status
+from momentous.lowrank.biased import Loss
+from momentous.lowrank.fitting import Recipe, fit_model
+from momentous.lowrank.model import LowRankModel, Recommended
+from momentous.lowrank.names import ratings_of
+from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.saving import ModelFileError, load_model, save_model
+from momentous.lowrank.scikit import scikit_learn
+
+_BaseEstimator: Any = scikit_learn("base").BaseEstimator
+check_is_fitted: Any = scikit_learn("utils.validation").check_is_fitted
+
+
+class Completion(_BaseEstimator):  # type: ignore[misc]
+    """What both estimators share."""
+
+    _loss: Loss
+    model_: LowRankModel
+    result_: Result | None
+
+    def _fit(self, ratings: Ratings) -> None:
+        start = self.model_ if self.warm_start and hasattr(self, "model_") else None
+        watch = (lambda step: print(step)) if self.verbose else None
+        fit = fit_model(ratings, self._recipe(), start=start, watch=watch)
+        self.model_, self.result_, self.objective_ = fit.model, fit.result, fit.objective
+        self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out
+        self.n_features_in_ = 2
+        if fit.result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
+
+    def _recipe(self) -> Recipe:
+        names = Recipe.__dataclass_fields__.keys() - {"loss", "rng"}
+        chosen = {name: getattr(self, name) for name in names}
+        return Recipe(loss=self._loss, rng=_seed(self.random_state), **chosen)
+
+    # --- what was found ---------------------------------------------------------------------------
+
+    @property
+    def row_factors_(self) -> Floats:
+        """U."""
+        return self.model_.row_factors
+
+    @property
+    def col_factors_(self) -> Floats:
+        """V."""
+        return self.model_.col_factors
+
+    @property
+    def row_bias_(self) -> Floats:
+        """b."""
+        return self.model_.row_bias
+
+    @property
+    def col_bias_(self) -> Floats:
+        """c."""
+        return self.model_.col_bias
+
+    @property
+    def mean_(self) -> float:
+        """What the model says without factors and biases."""
+        return self.model_.mean
+
+    @property
+    def row_ids_(self) -> NDArray[Any]:
+        """The id of each row."""
+        return self.model_.rows.ids
+
+    @property
+    def col_ids_(self) -> NDArray[Any]:
+        """The id of each column."""
+        return self.model_.cols.ids
+
+    def recommend(self, user: Any, n: int = 10, exclude_seen: bool = True) -> Recommended:
+        """The items that suit a user best, and their scores (ratings, or probabilities).
+
+        Parameters
+        ----------
+        user : id
+            One that is not known is an error, or with ``unknown="mean"`` gets what all like.
+        n : int
+            How many, at most.
+        exclude_seen : bool
+            Leave out what the user has rated.
+        """
+        check_is_fitted(self)
+        return self.model_.recommend(user, n, exclude_seen, self.unknown)
+
+    def fold_in(self, pairs: Any, y: Any = None) -> Self:
+        """A copy of this estimator that knows further users, from their entries.
+
+        The items stay as they are: one ridge regression a user (logistic: a few Newton steps).  A
+        user who is known already is computed anew, from these entries alone; items that are not
+        known are left out.
+        """
+        check_is_fitted(self)
+        other = copy.copy(self)
+        other.model_ = self.model_.fold_in(self._labelled(pairs, y))
+        return other
+
+    def _labelled(self, pairs: Any, y: Any) -> Ratings:
+        return ratings_of(pairs, y, self.dtype)
+
+    # --- on disk ----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file: arrays and JSON, no pickle."""
+        check_is_fitted(self)
+        parameters = {name: _plain(value) for name, value in self.get_params().items()}
+        facts = {"n_iter": self.n_iter_, "objective": self.objective_}
+        save_model(self.model_, path, {"parameters": parameters, **facts, **self._facts()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save`, or the command ``momentous fit``, has written."""
+        model, extra = load_model(path)
+        if model.loss != cls._loss:
+            raise ModelFileError(
+                f"{path} holds a model for the {model.loss} loss, {cls.__name__} is for the "
+                f"{cls._loss} loss; load it with the other estimator"
+            )
+        estimator = cls(**extra["parameters"])
+        estimator.model_, estimator.result_ = model, None
+        estimator.n_iter_, estimator.objective_ = extra["n_iter"], extra["objective"]
+        estimator.validation_errors_, estimator.n_features_in_ = [], 2
+        estimator._take_facts(extra)
+        return estimator
+
+    def _facts(self) -> dict[str, Any]:
+        return {}
+
+    def _take_facts(self, extra: dict[str, Any]) -> None:
+        pass
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.sparse = True
+        return tags
+
+
+def keep_arguments(estimator: Any, arguments: dict[str, Any]) -> None:
+    """Keep the arguments of a constructor as they are, which is all that it may do."""
+    for name, value in arguments.items():
+        if name not in ("self", "__class__"):
+            setattr(estimator, name, value)
+
+
+def values_of(pairs: Any, y: Any) -> Any:
+    """y, or the values that the pairs come with, in the order in which predictions come."""
+    if y is None and (isinstance(pairs, Ratings) or scipy.sparse.issparse(pairs)):
+        return ratings_of(pairs, None).values
+    if y is None:
+        raise ValueError("y is missing: there must be one value for each pair")
+    return y
+
+
+def _seed(random_state: Any) -> Any:
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    return random_state
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON can hold it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, Method) or (isinstance(value, type) and issubclass(value, Method)):
+        return value.name
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return None
+    return np.dtype(value).name
