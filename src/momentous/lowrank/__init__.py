@@ -10,6 +10,7 @@ from typing import Any
 
 from momentous.lowrank.data import RatingsFileError, describe, fetch, read_ratings
 from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.metric import Metric, minimize_in_metric
 from momentous.lowrank.ratings import Compressed, Ratings
 from momentous.lowrank.start import balanced, svd_start
 from momentous.lowrank.sweeps import ALSSweep, MMSweep
@@ -20,11 +21,13 @@ __all__ = [
     "Compressed",
     "LowRankObjective",
     "MMSweep",
+    "Metric",
     "Ratings",
     "RatingsFileError",
     "balanced",
     "describe",
     "fetch",
+    "minimize_in_metric",
     "read_ratings",
     "svd_start",
     "twin",

@@ -49,7 +49,7 @@ def _rows(
 
 
 def compiled_blocks(side: Compressed, fixed: Floats, threads: int) -> Matrix:
-    """See `plain_blocks` in `momentous.lowrank.metric`; ``threads`` share the rows."""
+    """See `plain_blocks` in `momentous.lowrank.blocks`; ``threads`` share the rows."""
     rows, rank = side.starts.size - 1, fixed.shape[1]
     blocks = np.zeros((rank, rank, rows))
     fixed = _read_only(fixed)

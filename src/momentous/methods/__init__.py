@@ -49,7 +49,9 @@ def method_class(name: str) -> type[Method]:
             return cls
     close = difflib.get_close_matches(key, REGISTRY, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"no method is called {name!r}{hint or '.'} There are: auto, {', '.join(REGISTRY)}")
+    raise ValueError(
+        f"no method is called {name!r}{hint or '.'} There are: auto, {', '.join(REGISTRY)}"
+    )
 
 
 def methods_table() -> str:

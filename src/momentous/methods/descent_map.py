@@ -357,8 +357,8 @@ def _no_descent(sample: Sample, base: Sample) -> Ending:
         return Ending(
             Status.OBJECTIVE_ROSE,
             f"the map, without momentum, raised the objective from {base.value:.6g} to "
-            f"{sample.value:.6g}: it is no descent map there, or value is another objective than "
-            "the one it lowers",
+            f"{sample.value:.6g}: it is no descent map there (what it solves inside may be nearly "
+            "singular: a small ridge helps), or value is another objective than the one it lowers",
             numbers,
         )
     return Ending(
