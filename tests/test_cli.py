@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from momentous.methods import REGISTRY
 
 
@@ -30,13 +32,41 @@ def test_a_hardness_out_of_range_is_refused_by_name(tmp_path: Path) -> None:
     assert not (tmp_path / "momentous-demo").exists()
 
 
-def test_without_the_app_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['click'] = None\nfrom momentous.cli import main\nmain()\n"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+def after(preparation: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in an interpreter where something has happened before."""
+    program = f"import sys\n{preparation}\nfrom momentous import cli\ncli.main()\n"
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [("click", "methods"), ("rich", "methods"), ("matplotlib", "demo"),
+     ("matplotlib", "scoreboard")],
+)  # fmt: skip
+def test_without_the_app_extra_the_command_says_what_to_install(
+    tmp_path: Path, package: str, command: str
+) -> None:
+    done = after(f"sys.modules[{package!r}] = None", command, cwd=tmp_path)
     assert done.returncode == 1
+    assert f"needs {package}" in done.stderr
     assert 'pip install "momentous[app]"' in done.stderr
+
+
+def test_commands_without_pictures_do_without_matplotlib(tmp_path: Path) -> None:
+    done = after("sys.modules['matplotlib'] = None", "methods", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
+    preparation = """
+class Interrupting:
+    def find_spec(self, name, *details):
+        if name == "momentous.lowrank.commands":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())"""
+    done = after(preparation, "methods", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_methods_lists_every_registered_method(tmp_path: Path) -> None:

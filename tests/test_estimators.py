@@ -174,7 +174,7 @@ def test_row_solves_are_ridge_regressions_compiled_or_plain(weight, dtype, loss)
 
 def test_without_numba_the_fit_is_the_same(monkeypatch):
     compiled = regressor().fit(PAIRS, Y).predict(PAIRS)
-    monkeypatch.setattr("momentous.lowrank.row_solves.find_spec", lambda name: None)
+    monkeypatch.setattr("momentous.lowrank.row_solves.compiled_part", lambda *given: None)
     np.testing.assert_allclose(regressor().fit(PAIRS, Y).predict(PAIRS), compiled, rtol=1e-9)
 
 
@@ -304,10 +304,27 @@ def test_early_stopping_keeps_the_best_model_on_the_validation_share():
     assert len(errors) == patient.n_iter_ < 100
     assert "held-out error" in patient.result_.message
     kept, held_out = Ratings(pairs[:, 0], pairs[:, 1], y, (60, 40)).split(0.2, 0)
-    scores = patient.model_.scores(held_out)
-    rmse = np.sqrt(np.mean((scores - held_out.values) ** 2))
+    predicted = patient.predict(held_out)
+    rmse = np.sqrt(np.mean((predicted - held_out.values) ** 2))
     assert rmse == pytest.approx(min(errors), rel=1e-9)
+    assert not np.array_equal(predicted, patient.model_.scores(held_out))  # some are clipped
+    assert patient.result_.success
+    assert patient.result_.status.name == "CONVERGED"
     assert patient.model_.seen.nnz == kept.nnz
+    assert patient.model_.deviance() == pytest.approx(patient.model_.deviance(kept))
+
+
+def test_what_was_held_out_is_not_recommended_either(tmp_path):
+    model = regressor(validation_share=0.3).fit(PAIRS, Y)
+    model.save(tmp_path / "m")
+    again = MatrixCompletion.load(tmp_path / "m")
+    folded = again.fold_in([["new", 1]], [Y[0]])
+    for one in (model, again, folded):
+        for user in range(30):
+            offered = one.recommend(user, n=100).items.tolist()
+            assert sorted(offered) == sorted(set(range(20)) - set(PAIRS[PAIRS[:, 0] == user, 1]))
+    anew = model.fold_in([[4, 1]], [3.0])  # from this entry alone
+    assert sorted(anew.recommend(4, n=100).items) == [j for j in range(20) if j != 1]
 
 
 def test_verbose_prints_a_line_an_iteration(capsys):
@@ -358,6 +375,18 @@ def test_folding_in_the_ratings_of_a_user_gives_the_fitted_factors(kind):
     np.testing.assert_array_equal(folded.col_factors_, model.col_factors_)
     assert len(model.row_ids_) == 30
     assert set(folded.recommend(1004, n=50).items) == set(folded.recommend(4, n=50).items)
+
+
+def test_folding_in_a_matrix_leaves_users_without_entries_as_they_are(fitted):
+    matrix = scipy.sparse.coo_array(([5.0, 1.0], ([31, 31], [0, 3])), shape=(33, 20))
+    folded = fitted.fold_in(matrix)
+    np.testing.assert_array_equal(folded.row_factors_[:30], fitted.row_factors_)
+    np.testing.assert_array_equal(folded.row_bias_[:30], fitted.row_bias_)
+    assert folded.row_ids_.tolist() == [*range(30), 31]
+    assert folded.model_.seen.nnz == fitted.model_.seen.nnz + 2
+    np.testing.assert_array_equal(
+        folded.row_factors_[-1], fitted.fold_in([[31, 0], [31, 3]], [5.0, 1.0]).row_factors_[-1]
+    )
 
 
 def test_folding_in_leaves_out_items_that_are_not_known(fitted):
@@ -468,8 +497,13 @@ def test_a_label_that_the_fit_has_not_seen_cannot_be_folded_in(labelled):
     ],
 )
 @pytest.mark.parametrize("solver", ["auto", "lbfgs"])
-def test_degenerate_ratings_have_a_fit(pairs, y, solver):
-    model = MatrixCompletion(rank=5, threads=1, solver=solver).fit(pairs, y)
+@pytest.mark.parametrize("options", [{}, {"ridge": 0.0}, {"ridge": 0.0, "biases": False}])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_degenerate_ratings_have_a_fit(pairs, y, solver, options, compiled, monkeypatch):
+    if not compiled:
+        for room in ("objective", "row_solves"):
+            monkeypatch.setattr(f"momentous.lowrank.{room}.compiled_part", lambda *given: None)
+    model = MatrixCompletion(rank=5, threads=1, solver=solver, **options).fit(pairs, y)
     predicted = model.predict(pairs)
     assert np.all(np.isfinite(predicted))
     assert np.sum((predicted - y) ** 2) <= np.sum((np.mean(y) - y) ** 2) + 1e-9
@@ -498,6 +532,8 @@ def test_a_pair_that_comes_twice_counts_as_it_came_last():
         (PAIRS[:, :1], Y, r"shape \(N, 2\)"),
         (PAIRS[:, 0], Y, r"shape \(N, 2\)"),
         (np.where(PAIRS == 3, np.nan, PAIRS), Y, "an id is missing"),
+        ([["a", "x"], [None, "y"]], [1.0, 2.0], "position 1 is None; an id is missing"),
+        ([["a", "x"], ["b", np.nan]], [1.0, 2.0], "position 1 is nan; an id is missing"),
         (Ratings([0], [0], [1.0]), [1.0], "leave y out"),
     ],
 )
@@ -517,7 +553,17 @@ def test_what_cannot_be_fitted_is_told(pairs, y, told):
         ({"max_iterations": 0}, ValueError, "max_iterations=0"),
         ({"solver": "nonsense"}, ValueError, "nonsense"),
         ({"solver": 3}, TypeError, "solver=3"),
-        ({"validation_share": 2.0}, ValueError, "between 0 and 1"),
+        ({"validation_share": 1.5}, ValueError, "validation_share=1.5 .* between 0 and 1"),
+        ({"validation_share": 0.0}, ValueError, "between 0 and 1"),
+        ({"balance": np.nan}, ValueError, "balance=nan"),
+        ({"balance": -1}, ValueError, "balance=-1"),
+        ({"max_iterations": 2.5}, TypeError, "max_iterations=2.5"),
+        ({"tol": "a"}, TypeError, "tol='a'"),
+        ({"tol": None}, TypeError, "tol=None"),
+        ({"patience": None}, TypeError, "patience=None"),
+        ({"ridge": "a"}, TypeError, "ridge='a'"),
+        ({"random_state": -1}, ValueError, "random_state=-1"),
+        ({"unknown": "foo"}, ValueError, "unknown='foo'"),
         ({"dtype": np.int32}, ValueError, "int32"),
         ({"threads": 0}, ValueError, "threads must be 1 or more"),
     ],
@@ -525,6 +571,26 @@ def test_what_cannot_be_fitted_is_told(pairs, y, told):
 def test_parameters_out_of_range_are_named(options, error, told):
     with pytest.raises(error, match=told):
         regressor(**options).fit(PAIRS, Y)
+
+
+def test_the_threshold_and_the_number_of_items_are_checked(fitted):
+    with pytest.raises(ValueError, match="threshold='foo' must be 'mean'"):
+        classifier(threshold="foo").fit(PAIRS, Y)
+    with pytest.raises(ValueError, match="threshold=nan"):
+        classifier(threshold=np.nan).fit(PAIRS, Y)
+    with pytest.raises(TypeError, match=r"n=2\.5"):
+        fitted.recommend(0, n=2.5)
+    with pytest.raises(ValueError, match="ridge=-1"):
+        LowRankImputer(ridge=-1).fit(np.eye(3))
+
+
+def test_a_missing_id_in_a_table_is_refused():
+    pandas = pytest.importorskip("pandas")
+    for kind in (object, "string"):
+        users = pandas.Series(["a", "b", pandas.NA], dtype=kind)
+        table = pandas.DataFrame({"user": users, "item": ["x", "y", "z"]})
+        with pytest.raises(ValueError, match=r"position 2 is .*; an id is missing"):
+            regressor().fit(table, [1.0, 2.0, 3.0])
 
 
 def test_names_find_their_positions():
@@ -637,12 +703,32 @@ def test_what_is_saved_is_loaded(kind, request, tmp_path):
 def test_parameters_that_json_cannot_hold_are_saved_by_name(tmp_path):
     from momentous import LBFGS
 
-    model = regressor(solver=LBFGS(), dtype=np.float32, random_state=np.random.default_rng(0))
+    model = regressor(solver=LBFGS, dtype=np.float32, random_state=np.random.default_rng(0))
     model.fit([["a", "x"], ["a", "y"], ["b", "x"]], [1.0, 2.0, 3.0]).save(tmp_path / "m")
     again = MatrixCompletion.load(tmp_path / "m")
     assert (again.solver, again.dtype, again.random_state) == ("lbfgs", "float32", None)
     assert again.row_ids_.tolist() == ["a", "b"]
     again.fit([["a", "x"], ["b", "y"]], [1.0, 2.0])
+
+
+def test_a_solver_is_saved_with_its_parameters(tmp_path):
+    from momentous import LBFGS, Safeguarded
+
+    for solver in (LBFGS(memory=3), Safeguarded(LBFGS(memory=4))):
+        regressor(solver=solver).fit(PAIRS, Y).save(tmp_path / "m")
+        assert MatrixCompletion.load(tmp_path / "m").solver == solver
+
+
+def test_a_solver_that_is_not_registered_is_saved_by_name_with_a_warning(tmp_path):
+    from momentous import LBFGS
+
+    class Mine(LBFGS):
+        name = "mine"
+
+    model = regressor(solver=Mine(memory=3)).fit(PAIRS, Y)
+    with pytest.warns(RuntimeWarning, match="only the name 'mine' is saved"):
+        model.save(tmp_path / "m")
+    assert MatrixCompletion.load(tmp_path / "m").solver == "mine"
 
 
 def test_files_that_are_no_models_are_refused(tmp_path, fitted, labelled):

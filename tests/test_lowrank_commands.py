@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -136,21 +139,20 @@ def test_resuming_goes_on_from_the_model_with_its_parameters(ratings_file):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_saves_the_model_and_says_how_to_go_on():
-    write_ratings(Ratings.twin("ml-100k"), "ratings.csv")
-    command = [sys.executable, "-m", "momentous", "fit", "ratings.csv", "--out", "model", "--tol",
-               "0", "--max-iterations", "1000000", "--rank", "2", "--threads", "1"]  # fmt: skip
+    write_ratings(Ratings.twin("ml-100k"), "my ratings.csv")
+    reading = ["--columns", "user,item,rating", "--format", "csv", "--skip-bad"]
+    command = [sys.executable, "-m", "momentous", "fit", "my ratings.csv", "--out", "model",
+               "--tol", "0", "--max-iterations", "1000000", "--rank", "2", "--threads", "1",
+               *reading]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stderr.readline().split()[0] == b"1"  # the fit is under way
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert b"Traceback" not in told
-    assert b"Go on with: momentous fit ratings.csv --out model --resume" in told
-    facts = json.loads(
-        run(
-            "fit", "ratings.csv", "--out", "model", "--resume", "--max-iterations", 1, "--json"
-        ).stdout
-    )
+    advice = shlex.split(told.decode().split("Go on with: ")[1])
+    assert advice == ["momentous", "fit", "my ratings.csv", "--out", "model", "--resume", *reading]
+    facts = json.loads(run(*advice[1:], "--max-iterations", 1, "--json").stdout)
     assert facts["iterations"] == 1
 
 
@@ -168,9 +170,18 @@ def test_ctrl_c_saves_the_model_and_says_how_to_go_on():
         (("fit", "ratings.csv", "--out", "m", "--format", "odd"), 1, "odd"),
         (("fit", "bad.csv", "--out", "m"), 1, "bad.csv, line 3"),
         (("evaluate", "ratings.csv", "ratings.csv"), 1, "no model"),
-        (("recommend", "model", "stranger"), 1, "'stranger'"),
+        (("fit", "plain.csv", "--out", "m"), 1, "--columns user,item,rating, or number"),
+        (("fit", "ratings.csv", "--out", "m", "--columns", "0,1"), 2, "3 different"),
+        (("recommend", "model", "stranger"), 1, "no user 'stranger' in model"),
+        (("recommend", "model", "u1", "u77"), 1, "40 users are called 'u0', 'u1', 'u10'"),
+        (("predict", "model", "none.csv"), 1, "no file 'none.csv'"),
+        (("predict", "model", "latin.csv"), 1, "latin.csv, line 2: is not encoded as UTF-8; save"),
+        (("predict", "model", "binary.csv"), 1, "binary.csv: expected text"),
+        (("predict", "model", "plain.csv"), 1, "--columns user,item, or number"),
+        (("predict", "model", "pairs.csv", "--columns", "0,0"), 2, "2 different"),
+        (("predict", "model", "pairs.csv", "--columns", "0,5"), 1, "no column 5"),
         (("predict", "model", "bad_pairs.csv"), 1, "line 2"),
-        (("predict", "model", "pairs.csv", "--unknown", "error"), 1, "'stranger'"),
+        (("predict", "model", "pairs.csv", "--unknown", "error"), 1, "--unknown mean or nan"),
         (("data", "twin", "ml-3", "--out", "t.csv"), 1, "ml-100k"),
         (("data", "twin", "ml-100k", "--out", "t.xyz"), 1, ".parquet"),
         (("data", "fetch", "ml-3"), 1, "ml-100k"),
@@ -180,6 +191,9 @@ def test_what_goes_wrong_is_one_readable_line(arguments, code, told, model):
     Path("bad.csv").write_text("user,item,rating\na,b,3\na,c,oops\n")
     Path("bad_pairs.csv").write_text("a,b\nc\n")
     Path("pairs.csv").write_text("stranger,3\n")
+    Path("plain.csv").write_text("user,what,stars\na,b,3\n")
+    Path("latin.csv").write_bytes("u1,3\ncaf\xe9,3\n".encode("latin-1"))
+    Path("binary.csv").write_bytes(bytes(range(256)) * 4)
     assert told in run(*arguments, code=code).stderr
 
 
@@ -212,13 +226,34 @@ def test_what_is_written_is_read_again(ending):
     np.testing.assert_array_equal(again.values, ratings.values)
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv", "dat"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ids_with_delimiters_and_all_digits_are_read_again(ending, dtype):
+    values = np.array([1 / 3, 1e-7, 12345678.9], dtype)
+    ids = ['x, "y"', "tab"] if ending == "dat" else ['x,\t"y"', "a;b"]
+    write_ratings(Ratings([0, 0, 1], [0, 1, 1], values, row_ids=ids), f"r.{ending}")
+    again = Ratings.read(f"r.{ending}", cache=False, dtype=dtype)
+    assert set(again.row_ids) == set(ids)
+    np.testing.assert_array_equal(np.sort(again.values), np.sort(values))
+
+
+@pytest.mark.parametrize(("ending", "name"), [("csv", "a\nb"), ("tsv", "a\rb"), ("dat", "a::b")])
+def test_ids_that_would_be_read_otherwise_are_not_written(ending, name):
+    Path(f"r.{ending}").write_text("precious")
+    with pytest.raises(ValueError, match=r"a.*b.*cannot stand in .* write \.parquet"):
+        write_ratings(Ratings([0], [0], [1.0], row_ids=[name], col_ids=["x"]), f"r.{ending}")
+    assert Path(f"r.{ending}").read_text() == "precious"
+
+
 @pytest.mark.parametrize(
     "lines",
     ["a,x\nb,y\n", "a\tx\nb\ty", "a::x::3\nb::y::4", "a x\nb y\n", '"a";x\r\n\r\nb;y\r\n',
-     "\ufeffuserId,movieId\na,x\nb,y\n"],
+     "\ufeffuserId,movieId\na,x\nb,y\n", "item,time,user\nx,1,a\ny,2,b\n",
+     'time|"Film ID"|customer\n1|x|a\n2|y|b\n'],
 )  # fmt: skip
 def test_pairs_are_read_in_the_usual_forms(lines):
-    assert read_pairs(lines.splitlines(), "pairs").tolist() == [["a", "x"], ["b", "y"]]
+    Path("pairs").write_bytes(lines.encode())
+    assert read_pairs(Path("pairs")).tolist() == [["a", "x"], ["b", "y"]]
 
 
 def test_on_a_terminal_there_is_one_living_line(monkeypatch):
@@ -240,5 +275,77 @@ def test_on_a_terminal_there_is_one_living_line(monkeypatch):
 
 
 def test_a_file_without_pairs_is_refused():
+    Path("pairs").write_text("user,item\n")
     with pytest.raises(ValueError, match="no pairs"):
-        read_pairs(["user,item"], "pairs")
+        read_pairs(Path("pairs"))
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [("who,what\nx,a\ny,b\n", ["what", "who"]), ("item,user\nx,a\ny,b\n", [1, 0]),
+     ("1;x;a\n2;y;b\n", [2, 1])],
+)  # fmt: skip
+def test_the_columns_of_pairs_are_those_asked_for(text, columns):
+    Path("pairs").write_text(text)
+    assert read_pairs(Path("pairs"), columns).tolist() == [["a", "x"], ["b", "y"]]
+
+
+def test_a_name_with_a_delimiter_in_quotes_is_one_field():
+    Path("pairs").write_text('"Doe; Jane",x\n"say ""hi""",y\n')
+    assert read_pairs(Path("pairs")).tolist() == [["Doe; Jane", "x"], ['say "hi"', "y"]]
+
+
+def test_pairs_with_named_columns_are_predicted_alike_in_any_order(model):
+    Path("one.csv").write_text("user,item\nu1,3\nu2,4\n")
+    Path("other.csv").write_text("movieId,seen,userId\n3,x,u1\n4,x,u2\n")
+    Path("third.csv").write_text("thing,person\n3,u1\n4,u2\n")
+    with gzip.open("one.csv.gz", "wb") as file:
+        file.write(Path("one.csv").read_bytes())
+    expected = run("predict", model, "one.csv").stdout
+    assert run("predict", model, "other.csv").stdout == expected
+    assert run("predict", model, "one.csv.gz").stdout == expected
+    assert run("predict", model, "third.csv", "--columns", "person,thing").stdout == expected
+
+
+def test_predictions_for_strangers_only_come_with_a_warning(model):
+    told = run("predict", model, "-", text="3,u1\n4,u2\n").stderr
+    assert "warning: 2 of 2 pairs have users that are not in model, such as '3'" in told
+    assert "--columns USER,ITEM" in told
+    assert run("predict", model, "-", text="u1,3\nnobody,4\n").stderr == ""
+
+
+def test_predictions_are_csv_with_all_their_digits(model):
+    fitted, _ = load_model(model)
+    told = run("predict", model, "-", text='u1,3\n"a, ""b""",3\n').stdout
+    rows = list(csv.reader(io.StringIO(told)))
+    assert rows[1:] == [
+        ["u1", "3", str(fitted.predict([["u1", "3"]])[0])],
+        ['a, "b"', "3", str(fitted.predict([["nobody", "3"]])[0])],
+    ]
+
+
+@pytest.mark.parametrize("text", ["a,b\nc\n", "", "user,item\n"])
+def test_what_was_predicted_before_stays_where_nothing_can_be_predicted(model, text):
+    Path("pairs.csv").write_text(text)
+    Path("out.csv").write_text("precious")
+    run("predict", model, "pairs.csv", "--out", "out.csv", code=1)
+    assert Path("out.csv").read_text() == "precious"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes")
+def test_a_reader_that_has_seen_enough_is_no_error(model):
+    Path("pairs.csv").write_text("u1,3\n" * 20_000)
+    command = [sys.executable, "-m", "momentous", "predict", model, "pairs.csv"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"user,item,prediction\n"
+        process.stdout.close()
+        told = process.stderr.read()
+    assert told == b""
+
+
+def test_ctrl_c_before_the_fit_ends_with_one_word(monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("momentous.lowrank.work.read", interrupted)
+    assert run("fit", "ratings.csv", "--out", "model", code=130).stderr == "interrupted\n"

@@ -261,6 +261,26 @@ def test_without_numba_the_plain_pass_is_taken_and_the_compiled_one_says_what_to
     assert 'pip install "momentous[app]"' in told.stdout
 
 
+def test_a_numba_that_cannot_be_used_is_done_without_and_told(tmp_path):
+    pytest.importorskip("sklearn")
+    (tmp_path / "numba.py").write_text("raise ImportError('not for this NumPy')")
+    code = f"""if True:
+        import sys, warnings
+        sys.path.insert(0, {str(tmp_path)!r})
+        from momentous.lowrank import LowRankObjective, MatrixCompletion, Ratings
+        ratings = Ratings([0, 1, 2], [0, 1, 1], [1.0, 2.0, 3.0])
+        for fit in (lambda: LowRankObjective(ratings, 1), MatrixCompletion(1).fit(ratings).fit):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                fit() if fit.__name__ != "fit" else fit(ratings)
+            print({{str(one.message) for one in told}})
+    """
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = told.stdout.splitlines()
+    assert len(lines) == 2
+    assert all("numba cannot be used (not for this NumPy)" in line for line in lines)
+
+
 def test_importing_the_room_does_not_import_numba():
     code = "import sys, momentous.lowrank; print('numba' in sys.modules)"
     told = subprocess.run(

@@ -11,10 +11,8 @@ from momentous import minimize
 from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.status import EventKind, Status
 from momentous.front import iterate
-from momentous.lowrank import LowRankObjective, Ratings
-from momentous.lowrank import blocks
+from momentous.lowrank import LowRankObjective, Ratings, blocks
 from momentous.lowrank.metric import DAMPING, GaussNewton, Metric, minimize_in_metric
-from momentous.methods.in_metric import InMetric
 from momentous.methods import (
     LBFGS,
     AdaRHB,
@@ -23,6 +21,7 @@ from momentous.methods import (
     Safeguarded,
     UniversalHeavyBall,
 )
+from momentous.methods.in_metric import InMetric
 
 LOSSES = ("squared", "logistic")
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])

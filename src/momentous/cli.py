@@ -7,24 +7,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 Command = Callable[..., Any]
+INTERRUPTED = 130
+"""The exit status of what Ctrl-C has ended, as shells have it."""
 
 
 def main() -> None:
     """Entry point of the ``momentous`` command."""
     try:
-        import click  # noqa: F401
-        import matplotlib  # noqa: F401
-        import rich  # noqa: F401
+        _need("click", "rich")
+        _commands()()
+    except KeyboardInterrupt:  # while modules are imported; later the group hears of it
+        sys.exit(INTERRUPTED)
+
+
+def _need(*packages: str) -> None:
+    """Import packages of the extra, or end with how to install it."""
+    try:
+        for package in packages:
+            import_module(package)
     except ModuleNotFoundError as error:
         sys.exit(
             f"the command line needs {error.name}, which a library-only installation leaves out; "
             'install it with: pip install "momentous[app]"'
         )
-    _commands()()
 
 
 def _commands() -> Callable[[], None]:
@@ -62,7 +72,17 @@ def _commands() -> Callable[[], None]:
             command = option(command)
         return command
 
-    @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+    class Interruptible(click.Group):
+        """Ends on Ctrl-C with one word and the usual status, not click's."""
+
+        def invoke(self, context: click.Context) -> Any:
+            try:
+                return super().invoke(context)
+            except KeyboardInterrupt:
+                click.echo("interrupted", err=True)
+                sys.exit(INTERRUPTED)
+
+    @click.group(cls=Interruptible, context_settings={"help_option_names": ["-h", "--help"]})
     @click.version_option(__version__, prog_name="momentous")
     def momentous() -> None:
         """Smooth nonconvex optimisation by accelerated methods that carry guarantees."""
@@ -84,6 +104,7 @@ def _commands() -> Callable[[], None]:
     )
     def demo(out: Path, mu: float) -> None:
         """Run the paper's methods, the default and SciPy's L-BFGS-B on a worst-case function."""
+        _need("matplotlib")
         from momentous.demo import run_demo
 
         run_demo(out, mu)
@@ -139,6 +160,7 @@ def _commands() -> Callable[[], None]:
             if listing or not names:
                 list_problems(cutest=options["cutest"])
             else:
+                _need("matplotlib")
                 report(names, methods.split(","), out, **options)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
@@ -170,6 +192,7 @@ def _commands() -> Callable[[], None]:
     )
     def scoreboard(out: Path, table: Path | None, methods: str | None, **options: Any) -> None:
         """Run all methods on the whole list of problems, and write the page."""
+        _need("matplotlib")
         from momentous.comparison.report import make_scoreboard
 
         try:

@@ -405,7 +405,7 @@ def _choose_method(
         return method
     if isinstance(method, str):
         if method == "auto" and saved is not None and not parameters:
-            return _method_of(saved["method"])
+            return method_of(saved["method"])
         method = method_class(method)
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
@@ -419,7 +419,7 @@ def _choose_method(
     return method(**parameters)
 
 
-def _method_of(described: dict[str, Any]) -> Method:
+def method_of(described: dict[str, Any]) -> Method:
     """The method that a checkpoint was written by."""
     if described["name"] not in REGISTRY:
         raise CheckpointError(
@@ -427,7 +427,7 @@ def _method_of(described: dict[str, Any]) -> Method:
             "registered; pass it as method="
         )
     parameters = {
-        name: _method_of(value) if isinstance(value, dict) else value
+        name: method_of(value) if isinstance(value, dict) else value
         for name, value in described["parameters"].items()
     }
     return REGISTRY[described["name"]](**parameters)

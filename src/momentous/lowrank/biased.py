@@ -159,8 +159,14 @@ class BiasedProblem:
         squares = np.einsum("ij,ij,ij->", self.weights[which], side, side, dtype=np.float64)
         return 0.5 * float(squares) / self.ratings.nnz
 
-    def mean_loss(self, P: Floats, Q: Floats, ratings: Ratings) -> float:
-        """Of these ratings, block by block: the mean of l(z_ij, X_ij)."""
+    def mean_loss(
+        self,
+        P: Floats,
+        Q: Floats,
+        ratings: Ratings,
+        limits: tuple[float, float] = (-np.inf, np.inf),
+    ) -> float:
+        """Of these ratings, block by block: the mean of l(z_ij, X_ij), with z within limits."""
         rows, total = ratings.rows, 0.0
         for begin in range(0, ratings.nnz, BLOCK):
             block = slice(begin, begin + BLOCK)
@@ -168,6 +174,7 @@ class BiasedProblem:
             z = products(P[:, : self.rank], Q[:, : self.rank], i, j) + self.dtype.type(self.mean)
             if self.penalty.biases:
                 z += P[i, -1] + Q[j, -1]
+            z = np.clip(z, *limits)
             total += find_loss(self.loss).evaluate(z, ratings.values[block])[0]
         return total / ratings.nnz
 

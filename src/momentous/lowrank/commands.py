@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
@@ -12,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from momentous.lowrank import fetch as fetch_data
 from momentous.lowrank import work
+from momentous.lowrank.writing import write_table
 
 if TYPE_CHECKING:
     import click
 
 Command = Callable[..., Any]
+
+# What the library calls an option that has another name in commands.
+_AS_OPTIONS = {"columns=('user', 'item', 'rating')": "--columns user,item,rating"}
 
 
 def add_commands(group: click.Group) -> None:
@@ -39,24 +44,41 @@ def add_commands(group: click.Group) -> None:
                     return command(*arguments, **options)
                 except work.OptionError as error:
                     raise click.UsageError(str(error)) from None
+                except BrokenPipeError:
+                    raise  # whoever reads has seen enough, which click knows how to take
                 except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-                    raise click.ClickException(str(error) or type(error).__name__) from None
+                    raise click.ClickException(_told(error)) from None
 
         return careful
 
     def _warn(message: Warning | str, *details: Any, **more: Any) -> None:
         click.echo(f"warning: {message}", err=True)
 
+    def columns_option(names: str) -> Command:
+        """--columns with as many names or numbers as there are here."""
+        count = names.count(",") + 1
+
+        def checked(context: Any, parameter: Any, given: str | None) -> str | None:
+            parts = [part.strip() for part in (given or "").split(",")]
+            if given is not None and (len(set(parts)) != count or len(parts) != count):
+                raise click.BadParameter(
+                    f"{given!r} must be {count} different names or numbers, as in {names.lower()}"
+                )
+            return given
+
+        return click.option(
+            "--columns",
+            metavar=names,
+            callback=checked,
+            help="Which columns, by name or counted from 0.",
+        )
+
     def reading(command: Command) -> Command:
         """The options that say how a file of ratings is read."""
         for option in (
             click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
             click.option("--format", help="The format, where it is not recognised."),
-            click.option(
-                "--columns",
-                metavar="USER,ITEM,RATING",
-                help="Which columns, by name or counted from 0.",
-            ),
+            columns_option("USER,ITEM,RATING"),
         ):
             command = option(command)
         return command
@@ -110,7 +132,7 @@ def add_commands(group: click.Group) -> None:
         if interrupted:
             click.echo(
                 f"interrupted after {facts['iterations']} iterations; the model as it stands is in "
-                f"{out}. Go on with: momentous fit {file} --out {out} --resume",
+                f"{out}. Go on with: {_going_on(file, out, options)}",
                 err=True,
             )
             sys.exit(130)
@@ -127,7 +149,7 @@ def add_commands(group: click.Group) -> None:
 
     @group.command()
     @click.argument("model", type=existing)
-    @click.argument("pairs", type=click.File(encoding="utf-8"))
+    @click.argument("pairs", type=click.Path(path_type=Path, allow_dash=True))
     @click.option(
         "--unknown",
         type=click.Choice(["mean", "nan", "error"]),
@@ -135,15 +157,14 @@ def add_commands(group: click.Group) -> None:
         show_default=True,
         help="What to say about ids that the model does not know.",
     )
+    @columns_option("USER,ITEM")
     @click.option("--out", type=click.File("w", encoding="utf-8", lazy=True), default="-")
     @readable
-    def predict(model: Path, pairs: Any, unknown: Any, out: Any) -> None:
+    def predict(model: Path, pairs: Path, unknown: Any, columns: str | None, out: Any) -> None:
         """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
-        out.write("user,item,prediction\n")
-        out.writelines(
-            f"{user},{item},{value:.6g}\n"
-            for user, item, value in work.predict(model, pairs, unknown)
-        )
+        predicted = work.predict(model, pairs, unknown, columns)  # before the old file is emptied
+        write_table(out, predicted)
+        out.flush()
 
     @group.command()
     @click.argument("model", type=existing)
@@ -201,3 +222,20 @@ def add_commands(group: click.Group) -> None:
     def twin(name: str, out: Path, seed: int) -> None:
         """Write ratings like those of the data set NAME, made up."""
         click.echo(f"{work.write_twin(name, out, seed)!r} is in {out}")
+
+
+def _told(error: Exception) -> str:
+    """The message, with options in place of the library's parameters."""
+    text = str(error) or type(error).__name__
+    for parameter, option in _AS_OPTIONS.items():
+        text = text.replace(parameter, option)
+    return text
+
+
+def _going_on(file: Path, out: Path, options: dict[str, Any]) -> str:
+    """The command that resumes a fit; how the file is read is not kept in the model."""
+    words = ["momentous", "fit", str(file), "--out", str(out), "--resume"]
+    for name in ("columns", "format"):
+        if options[name] is not None:
+            words += [f"--{name}", options[name]]
+    return shlex.join([*words, "--skip-bad"] if options["skip_bad"] else words)

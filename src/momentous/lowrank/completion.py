@@ -10,15 +10,20 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.lowrank.biased import Loss
 from momentous.lowrank.fitting import Recipe, fit_model
-from momentous.lowrank.model import LowRankModel, Recommended
+from momentous.lowrank.model import LowRankModel, Recommended, check_unknown
 from momentous.lowrank.names import ratings_of
 from momentous.lowrank.ratings import Floats, Ratings
-from momentous.lowrank.saving import ModelFileError, load_model, save_model
+from momentous.lowrank.saving import (
+    ModelFileError,
+    as_plain,
+    from_plain,
+    load_model,
+    save_model,
+)
 from momentous.lowrank.scikit import scikit_learn
 
 _BaseEstimator: Any = scikit_learn("base").BaseEstimator
@@ -33,6 +38,7 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
     result_: Result | None
 
     def _fit(self, ratings: Ratings) -> None:
+        check_unknown(self.unknown)
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
         watch = (lambda step: print(step)) if self.verbose else None
         fit = fit_model(ratings, self._recipe(), start=start, watch=watch)
@@ -119,7 +125,7 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file: arrays and JSON, no pickle."""
         check_is_fitted(self)
-        parameters = {name: _plain(value) for name, value in self.get_params().items()}
+        parameters = {name: as_plain(value) for name, value in self.get_params().items()}
         facts = {"n_iter": self.n_iter_, "objective": self.objective_}
         save_model(self.model_, path, {"parameters": parameters, **facts, **self._facts()})
 
@@ -132,7 +138,8 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
                 f"{path} holds a model for the {model.loss} loss, {cls.__name__} is for the "
                 f"{cls._loss} loss; load it with the other estimator"
             )
-        estimator = cls(**extra["parameters"])
+        saved = extra["parameters"].items()
+        estimator = cls(**{name: from_plain(value) for name, value in saved})
         estimator.model_, estimator.result_ = model, None
         estimator.n_iter_, estimator.objective_ = extra["n_iter"], extra["objective"]
         estimator.validation_errors_, estimator.n_features_in_ = [], 2
@@ -171,16 +178,3 @@ def _seed(random_state: Any) -> Any:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     return random_state
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON can hold it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.integer | np.floating):
-        return value.item()
-    if isinstance(value, Method) or (isinstance(value, type) and issubclass(value, Method)):
-        return value.name
-    if isinstance(value, np.random.Generator | np.random.RandomState):
-        return None
-    return np.dtype(value).name

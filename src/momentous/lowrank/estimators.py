@@ -53,7 +53,8 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
         when the gradient is smaller than this times that of a small random point.
     validation_share : float, optional
         Hold out this share of the entries, stop when the error on them has not improved for
-        ``patience`` iterations, and keep the best model.
+        ``patience`` iterations, and keep the best model.  With a warm start, what the last fit
+        held out stays held out, and of the rest only entries that are new are.
     patience : int
     unknown : {"mean", "nan", "error"}
         What to predict for ids that the fit has not seen: what is known without them, NaN, or an
@@ -80,9 +81,10 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
     objective_ : float
         The objective that was minimised (without the balance).
     validation_errors_ : list
-        After each iteration.
+        After each iteration: root mean square error of the predictions for the validation share
+        (for labels their log loss).
     result_ : Result
-        Of the solver, with its trace; None after `load`.
+        Of the solver, with its trace; to stop early is a success.  None after `load`.
     model_ : LowRankModel
 
     References

@@ -11,11 +11,13 @@ import numpy as np
 
 from momentous.core.method import Method
 from momentous.core.result import Result
+from momentous.core.status import Status
 from momentous.front import accelerate, minimize
 from momentous.lowrank.biased import BiasedProblem, Loss, log_odds
 from momentous.lowrank.biased_sweep import BiasedSweep
 from momentous.lowrank.model import LowRankModel
 from momentous.lowrank.names import UNKNOWN, Names
+from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import WEIGHTING, Penalty, default_bias_ridge, default_ridge
 from momentous.lowrank.ratings import Floats, Ratings
 from momentous.lowrank.start import balanced
@@ -76,20 +78,27 @@ class Recipe:
     rng: Any = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.rank, bool) or not isinstance(self.rank, int | np.integer):
-            raise TypeError(f"rank={self.rank!r} must be a whole number")
-        if self.rank < 1:
-            raise ValueError(f"rank={self.rank!r} must be at least 1")
-        if self.max_iterations is not None and self.max_iterations < 1:
-            raise ValueError(f"max_iterations={self.max_iterations!r} must be at least 1 or None")
-        if not self.tol >= 0:
-            raise ValueError(f"tol={self.tol!r} must be a number >= 0")
-        if self.patience < 1:
-            raise ValueError(f"patience={self.patience!r} must be at least 1")
+        for name in ("rank", "patience", "max_iterations"):
+            if not self._left_open(name):
+                check_number(name, getattr(self, name), 1, whole=True)
+        for name in ("ridge", "bias_ridge", "weighting", "balance", "tol"):
+            if not self._left_open(name):
+                check_number(name, getattr(self, name), 0.0)
+        if self.validation_share is not None:
+            check_number("validation_share", self.validation_share, 0.0, 1.0)
+        try:
+            np.random.default_rng(self.rng)
+        except (ValueError, TypeError):
+            raise ValueError(
+                f"random_state={self.rng!r} must be a whole number >= 0, a Generator or None"
+            ) from None
         if isinstance(self.solver, str) and not self.by_sweeps:
             method_class(self.solver)  # an unknown name is told before any work
         elif not isinstance(self.solver, str | type | Method):
             raise TypeError(f"solver={self.solver!r} must be a name, a Method class or an instance")
+
+    def _left_open(self, name: str) -> bool:
+        return getattr(self, name) is None and Recipe.__dataclass_fields__[name].default is None
 
     @property
     def by_sweeps(self) -> bool:
@@ -112,20 +121,27 @@ def fit_model(
         For the logistic loss of +1 and -1.
     recipe : Recipe
     start : LowRankModel, optional
-        Begin there: rows and columns that it knows keep their parameters at first.
+        Begin there: rows and columns that it knows keep their parameters at first.  What it was
+        fitted to is never held out, and what it held out stays so.
     watch : callable, optional
         Told a `Step` after each iteration; returning True ends the fit.
     """
     held_out = None
     if recipe.validation_share is not None:
-        ratings, held_out = ratings.split(recipe.validation_share, recipe.rng)
+        ratings, held_out = (
+            ratings.split(recipe.validation_share, recipe.rng)
+            if start is None
+            else _split_like(start, ratings, recipe)
+        )
     problem = _problem(ratings, recipe)
     observer = _Observer(problem, held_out, recipe.patience, watch)
     run = run_sweeps if recipe.by_sweeps else _descend
     x, result = run(problem, recipe, start, observer)
     if observer.best is not None:
         x = observer.best
-    if observer.gave_up:
+    if observer.gave_up and result.status is not Status.INTERRUPTED:
+        # What was asked for: no solver's tolerance, but the least error on the entries held out.
+        result.status, result.success = Status.CONVERGED, True
         result.message = (
             f"the held-out error {min(observer.held_out_errors):.6g} was not improved on in "
             f"{recipe.patience} iterations"
@@ -140,17 +156,52 @@ def fit_model(
     model = LowRankModel(
         loss=recipe.loss,
         mean=problem.mean,
-        rows=Names(ratings.row_ids, ratings.shape[0]),
-        cols=Names(ratings.col_ids, ratings.shape[1]),
+        rows=_names(ratings, 0),
+        cols=_names(ratings, 1),
         row_factors=np.ascontiguousarray(U),
         col_factors=np.ascontiguousarray(V),
         row_bias=np.ascontiguousarray(P[:, -1]),
         col_bias=np.ascontiguousarray(Q[:, -1]),
         penalty=problem.penalty,
-        limits=(float(ratings.values.min()), float(ratings.values.max())),
+        limits=_limits(ratings),
         seen=ratings,
+        held_out=held_out,
     )
     return Fit(model, result, objective, observer.held_out_errors)
+
+
+def _split_like(start: LowRankModel, ratings: Ratings, recipe: Recipe) -> tuple[Ratings, Ratings]:
+    """Hold out what the model held out, and the share of what it has not seen.
+
+    An entry that it was fitted to would say nothing about the error on other entries.
+    """
+    rows = start.rows.positions(_names(ratings, 0).ids)[ratings.rows].astype(np.int64)
+    cols = start.cols.positions(_names(ratings, 1).ids)[ratings.cols]
+    known = (rows != UNKNOWN) & (cols != UNKNOWN)
+    cells = np.where(known, rows * len(start.cols) + cols, UNKNOWN)
+    fitted, held = (
+        np.isin(cells, [] if old is None else old.rows.astype(np.int64) * old.shape[1] + old.cols)
+        for old in (start.seen, start.held_out)
+    )
+    new = np.flatnonzero(~fitted & ~held)
+    rng = np.random.default_rng(recipe.rng)
+    share = float(recipe.validation_share or 0.0)
+    held[rng.choice(new, round(share * new.size), replace=False, shuffle=False)] = True
+    if not held.any() or held.all():
+        raise ValueError(
+            f"the model to begin with was fitted to {np.count_nonzero(fitted)} of these "
+            f"{ratings.nnz} entries, and of the other {ratings.nnz - np.count_nonzero(fitted)} a "
+            f"share of {share:g} cannot be held out; begin anew, or go on without validation"
+        )
+    return ratings._where(~held), ratings._where(held)
+
+
+def _names(ratings: Ratings, side: int) -> Names:
+    return Names((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
+
+
+def _limits(ratings: Ratings) -> tuple[float, float]:
+    return float(ratings.values.min()), float(ratings.values.max())
 
 
 def _problem(ratings: Ratings, recipe: Recipe) -> BiasedProblem:
@@ -182,7 +233,7 @@ def _begin(problem: BiasedProblem, recipe: Recipe, model: LowRankModel | None) -
     ratings, common = problem.ratings, min(problem.rank, model.rank)
     for side, ids, names, factors, bias in zip(
         problem.split(x),
-        (Names(ratings.row_ids, ratings.shape[0]), Names(ratings.col_ids, ratings.shape[1])),
+        (_names(ratings, 0), _names(ratings, 1)),
         (model.rows, model.cols),
         (model.row_factors, model.col_factors),
         (model.row_bias, model.col_bias),
@@ -256,14 +307,18 @@ class _Observer:
         self.held_out_errors: list[float] = []
         self.best: Floats | None = None
         self._lowest, self._since = math.inf, 0
+        self._limits = _limits(problem.ratings)
 
     def __call__(self, step: Any, point: Callable[[], Floats]) -> bool:
         error = math.nan
         if self.held_out is not None:
             x = point()
-            error = self.problem.mean_loss(*self.problem.split(x), self.held_out)
-            if self.problem.loss == "squared":
-                error = math.sqrt(2.0 * error)
+            P, Q = self.problem.split(x)
+            if self.problem.loss == "squared":  # of ratings within the limits, as predicted
+                mean = self.problem.mean_loss(P, Q, self.held_out, self._limits)
+                error = math.sqrt(2.0 * mean)
+            else:
+                error = self.problem.mean_loss(P, Q, self.held_out)
             self.held_out_errors.append(error)
             self._since += 1
             if error < self._lowest:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from momentous.lowrank.names import UNKNOWN, Names, Positions, pairs_of, ratings_of
+from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.plain import products
 from momentous.lowrank.ratings import Floats, Ratings
@@ -48,6 +49,8 @@ class LowRankModel:
         The least and the greatest rating seen: predictions stay between them.
     seen : Ratings
         The entries that it was fitted to, by position.
+    held_out : Ratings or None
+        Those that were kept for validation: not fitted to, but no news to their rows either.
     """
 
     loss: str
@@ -61,6 +64,7 @@ class LowRankModel:
     penalty: Penalty
     limits: tuple[float, float]
     seen: Ratings
+    held_out: Ratings | None = None
 
     @property
     def rank(self) -> int:
@@ -85,8 +89,7 @@ class LowRankModel:
             For ids that the fit has not seen: what is known without them (the mean, and the bias
             of the other id), NaN, or an error that names the first.
         """
-        if unknown not in ("mean", "nan", "error"):
-            raise ValueError(f"unknown={unknown!r} must be 'mean', 'nan' or 'error'")
+        check_unknown(unknown)
         row_ids, col_ids = pairs_of(pairs)
         rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
         if unknown == "error":
@@ -154,8 +157,7 @@ class LowRankModel:
         unknown : {"error", "mean", "nan"}
             For a row that is not known: an error, or else the order by column bias.
         """
-        if n < 1:
-            raise ValueError(f"n={n!r} must be at least 1")
+        check_number("n", n, 1, whole=True)
         position = int(self.rows.positions([row])[0])
         if position == UNKNOWN and unknown == "error":
             _refuse_unknown(np.array([position]), np.array([row], dtype=object), "row")
@@ -164,8 +166,10 @@ class LowRankModel:
         if position != UNKNOWN:
             scores += self.row_bias[position] + self.col_factors @ self.row_factors[position]
             if exclude_seen:
-                seen = slice(*self.seen.by_row.starts[position : position + 2])
-                allowed[self.seen.cols[seen]] = False
+                for known in (self.seen, self.held_out):
+                    if known is not None:
+                        mine = slice(*known.by_row.starts[position : position + 2])
+                        allowed[known.cols[mine]] = False
         candidates = np.flatnonzero(allowed)
         best = candidates[np.argsort(-scores[candidates], kind="stable")[:n]]
         return Recommended(self.cols.ids[best], self._as_told(scores[best]))
@@ -180,13 +184,17 @@ class LowRankModel:
         columns that the model does not know are left out.
         """
         new = ratings_of(pairs, values, dtype=self.row_factors.dtype)
-        rows = self.rows.extended(_ids_of(new, 0))
+        # A row of the matrix without entries says nothing about the user of that id.
+        given = np.flatnonzero(np.diff(new.by_row.starts))
+        ids = _ids_of(new, 0)
+        rows = self.rows.extended(ids[given])
         more = len(rows) - len(self.rows)
         factors = np.vstack([self.row_factors, np.zeros((more, self.rank))])
         bias = np.concatenate([self.row_bias, np.zeros(more)])
-        where, cols = rows.positions(_ids_of(new, 0)), self.cols.positions(_ids_of(new, 1))
-        for i, position in enumerate(where):
-            entries = slice(*new.by_row.starts[i : i + 2])
+        where, cols = np.full(len(ids), UNKNOWN), self.cols.positions(_ids_of(new, 1))
+        where[given] = rows.positions(ids[given])
+        for i in given:
+            position, entries = where[i], slice(*new.by_row.starts[i : i + 2])
             mine, targets = cols[new.cols[entries]], new.values[entries]
             known = mine != UNKNOWN
             factors[position], bias[position] = self.solve_row(mine[known], targets[known])
@@ -196,6 +204,7 @@ class LowRankModel:
             row_factors=factors.astype(self.row_factors.dtype),
             row_bias=bias.astype(self.row_bias.dtype),
             seen=self._seen_with(new, where, cols, len(rows)),
+            held_out=self._held_out_but(where[given], len(rows)),
         )
 
     def _seen_with(self, new: Ratings, where: Positions, cols: Positions, count: int) -> Ratings:
@@ -208,6 +217,15 @@ class LowRankModel:
             np.concatenate([self.seen.values[old], new.values[added]]),
             (count, len(self.cols)),
         )
+
+    def _held_out_but(self, folded: Positions, count: int) -> Ratings | None:
+        """The entries held out, without those of the rows folded in."""
+        held = self.held_out
+        old = np.zeros(0, bool) if held is None else ~np.isin(held.rows, folded)
+        if held is None or not old.any():
+            return None
+        shape = count, len(self.cols)
+        return Ratings(held.rows[old], held.cols[old], held.values[old], shape)
 
     def solve_row(self, cols: Positions, values: Floats) -> tuple[Floats, float]:
         """Factors and bias of a row with these entries."""
@@ -255,6 +273,12 @@ def _logistic_ridge(features: Floats, offsets: Floats, labels: Floats, weights: 
         if gain <= 1e-12 * abs(lowest):
             break
     return solution
+
+
+def check_unknown(unknown: Any) -> None:
+    """Is this one of the answers to ids that are not known?"""
+    if unknown not in ("mean", "nan", "error"):
+        raise ValueError(f"unknown={unknown!r} must be 'mean', 'nan' or 'error'")
 
 
 def _refuse_unknown(positions: Positions, ids: ArrayLike, what: str) -> None:

@@ -62,13 +62,16 @@ def as_ids(ids: ArrayLike) -> NDArray[Any]:
     if array.ndim != 1:
         raise ValueError(f"ids must be one flat array, not of shape {array.shape}")
     if array.dtype.kind == "O":  # a column of a table: look at what is in it
+        for position, one in enumerate(array):
+            if _is_missing(one):
+                raise ValueError(_missing(position, one))
         array = np.asarray(array.tolist()) if array.size else array.astype(np.str_)
         if array.ndim != 1 or array.dtype.kind == "O":
             array = np.array([str(one) for one in np.atleast_1d(np.asarray(ids)).tolist()])
     if array.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(array))
         if bad.size:
-            raise ValueError(f"the id at position {bad[0]} is {array[bad[0]]}; an id is missing")
+            raise ValueError(_missing(int(bad[0]), array[bad[0]]))
         whole = array.astype(np.int64)
         array = whole if np.array_equal(whole, array) else array
     return array
@@ -124,6 +127,18 @@ def _mixed(pairs: Any) -> NDArray[Any]:
 
 def _named(positions: NDArray[Any], ids: NDArray[Any] | None) -> NDArray[Any]:
     return positions if ids is None else ids[positions]
+
+
+def _is_missing(one: Any) -> bool:
+    """None, NaN, NaT, or the NA of pandas, which will not say whether it equals itself."""
+    try:
+        return one is None or bool(one != one)
+    except TypeError:
+        return True
+
+
+def _missing(position: int, one: Any) -> str:
+    return f"the id at position {position} is {one}; an id is missing: leave the pair out"
 
 
 def _is_text(array: NDArray[Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 import os
 import warnings
@@ -102,7 +103,12 @@ class LowRankObjective:
         # of whose gradient each thread has a copy.
         self._by_row = ratings.shape[0] >= ratings.shape[1]
         groups = self.ratings.by_row if self._by_row else self.ratings.by_col
-        self._pass = _choose_pass(compiled)(groups, find_loss(loss), _threads(threads))
+        kernels = compiled_part("kernels", compiled)
+        self._pass = (
+            PlainPass(groups, find_loss(loss))
+            if kernels is None
+            else kernels.CompiledPass(groups, find_loss(loss), _threads(threads))
+        )
 
     @property
     def dimension(self) -> int:
@@ -241,6 +247,18 @@ def _weight(weight: float, what: str) -> float:
     return float(weight)
 
 
+def check_number(
+    name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False
+) -> None:
+    """Raise an error that names the parameter unless it is a finite number from low to high."""
+    kind = numbers.Integral if whole else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(f"{name}={value!r} must be a {'whole ' if whole else ''}number")
+    if not (math.isfinite(value) and low <= float(value) <= high):
+        what = f">= {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name}={value!r} must be a finite number {what}")
+
+
 def _threads(threads: Any) -> int:
     if threads is None:
         allowed = getattr(os, "sched_getaffinity", None)
@@ -254,11 +272,11 @@ def _threads(threads: Any) -> int:
     return count
 
 
-def _choose_pass(compiled: bool | None) -> Any:
-    """The class that goes over the entries."""
+def compiled_part(module: str, compiled: bool | None) -> Any:
+    """The file of that name in this room, which needs numba; None where NumPy takes its place."""
     if compiled is not False:
         try:
-            return import_module("momentous.lowrank.kernels").CompiledPass
+            return import_module(f"momentous.lowrank.{module}")
         except ImportError as error:
             if compiled:
                 raise ImportError(
@@ -271,4 +289,4 @@ def _choose_pass(compiled: bool | None) -> Any:
                     RuntimeWarning,
                     stacklevel=3,
                 )
-    return lambda groups, loss, threads: PlainPass(groups, loss)
+    return None

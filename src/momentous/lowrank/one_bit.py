@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from momentous.core.method import Method
 from momentous.lowrank.completion import Completion, check_is_fitted, keep_arguments, values_of
 from momentous.lowrank.model import Unknown
 from momentous.lowrank.names import ratings_of
+from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import WEIGHTING
 from momentous.lowrank.ratings import Floats, Ratings
 from momentous.lowrank.scikit import scikit_learn
@@ -84,6 +86,10 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
         values = values_of(pairs, y)
         self.threshold_ = None
         if self.threshold is not None:
+            if isinstance(self.threshold, str) and self.threshold != "mean":
+                raise ValueError(f"threshold={self.threshold!r} must be 'mean', a number or None")
+            if self.threshold != "mean":
+                check_number("threshold", self.threshold, -math.inf)
             self.threshold_ = float(np.mean(values) if self.threshold == "mean" else self.threshold)
         classes = np.unique(self._classes_of(values))
         if classes.size != 2:

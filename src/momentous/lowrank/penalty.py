@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.lowrank.objective import check_number
 from momentous.lowrank.ratings import Ratings
 
 HELD = 1e12  # a weight with which a parameter stays at 0
@@ -46,9 +46,7 @@ class Penalty:
 
     def __post_init__(self) -> None:
         for name in ("ridge", "bias_ridge", "weighting"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}={value!r} must be a finite number >= 0")
+            check_number(name, getattr(self, name), 0.0)
 
     def weights(
         self, counts: NDArray[np.int64], rank: int, *, of_rows: bool = True

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-
 import numpy as np
 
 from momentous.lowrank.losses import find_loss
-from momentous.lowrank.objective import _threads
+from momentous.lowrank.objective import _threads, compiled_part
 from momentous.lowrank.plain import products
 from momentous.lowrank.ratings import Compressed, Floats
 
@@ -37,7 +34,7 @@ class RowSolver:
     threads : int, optional
         By default as many as this process may use.
     compiled : bool, optional
-        By numba; by default where it is installed.
+        By numba; by default where it is installed and works.
     """
 
     def __init__(
@@ -48,13 +45,8 @@ class RowSolver:
         compiled: bool | None = None,
     ):
         self.groups, self.weights, self.threads = groups, weights, _threads(threads)
-        if compiled is None:
-            compiled = find_spec("numba") is not None
-        self._solve = (
-            import_module("momentous.lowrank.row_kernels").solve_compiled
-            if compiled
-            else solve_plainly
-        )
+        kernels = compiled_part("row_kernels", compiled)
+        self._solve = solve_plainly if kernels is None else kernels.solve_compiled
 
     def __call__(
         self, features: Floats, offsets: Floats, current: Floats | None = None
@@ -110,6 +102,7 @@ def solve_plainly(
             f = features[groups.others[entries]].astype(np.float64, copy=False)
             systems[k], sides[k] = f.T @ f, targets[entries] @ f
         damping = DAMPING * np.trace(systems, axis1=1, axis2=2)
+        damping[damping == 0.0] = 1.0  # all features are 0, and so is the solution
         mine = weights[rows]
         systems[:, diagonal, diagonal] += np.where(mine > 0.0, mine, damping[:, None])
         found = np.linalg.solve(systems, sides[:, :, None])[:, :, 0]

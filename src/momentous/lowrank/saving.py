@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from momentous.core.method import Method
+from momentous.front import method_of
 from momentous.lowrank.model import LowRankModel
 from momentous.lowrank.names import Names
 from momentous.lowrank.penalty import Penalty
@@ -47,10 +50,11 @@ def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = N
         "penalty": dataclasses.asdict(model.penalty),
         "extra": extra,
     }
-    entries = model.seen.by_row
     arrays: dict[str, Any] = {name: getattr(model, name) for name in _ARRAYS}
     arrays |= {"row_ids": model.rows.ids, "col_ids": model.cols.ids}
-    arrays |= {"starts": entries.starts, "others": entries.others, "values": entries.values}
+    arrays |= _arrays_of(model.seen, "")
+    if model.held_out is not None:
+        arrays |= _arrays_of(model.held_out, "held_out_")
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     partial = path.with_name(path.name + ".partial")
     try:
@@ -96,13 +100,8 @@ def _read(archive: Any, path: Path) -> tuple[LowRankModel, Any]:
     arrays = {name: archive[name] for name in _ARRAYS}
     rows, cols = Names(archive["row_ids"]), Names(archive["col_ids"])
     low, high = header["limits"]
-    counts = np.diff(archive["starts"])
-    seen = Ratings(
-        np.repeat(np.arange(len(rows), dtype=np.int32), counts),
-        archive["others"],
-        archive["values"],
-        (len(rows), len(cols)),
-    )
+    shape = len(rows), len(cols)
+    held_out = "held_out_starts" in archive.files
     model = LowRankModel(
         loss=header["loss"],
         mean=header["mean"],
@@ -110,9 +109,60 @@ def _read(archive: Any, path: Path) -> tuple[LowRankModel, Any]:
         penalty=Penalty(**header["penalty"]),
         rows=rows,
         cols=cols,
-        seen=seen,
+        seen=_ratings_from(archive, "", shape),
+        held_out=_ratings_from(archive, "held_out_", shape) if held_out else None,
         **arrays,
     )
     if len(model.row_factors) != len(rows) or len(model.col_factors) != len(cols):
         raise ModelFileError(f"{path} is damaged: its factors and its ids differ in number")
     return model, header["extra"]
+
+
+def _arrays_of(ratings: Ratings, prefix: str) -> dict[str, Any]:
+    names = ("starts", "others", "values")
+    return {prefix + name: getattr(ratings.by_row, name) for name in names}
+
+
+def _ratings_from(archive: Any, prefix: str, shape: tuple[int, int]) -> Ratings:
+    counts = np.diff(archive[prefix + "starts"])
+    rows = np.repeat(np.arange(shape[0], dtype=np.int32), counts)
+    return Ratings(rows, archive[prefix + "others"], archive[prefix + "values"], shape)
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+def as_plain(value: Any) -> Any:
+    """A parameter of a fit as JSON can hold it, a method with its own as in checkpoints."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, Method):
+        described = value.described()
+        if _comes_back(value, described):
+            return described
+        warnings.warn(
+            f"of the solver {value!r} only the name {value.name!r} is saved: it is not registered, "
+            "or has parameters that a file cannot hold",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return value.name
+    if isinstance(value, type) and issubclass(value, Method):
+        return value.name
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return None
+    return np.dtype(value).name
+
+
+def _comes_back(method: Method, described: dict[str, Any]) -> bool:
+    try:
+        return bool(from_plain(json.loads(json.dumps(described))) == method)
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def from_plain(value: Any) -> Any:
+    """The parameter again."""
+    return method_of(value) if isinstance(value, dict) else value

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from momentous.core.interrupt import Interrupts
 from momentous.core.status import Status
 from momentous.lowrank.data import describe
 from momentous.lowrank.display import shown_fit
 from momentous.lowrank.fitting import Fit, Recipe, fit_model
 from momentous.lowrank.model import LowRankModel, Unknown
-from momentous.lowrank.names import UNKNOWN, pairs_of
+from momentous.lowrank.names import UNKNOWN, Names, pairs_of
 from momentous.lowrank.pairs_file import read_pairs
 from momentous.lowrank.ratings import Ratings
-from momentous.lowrank.saving import ModelFileError, load_model, save_model
+from momentous.lowrank.saving import (
+    ModelFileError,
+    as_plain,
+    from_plain,
+    load_model,
+    save_model,
+)
 from momentous.lowrank.writing import write_ratings
+
+NEARLY_ALL = 0.9  # of the ids unknown: more likely another column than news
 
 
 class OptionError(ValueError):
@@ -54,9 +64,12 @@ def fit(
     ratings = read(file, columns, format, skip_bad, quiet)
     threshold = ratings.mean if recipe.loss == "logistic" else None
     labelled = _labelled(ratings, threshold)
+    if start is not None:
+        _refuse_to_forget(start, ratings, file)
     with shown_fit(quiet) as watch:
         found = fit_model(labelled, recipe, start=start, watch=watch)
-    _save(found, recipe, threshold, out)
+    with Interrupts().held_back():  # a second Ctrl-C must not lose what the first one asked to keep
+        _save(found, recipe, threshold, out)
     result = found.result
     facts = {
         "model": str(out),
@@ -89,13 +102,28 @@ def _before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any
     if not resume:
         return None, {}
     known = {field.name for field in dataclasses.fields(Recipe)}
-    saved = {name: value for name, value in extra["parameters"].items() if name in known}
+    parameters = extra["parameters"].items()
+    saved = {name: from_plain(value) for name, value in parameters if name in known}
     return model, {**saved, "loss": model.loss, "rng": extra["parameters"]["random_state"]}
 
 
+def _refuse_to_forget(start: LowRankModel, ratings: Ratings, file: Path) -> None:
+    """A model knows the users and items of its last file alone."""
+    given = Names(ratings.row_ids, ratings.shape[0]), Names(ratings.col_ids, ratings.shape[1])
+    users, items = (
+        int(np.count_nonzero(now.positions(before.ids) == UNKNOWN))
+        for now, before in zip(given, (start.rows, start.cols), strict=True)
+    )
+    if users or items:
+        raise OptionError(
+            f"--resume: {users} users and {items} items of the model are not in {file} and would "
+            "be dropped; fit on both files, or write to another --out"
+        )
+
+
 def _save(found: Fit, recipe: Recipe, threshold: float | None, out: Path) -> None:
-    parameters = dataclasses.asdict(recipe)
-    del parameters["loss"]
+    names = [field.name for field in dataclasses.fields(recipe) if field.name != "loss"]
+    parameters = {name: as_plain(getattr(recipe, name)) for name in names}
     parameters["random_state"] = parameters.pop("rng")
     facts: dict[str, Any] = {"n_iter": int(found.result.nit), "objective": found.objective}
     if threshold is not None:
@@ -130,13 +158,31 @@ def evaluate(
 
 
 def predict(
-    model: Path, lines: Iterable[str], unknown: Unknown = "mean"
-) -> Iterator[tuple[str, str, float]]:
-    """(user, item, prediction) for each line of a file of pairs."""
+    model: Path, pairs: Path, unknown: Unknown = "mean", columns: str | None = None
+) -> dict[str, Any]:
+    """The users, the items and the predictions for a file of pairs, as columns of a table."""
     fitted, _ = load_model(model)
-    pairs = read_pairs(lines, getattr(lines, "name", "pairs"))
-    predictions = fitted.predict(pairs, unknown)
-    return zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), predictions.tolist(), strict=True)
+    asked = read_pairs(pairs, _which(columns))
+    for what, names, ids in (
+        ("user", fitted.rows, asked[:, 0]),
+        ("item", fitted.cols, asked[:, 1]),
+    ):
+        strange = np.flatnonzero(names.positions(ids) == UNKNOWN)
+        share = f"{strange.size} of {ids.size} pairs have {what}s that are not in {model}"
+        if strange.size and unknown == "error":
+            raise ValueError(
+                f"{share}, the first is {ids[strange[0]].item()!r}; fit on a file that has it, or "
+                "take --unknown mean or nan"
+            )
+        if strange.size > NEARLY_ALL * ids.size:
+            warnings.warn(
+                f"{share}, such as {ids[strange[0]].item()!r}; if {what}s are in another column, "
+                "name both: --columns USER,ITEM",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    predictions = fitted.predict(asked, unknown)
+    return {"user": asked[:, 0], "item": asked[:, 1], "prediction": predictions}
 
 
 def recommend(
@@ -146,6 +192,12 @@ def recommend(
     fitted, _ = load_model(model)
     found = {}
     for user in users:
+        if fitted.rows.positions([user])[0] == UNKNOWN:
+            known = ", ".join(repr(str(one)) for one in fitted.rows.ids[:3].tolist())
+            raise ValueError(
+                f"there is no user {user!r} in {model}; its {len(fitted.rows):,} users are called "
+                f"{known} and so on. Users are known after a fit with ratings of theirs"
+            )
         best = fitted.recommend(user, count, exclude_seen)
         found[user] = list(zip(best.items.tolist(), best.scores.tolist(), strict=True))
     return found
@@ -178,12 +230,20 @@ def read(
     quiet: bool = False,
 ) -> Ratings:
     """Ratings from a file, with options as they come from the command line."""
-    which: list[str | int] | None = None
-    if columns is not None:
-        which = [int(one) if one.strip().isdigit() else one.strip() for one in columns.split(",")]
     return Ratings.read(
-        file, columns=which, format=format, skip_bad=skip_bad, progress=False if quiet else None
+        file,
+        columns=_which(columns),
+        format=format,
+        skip_bad=skip_bad,
+        progress=False if quiet else None,
     )
+
+
+def _which(columns: str | None) -> list[str | int] | None:
+    """Names and numbers of columns, as they come from the command line."""
+    if columns is None:
+        return None
+    return [int(one) if one.strip().isdigit() else one.strip() for one in columns.split(",")]
 
 
 def _labelled(ratings: Ratings, threshold: float | None) -> Ratings:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import os
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse
@@ -30,26 +32,49 @@ def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
         return
     users = _named(ratings.rows, ratings.row_ids)
     items = _named(ratings.cols, ratings.col_ids)
+    columns = {"user": users, "item": items, "rating": ratings.values}
     if path.suffix == ".parquet":
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-        columns = {"user": users, "item": items, "rating": ratings.values}
         parquet.write_table(pyarrow.table(columns), path)
         return
-    between = {".csv": ",", ".tsv": "\t", ".dat": "::"}[path.suffix]
-    with open(path, "w", encoding="utf-8") as file:
+    _refuse_unwritable(path, ratings.row_ids, ratings.col_ids)
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
         if path.suffix != ".dat":
-            file.write(between.join(("user", "item", "rating")) + "\n")
-        for begin in range(0, ratings.nnz, _BLOCK):
-            block = slice(begin, begin + _BLOCK)
-            file.writelines(
-                f"{user}{between}{item}{between}{value:g}\n"
-                for user, item, value in zip(
-                    users[block].tolist(),
-                    items[block].tolist(),
-                    ratings.values[block].tolist(),
-                    strict=True,
+            write_table(file, columns, "\t" if path.suffix == ".tsv" else ",")
+            return
+        for block in _blocks(list(columns.values())):
+            file.writelines("::".join(fields) + "\n" for fields in zip(*block, strict=True))
+
+
+def write_table(file: IO[str], columns: dict[str, Any], between: str = ",") -> None:
+    """Write arrays as the columns of a table with a header, quoted where need be."""
+    writer = csv.writer(file, delimiter=between, lineterminator="\n")
+    writer.writerow(columns)
+    for block in _blocks(list(columns.values())):
+        writer.writerows(zip(*block, strict=True))
+
+
+def _blocks(columns: Sequence[Any]) -> Any:
+    """The columns as text, some lines at a time."""
+    for begin in range(0, len(columns[0]), _BLOCK):
+        yield [_texts(column[begin : begin + _BLOCK]) for column in columns]
+
+
+def _texts(values: Any) -> list[str]:
+    """Each value in the fewest digits that give it back; 3 and not 3.0."""
+    texts: list[str] = values.astype(np.str_).tolist()
+    return [text.removesuffix(".0") for text in texts] if values.dtype.kind == "f" else texts
+
+
+def _refuse_unwritable(path: Path, *sides: Any) -> None:
+    """Ids that would be read as something else: nothing is written then."""
+    forbidden = ("\n", "\r", "::") if path.suffix == ".dat" else ("\n", "\r")
+    for ids in sides:
+        for name in () if ids is None or ids.dtype.kind not in "UO" else ids.tolist():
+            if any(part in str(name) for part in forbidden):
+                raise ValueError(
+                    f"the id {name!r} cannot stand in a {path.suffix} file; write .parquet"
                 )
-            )
 
 
 def _named(positions: Any, ids: Any) -> Any:
