@@ -22,7 +22,7 @@ from momentous.lowrank import Ratings
 from momentous.lowrank.sweeps import ALSSweep, MMSweep
 
 RANK, SWEEPS = 10, 60
-RULES = ("function", "gradient", "distance")
+RULES = ("either", "function", "gradient", "distance")
 
 
 def seconds(sweep: Any, repetitions: int = 7) -> float:

@@ -183,7 +183,7 @@ def test_where_sweeps_end_the_gradient_of_the_objective_is_zero(compiled):
             assert abs(objective.value(x + h) - objective.value(x - h)) <= 1e-10
 
 
-@pytest.mark.parametrize("rule", ["function", "gradient", "distance"])
+@pytest.mark.parametrize("rule", ["either", "function", "gradient", "distance"])
 def test_momentum_halves_the_sweeps(rule):
     ratings = random_ratings(200, 150, 0.1, noise=0.5)
     for sweep in (ALSSweep(ratings, RANK, 0.1), MMSweep(ratings.signs(), RANK, 0.3)):

@@ -258,8 +258,8 @@ def accelerate(
         ``fun`` is the norm of the residual.
     args : tuple
         Further arguments of ``step`` and ``value``.
-    restart : {"function", "gradient", "distance", "always"}, optional
-        When the momentum is dropped; by default "function" with values and "gradient" without.
+    restart : {"either", "function", "gradient", "distance", "always"}, optional
+        When the momentum is dropped; by default "either" with values and "gradient" without.
         "always" is the plain iteration, to compare with.
     tol : float, optional
         Stop when the residual |x - T(x)| is at most this times the first one; default 1e-5, 0:

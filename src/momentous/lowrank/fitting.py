@@ -265,7 +265,7 @@ def run_sweeps(
         sweep,
         sweep.state(_begin(problem, recipe, model)),
         value=True,
-        restart="function" if recipe.solver == "auto" else "always",
+        restart="either" if recipe.solver == "auto" else "always",
         tol=0.0,
         value_tol=recipe.tol,
         max_iterations=recipe.max_iterations or SWEEPS,

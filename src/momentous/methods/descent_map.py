@@ -18,7 +18,7 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.methods.epoch import check_positive
 from momentous.methods.estimates import NOISE
 
-RestartRule = Literal["function", "gradient", "distance", "always"]
+RestartRule = Literal["either", "function", "gradient", "distance", "always"]
 
 # B0, in units of the first residual, where it is not given.
 FIRST_RADIUS = 30.0
@@ -65,6 +65,8 @@ class DescentMap(Method):
     step as T this is accelerated gradient descent; that the restart rules make no use of what T is
     is what this class is about.  When to restart:
 
+    - ``"either"``: by the function test or by the gradient test, whichever is first.  Of the two
+      below now one, now the other restarts too late; this one never did (benchmarks/solver.py).
     - ``"function"``: when f(y^k) is above f(y^{k-1}).  y^k is discarded and x^k = T(y^{k-1}), which
       is known, takes its place.  One value an iteration.
     - ``"gradient"``: when <y^k - x^{k+1}, x^{k+1} - x^k> > 0 (O'Donoghue & Candes [2]_, with the
@@ -87,7 +89,7 @@ class DescentMap(Method):
 
     Parameters
     ----------
-    restart : {"function", "gradient", "distance", "always"}
+    restart : {"either", "function", "gradient", "distance", "always"}
         The rule.
     has_values : bool
         Are there values of the objective?  Without them only ``"gradient"`` and ``"always"`` are
@@ -122,7 +124,7 @@ class DescentMap(Method):
     guarantee = "descent"
     cost = "1 map; 1 value (function) or 1 a restart"
 
-    restart: RestartRule = "function"
+    restart: RestartRule = "either"
     has_values: bool = True
     value_tol: float = 0.0
     radius: float = 0.0
@@ -220,14 +222,14 @@ class DescentMap(Method):
 
     def _accepts_here(self, state: MapState) -> bool:
         """Is y^k one of the points that are accepted by their value?"""
-        return state.count == 1 or self.restart in ("function", "always")
+        return state.count == 1 or self.restart in ("either", "function", "always")
 
     def _tried(self, oracle: Oracle, state: MapState) -> tuple[Sample, bool]:
         """The sample at y^k, and whether it can be used."""
         if self.has_values and self._accepts_here(state):
             # First the value: where the two are had apart, the map is not applied in vain.
             value, limit = oracle.value(state.y), state.lowest + state.noise
-            if not (state.bare or self.restart == "function"):
+            if not (state.bare or self.restart in ("either", "function")):
                 limit -= self.decrease
             if not (math.isfinite(value) and value <= limit):
                 return Sample(state.y, value), False
