@@ -145,7 +145,7 @@ def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -
             writer.writerow(columns)
             writer.writerows(zip(*columns.values(), strict=True))
     else:
-        arrow, parquet = _pyarrow()
+        arrow, parquet = pyarrow_modules()
         parquet.write_table(arrow.table(columns), path)
 
 
@@ -158,7 +158,7 @@ def _read_rows(path: Path) -> Iterator[Row]:
         for line in lines:
             yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
     else:
-        lines = _pyarrow()[1].read_table(path).to_pylist()
+        lines = pyarrow_modules()[1].read_table(path).to_pylist()
         for line in lines:
             yield Row(**{name: line[name] for name in kinds})
 
@@ -176,11 +176,12 @@ def _suffix(path: Path) -> str:
     return path.suffix
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def pyarrow_modules() -> tuple[Any, Any]:
+    """``pyarrow`` and ``pyarrow.parquet``, or an error that says how to get them."""
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "Parquet files need pyarrow, which is not installed; use .csv, or install it with: "
+            "Parquet files need pyarrow, which is not installed; install it with: "
             'pip install "momentous[app]"'
         ) from None
