@@ -124,7 +124,8 @@ def naive(rule, steps, first_radius=math.inf):
             rule == "distance" and m * travelled > radius**2
         ):
             x = y = x_next
-            m, travelled, radius, epoch = 1, 0.0, radius / (1 + 0.001 * epoch), epoch + 1
+            m = max(1, m // 2) if rule == "either" else 1
+            travelled, radius, epoch = 0.0, radius / (1 + 0.001 * epoch), epoch + 1
         else:
             y, x, m = x_next + m / (m + 3) * (x_next - x), x_next, m + 1
     return np.array(points)

@@ -58,15 +58,31 @@ def test_commands_without_pictures_do_without_matplotlib(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
-def test_ctrl_c_while_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
-    preparation = """
+@pytest.mark.parametrize(
+    ("entry", "module"),
+    [
+        ("momentous_command", "numpy"),
+        ("momentous_command", "momentous"),
+        ("momentous_command", "momentous.front"),
+        ("momentous.cli", "momentous.lowrank.commands"),
+    ],
+)
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(
+    tmp_path: Path, entry: str, module: str
+) -> None:
+    program = f"""
+import sys
 class Interrupting:
     def find_spec(self, name, *details):
-        if name == "momentous.lowrank.commands":
+        if name == {module!r}:
             raise KeyboardInterrupt
-sys.meta_path.insert(0, Interrupting())"""
-    done = after(preparation, "methods", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (130, "")
+sys.meta_path.insert(0, Interrupting())
+from {entry} import main
+main()
+"""
+    command = [sys.executable, "-c", program, "methods"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
 def test_methods_lists_every_registered_method(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def main() -> None:
         _need("click", "rich")
         _commands()()
     except KeyboardInterrupt:  # while modules are imported; later the group hears of it
+        sys.stderr.write("interrupted\n")
         sys.exit(INTERRUPTED)
 
 

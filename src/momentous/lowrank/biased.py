@@ -21,7 +21,7 @@ from momentous.lowrank.ratings import Floats, Ratings
 from momentous.lowrank.start import svd_start
 
 Loss = Literal["squared", "logistic"]
-BLOCK = 1 << 20  # entries whose predictions are held at a time
+BLOCK = 1 << 15  # entries whose predictions are held at a time: these and their factors fit a cache
 
 
 class BiasedProblem:

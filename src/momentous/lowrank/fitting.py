@@ -272,8 +272,9 @@ def run_sweeps(
         callback=callback,
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
-    state = result.x if result.jac is None else result.x - result.jac
-    return sweep.point(state), result
+    if result.jac is None:
+        return sweep.point(result.x), result
+    return sweep.point_after(result.x, result.x - result.jac), result
 
 
 def _descend(

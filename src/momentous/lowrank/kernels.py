@@ -46,13 +46,13 @@ LN2_HIGH, LN2_LOW = float.fromhex("0x1.62e42fefa3800p-1"), float.fromhex("0x1.ef
 LEAST_EXPONENT = -708.0  # exp of it is still a normal number; what is less counts as this
 
 
-def _compiled(*freedoms: str) -> Callable[[Function], Function]:
+def compiled_kernel(*freedoms: str) -> Callable[[Function], Function]:
     """Compile without the interpreter's lock; `freedoms` are what rounding may do."""
     njit: Callable[..., Callable[[Function], Function]] = import_module("numba").njit
     return njit(nogil=True, cache=True, error_model="numpy", fastmath=set(freedoms))
 
 
-@_compiled("contract", "reassoc")
+@compiled_kernel("contract", "reassoc")
 def squared(z: Floats, x: Floats, count: int, scale: Any) -> float:
     """Replace predictions by `scale` times the slopes; return the sum of the losses."""
     total = 0.0
@@ -63,24 +63,40 @@ def squared(z: Floats, x: Floats, count: int, scale: Any) -> float:
     return 0.5 * total
 
 
-@_compiled("contract")  # the order of operations matters in it
+@compiled_kernel("contract")  # the order of operations matters in it
+def _exp_of_minus(size: float) -> float:
+    """``exp(-size)`` for size >= 0, in (0, 1]."""
+    exponent = -size
+    exponent = LEAST_EXPONENT if exponent < LEAST_EXPONENT else exponent
+    rounded = exponent * LOG2_E + ROUNDER
+    whole = rounded - ROUNDER
+    rest = (exponent - whole * LN2_HIGH) - whole * LN2_LOW
+    result: float = polynomial(rest, EXP) * power_of_two(rounded)
+    return result
+
+
+@compiled_kernel("contract")
 def logistic(z: Floats, x: Floats, count: int, scale: Any, losses: NDArray[np.float64]) -> None:
     """Replace predictions by `scale` times the slopes; write the losses ``log(1 + exp(-x z))``."""
     for k in range(count):
         margin = float(x[k]) * float(z[k])
-        exponent = -abs(margin)
-        exponent = LEAST_EXPONENT if exponent < LEAST_EXPONENT else exponent
-        rounded = exponent * LOG2_E + ROUNDER
-        whole = rounded - ROUNDER
-        rest = (exponent - whole * LN2_HIGH) - whole * LN2_LOW
-        e = polynomial(rest, EXP) * power_of_two(rounded)  # exp(-|margin|), in (0, 1]
+        e = _exp_of_minus(abs(margin))
         s = e / (2.0 + e)  # log(1 + e) = 2 atanh(s)
         linear = -margin if margin < 0.0 else 0.0
         losses[k] = linear + 2.0 * s * polynomial(s * s, ATANH)
         z[k] = -scale * x[k] * (e if margin > 0.0 else 1.0) / (1.0 + e)
 
 
-@_compiled("reassoc")
+@compiled_kernel("contract")
+def logistic_slopes(z: Floats, x: Floats, count: int, scale: Any) -> None:
+    """The same without the losses, which take most of the time of it."""
+    for k in range(count):
+        margin = float(x[k]) * float(z[k])
+        e = _exp_of_minus(abs(margin))
+        z[k] = -scale * x[k] * (e if margin > 0.0 else 1.0) / (1.0 + e)
+
+
+@compiled_kernel("reassoc")
 def _sum(numbers: NDArray[np.float64], count: int) -> float:
     total = 0.0
     for k in range(count):
@@ -88,7 +104,7 @@ def _sum(numbers: NDArray[np.float64], count: int) -> float:
     return total
 
 
-@_compiled()
+@compiled_kernel()
 def _groups(
     lanes: tuple[int, ...],
     code: int,
@@ -182,15 +198,15 @@ class CompiledPass:
                 first, last, scale, own, far[thread],
             )  # fmt: skip
 
-        waiting = [_pool(self.threads).submit(work, k) for k in range(1, self.threads)]
+        waiting = [thread_pool(self.threads).submit(work, k) for k in range(1, self.threads)]
         return sum((part.result() for part in waiting), work(0))
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
+def thread_pool(threads: int) -> ThreadPoolExecutor:
     """One pool for all objectives: its threads sleep when there is nothing to do."""
     return ThreadPoolExecutor(threads, thread_name_prefix="momentous-lowrank")
 
 
 if hasattr(os, "register_at_fork"):  # the threads of a pool do not live on in a forked process
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=thread_pool.cache_clear)

@@ -8,21 +8,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.kernels import _compiled
+from momentous.lowrank.kernels import compiled_kernel
 from momentous.lowrank.ratings import Compressed, Floats
 from momentous.lowrank.sweep_kernels import (
-    GAP,
     PIECE,
-    _add_products,
-    _gather,
-    _read_only,
+    add_products,
+    gather,
+    read_only,
+    room,
     share_rows,
 )
 
 Matrix = NDArray[np.float64]
 
 
-@_compiled()
+@compiled_kernel()
 def _rows(
     lanes: tuple[int, ...],
     starts: NDArray[np.int64],
@@ -35,24 +35,23 @@ def _rows(
 ) -> None:
     """Fill in the lower triangles of the rows first to last - 1."""
     rank = len(lanes)
-    T = np.zeros((rank + 2, PIECE + GAP))
-    A = np.empty((rank + 2, rank + 2))
+    T, A = room(lanes)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
         A[:] = 0.0
         for piece in range(begin, end, PIECE):
-            full = _gather(others, values, fixed, piece, min(PIECE, end - piece), T)
-            _add_products(lanes, full, T, A)
+            full = gather(lanes, others, values, fixed, piece, min(PIECE, end - piece), T)
+            add_products(lanes, full, T, T, A)
         for p in range(rank):
             for q in range(p + 1):
-                blocks[p, q, i] = A[p, q]
+                blocks[p, q, i] = A[q, p]
 
 
 def compiled_blocks(side: Compressed, fixed: Floats, threads: int) -> Matrix:
     """See `plain_blocks` in `momentous.lowrank.blocks`; ``threads`` share the rows."""
     rows, rank = side.starts.size - 1, fixed.shape[1]
     blocks = np.zeros((rank, rank, rows))
-    fixed = _read_only(fixed)
+    fixed = read_only(fixed)
 
     def work(first: int, last: int) -> None:
         _rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,11 +15,14 @@ from momentous.lowrank.names import UNKNOWN, Names, Positions, pairs_of, ratings
 from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.plain import products
-from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.row_solves import DAMPING, RowSolver
 
 Unknown = Literal["mean", "nan", "error"]
-BLOCK = 1 << 20  # entries whose predictions are held at a time
+BLOCK = 1 << 20  # predictions, or features of rows to fold in, that are held at a time
 NEWTON_STEPS = 20  # of a row that is folded in; convex and damped by the ridge, a few are enough
+HALVINGS = 40  # of such a step, until it counts as none
+ROUNDING = 1e-14  # of sums of losses, relatively: no rise
 
 
 class Recommended(NamedTuple):
@@ -180,8 +184,8 @@ class LowRankModel:
         """A model that knows further rows from their entries; the columns stay as they are.
 
         A row is one ridge regression on the columns' factors, for the logistic loss a few Newton
-        steps.  A row that is known already is computed anew, from these entries alone.  Entries of
-        columns that the model does not know are left out.
+        steps; all rows are solved for at once.  A row that is known already is computed anew, from
+        these entries alone.  Entries of columns that the model does not know are left out.
         """
         new = ratings_of(pairs, values, dtype=self.row_factors.dtype)
         # A row of the matrix without entries says nothing about the user of that id.
@@ -193,11 +197,14 @@ class LowRankModel:
         bias = np.concatenate([self.row_bias, np.zeros(more)])
         where, cols = np.full(len(ids), UNKNOWN), self.cols.positions(_ids_of(new, 1))
         where[given] = rows.positions(ids[given])
-        for i in given:
-            position, entries = where[i], slice(*new.by_row.starts[i : i + 2])
-            mine, targets = cols[new.cols[entries]], new.values[entries]
-            known = mine != UNKNOWN
-            factors[position], bias[position] = self.solve_row(mine[known], targets[known])
+        known = cols[new.cols] != UNKNOWN
+        ends = np.cumsum(np.bincount(new.rows[known], minlength=len(ids)))
+        starts = np.concatenate([[0], ends]).astype(np.int64)
+        others = cols[new.cols[known]].astype(np.int32)
+        solved = self.solve_rows(Compressed(starts, others, new.values[known]))[given]
+        factors[where[given]] = solved[:, : self.rank]
+        if self.penalty.biases:
+            bias[where[given]] = solved[:, -1]
         return replace(
             self,
             rows=rows,
@@ -227,52 +234,87 @@ class LowRankModel:
         shape = count, len(self.cols)
         return Ratings(held.rows[old], held.cols[old], held.values[old], shape)
 
-    def solve_row(self, cols: Positions, values: Floats) -> tuple[Floats, float]:
-        """Factors and bias of a row with these entries."""
-        biases = self.penalty.biases
-        features = self.col_factors[cols].astype(np.float64)
-        if biases:
-            features = np.column_stack([features, np.ones(len(features))])
-        weights = self.penalty.weights(np.array([len(cols)]), self.rank)[0]
-        offsets = self.mean + self.col_bias[cols].astype(np.float64)
-        solution: Floats
-        if not len(cols):
-            solution = np.zeros(features.shape[1])
-        elif self.loss == "squared":
-            solution = _ridge(features, np.ones(len(cols)), values - offsets, weights)
-        else:
-            solution = _logistic_ridge(features, offsets, values, weights)
-        return solution[: self.rank], float(solution[-1]) if biases else 0.0
+    def solve_rows(self, groups: Compressed) -> Floats:
+        """Factors, and with biases the bias as the last parameter, of rows with these entries."""
+        features = self.col_factors
+        if self.penalty.biases:
+            features = np.column_stack([features, np.ones_like(features[:, :1])])
+        offsets = (self.mean + self.col_bias).astype(features.dtype)
+        weights = self.penalty.weights(np.diff(groups.starts), self.rank).astype(features.dtype)
+        if self.loss == "squared":
+            return RowSolver(groups, weights)(features, offsets)[0]
+        return _logistic_rows(groups, features, offsets, weights)
 
 
-def _ridge(features: Floats, curvatures: Floats, targets: Floats, weights: Floats) -> Floats:
-    """argmin of sum curvature (feature . p - target)^2 + weights . p^2, shortest where not one."""
-    normal = features.T @ (curvatures[:, None] * features) + np.diag(weights)
-    solution: Floats = np.linalg.lstsq(normal, features.T @ (curvatures * targets), rcond=None)[0]
-    return solution
+def _logistic_rows(
+    groups: Compressed, features: Floats, offsets: Floats, weights: Floats
+) -> Floats:
+    """Logistic ridge regressions of all rows, those of about equally many entries together.
+
+    Rows are filled up to a power of two entries, so that a batch is one array: at most twice the
+    work, and no loop over rows.
+    """
+    counts = np.diff(groups.starts)
+    solutions = np.zeros(weights.shape)
+    lengths = 1 << np.arange(int(counts.max(initial=0)).bit_length() + 1)
+    for below, length in pairwise([0, *lengths.tolist()]):
+        alike = np.flatnonzero((below < counts) & (counts <= length))
+        at_a_time = max(1, BLOCK // (length * weights.shape[1]))
+        for begin in range(0, alike.size, at_a_time):
+            rows = alike[begin : begin + at_a_time]
+            places = groups.starts[rows, None] + np.arange(length)
+            there = np.arange(length) < counts[rows, None]
+            places[~there] = 0  # an entry that has no say
+            cols = groups.others[places]
+            solutions[rows] = _newton(
+                features[cols].astype(np.float64) * there[:, :, None],
+                offsets[cols].astype(np.float64),
+                groups.values[places] * there,
+                weights[rows].astype(np.float64),
+            )
+    return solutions.astype(features.dtype)
 
 
-def _logistic_ridge(features: Floats, offsets: Floats, labels: Floats, weights: Floats) -> Floats:
-    """Newton's method with steps halved until the objective does not rise."""
+def _newton(features: Floats, offsets: Floats, labels: Floats, weights: Floats) -> Floats:
+    """Newton's method for many rows, steps halved until no objective rises.
 
-    def value(p: Floats) -> float:
-        margins = labels * (offsets + features @ p)
-        return float(np.sum(np.logaddexp(0.0, -margins)) + 0.5 * weights @ p**2)
+    Of shapes (rows, entries, parameters), (rows, entries) and (rows, parameters); a label 0 says
+    nothing: its part of the objective is the constant log 2, and its features are 0.
+    """
 
-    solution = np.zeros(features.shape[1])
-    lowest = value(solution)
+    def values(p: Floats) -> Floats:
+        losses = np.logaddexp(0.0, -labels * (offsets + _times(features, p)))
+        total: Floats = np.sum(losses, axis=1) + 0.5 * np.sum(weights * p**2, axis=1)
+        return total
+
+    solutions = np.zeros_like(weights)
+    lowest = values(solutions)
+    diagonal = np.arange(weights.shape[1])
     for _ in range(NEWTON_STEPS):
-        margins = labels * (offsets + features @ solution)
-        wrong = expit(-margins)
-        gradient = -features.T @ (labels * wrong) + weights * solution
-        normal = features.T @ ((wrong * (1.0 - wrong))[:, None] * features) + np.diag(weights)
-        step = np.linalg.lstsq(normal, gradient, rcond=None)[0]
-        while not (reached := value(solution - step)) <= lowest and np.any(step):
-            step = 0.5 * step if np.linalg.norm(step) > 1e-12 else 0.0 * step
-        solution, gain, lowest = solution - step, lowest - reached, reached
-        if gain <= 1e-12 * abs(lowest):
+        wrong = expit(-labels * (offsets + _times(features, solutions)))
+        gradients = weights * solutions - _times(features.mT, labels * wrong)
+        systems = features.mT @ ((wrong * (1.0 - wrong))[:, :, None] * features)
+        damping = DAMPING * np.trace(systems, axis1=1, axis2=2)[:, None]
+        damping[damping == 0.0] = 1.0  # no curvature at all, and a system that can be solved
+        systems[:, diagonal, diagonal] += np.where(weights > 0.0, weights, damping)
+        steps = np.linalg.solve(systems, gradients[:, :, None])[:, :, 0]
+        for _ in range(HALVINGS):
+            reached = values(solutions - steps)
+            higher = ~(reached <= lowest + ROUNDING * np.abs(lowest))
+            if not higher.any():
+                break
+            steps[higher] *= 0.5
+        steps[higher], reached[higher] = 0.0, lowest[higher]
+        solutions, gains, lowest = solutions - steps, lowest - reached, reached
+        if np.all(gains <= 1e-12 * np.abs(lowest)):
             break
-    return solution
+    return solutions
+
+
+def _times(matrices: Floats, vectors: Floats) -> Floats:
+    """One product of a matrix and a vector for each row."""
+    product: Floats = (matrices @ vectors[:, :, None])[:, :, 0]
+    return product
 
 
 def check_unknown(unknown: Any) -> None:

@@ -107,7 +107,7 @@ class LowRankObjective:
         self._pass = (
             PlainPass(groups, find_loss(loss))
             if kernels is None
-            else kernels.CompiledPass(groups, find_loss(loss), _threads(threads))
+            else kernels.CompiledPass(groups, find_loss(loss), thread_count(threads))
         )
 
     @property
@@ -259,7 +259,7 @@ def check_number(
         raise ValueError(f"{name}={value!r} must be a finite number {what}")
 
 
-def _threads(threads: Any) -> int:
+def thread_count(threads: Any) -> int:
     if threads is None:
         allowed = getattr(os, "sched_getaffinity", None)
         return len(allowed(0)) if allowed else os.cpu_count() or 1

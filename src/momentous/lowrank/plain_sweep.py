@@ -1,4 +1,4 @@
-"""Half a sweep in NumPy and SciPy: the least-squares solution for every row of a factor."""
+"""Half a sweep in NumPy and SciPy: the best parameters of every row for a fixed other side."""
 
 from __future__ import annotations
 
@@ -9,74 +9,83 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from momentous.lowrank.losses import find_loss
+from momentous.lowrank.plain import products
 from momentous.lowrank.ratings import Compressed, Floats
 
 Matrix = NDArray[np.float64]
 
 BLOCK = 1 << 22  # numbers in the normal equations that are held at a time
-DEPENDENT = 1e-13  # a pivot or eigenvalue this small, relatively, counts as zero
+# The penalty of a change where there is none, relative to the trace of the row's system: enough to
+# solve it when entries do not determine it, too little to be seen when they do.
+DAMPING = 1e-10
+# Curvatures of the logistic loss below this count as this: more is on the safe side.
+FLATTEST = 1e-8
+# Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
+FULL_STEP = 1.79
 
 
 class HalfStep(NamedTuple):
-    """What half a sweep gives."""
+    """What is asked for; see `RowSolver`."""
 
-    factor: Floats  # the solutions u, one a row
-    explained: float  # sum of b.u, with b the right-hand sides: what is taken off the sum of t^2
-    losses: float  # for the logistic loss their sum at the current factors, otherwise 0
-
-
-def plain_half_step(
-    side: Compressed, fixed: Floats, current: Floats | None, ridge: float
-) -> HalfStep:
-    """Minimise ``sum_j (u.v_j - t_ij)^2 + ridge |u|^2`` for every row i, j its entries.
-
-    The targets t are the ratings, or, where a current factor is given, the labels y moved to
-    z + 4 y sigmoid(-y z) with z = u_i.v_j: a parabola around them lies above the logistic loss.
-    The sums are in double precision.  Of a singular system the shortest solution is taken.
-
-    Parameters
-    ----------
-    side : Compressed
-        The entries, grouped by the row of the factor that is wanted.
-    fixed : array
-        The other factor, v_j in row j.
-    current : array or None
-        What the wanted factor is now, for the logistic loss; None for the squared loss.
-    ridge : float
-    """
-    rows, rank = side.starts.size - 1, fixed.shape[1]
-    V = fixed.astype(np.float64, copy=False)
-    squares = (V[:, :, None] * V[:, None, :]).reshape(-1, rank * rank)  # v_j v_j', one a row
-    factor, explained, losses = np.empty((rows, rank), fixed.dtype), 0.0, 0.0
-    for first in range(0, rows, max(1, BLOCK // rank**2)):
-        last = min(first + max(1, BLOCK // rank**2), rows)
-        starts = side.starts[first : last + 1]
-        entries = slice(starts[0], starts[-1])
-        others = side.others[entries]
-        targets = side.values[entries].astype(np.float64)
-        if current is not None:
-            before = np.repeat(current[first:last], np.diff(starts), axis=0)
-            z = np.einsum("kp,kp->k", before, V[others])
-            loss, slopes = find_loss("logistic").evaluate(z, targets)
-            losses += loss
-            targets = z - 4.0 * slopes
-        shape = (last - first, len(V))
-        sparse = scipy.sparse.csr_array((targets, others, starts - starts[0]), shape=shape)
-        b = sparse @ V
-        sparse.data = np.ones_like(targets)
-        solution = _solved((sparse @ squares).reshape(-1, rank, rank), b, ridge)
-        explained += float(np.vdot(solution, b))
-        factor[first:last] = solution
-    return HalfStep(factor, explained, losses)
+    groups: Compressed
+    weights: Floats
+    features: Floats
+    offsets: Floats | None  # None: zeros
+    current: Floats | None  # None: zeros
+    curved: bool  # is it the logistic loss?
+    telling: bool
 
 
-def _solved(systems: Matrix, b: Matrix, ridge: float) -> Matrix:
-    if ridge:
-        diagonal = np.arange(b.shape[1])
-        systems[:, diagonal, diagonal] += ridge
-        return np.asarray(np.linalg.solve(systems, b[:, :, None])[:, :, 0], np.float64)
-    values, vectors = np.linalg.eigh(systems)
-    kept = values > DEPENDENT * values[:, -1:]
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=kept)
-    solution: Matrix = vectors @ (inverse[:, :, None] * (vectors.mT @ b[:, :, None]))
-    return solution[:, :, 0]
+def solve_plainly(asked: HalfStep, threads: int) -> tuple[Floats, float]:
+    """The rows and what they tell, by blocks of rows, in one thread."""
+    groups, weights, features, offsets, current, curved, _ = asked
+    rows, size = weights.shape
+    F = features.astype(np.float64, copy=False)
+    squares = (F[:, :, None] * F[:, None, :]).reshape(-1, size * size)  # f_j f_j', one a row
+    solutions, told = np.zeros((rows, size), features.dtype), 0.0
+    length = max(1, BLOCK // size**2)
+    for first in range(0, rows, length):
+        part = slice(first, min(first + length, rows))
+        starts = groups.starts[first : part.stop + 1]
+        entries, counts = slice(starts[0], starts[-1]), np.diff(starts)
+        others, owners = groups.others[entries], np.repeat(np.arange(counts.size), counts)
+        before = np.zeros((counts.size, size)) if current is None else current[part].astype(float)
+        before[counts == 0] = 0.0
+        z = products(before, F, owners, others)
+        z += 0.0 if offsets is None else offsets[others]
+        total, slopes = find_loss("logistic" if curved else "squared").evaluate(
+            z, groups.values[entries].astype(np.float64)
+        )
+        sizes = np.abs(slopes)
+        curvatures = np.maximum(sizes * (1.0 - sizes), FLATTEST) if curved else np.ones_like(z)
+        seen = scipy.sparse.csr_array(
+            (curvatures, others, starts - starts[0]), shape=(counts.size, len(F))
+        )
+        systems = (seen @ squares).reshape(-1, size, size)
+        seen.data = -slopes
+        penalty = weights[part].astype(np.float64)
+        b = seen @ F - penalty * before
+        change, damped = _solved(systems, penalty, b)
+        told += total
+        if curved:
+            moves = np.abs(products(change, F, owners, others))
+            reach = np.zeros(counts.size)
+            np.maximum.at(reach, owners, moves)
+            far = reach > FULL_STEP
+            change[far] *= (np.log1p(reach[far]) / reach[far])[:, None]
+        else:
+            own = np.sum(penalty * np.square(before))
+            told += 0.5 * float(own - np.vdot(change, b) - damped)
+        solutions[part] = before + change
+    return solutions, float(told)
+
+
+def _solved(systems: Matrix, penalty: Matrix, b: Matrix) -> tuple[Matrix, float]:
+    """The solutions, and the sum of what the damping has taken of b.x."""
+    diagonal = np.arange(b.shape[1])
+    trace = np.trace(systems, axis1=1, axis2=2)
+    # Where all features are 0 so is b, and any system will do.
+    damping = np.where(penalty > 0.0, 0.0, np.where(trace > 0.0, DAMPING * trace, 1.0)[:, None])
+    systems[:, diagonal, diagonal] += penalty + damping
+    x = np.asarray(np.linalg.solve(systems, b[:, :, None])[:, :, 0], np.float64)
+    return x, float(np.sum(damping * np.square(x)))

@@ -1,107 +1,156 @@
-"""The ridge regressions of all rows, compiled: rows in parallel, each with a penalty of its own.
+"""Half a sweep, compiled: the best of every row for a fixed other side, rows in parallel.
+
+Rows do not depend on each other, so the result is the same, to the bit, for any number of threads.
 
 This file needs numba, hence is itself imported only where it is used.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.kernels import _compiled, _pool
-from momentous.lowrank.ratings import Compressed, Floats
-from momentous.lowrank.row_solves import DAMPING
+from momentous.lowrank.kernels import compiled_kernel
+from momentous.lowrank.plain_sweep import DAMPING, FULL_STEP, HalfStep
+from momentous.lowrank.ratings import Floats
 from momentous.lowrank.sweep_kernels import (
-    GAP,
     PIECE,
-    RANGES,
-    _add_products,
-    _factorise,
-    _gather,
-    _majorise,
-    _substitute,
+    add_products,
+    eliminate,
+    gather,
+    predict,
+    read_only,
+    room,
+    share_rows,
+    substitute,
+    weigh,
 )
 
+Matrix = NDArray[np.float64]
 
-@_compiled()
+
+@compiled_kernel()
+def _add_penalty(
+    lanes: tuple[int, ...], weights: Floats, u: Floats, A: Matrix, damping: Matrix
+) -> None:
+    """Add that of the row u to the system, and to the value in its corner; where there is none,
+    keep the change short."""
+    size, trace = len(lanes), 0.0
+    for q in range(size):
+        trace += A[q, q]
+    for q in range(size):
+        damping[q] = 0.0 if weights[q] > 0.0 else DAMPING * trace
+        A[q, q] += weights[q] + damping[q]
+        A[q, size] -= weights[q] * u[q]
+        A[size, size] += weights[q] * u[q] * u[q]
+
+
+@compiled_kernel("contract", "reassoc")
+def _furthest(
+    lanes: tuple[int, ...],
+    x: Matrix,
+    others: NDArray[np.int32],
+    fixed: Floats,
+    begin: int,
+    end: int,
+) -> float:
+    """The largest |x . v_j| of the entries from begin to end - 1."""
+    most = 0.0
+    for k in range(begin, end):
+        j, product = others[k], 0.0
+        for q in range(len(lanes)):
+            product += x[q] * fixed[j, q]
+        most = max(most, abs(product))
+    return most
+
+
+@compiled_kernel()
 def _rows(
     lanes: tuple[int, ...],
-    majorised: bool,
+    anew: bool,
+    curved: bool,
+    telling: bool,
     starts: NDArray[np.int64],
     others: NDArray[np.int32],
     values: Floats,
     features: Floats,
+    lengths: Matrix,
+    offsets: Floats,
     current: Floats,
     weights: Floats,
     first: int,
     last: int,
     solutions: Floats,
-    told: NDArray[np.float64],
+    told: Matrix,
 ) -> None:
-    """Solve for the rows first to last - 1.
-
-    The last column of the features is the offset of an entry, and that of ``current`` is 1.
-    """
-    width = len(lanes)
-    T = np.zeros((width + 2, PIECE + GAP))  # features by column, offsets or targets, values
-    A = np.empty((width + 2, width + 2))
-    x, z, losses = np.empty(width), np.empty((2, PIECE)), np.empty(PIECE)
+    """Solve for the rows first to last - 1; ``anew``: all that is in ``current`` is 0."""
+    size = len(lanes)
+    T, A = room(lanes)
+    S = np.zeros_like(T)
+    x, inverses, damping = np.empty(size), np.empty(size), np.empty(size)
+    z, row = np.empty(PIECE), np.empty(size + 1)
+    losses = np.empty(PIECE if curved and telling else 0)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
         if begin == end:
             continue
-        A[:] = 0.0
-        loss = 0.0
+        u, A[:] = current[i], 0.0
+        loss = most = 0.0
         for piece in range(begin, end, PIECE):
             count = min(PIECE, end - piece)
-            full = _gather(others, values, features, piece, count, T)
-            if majorised:
-                loss += _majorise(current[i], count, T, z, losses)
+            full = gather(lanes, others, values, features, piece, count, T)
             for k in range(full):
-                T[width, k] = T[width + 1, k] - T[width, k]
-            _add_products(lanes, full, T, A)
-        damping = 0.0
-        for q in range(width):
-            damping += DAMPING * A[q, q]
-        for q in range(width):
-            A[q, q] += weights[i, q] if weights[i, q] > 0.0 else damping
-        squares = A[width, width]
-        _factorise(width, A)
-        explained = _substitute(width, A, x)
-        told[i] = loss if majorised else 0.5 * (squares - explained)
-        for q in range(width):
-            solutions[i, q] = x[q]
+                z[k] = 0.0
+            if offsets.size:
+                for k in range(count):
+                    z[k] = offsets[others[piece + k]]
+            if not anew:
+                predict(u, count, T, z)
+            if curved:
+                for k in range(count):
+                    most = max(most, lengths[others[piece + k]])
+                loss += weigh(lanes, count, full, T, z, S, losses)
+                add_products(lanes, full, S, T, A)
+            else:
+                for k in range(full):
+                    T[size, k] -= z[k]
+                add_products(lanes, full, T, T, A)
+        _add_penalty(lanes, weights[i], u, A, damping)
+        square = A[size, size]
+        eliminate(lanes, A, inverses, row)
+        square -= substitute(lanes, A, inverses, x)
+        step, length = 1.0, 0.0
+        for q in range(size):
+            square -= damping[q] * x[q] * x[q]
+            length += x[q] * x[q]
+        told[i] = loss if curved else 0.5 * square
+        if curved and length * most > FULL_STEP * FULL_STEP:
+            reach = _furthest(lanes, x, others, features, begin, end)
+            if reach > FULL_STEP:
+                step = math.log(1.0 + reach) / reach
+        for q in range(size):
+            solutions[i, q] = u[q] + step * x[q]
 
 
-def solve_compiled(
-    groups: Compressed,
-    features: Floats,
-    offsets: Floats,
-    current: Floats | None,
-    weights: Floats,
-    threads: int,
-) -> tuple[Floats, float]:
-    """See `solve_plainly`; ``threads`` share the rows."""
-    rows, width = weights.shape
-    solutions = np.zeros((rows, width), features.dtype)
-    told = np.zeros(rows)
-    features = np.column_stack([features, offsets])
-    before = (
-        solutions if current is None else np.column_stack([current, np.ones_like(current[:, 0])])
-    )
-    # To solve a system takes about as long as to take in `width` entries.
-    cost = groups.starts + width * np.arange(rows + 1)
-    pieces = RANGES * threads if threads > 1 else 1
-    shares = np.linspace(0, cost[-1], pieces + 1)[1:-1]
-    cuts = [0, *(int(cut) for cut in np.searchsorted(cost, shares)), rows]
+def solve_compiled(asked: HalfStep, threads: int) -> tuple[Floats, float]:
+    """The same as `solve_plainly`; ``threads`` share the rows."""
+    groups, weights, features, offsets, current, curved, telling = asked
+    rows, size = weights.shape
+    solutions, told = np.zeros((rows, size), features.dtype), np.zeros(rows)
+    features = read_only(features)
+    # |f_j|^2, which bounds how far a step of a given length can move a prediction.
+    lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64) if curved else told
+    beside = read_only(np.empty(0, features.dtype) if offsets is None else offsets)
+    before = read_only(np.zeros_like(solutions) if current is None else current)
+    penalty = read_only(weights)
 
-    def work(share: tuple[int, int]) -> None:
+    def work(first: int, last: int) -> None:
         _rows(
-            (0,) * width, current is not None, groups.starts, groups.others, groups.values,
-            features, before, weights, *share, solutions, told,
+            (0,) * size, current is None, curved, telling, groups.starts, groups.others,
+            groups.values, features, lengths, beside, before, penalty, first, last, solutions, told,
         )  # fmt: skip
 
-    list(map(work, pairwise(cuts)) if threads == 1 else _pool(threads).map(work, pairwise(cuts)))
+    share_rows(work, groups.starts, size, threads)
     return solutions, float(told.sum())

@@ -6,8 +6,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg
+from numpy.typing import NDArray
 
 from momentous.lowrank.ratings import Floats, Ratings
+
+BLOCK = 1 << 16  # rows that are held in double precision at a time
+# Relative to the mean of the eigenvalues of a Gram matrix: directions of a factor that a ridge has
+# made smaller than this keep the scale of the others, because rounding alone would set theirs.
+FAINT = 1e-10
 
 
 def svd_start(ratings: Ratings, rank: int) -> tuple[Floats, Floats]:
@@ -60,6 +66,57 @@ def balanced(U: Floats, V: Floats) -> tuple[Floats, Floats]:
     (q_left, r_left), (q_right, r_right) = np.linalg.qr(U), np.linalg.qr(V)
     left, sizes, right = np.linalg.svd(r_left @ r_right.T)
     return _balanced_factors(q_left @ left, sizes, right @ q_right.T)
+
+
+def least_penalty(
+    U: Floats, V: Floats, row_weights: Floats, col_weights: Floats
+) -> tuple[Floats, Floats]:
+    """Factors of the same product U V' with the least weighted ridge, turned as little as possible.
+
+    Of all (U S, V S^-1) the sum of ``w_i |u_i|^2`` and ``w_j |v_j|^2`` is least where M = S S'
+    solves ``M A M = B`` with ``A = U' W U`` and ``B = V' W V``: M is the geometric mean of A^-1 and
+    B [1]_.  Of the many S this is the symmetric one, which is near I wherever (U, V) are nearly
+    best already: so momentum can carry on across the change, as it could not across `balanced`.
+
+    Parameters
+    ----------
+    U, V : array, (m, r) and (n, r)
+    row_weights, col_weights : array, (m,) and (n,)
+        Above zero.
+
+    References
+    ----------
+    .. [1] R. Bhatia, "Positive Definite Matrices", Princeton (2007), chapter 4.
+    """
+    A, B = _weighted_gram(U, row_weights), _weighted_gram(V, col_weights)
+    before = float(np.trace(A) + np.trace(B))
+    if not (np.trace(A) > 0.0 and np.trace(B) > 0.0 and np.isfinite(before)):
+        return U, V
+    unit = np.eye(len(A)) * (FAINT / len(A))
+    root, inverse_root = _root_and_inverse(A + np.trace(A) * unit)
+    middle, _ = _root_and_inverse(root @ (B + np.trace(B) * unit) @ root)
+    S, inverse = _root_and_inverse(inverse_root @ middle @ inverse_root)
+    after = float(np.sum(A * (S @ S)) + np.sum(B * (inverse @ inverse)))
+    if not after < before:  # nothing left to gain, beyond rounding
+        return U, V
+    # Multiplied in double precision: a large and a small factor make the rounding of single larger.
+    return (U @ S).astype(U.dtype), (V @ inverse).astype(V.dtype)
+
+
+def _weighted_gram(factor: Floats, weights: Floats) -> NDArray[np.float64]:
+    """Sum of w_i u_i u_i', in double precision."""
+    total = np.zeros((factor.shape[1],) * 2)
+    for begin in range(0, len(factor), BLOCK):
+        block = factor[begin : begin + BLOCK].astype(np.float64)
+        total += (block * weights[begin : begin + BLOCK, None]).T @ block
+    return total
+
+
+def _root_and_inverse(matrix: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The symmetric square root of a positive definite matrix, and the inverse of that root."""
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    roots = np.sqrt(np.maximum(values, np.finfo(np.float64).eps * values[-1]))
+    return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
 
 
 def _balanced_factors(left: Any, sizes: Any, right: Any) -> tuple[Floats, Floats]:

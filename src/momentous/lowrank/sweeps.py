@@ -1,16 +1,17 @@
-"""Sweeps over both factors, alternately, as descent maps: least squares, and majorised logistic."""
+"""Sweeps over both factors, alternately, as descent maps: least squares, and Newton for one bit."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.plain_sweep import HalfStep, plain_half_step
 from momentous.lowrank.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.row_solves import RowSolver
 from momentous.lowrank.start import balanced
+
+Factor = Literal["U", "V"]
 
 
 class _Sweep:
@@ -32,44 +33,55 @@ class _Sweep:
         self.objective = LowRankObjective(
             ratings, rank, self.loss, 0.0, ridge, dtype, threads, compiled=compiled
         )
+        ratings = self.objective.ratings
+        self._solvers: dict[Factor, RowSolver] = {
+            "U": self._solver(ratings.by_row),
+            "V": self._solver(ratings.by_col),
+        }
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} for {self.objective!r}>"
 
-    def _half(
-        self, side: Compressed, fixed: Floats, current: Floats | None, ridge: float
-    ) -> HalfStep:
-        objective = self.objective
-        if not objective.compiled:
-            return plain_half_step(side, fixed, current, ridge)
-        kernels = import_module("momentous.lowrank.sweep_kernels")
-        half: HalfStep = kernels.compiled_half_step(side, fixed, current, ridge, objective.threads)
-        return half
+    def _solver(self, groups: Compressed) -> RowSolver:
+        own = self.objective
+        weights = np.full((groups.starts.size - 1, own.rank), own.ridge, own.dtype)
+        return RowSolver(groups, weights, own.threads, own.compiled, self.loss)
 
-    def _factor(self, factor: Any, name: Literal["U", "V"]) -> Floats:
+    def _factor(self, factor: Any, name: Factor) -> Floats:
         checked: Floats = np.ascontiguousarray(factor, self.objective.dtype)
         shape = (self.objective.ratings.shape["UV".index(name)], self.objective.rank)
         if checked.shape != shape:
             raise ValueError(f"{name} must be of shape {shape}, not {checked.shape}")
         return checked
 
+    def _value(self, told: float, *penalised: Floats) -> float:
+        """F of a sum of losses, with the penalty of these factors."""
+        ridge, count = self.objective.ridge, self.objective.ratings.nnz
+        if ridge:
+            squares = (np.sum(np.square(factor, dtype=np.float64)) for factor in penalised)
+            told += 0.5 * ridge * float(sum(squares))
+        return told / count
+
 
 class ALSSweep(_Sweep):
-    """Alternating least squares, V -> V*(U*(V)): a descent map for the squared loss.
+    """Alternating least squares, x = (U, V) -> (U*(V), V*(U*(V))): a map for the squared loss.
 
     U*(V) minimises F(., V) = (1/2N) (sum_{ij} (u_i.v_j - X_ij)^2 + ridge (|U|^2 + |V|^2)): one
-    r x r system for every row; V*(U) likewise.  One factor is a function of the other here, so
-    only one is the state and carries momentum.  The value comes for free: with b_i the right-hand
-    sides, F(U*(V), V) = (|X|^2 - sum_i b_i.u_i + ridge |V|^2)/(2N).
+    r x r system for every row; V*(U) likewise.  The value that comes with the map is that of
+    (U*(V), V), for free.
 
-    Which factor is the state makes no difference to the plain iteration, but it does to the
+    U*(V) is a function of V, so it is V alone that carries momentum.  The U of x makes a difference
+    only to rows that their entries do not determine, or hardly (fewer entries than the rank, or
+    factors that have become nearly dependent, and no ridge): these move as little as possible from
+    where they are, which is what keeps F from rising.
+
+    Which factor comes first makes no difference to the plain iteration, but it does to the
     accelerated one: rows that hardly more entries than unknowns determine jump from sweep to
     sweep, and momentum must not follow them.  On the MovieLens-1M twin, where users have 20
-    ratings or more and some items have one, U as the state halves the number of sweeps
+    ratings or more and some items have one, momentum in U halves the number of sweeps
     (`benchmarks/sweeps.py`).
 
-    Where a row has fewer entries than the rank and there is no ridge, the shortest of its many
-    solutions is taken; a row without entries is zero.  Sums are in double precision.
+    A row without entries is zero.  Sums are in double precision.
 
     Parameters
     ----------
@@ -82,8 +94,8 @@ class ALSSweep(_Sweep):
     dtype : float32 or float64, optional
         What the factors are stored in; by default that of the ratings.
     state : "U" or "V", optional
-        The factor that is the state.  By default the one with fewer rows of less than 2 r entries;
-        of equals the smaller factor.
+        The factor that the other one is a function of, and that carries the momentum.  By default
+        the one with fewer rows of less than 2 r entries; of equals the smaller factor.
     compiled : bool, optional
         By numba where it is installed; False: by NumPy and SciPy, in one thread.
 
@@ -121,17 +133,15 @@ class ALSSweep(_Sweep):
         threads: int | None = None,
         dtype: Any = None,
         *,
-        state: Literal["U", "V"] | None = None,
+        state: Factor | None = None,
         compiled: bool | None = None,
     ):
         super().__init__(ratings, rank, ridge, threads, dtype, compiled=compiled)
         if state not in ("U", "V", None):
             raise ValueError(f"state={state!r} must be 'U', 'V' or None")
-        self.state: Literal["U", "V"] = state or self._better_determined()
-        values = self.objective.ratings.values
-        self._square = float(np.sum(np.square(values, dtype=np.float64)))
+        self.state: Factor = state or self._better_determined()
 
-    def _better_determined(self) -> Literal["U", "V"]:
+    def _better_determined(self) -> Factor:
         ratings, few = self.objective.ratings, 2 * self.objective.rank
         jumping = [
             int(np.count_nonzero(np.diff(side.starts) < few))
@@ -141,51 +151,58 @@ class ALSSweep(_Sweep):
             return "U" if jumping[0] < jumping[1] else "V"
         return "U" if ratings.shape[0] < ratings.shape[1] else "V"
 
-    def __call__(self, factor: Any) -> tuple[Floats, float]:
-        """The map, for ``accelerate(..., value=True)``: the state after a sweep, and F before it.
+    def __call__(self, x: Any) -> tuple[Floats, float]:
+        """The map, for ``accelerate(..., value=True)``: both factors after it, and F before.
 
-        F is taken at the state that is given and the best other factor for it.
+        F is taken at the factor ``state`` of x and the best other factor for it.
         """
-        other, value = self.columns(factor) if self.state == "U" else self.rows(factor)
-        return (self.rows(other) if self.state == "U" else self.columns(other))[0], value
+        U, V = self.objective.split(x)
+        if self.state == "U":
+            V, value = self.columns(U, V)
+            U, _ = self.rows(V, U)
+        else:
+            U, value = self.rows(V, U)
+            V, _ = self.columns(U, V)
+        return self.objective.join(U, V), value
 
-    def start(self) -> Floats:
-        """V of the truncated SVD; where U is the state, U*(V) for it."""
-        V = self.objective.split(self.objective.start())[1].copy()
-        return V if self.state == "V" else self.rows(V)[0]
+    def start(self, V: Any = None) -> Floats:
+        """Both factors for a V, by default that of the truncated SVD."""
+        if V is None:
+            V = self.objective.split(self.objective.start())[1]
+        return self.objective.join(self.rows(V)[0], V)
 
-    def rows(self, V: Any) -> tuple[Floats, float]:
-        """U*(V) and F there."""
-        return self._solved(self.objective.ratings.by_row, self._factor(V, "V"))
+    def rows(self, V: Any, U: Any = None) -> tuple[Floats, float]:
+        """U*(V), near U where V leaves a choice, and F there."""
+        return self._solved("U", self._factor(V, "V"), U)
 
-    def columns(self, U: Any) -> tuple[Floats, float]:
-        """V*(U) and F there."""
-        return self._solved(self.objective.ratings.by_col, self._factor(U, "U"))
+    def columns(self, U: Any, V: Any = None) -> tuple[Floats, float]:
+        """V*(U), near V where U leaves a choice, and F there."""
+        return self._solved("V", self._factor(U, "U"), V)
 
-    def factors(self, factor: Any) -> tuple[Floats, Floats]:
-        """(U, V), balanced, of a state.
+    def factors(self, x: Any) -> tuple[Floats, Floats]:
+        """(U, V), balanced, of x; F there is what came with x from the map.
 
         (Balanced in between, they would turn under the momentum, which would then lead nowhere.)
         """
+        U, V = self.objective.split(x)
         if self.state == "U":
-            return balanced(self._factor(factor, "U"), self.columns(factor)[0])
-        return balanced(self.rows(factor)[0], self._factor(factor, "V"))
+            return balanced(U, self.columns(U, V)[0])
+        return balanced(self.rows(V, U)[0], V)
 
-    def _solved(self, side: Compressed, fixed: Floats) -> tuple[Floats, float]:
-        ridge, count = self.objective.ridge, self.objective.ratings.nnz
-        half = self._half(side, fixed, None, ridge)
-        penalty = ridge * float(np.sum(np.square(fixed, dtype=np.float64))) if ridge else 0.0
-        return half.factor, (self._square - half.explained + penalty) / (2 * count)
+    def _solved(self, name: Factor, fixed: Floats, current: Any) -> tuple[Floats, float]:
+        before = None if current is None else self._factor(current, name)
+        factor, told = self._solvers[name](fixed, None, before)
+        return factor, self._value(told, fixed)
 
 
 class MMSweep(_Sweep):
-    """Majorise-minimise for the logistic loss: x = (U, V) -> both factors solved for in turn.
+    """Newton's steps for the logistic loss, in turn: x = (U, V) -> a step for U, then one for V.
 
-    F(U, V) = (1/N) sum_{ij} log(1 + exp(-y_ij u_i.v_j)) + (ridge/2N) (|U|^2 + |V|^2).  The loss
-    has curvature at most 1/4, so at the prediction z the parabola (1/8)(. - t)^2 with
-    t = z + 4 y sigmoid(-y z) lies above it, up to a constant (Boehning & Lindsay [1]_).  A half
-    step is one of least squares with these targets: for U at (U, V), then for V at the new U.  So
-    the state, and the momentum, is in both factors; F at x falls out of the first half step.
+    F(U, V) = (1/N) sum_{ij} log(1 + exp(-y_ij u_i.v_j)) + (ridge/2N) (|U|^2 + |V|^2).  A half step
+    is one of Newton's method for every row of U, for fixed V, cut short where it would go too far
+    for a surrogate of F that lies above it (majorise-minimise; see :class:`RowSolver` for the bound
+    that says so), then one for every row of V at the new U.  So F never rises; the state, and the
+    momentum, is in both factors; F at x falls out of the first half step.
 
     Parameters
     ----------
@@ -193,11 +210,6 @@ class MMSweep(_Sweep):
         Labels +1 and -1, as ``ratings.signs()`` makes them.
     rank, ridge, threads, dtype, compiled
         As for :class:`ALSSweep`.
-
-    References
-    ----------
-    .. [1] D. Boehning, B. Lindsay, "Monotonicity of quadratic-approximation algorithms", Ann. Inst.
-       Statist. Math. 40 (1988).
     """
 
     loss = "logistic"
@@ -206,7 +218,8 @@ class MMSweep(_Sweep):
         """(both factors after a sweep, F(x)): the map, for ``accelerate(..., value=True)``."""
         U, V = self.objective.split(x)
         U_next, value = self.rows(U, V)
-        return self.objective.join(U_next, self.columns(U_next, V)[0]), value
+        V_next, _ = self._solvers["V"](U_next, None, V, telling=False)
+        return self.objective.join(U_next, V_next), value
 
     def start(self) -> Floats:
         """The balanced factors of the truncated SVD of the labels."""
@@ -214,24 +227,16 @@ class MMSweep(_Sweep):
 
     def rows(self, U: Any, V: Any) -> tuple[Floats, float]:
         """U after half a step from (U, V), and F(U, V) before it."""
-        U, V = self._factor(U, "U"), self._factor(V, "V")
-        return self._solved(self.objective.ratings.by_row, U, V)
+        return self._solved("U", self._factor(U, "U"), self._factor(V, "V"))
 
     def columns(self, U: Any, V: Any) -> tuple[Floats, float]:
         """V after half a step from (U, V), and F(U, V) before it."""
-        U, V = self._factor(U, "U"), self._factor(V, "V")
-        return self._solved(self.objective.ratings.by_col, V, U)
+        return self._solved("V", self._factor(V, "V"), self._factor(U, "U"))
 
     def factors(self, x: Any) -> tuple[Floats, Floats]:
         """The balanced factors of U V'."""
         return balanced(*self.objective.split(x))
 
-    def _solved(self, side: Compressed, current: Floats, fixed: Floats) -> tuple[Floats, float]:
-        ridge, count = self.objective.ridge, self.objective.ratings.nnz
-        # (1/8) sum (u.v - t)^2 + (ridge/2) |u|^2, times 8.
-        half = self._half(side, fixed, current, 4.0 * ridge)
-        penalty = 0.0
-        if ridge:
-            squares = (np.sum(np.square(factor, dtype=np.float64)) for factor in (current, fixed))
-            penalty = 0.5 * ridge * float(sum(squares))
-        return half.factor, (half.losses + penalty) / count
+    def _solved(self, name: Factor, current: Floats, fixed: Floats) -> tuple[Floats, float]:
+        factor, told = self._solvers[name](fixed, None, current)
+        return factor, self._value(told, current, fixed)

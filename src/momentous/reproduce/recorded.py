@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +63,22 @@ class Recorded:
     about: About
     history: History
     step_sizes: np.ndarray  # eta in each row, NaN where there is none
+    path: Path | None = None  # where it is kept
 
     @property
     def evaluations(self) -> np.ndarray:
         """Values plus gradients so far: the paper's horizontal axis."""
-        return self.history.nfev + self.history.njev
+        total: np.ndarray = self.history.nfev + self.history.njev
+        return total
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file: all of it or nothing."""
+    def with_tuning(self, cost: dict[str, Any]) -> Recorded:
+        """The same, with what the search for its step size has cost; its file is written anew."""
+        if cost == self.about.tuning or self.path is None:
+            return self
+        return replace(self, about=replace(self.about, tuning=cost)).save(self.path)
+
+    def save(self, path: str | os.PathLike[str]) -> Recorded:
+        """Write the file, all of it or nothing; returns the run with its path."""
         arrow, parquet = pyarrow_modules()
         table = arrow.table(
             {
@@ -84,6 +91,7 @@ class Recorded:
         partial = path.with_name(path.name + ".partial")
         parquet.write_table(table, partial, compression="zstd")
         os.replace(partial, path)
+        return replace(self, path=path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recorded:
@@ -96,12 +104,7 @@ class Recorded:
         about["shape"] = tuple(about["shape"])
         columns = {name: table[name].to_numpy() for name in (*COLUMNS, "step_size")}
         history = History.from_columns(columns, _events(table["event"].to_pylist()))
-        return cls(About(**about), history, columns["step_size"])
-
-
-def load_all(paths: Iterable[str | os.PathLike[str]]) -> list[Recorded]:
-    """Every run of a study."""
-    return [Recorded.load(path) for path in paths]
+        return cls(About(**about), history, columns["step_size"], Path(path))
 
 
 def _told(events: list[tuple[int, str, float]], size: int) -> list[str]:

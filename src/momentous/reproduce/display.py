@@ -1,0 +1,108 @@
+"""What is running, what is left, and when it will be done."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from momentous.reproduce.recorded import Recorded
+
+
+class Display:
+    """Tells of a plan under way: a bar on a terminal, a line a finished run elsewhere.
+
+    Work is counted in iterations, weighted by what they cost; the time left is estimated from the
+    pace so far.
+    """
+
+    def __init__(self, shown: bool | None = None):
+        self._live = sys.stderr.isatty() if shown is None else shown
+        self._bar: Any = None
+        self._task: Any = None
+        self._left: dict[str, float] = {}
+        self._title = ""
+        self._done = 0.0
+        self._count = 0
+
+    def __enter__(self) -> Display:
+        if self._live:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
+            # Twice a second: the display shares the machine with what is timed.
+            self._bar = Progress(
+                BarColumn(),
+                TextColumn("{task.fields[count]}"),
+                TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
+                TextColumn("{task.description}"),
+                console=Console(stderr=True),
+                refresh_per_second=2,
+                speed_estimate_period=600.0,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def plan(self, units: list[tuple[str, float]]) -> None:
+        """What there is to do: titles and work."""
+        self._left = dict(units)
+        self._count = 0
+        if self._bar is not None:
+            total = sum(self._left.values())
+            self._task = self._bar.add_task("", total=total, count="")
+
+    def begin(self, title: str) -> None:
+        """The unit that begins."""
+        self._title = title
+        self._count += 1
+        self._update(title)
+
+    def watch(self, nit: int, fun: float, grad_norm: float) -> None:
+        """An iteration of the run under way."""
+        if self._bar is not None and nit % 10 == 0:
+            told = f"iteration {nit:,}, objective {fun:.6g}, gradient norm {grad_norm:.2e}"
+            self._update(f"{self._title}: {told}")
+
+    def advance(self, work: float) -> None:
+        """A part of the unit's work is done."""
+        self._left[self._title] = self._left.get(self._title, work) - work
+        self._done += work
+        self._update(self._title)
+
+    def end(self, run: Recorded) -> None:
+        """The unit is finished."""
+        self.advance(self._left.get(self._title, 0.0))
+        if self._bar is None:
+            history = run.history
+            print(
+                f"{self._title}: objective {history.fun[-1]:.6g}, gradient norm "
+                f"{history.grad_norm[-1]:.2e}, {history.time[-1]:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _update(self, text: str) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(
+                self._task,
+                completed=self._done,
+                count=f"{self._count} of {len(self._left)}",
+                description=text,
+            )

@@ -1,0 +1,226 @@
+"""Figures 1 to 3 of the paper: objective error and gradient norm of recorded runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from momentous.comparison.look import FAINT, LINES, line_styles, new_figure, quiet, save
+from momentous.comparison.plots import AXES
+from momentous.reproduce.claims import ADAPTIVE, SEVEN
+from momentous.reproduce.recorded import Recorded
+from momentous.reproduce.study import Group
+
+BLUE_GREEN, YELLOW = "#009E73", "#F0E442"  # Okabe and Ito's, as in the paper's figure 3
+APART = 5.0  # points between the middles of two circles that do not overlap
+BINS = 1500  # of a long curve: more than a page has room for
+ITERATIONS = "iterations"
+RESTART = {"marker": "o", "ms": 4, "mfc": "white", "mec": FAINT, "mew": 1}
+DISCARDED = {"marker": "o", "ms": 9, "mfc": BLUE_GREEN, "mec": "black", "mew": 0.8}
+REACHED = {**DISCARDED, "mfc": YELLOW}
+LABELS = {"error": "objective error  f - f*", "norm": "gradient norm"}
+
+
+def draw_comparison(groups: Sequence[Group], path: Path) -> None:
+    """Figures 1 and 2: error and gradient norm against time, and against values + gradients.
+
+    One column a data set and four rows, or two by two where there is only one data set.  Circles
+    are restarts of the adaptive methods.  The suffix of the path says whether it is PNG or PDF.
+    """
+    _check(groups)
+    alone = len(groups) == 1
+    if alone:
+        figure = new_figure(12.5, 8.6)
+        panels = figure.subplots(2, 2, sharex="col", sharey="row").reshape(4, 1)
+    else:
+        figure = new_figure(0.6 + 5.2 * len(groups), 15.5)
+        panels = figure.subplots(4, len(groups), squeeze=False)
+    kinds = [(what, against) for what in LABELS for against in ("time", "evaluations")]
+    for column, group in enumerate(groups):
+        for row, (what, against) in enumerate(kinds):
+            axes = panels[row][column]
+            _panel(axes, group, what, against)
+            if not alone or row >= 2:
+                axes.set_xlabel(AXES[against])
+            if column == 0 and not (alone and against == "evaluations"):
+                axes.set_ylabel(LABELS[what])
+        if not alone:
+            panels[0][column].set_title(f"{group.title}\n{_lowest(group)}", fontsize=10)
+    if alone:
+        figure.suptitle(f"{groups[0].title};  {_lowest(groups[0])}", fontsize=11)
+    _legend(figure, groups, {"restart": RESTART})
+    save(figure, Path(path))
+
+
+def draw_long_run(groups: Sequence[Group], path: Path) -> None:
+    """Figure 3: error and gradient norm of the adaptive methods over very many iterations.
+
+    Small hollow circles are restarts, blue-green ones where an epoch was discarded (line 11 of
+    Algorithms 2 and 4), yellow ones where B0 fell to B.
+    """
+    _check(groups)
+    figure = new_figure(13, 0.8 + 6.6 * len(groups))
+    panels = figure.subplots(2 * len(groups), 1, squeeze=False)[:, 0]
+    for i, group in enumerate(groups):
+        upper, lower = panels[2 * i : 2 * i + 2]
+        for axes, what in ((upper, "error"), (lower, "norm")):
+            _panel(axes, group, what, ITERATIONS)
+            for run in _in_order(group):
+                x, y = _curve(group, run, what, ITERATIONS)
+                inside = np.clip(y, *axes.get_ylim())  # a mark that nobody sees marks nothing
+                for rows, look in (
+                    (_rows(group, run, "ROLLBACK"), DISCARDED),
+                    (_rows(group, run, "RADIUS_REACHED")[:1], REACHED),
+                ):
+                    axes.plot(x[rows], inside[rows], ls="", zorder=5, **look)
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+            axes.set_ylabel(LABELS[what])
+        upper.set_title(f"{group.title};  {_lowest(group)}", fontsize=10)
+        lower.set_xlabel(ITERATIONS)
+    _legend(
+        figure,
+        groups,
+        {
+            "restart (one where they would overlap)": RESTART,
+            "epoch discarded (line 11)": DISCARDED,
+            "B0 falls to B": REACHED,
+        },
+    )
+    save(figure, Path(path))
+
+
+def told_apart(points: np.ndarray, least: float) -> list[int]:
+    """Of points along a curve those that are at least that far from the one kept before.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, 2)
+        Where they are on paper; those that are not finite are left out.
+    least : float
+        The distance.
+    """
+    kept: list[int] = []
+    before = (-math.inf, -math.inf)
+    for i, point in enumerate(points.tolist()):
+        if all(map(math.isfinite, point)) and math.dist(point, before) >= least:
+            kept.append(i)
+            before = point
+    return kept
+
+
+def outline(column: np.ndarray, bins: int = BINS) -> np.ndarray:
+    """The rows that a curve needs to look the same: first, lowest and highest of every bin.
+
+    All of them where there are few; NaN in a bin of numbers is passed over.
+    """
+    size = len(column)
+    if size <= 4 * bins:
+        return np.arange(size)
+    kept = {0, size - 1}
+    for part in np.array_split(np.arange(size), bins):
+        known = part[np.isfinite(column[part])]
+        kept.add(int(part[0]))
+        if len(known):
+            kept |= {int(known[column[known].argmin()]), int(known[column[known].argmax()])}
+    return np.array(sorted(kept))
+
+
+def styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes of methods: the same in all figures, whoever else is in them."""
+    extra = [name for name in dict.fromkeys(methods) if name not in SEVEN]
+    made = line_styles([*SEVEN, *extra])
+    for name in ADAPTIVE:
+        made[name] |= {"lw": 1.9, "zorder": 3}
+    # Dashes, too, for paper without colours; not for CG, whose ups and downs leave no room for any.
+    for name, dashes in zip(
+        ("convex until guilty", "heuristic RAGD", "Jin's AGD"), LINES[1:], strict=True
+    ):
+        made[name] |= {"ls": dashes, "lw": 1.7}
+    made["CG"] |= {"lw": 1.0}
+    return {name: made[name] for name in dict.fromkeys(methods)}
+
+
+def _panel(axes: Any, group: Group, what: str, against: str) -> None:
+    """The lines of all runs, then circles where the adaptive methods restart."""
+    looks = styles([run.about.method for run in group.runs])
+    curves = [(run, *_curve(group, run, what, against)) for run in _in_order(group)]
+    axes.set_yscale("log")
+    # Before the lines: axes that look for limits themselves do not survive what diverges.
+    axes.set_xlim(0, 1.02 * max(float(x[-1]) for _, x, _ in curves) or 1.0)
+    _frame(axes, [y for _, _, y in curves])
+    for run, x, y in curves:
+        look = looks[run.about.method] | ({"lw": 1.2} if against == ITERATIONS else {})
+        drawn = outline(y)
+        axes.plot(x[drawn], y[drawn], **look)
+    quiet(axes)
+    for run, x, y in curves:
+        if run.about.method in ADAPTIVE:
+            rows = _rows(group, run, "RESTART", "ROLLBACK")
+            # How far apart they are on paper is known now that the axes have their limits.
+            places = axes.transData.transform(np.column_stack([x[rows], y[rows]]))
+            kept = [rows[i] for i in told_apart(72 / axes.figure.dpi * places, APART)]
+            look = {**RESTART, "mec": looks[run.about.method]["color"]}
+            axes.plot(x[kept], y[kept], ls="", zorder=4, **look)
+
+
+def _curve(group: Group, run: Recorded, what: str, against: str) -> tuple[np.ndarray, np.ndarray]:
+    """What is drawn, NaN where a log axis has no place for it."""
+    shown = group.shown(run)
+    norm = run.history.grad_norm[shown]
+    y = group.error(run) if what == "error" else np.where(norm > 0, norm, np.nan)
+    if against == ITERATIONS:
+        return np.arange(shown.stop), y
+    return (run.history.time if against == "time" else run.evaluations)[shown], y
+
+
+def _frame(axes: Any, columns: Sequence[np.ndarray]) -> None:
+    """Neither one that diverges nor the last digits above f* may flatten all the others."""
+    known = [y[np.isfinite(y)] for y in columns]
+    known = [y for y in known if len(y)]
+    if known:
+        start = max(float(y[0]) for y in known)
+        highest = max(float(y.max()) for y in known)
+        lowest = min(float(np.quantile(y, 0.005)) for y in known)
+        axes.set_ylim(lowest / 2, min(2 * highest, 1e3 * start))
+
+
+def _rows(group: Group, run: Recorded, *kinds: str) -> list[int]:
+    stop = group.shown(run).stop
+    return [row for row, kind, _ in run.history.events if kind in kinds and row < stop]
+
+
+def _in_order(group: Group) -> list[Recorded]:
+    """The adaptive methods last, on top of the others."""
+    return sorted(group.runs, key=lambda run: run.about.method in ADAPTIVE)
+
+
+def _lowest(group: Group) -> str:
+    lowest, run = group.lowest
+    return f"lowest value seen: f* = {lowest:.6g} ({run.about.method})"
+
+
+def _legend(figure: Any, groups: Sequence[Group], marks: dict[str, dict[str, Any]]) -> None:
+    """One for all panels, above them."""
+    from matplotlib.lines import Line2D
+
+    there = {run.about.method for group in groups for run in group.runs}
+    names = [name for name in SEVEN if name in there] + sorted(there.difference(SEVEN))
+    lines = [Line2D([], [], label=name, **look) for name, look in styles(names).items()]
+    lines += [Line2D([], [], ls="", label=label, **look) for label, look in marks.items()]
+    columns = 5 if len(lines) > 7 else len(lines)
+    place = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4}
+    figure.legend(handles=lines, frameon=False, **place)
+
+
+def _check(groups: Sequence[Group]) -> None:
+    if not groups:
+        raise ValueError("there are no groups of runs to draw; run the methods first")
+    for group in groups:
+        if not group.runs or not all(len(run.history) for run in group.runs):
+            raise ValueError(
+                f"a group of {group.figure} has no runs, or one without rows; run its methods first"
+            )

@@ -1,0 +1,86 @@
+"""The folder of a study: which file lies where, and which runs belong to which figure."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from momentous.reproduce.recorded import Recorded
+from momentous.reproduce.study import Group
+
+
+class Folder:
+    """``runs/`` and ``tuning/`` with one Parquet file a run, and ``study.json`` that names them.
+
+    All that is shown is made from these files alone.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def runs(self) -> Path:
+        """Runs to the end."""
+        return self.path / "runs"
+
+    @property
+    def tuning(self) -> Path:
+        """Trials of step sizes."""
+        return self.path / "tuning"
+
+    @property
+    def figures(self) -> Path:
+        """Pictures."""
+        return self.path / "figures"
+
+    @property
+    def findings(self) -> Path:
+        """What was found about the theorems."""
+        return self.path / "theorems.json"
+
+    @property
+    def page(self) -> Path:
+        """The report."""
+        return self.path / "index.html"
+
+    @property
+    def _index(self) -> Path:
+        return self.path / "study.json"
+
+    def note(self, group: Group) -> None:
+        """Remember which runs belong together; the same group again replaces what was there."""
+        about = group.runs[0].about
+        entry = {
+            "figure": group.figure,
+            "data": about.data,
+            "problem": about.problem,
+            "profile": about.profile,
+            "plotted": group.plotted,
+            "runs": [str(run.path.relative_to(self.path)) for run in group.runs if run.path],
+        }
+        keys = ("figure", "data", "problem")
+        kept = [each for each in self._entries() if any(each[k] != entry[k] for k in keys)]
+        kept = sorted([*kept, entry], key=lambda each: (each["figure"], each["data"]))
+        partial = self._index.with_suffix(".partial")
+        partial.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+        os.replace(partial, self._index)
+
+    def groups(self) -> list[Group]:
+        """What was noted, read from the files."""
+        return [
+            Group(
+                entry["figure"],
+                [Recorded.load(self.path / name) for name in entry["runs"]],
+                entry["plotted"],
+            )
+            for entry in self._entries()
+        ]
+
+    def _entries(self) -> list[dict[str, Any]]:
+        if not self._index.exists():
+            return []
+        entries: list[dict[str, Any]] = json.loads(self._index.read_text(encoding="utf-8"))
+        return entries

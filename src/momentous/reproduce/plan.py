@@ -1,0 +1,202 @@
+"""Which runs a figure of the paper needs, and running them: step sizes first, then to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from momentous.reproduce.contenders import CONTENDERS, Contender, chosen_contenders
+from momentous.reproduce.dataset import DataSet
+from momentous.reproduce.display import Display
+from momentous.reproduce.folder import Folder
+from momentous.reproduce.problem import PaperProblem, Profile
+from momentous.reproduce.recorded import Recorded
+from momentous.reproduce.recording import forget_checkpoint, recorded, task_for
+from momentous.reproduce.study import Group
+from momentous.reproduce.tuning import tune
+
+TRIALS = 6  # of step sizes, as a rule: for the estimate of the time left
+LONGEST_JUDGED = 1000
+REFERENCES = 2  # methods that go on beyond what is shown
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper: on which problems, of which methods, how long."""
+
+    name: str
+    problems: tuple[str, ...]
+    iterations: int
+    reference: int  # runs go on so far, for the sake of f*
+    methods: tuple[str, ...] | None = None
+    data: tuple[str, ...] = ("ml-10m",)
+
+
+FIGURES = {
+    each.name: each
+    for each in (
+        Figure("fig1", ("completion",), 1000, 2000),
+        Figure("fig2", ("one-bit",), 1000, 2000),
+        # On the larger sets that is a matter of hours a run.
+        Figure(
+            "fig3",
+            ("completion", "one-bit"),
+            100_000,
+            100_000,
+            methods=("ada-ragd", "ada-rhb"),
+            data=("ml-1m",),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for every run.
+
+    Attributes
+    ----------
+    profile : {"paper", "authors-code"}
+    iterations, reference : int, optional
+        In place of the figure's own; without ``reference`` runs go as far beyond what is shown as
+        in the paper.
+    methods : list of str, optional
+        In place of all of the figure's.
+    trial_iterations : int
+        Of a trial of a step size.
+    threads : int, optional
+    """
+
+    profile: Profile = "paper"
+    iterations: int | None = None
+    reference: int | None = None
+    methods: list[str] | None = None
+    trial_iterations: int = 100
+    threads: int | None = None
+
+    def contenders(self, figure: Figure) -> list[Contender]:
+        """Those of the figure that are wanted."""
+        own = list(figure.methods) if figure.methods is not None else list(CONTENDERS)
+        wanted = chosen_contenders(self.methods)
+        return [each for each in wanted if each.name in own]
+
+    def lengths(self, figure: Figure) -> tuple[int, int]:
+        """Iterations that are shown, and that are run."""
+        shown = self.iterations or figure.iterations
+        reach = self.reference or shown * figure.reference // figure.iterations
+        return shown, max(shown, reach)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One method on one problem: the part of a plan that the display counts."""
+
+    figure: Figure
+    problem: PaperProblem
+    contender: Contender
+    shown: int
+    reach: int
+    settings: Settings
+
+    @property
+    def title(self) -> str:
+        where = f"{self.problem.data.name}{' twin' if self.problem.data.twin else ''}"
+        return f"{self.figure.name}: {where}, {self.problem.name}, {self.contender.label}"
+
+    @property
+    def tuned_for(self) -> int:
+        """Iterations at which step sizes are judged: of the long runs only the beginning."""
+        return min(self.shown, LONGEST_JUDGED)
+
+    @property
+    def work(self) -> float:
+        """Iterations, times what one costs."""
+        searched = 0 if self.contender.step_of else TRIALS * self.settings.trial_iterations
+        full = self.shown + (0 if self.contender.step_of else self.tuned_for)
+        one_bit = 1.5 if self.problem.name == "one-bit" else 1.0
+        return (searched + full) * self.contender.evaluations * one_bit
+
+
+def run_figures(
+    figures: list[Figure],
+    data: list[DataSet] | None,
+    settings: Settings,
+    folder: Folder,
+    display: Display,
+) -> None:
+    """Run what is not there yet, and note in the folder which runs belong to which figure."""
+    sets = list(_sets(figures, data, settings))
+    display.plan([(unit.title, unit.work) for units in sets for unit in units])
+    for units in sets:
+        runs: dict[str, Recorded] = {}
+        for unit in units:
+            display.begin(unit.title)
+            runs[unit.contender.name] = _run(unit, folder, display)
+            folder.note(Group(unit.figure.name, list(runs.values()), unit.shown))
+            display.end(runs[unit.contender.name])
+        _refer(units, runs, folder, display)
+        folder.note(Group(units[0].figure.name, list(runs.values()), units[0].shown))
+        for run in runs.values():
+            forget_checkpoint(run)
+
+
+def _sets(
+    figures: list[Figure], data: list[DataSet] | None, settings: Settings
+) -> Iterator[list[Unit]]:
+    """The units of every problem on every data set."""
+    made: dict[tuple[DataSet, str], PaperProblem] = {}
+    for figure in figures:
+        chosen = settings.contenders(figure)
+        shown, reach = settings.lengths(figure)
+        for each in data or [DataSet(name) for name in figure.data]:
+            for name in figure.problems:
+                problem = made.setdefault(
+                    (each, name), PaperProblem(each, name, settings.profile, settings.threads)
+                )
+                yield [
+                    Unit(figure, problem, contender, shown, reach, settings) for contender in chosen
+                ]
+
+
+def _run(unit: Unit, folder: Folder, display: Display) -> Recorded:
+    """With the step size that is best at the length of the comparison."""
+    contender, problem = unit.contender, unit.problem
+    tuned = CONTENDERS[contender.step_of] if contender.step_of else contender
+    found, run = tune(
+        tuned,
+        problem,
+        folder,
+        iterations=unit.tuned_for,
+        trial_iterations=unit.settings.trial_iterations,
+        watch=display.watch,
+    )
+    if tuned is contender and len(run.history) > unit.shown:
+        return run.with_tuning(found.cost)
+    step_from = "tuned" if tuned is contender else f"tuned for {tuned.label}"
+    task = task_for(contender, problem, found.step_size, unit.shown, step_from=step_from)
+    run = recorded(task, folder.runs, display.watch)
+    return run.with_tuning(found.cost) if tuned is contender else run
+
+
+def _refer(units: list[Unit], runs: dict[str, Recorded], folder: Folder, display: Display) -> None:
+    """Let the lowest go on, for the sake of f*.
+
+    The paper runs all methods twice as long as it shows.  The least value of all is that of one
+    of those which are lowest half way, so that these are enough.
+    """
+    reach = units[0].reach
+    if reach <= units[0].shown:
+        return
+    lowest = sorted(units, key=lambda unit: float(runs[unit.contender.name].history.fun[-1]))
+    for unit in lowest[:REFERENCES]:
+        short = runs[unit.contender.name]
+        assert short.about.step_size is not None
+        task = task_for(
+            unit.contender,
+            unit.problem,
+            short.about.step_size,
+            reach,
+            step_from=short.about.step_from,
+        )
+        longer = recorded(task, folder.runs, display.watch)
+        runs[unit.contender.name] = longer.with_tuning(short.about.tuning)
