@@ -94,21 +94,21 @@ def _commands() -> Callable[[], None]:
         type=click.Path(file_okay=False, path_type=Path),
         default=Path("momentous-demo"),
         show_default=True,
-        help="Folder for the picture.",
+        help="Folder for the report.",
     )
     @click.option(
-        "--mu",
-        type=click.FloatRange(1e-5, 1 / 3),
-        default=1e-3,
+        "--iterations",
+        type=click.IntRange(10),
+        default=500,
         show_default=True,
-        help="Hardness of the problem: the smaller, the longer gradient descent takes.",
+        help="Of every method.",
     )
-    def demo(out: Path, mu: float) -> None:
-        """Run the paper's methods, the default and SciPy's L-BFGS-B on a worst-case function."""
-        _need("matplotlib")
+    def demo(out: Path, iterations: int) -> None:
+        """Run the paper's comparison in small: about a minute, ending in a page to look at."""
+        _need("matplotlib", "pyarrow")
         from momentous.demo import run_demo
 
-        run_demo(out, mu)
+        run_demo(out, iterations)
 
     @momentous.command()
     def methods() -> None:
@@ -201,9 +201,11 @@ def _commands() -> Callable[[], None]:
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
-    from momentous.lowrank.commands import add_commands
+    from momentous.lowrank.commands import add_commands as add_rating_commands
+    from momentous.reproduce.commands import add_commands as add_reproduction_commands
 
-    add_commands(momentous)
+    add_rating_commands(momentous)
+    add_reproduction_commands(momentous)
     return momentous
 
 

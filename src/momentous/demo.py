@@ -1,48 +1,73 @@
-"""The demonstration: the paper's methods, the default and L-BFGS-B on a worst-case function."""
+"""The demonstration: the paper's comparison in small, with two more that the paper leaves out."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from momentous.comparison import Comparison, compare
-from momentous.comparison.plots import plot_convergence
-from momentous.comparison.report import new_console, print_tables
-from momentous.methods import RAGD, RHB, AdaRAGD, AdaRHB, PerturbedRAGD
-from momentous.testbed import nested_chain
+from momentous.comparison.report import new_console
+from momentous.reproduce.companions import QUASI_NEWTON, SWEEPS, run_quasi_newton, run_sweeps
+from momentous.reproduce.dataset import DataSet
+from momentous.reproduce.display import Display
+from momentous.reproduce.folder import Folder
+from momentous.reproduce.plan import Figure, Settings, run_figures
+from momentous.reproduce.problem import PaperProblem
+from momentous.reproduce.recorded import PROBLEMS
+from momentous.reproduce.report import print_results, write_report
+from momentous.reproduce.study import Group, Study
+
+ITERATIONS, TRIAL_ITERATIONS, SWEEP_COUNT = 500, 50, 60
 
 
-def run_demo(out: Path, mu: float = 1e-3) -> Comparison:
-    """Run, print the table, save the picture."""
+def run_demo(out: Path, iterations: int = ITERATIONS) -> Study:
+    """Tune, run, print the table, write the page; what is there already is not run again."""
     console = new_console()
-    problem, tol = nested_chain(8, mu), mu / 4
-    L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
-    methods: dict[str, Any] = {
-        "auto": "auto",
-        "RAGD": RAGD(L, rho),
-        "RHB": RHB(L, rho),
-        "PerturbedRAGD": PerturbedRAGD(L, rho, eps=tol),
-        "AdaRAGD": AdaRAGD(),
-        "AdaRHB": AdaRHB(),
-        "scipy:l-bfgs-b": "scipy:l-bfgs-b",
-    }
     console.print(
-        f"[bold]{problem.name}[/bold], {problem.dimension} variables: a function on which no "
-        f"first-order method can be fast.  Goal: gradient norm {tol:.3g}."
+        "The synthetic twin of MovieLens 100K, rank 10, both problems of the paper.  Each of its "
+        "seven methods gets the step size that suits it best; then they run, and beside them "
+        "SciPy's L-BFGS-B and this library's sweeps."
     )
-    found = compare(
-        problem, methods, tol=tol, max_evaluations=2_000_000, max_time=600.0, separate=True
+    folder, data = Folder(out), DataSet("ml-100k")
+    figure = Figure("demo", tuple(PROBLEMS), iterations, iterations)
+    settings = Settings(trial_iterations=min(TRIAL_ITERATIONS, iterations))
+    with Display() as display:
+        run_figures([figure], [data], settings, folder, display)
+        for group in folder.groups():
+            display.begin(f"{QUASI_NEWTON} and {SWEEPS}: {group.title}")
+            problem = PaperProblem(data, group.runs[0].about.problem)
+            beside = [
+                run_quasi_newton(problem, 2 * iterations),
+                run_sweeps(problem, min(SWEEP_COUNT, iterations)),
+            ]
+            kept = [run.save(folder.runs / _name(run.about.method, problem)) for run in beside]
+            folder.note(Group("demo", [*group.runs, *kept], iterations))
+    study = write_report(
+        folder,
+        title="momentous: the demonstration",
+        lead="The experiments of Li and Lin (JMLR 2023) in small: seven methods on the synthetic "
+        "twin of MovieLens 100K, each with a tuned step size, and beside them SciPy's L-BFGS-B "
+        "and sweeps under restarted momentum. Tap a name to hide its curve, change the axes above "
+        "the plot.",
     )
-    print_tables(console, found)
-    if not found.interrupted:
-        picture = out / "convergence.png"
-        plot_convergence(found, problem.name, picture)
-        spent = {row.method: f"{row.evaluations:,}" for row in found.rows}
-        console.print(
-            f"The picture is [bold]{picture}[/bold].  Look at the two adaptive methods: they were "
-            "told nothing, find their own step size and restart where the circles are.  Values + "
-            f"gradients: AdaRAGD {spent['AdaRAGD']}, AdaRHB {spent['AdaRHB']}, with theory's fixed "
-            f"radius RAGD {spent['RAGD']}.  L-BFGS-B, which has no guarantee on nonconvex "
-            f"functions, needs {spent['scipy:l-bfgs-b']}; auto, which has one, {spent['auto']}."
-        )
-    return found
+    print_results(study, verdicts=False)
+    console.print(f"The report is [bold]{folder.page}[/bold].  {_what_to_look_at(study)}")
+    return study
+
+
+def _name(method: str, problem: PaperProblem) -> str:
+    return f"{problem.data.name}--{problem.name}--{method.replace(' ', '_')}.parquet"
+
+
+def _what_to_look_at(study: Study) -> str:
+    """One sentence, with the numbers of this run."""
+    group = study.groups[0]
+    found = {}
+    for run in group.runs:
+        last = group.shown(run).stop - 1
+        found[run.about.method] = (run.history.fun[last], run.history.time[last])
+    plain, ours, sweeps = found["GD"], found["Ada-RHB-NC"], found[SWEEPS]
+    return (
+        "Look at gradient descent and Ada-RHB-NC, whose restarts are the circles: after "
+        f"{group.plotted} iterations of one gradient each they are at {plain[0]:.4f} and "
+        f"{ours[0]:.4f}; then switch the axis to time, and look at the sweeps: {sweeps[0]:.4f} "
+        f"after {sweeps[1]:.2f} s."
+    )

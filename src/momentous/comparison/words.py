@@ -42,10 +42,20 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def seconds(time: float) -> str:
-    """Three digits where they mean something; no false precision under a millisecond."""
+    """Three digits where they mean something, minutes from 1000 s on, hours from 100 min on.
+
+    No false precision under a millisecond.
+    """
     if time < 0.01:
         return f"{1000 * time:.1f} ms"
-    return f"{1000 * time:.0f} ms" if time < 1 else f"{time:.3g} s"
+    if time < 1:
+        return f"{1000 * time:.0f} ms"
+    if time < 999.5:
+        return f"{time:.3g} s"
+    if time < 6000:
+        return f"{time / 60:.3g} min"
+    hours = time / 3600
+    return f"{hours:.3g} h" if hours < 999.5 else f"{hours:,.0f} h"
 
 
 def ratio(value: float | None) -> str:

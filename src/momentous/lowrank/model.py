@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from momentous.lowrank.logistic_rows import logistic_rows
 from momentous.lowrank.names import UNKNOWN, Names, Positions, pairs_of, ratings_of
 from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.plain import products
 from momentous.lowrank.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.row_solves import DAMPING, RowSolver
+from momentous.lowrank.row_solves import RowSolver
 
 Unknown = Literal["mean", "nan", "error"]
-BLOCK = 1 << 20  # predictions, or features of rows to fold in, that are held at a time
-NEWTON_STEPS = 20  # of a row that is folded in; convex and damped by the ridge, a few are enough
-HALVINGS = 40  # of such a step, until it counts as none
-ROUNDING = 1e-14  # of sums of losses, relatively: no rise
+BLOCK = 1 << 20  # predictions that are held at a time
 
 
 class Recommended(NamedTuple):
@@ -243,78 +240,7 @@ class LowRankModel:
         weights = self.penalty.weights(np.diff(groups.starts), self.rank).astype(features.dtype)
         if self.loss == "squared":
             return RowSolver(groups, weights)(features, offsets)[0]
-        return _logistic_rows(groups, features, offsets, weights)
-
-
-def _logistic_rows(
-    groups: Compressed, features: Floats, offsets: Floats, weights: Floats
-) -> Floats:
-    """Logistic ridge regressions of all rows, those of about equally many entries together.
-
-    Rows are filled up to a power of two entries, so that a batch is one array: at most twice the
-    work, and no loop over rows.
-    """
-    counts = np.diff(groups.starts)
-    solutions = np.zeros(weights.shape)
-    lengths = 1 << np.arange(int(counts.max(initial=0)).bit_length() + 1)
-    for below, length in pairwise([0, *lengths.tolist()]):
-        alike = np.flatnonzero((below < counts) & (counts <= length))
-        at_a_time = max(1, BLOCK // (length * weights.shape[1]))
-        for begin in range(0, alike.size, at_a_time):
-            rows = alike[begin : begin + at_a_time]
-            places = groups.starts[rows, None] + np.arange(length)
-            there = np.arange(length) < counts[rows, None]
-            places[~there] = 0  # an entry that has no say
-            cols = groups.others[places]
-            solutions[rows] = _newton(
-                features[cols].astype(np.float64) * there[:, :, None],
-                offsets[cols].astype(np.float64),
-                groups.values[places] * there,
-                weights[rows].astype(np.float64),
-            )
-    return solutions.astype(features.dtype)
-
-
-def _newton(features: Floats, offsets: Floats, labels: Floats, weights: Floats) -> Floats:
-    """Newton's method for many rows, steps halved until no objective rises.
-
-    Of shapes (rows, entries, parameters), (rows, entries) and (rows, parameters); a label 0 says
-    nothing: its part of the objective is the constant log 2, and its features are 0.
-    """
-
-    def values(p: Floats) -> Floats:
-        losses = np.logaddexp(0.0, -labels * (offsets + _times(features, p)))
-        total: Floats = np.sum(losses, axis=1) + 0.5 * np.sum(weights * p**2, axis=1)
-        return total
-
-    solutions = np.zeros_like(weights)
-    lowest = values(solutions)
-    diagonal = np.arange(weights.shape[1])
-    for _ in range(NEWTON_STEPS):
-        wrong = expit(-labels * (offsets + _times(features, solutions)))
-        gradients = weights * solutions - _times(features.mT, labels * wrong)
-        systems = features.mT @ ((wrong * (1.0 - wrong))[:, :, None] * features)
-        damping = DAMPING * np.trace(systems, axis1=1, axis2=2)[:, None]
-        damping[damping == 0.0] = 1.0  # no curvature at all, and a system that can be solved
-        systems[:, diagonal, diagonal] += np.where(weights > 0.0, weights, damping)
-        steps = np.linalg.solve(systems, gradients[:, :, None])[:, :, 0]
-        for _ in range(HALVINGS):
-            reached = values(solutions - steps)
-            higher = ~(reached <= lowest + ROUNDING * np.abs(lowest))
-            if not higher.any():
-                break
-            steps[higher] *= 0.5
-        steps[higher], reached[higher] = 0.0, lowest[higher]
-        solutions, gains, lowest = solutions - steps, lowest - reached, reached
-        if np.all(gains <= 1e-12 * np.abs(lowest)):
-            break
-    return solutions
-
-
-def _times(matrices: Floats, vectors: Floats) -> Floats:
-    """One product of a matrix and a vector for each row."""
-    product: Floats = (matrices @ vectors[:, :, None])[:, :, 0]
-    return product
+        return logistic_rows(groups, features, offsets, weights)
 
 
 def check_unknown(unknown: Any) -> None:

@@ -65,7 +65,8 @@ def solve_plainly(asked: HalfStep, threads: int) -> tuple[Floats, float]:
         seen.data = -slopes
         penalty = weights[part].astype(np.float64)
         b = seen @ F - penalty * before
-        change, damped = _solved(systems, penalty, b)
+        damping = _add_penalty(systems, penalty)
+        change = _solved(systems, b)
         told += total
         if curved:
             moves = np.abs(products(change, F, owners, others))
@@ -74,18 +75,29 @@ def solve_plainly(asked: HalfStep, threads: int) -> tuple[Floats, float]:
             far = reach > FULL_STEP
             change[far] *= (np.log1p(reach[far]) / reach[far])[:, None]
         else:
-            own = np.sum(penalty * np.square(before))
-            told += 0.5 * float(own - np.vdot(change, b) - damped)
+            # To the shortest row, unless that would raise the sum; if so, the shortest change.
+            whole = change - _solved(systems, damping * before)
+            gains, safe = (
+                np.sum(d * (b + damping * (d + start)), axis=1)
+                for d, start in ((whole, before), (change, 0.0))
+            )
+            raised = gains < 0.0
+            change = np.where(raised[:, None], change, whole)
+            told += 0.5 * float(np.sum(penalty * np.square(before)))
+            told -= 0.5 * float(np.sum(np.where(raised, safe, gains)))
         solutions[part] = before + change
     return solutions, float(told)
 
 
-def _solved(systems: Matrix, penalty: Matrix, b: Matrix) -> tuple[Matrix, float]:
-    """The solutions, and the sum of what the damping has taken of b.x."""
-    diagonal = np.arange(b.shape[1])
+def _add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:
+    """Returns the damping, which is added where there is no penalty."""
+    diagonal = np.arange(penalty.shape[1])
     trace = np.trace(systems, axis1=1, axis2=2)
-    # Where all features are 0 so is b, and any system will do.
+    # Where all features are 0 so is the right-hand side, and any system will do.
     damping = np.where(penalty > 0.0, 0.0, np.where(trace > 0.0, DAMPING * trace, 1.0)[:, None])
     systems[:, diagonal, diagonal] += penalty + damping
-    x = np.asarray(np.linalg.solve(systems, b[:, :, None])[:, :, 0], np.float64)
-    return x, float(np.sum(damping * np.square(x)))
+    return damping
+
+
+def _solved(systems: Matrix, sides: Matrix) -> Matrix:
+    return np.asarray(np.linalg.solve(systems, sides[:, :, None])[:, :, 0], np.float64)

@@ -36,15 +36,43 @@ def _add_penalty(
     lanes: tuple[int, ...], weights: Floats, u: Floats, A: Matrix, damping: Matrix
 ) -> None:
     """Add that of the row u to the system, and to the value in its corner; where there is none,
-    keep the change short."""
+    the damping, with the right-hand side in the last column that draws the row to 0."""
     size, trace = len(lanes), 0.0
     for q in range(size):
         trace += A[q, q]
     for q in range(size):
         damping[q] = 0.0 if weights[q] > 0.0 else DAMPING * trace
         A[q, q] += weights[q] + damping[q]
+        A[q, size + 1] = damping[q] * u[q]
         A[q, size] -= weights[q] * u[q]
         A[size, size] += weights[q] * u[q] * u[q]
+
+
+@compiled_kernel()
+def _shortest(
+    lanes: tuple[int, ...],
+    A: Matrix,
+    inverses: Matrix,
+    damping: Matrix,
+    u: Floats,
+    square: float,
+    product: float,
+    x: Matrix,
+    pull: Matrix,
+) -> float:
+    """Make of x, the shortest change of u, the change to the shortest row, unless that would raise
+    the square; returns what the square is then."""
+    size = len(lanes)
+    after = square - product
+    shortest = after + substitute(lanes, A, inverses, size + 1, pull)
+    for q in range(size):
+        after -= damping[q] * x[q] * x[q]
+        shortest -= damping[q] * (u[q] + x[q] - pull[q]) * (x[q] - pull[q])
+    if shortest > square:
+        return after
+    for q in range(size):
+        x[q] -= pull[q]
+    return shortest
 
 
 @compiled_kernel("contract", "reassoc")
@@ -89,8 +117,8 @@ def _rows(
     size = len(lanes)
     T, A = room(lanes)
     S = np.zeros_like(T)
-    x, inverses, damping = np.empty(size), np.empty(size), np.empty(size)
-    z, row = np.empty(PIECE), np.empty(size + 1)
+    x, pull, inverses, damping = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    z, row = np.empty(PIECE), np.empty(size + 2)
     losses = np.empty(PIECE if curved and telling else 0)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
@@ -120,16 +148,18 @@ def _rows(
         _add_penalty(lanes, weights[i], u, A, damping)
         square = A[size, size]
         eliminate(lanes, A, inverses, row)
-        square -= substitute(lanes, A, inverses, x)
-        step, length = 1.0, 0.0
-        for q in range(size):
-            square -= damping[q] * x[q] * x[q]
-            length += x[q] * x[q]
-        told[i] = loss if curved else 0.5 * square
-        if curved and length * most > FULL_STEP * FULL_STEP:
-            reach = _furthest(lanes, x, others, features, begin, end)
-            if reach > FULL_STEP:
-                step = math.log(1.0 + reach) / reach
+        product, step = substitute(lanes, A, inverses, size, x), 1.0
+        if curved:
+            length = 0.0
+            for q in range(size):
+                length += x[q] * x[q]
+            if length * most > FULL_STEP * FULL_STEP:
+                reach = _furthest(lanes, x, others, features, begin, end)
+                if reach > FULL_STEP:
+                    step = math.log(1.0 + reach) / reach
+            told[i] = loss
+        else:
+            told[i] = 0.5 * _shortest(lanes, A, inverses, damping, u, square, product, x, pull)
         for q in range(size):
             solutions[i, q] = u[q] + step * x[q]
 

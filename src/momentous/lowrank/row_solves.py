@@ -25,10 +25,10 @@ class RowSolver:
     accelerated ones with the two, and 8 with this; with ridge 5 it is 19, 17 and 15 (MovieLens-100K
     twin, rank 10; `benchmarks/sweeps.py`).
 
-    Solved for is the change of a row.  Where the entries and the penalty do not determine it, it is
-    the shortest one: what they do not determine stays as it is, so that G never rises, and without
-    a current p the solution is the shortest one (but for a damping of 1e-10, relatively, of what
-    has no penalty).  A row without entries gets zeros.
+    Solved for is the change of a row.  Where the entries and the penalty do not determine it, or
+    hardly, a damping of 1e-10, relatively, makes it the shortest one: then G never rises, whatever
+    rounding does.  With the squared loss the row itself is the shortest one, as long as G is no
+    higher there than at the current row.  A row without entries gets zeros.
 
     Rows are independent and their sums are taken in one order: the outcome does not depend on the
     number of threads.  Sums are in double precision.

@@ -27,7 +27,7 @@ RANGES = 4  # of rows for each thread, so that none waits long for the others
 @compiled_kernel()
 def room(lanes: tuple[int, ...]) -> tuple[Matrix, Matrix]:
     """For the gathered entries and for the sums of their products; rows in whole tiles."""
-    rows = (len(lanes) + 3) // 3 * 3
+    rows = (len(lanes) + 4) // 3 * 3
     return np.zeros((rows, PIECE + GAP)), np.empty((rows, rows))
 
 
@@ -121,30 +121,33 @@ def add_products(lanes: tuple[int, ...], full: int, S: Matrix, T: Matrix, A: Mat
 
 @compiled_kernel("contract")
 def eliminate(lanes: tuple[int, ...], A: Matrix, inverses: Matrix, row: Matrix) -> None:
-    """Gauss's elimination in the upper triangle of A, right-hand side in column r; the inverses of
-    the pivots, 0 where there is nothing to divide by."""
+    """Gauss's elimination in the upper triangle of A, right-hand sides in columns r and r + 1; the
+    inverses of the pivots, 0 where there is nothing to divide by."""
     size = len(lanes)
     for c in range(size):
         inverses[c] = 1.0 / A[c, c] if A[c, c] > 0.0 else 0.0
-        for b in range(c, size + 1):  # apart from A, so that what follows can be in vectors
+        for b in range(c, size + 2):  # apart from A, so that what follows can be in vectors
             row[b] = A[c, b]
         for a in range(c + 1, size):
             share = row[a] * inverses[c]
-            for b in range(a, size + 1):
+            for b in range(a, size + 2):
                 A[a, b] -= share * row[b]
 
 
 @compiled_kernel("contract", "reassoc")
-def substitute(lanes: tuple[int, ...], A: Matrix, inverses: Matrix, x: Matrix) -> float:
-    """The solution x after elimination; returns b.x, with b the right-hand side before it."""
-    size, square = len(lanes), 0.0
+def substitute(
+    lanes: tuple[int, ...], A: Matrix, inverses: Matrix, column: int, x: Matrix
+) -> float:
+    """The solution x for a right-hand side, after elimination; returns b.x, where b is the
+    right-hand side in column r before it."""
+    size, product = len(lanes), 0.0
     for a in range(size - 1, -1, -1):
-        rest = A[a, size]
-        square += rest * rest * inverses[a]
+        rest = A[a, column]
+        product += A[a, size] * rest * inverses[a]
         for b in range(a + 1, size):
             rest -= A[a, b] * x[b]
         x[a] = rest * inverses[a]
-    return square
+    return product
 
 
 def share_rows(

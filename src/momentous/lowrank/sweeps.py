@@ -70,10 +70,10 @@ class ALSSweep(_Sweep):
     r x r system for every row; V*(U) likewise.  The value that comes with the map is that of
     (U*(V), V), for free.
 
-    U*(V) is a function of V, so it is V alone that carries momentum.  The U of x makes a difference
-    only to rows that their entries do not determine, or hardly (fewer entries than the rank, or
-    factors that have become nearly dependent, and no ridge): these move as little as possible from
-    where they are, which is what keeps F from rising.
+    U*(V) is a function of V, so it is V alone that carries momentum.  Where a row has fewer entries
+    than the rank and there is no ridge, it is the shortest of its many solutions; where factors
+    have become nearly dependent, rounding can make that one worse than the row of U in x, and then
+    the row moves from there as little as possible.  So F never rises.
 
     Which factor comes first makes no difference to the plain iteration, but it does to the
     accelerated one: rows that hardly more entries than unknowns determine jump from sweep to
@@ -172,11 +172,11 @@ class ALSSweep(_Sweep):
         return self.objective.join(self.rows(V)[0], V)
 
     def rows(self, V: Any, U: Any = None) -> tuple[Floats, float]:
-        """U*(V), near U where V leaves a choice, and F there."""
+        """U*(V), no worse than U whatever rounding does, and F there."""
         return self._solved("U", self._factor(V, "V"), U)
 
     def columns(self, U: Any, V: Any = None) -> tuple[Floats, float]:
-        """V*(U), near V where U leaves a choice, and F there."""
+        """V*(U), no worse than V whatever rounding does, and F there."""
         return self._solved("V", self._factor(U, "U"), V)
 
     def factors(self, x: Any) -> tuple[Floats, Floats]:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from momentous.comparison.words import counted, listed, markdown, ratio, seconds
-from momentous.reproduce.claims import row_at
+from momentous.comparison.words import counted, listed, ratio, seconds
+from momentous.reproduce.markdown_text import number, prose, table
 from momentous.reproduce.recorded import About, Recorded
-from momentous.reproduce.study import Claim, Group, Study
+from momentous.reproduce.study import EARLY, FIGURE_NAMES, VERDICTS, Claim, Group, Study
 
-WIDTH = 110  # of lines of prose
-BUDGET = 1000  # values + gradients at which the tables look
-FIGURES = {
-    "fig1": "Figure 1: matrix completion",
-    "fig2": "Figure 2: one-bit matrix completion",
-    "fig3": "Figure 3: the adaptive methods in the long run",
-    "demo": "Demonstration",
+SUBJECTS = {
+    "fig1": "matrix completion",
+    "fig2": "one-bit matrix completion",
+    "fig3": "the adaptive methods in the long run",
 }
-VERDICTS = {True: "seen", False: "not seen", None: "cannot be told"}
 
 
 def write_account(
@@ -47,8 +42,8 @@ def write_account(
     }
     parts = [
         "# The experiments of the paper, run again",
-        *(_prose(paragraph) for paragraph in opening.split("\n\n") if paragraph.strip()),
-        _prose(
+        *(prose(paragraph) for paragraph in opening.split("\n\n") if paragraph.strip()),
+        prose(
             f"`{command}` made this page; every number on it is computed from the recorded runs."
         ),
         *_what_was_run(study.groups),
@@ -68,21 +63,21 @@ def _what_was_run(groups: Sequence[Group]) -> Iterator[str]:
     yield "## What was run, and where"
     threads = sorted({about.threads for about in abouts})
     setups = listed(list(dict.fromkeys(about.setup for about in abouts)))
-    yield _prose(
+    yield prose(
         f"{setups}; {listed([counted(n, 'thread') for n in threads])}. The methods start from the "
         "truncated SVD of the observed matrix; a value counts as one evaluation and a gradient as "
         "another, and what only the pictures need is neither counted nor timed."
     )
     if any(about.twin for about in abouts):
         names = listed(list(dict.fromkeys(a.data for a in abouts if a.twin)))
-        yield _prose(
+        yield prose(
             f"**{names}: synthetic twins.** A twin has the numbers of users, items and ratings of "
             "the data set whose name it bears, and none of its data: where the paper's figures "
             "depend on real viewers, these cannot show it."
         )
     lines = [
         (
-            FIGURES.get(group.figure, group.figure).split(":")[0],
+            group.figure_name,
             *_data_cells(group.runs[0].about),
             f"{max(run.about.iterations for run in group.runs):,}",
             f"{_shown(group):,}",
@@ -90,7 +85,7 @@ def _what_was_run(groups: Sequence[Group]) -> Iterator[str]:
         )
         for group in groups
     ]
-    yield _table(
+    yield table(
         ("figure", "data", "problem", "users", "items", "ratings", "rank", "parameters",
          "iterations run", "shown", "methods"), lines
     )  # fmt: skip
@@ -107,7 +102,9 @@ def _data_cells(about: About) -> tuple[str, ...]:
 
 def _figures(groups: Sequence[Group], links: dict[str, str]) -> Iterator[str]:
     for figure in dict.fromkeys([*(group.figure for group in groups), *links]):
-        title = FIGURES.get(figure, figure)
+        title = FIGURE_NAMES.get(figure, figure)
+        if figure in SUBJECTS:
+            title += f": {SUBJECTS[figure]}"
         yield f"## {title}"
         if figure in links:
             # A browser shows a PDF behind a link, not within a page.
@@ -116,19 +113,19 @@ def _figures(groups: Sequence[Group], links: dict[str, str]) -> Iterator[str]:
         for group in (group for group in groups if group.figure == figure):
             lowest, run = group.lowest
             yield f"### {group.title}"
-            yield _prose(
+            yield prose(
                 f"f* = {lowest:.9g}, the lowest value in all of these runs ({run.about.method}). "
-                f"Counts, seconds and the end are those of the first {_shown(group):,} iterations."
+                f"Counts, times and the end are those of the first {_shown(group):,} iterations."
             )
-            yield _table(
-                ("method", "step size", "values", "gradients", "seconds", "restarts",
-                 f"f - f* at {BUDGET:,} evaluations", "norm there", "f - f* at the end",
+            yield table(
+                ("method", "step size", "values", "gradients", "time", "restarts",
+                 f"f - f* at {EARLY:,} evaluations", "norm there", "f - f* at the end",
                  "norm there", "ended"), (_cells(group, run) for run in group.runs)
             )  # fmt: skip
             early = [f"{run.about.method}: {run.about.message}" for run in _ended_early(group)]
             if early:
                 yield "Those that ended before their time say why:"
-                yield "\n".join(_prose(message, bullet="- ") for message in early)
+                yield "\n".join(prose(message, bullet="- ") for message in early)
 
 
 def _shown(group: Group) -> int:
@@ -146,14 +143,12 @@ def _cells(group: Group, run: Recorded) -> tuple[str, ...]:
     if about.step_size is not None and about.step_from != "tuned":
         step += f" ({about.step_from})"
     cells: list[str] = []
-    at_budget = row_at(run.evaluations[: last + 1], BUDGET)
-    for row, known in ((at_budget, run.evaluations[last] >= BUDGET), (last, True)):
+    for row in (group.early(run), last):
+        if row is None:
+            cells += ["-", "-"]
+            continue
         error = history.fun[row] - group.lowest[0]
-        cells += (
-            [f"{error:.2e}" if error else "0", f"{history.grad_norm[row]:.2e}"]
-            if known
-            else ["-", "-"]
-        )
+        cells += [f"{error:.2e}" if error else "0", f"{history.grad_norm[row]:.2e}"]
     return (
         about.method,
         step,
@@ -177,11 +172,11 @@ def _tuning(groups: Sequence[Group]) -> Iterator[str]:
             group.title,
             about.method,
             f"{about.step_size:.4g}" if about.step_size is not None else "its own",
-            *(_number(about.tuning.get(key)) for key in keys),
+            *(number(about.tuning.get(key)) for key in keys),
         ): None
         for group, about in tuned
     }
-    yield _table(("on", "method", "step size", *keys), lines)
+    yield table(("on", "method", "step size", *keys), lines)
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -191,18 +186,20 @@ def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     if not claims:
         return
     yield "## What the paper says, and what these runs show"
-    counts = [f"{sum(c.seen is seen for c in claims)} {word}" for seen, word in VERDICTS.items()]
+    counts = [
+        f"{sum(claim.seen is seen for claim in claims)} {word}" for seen, word in VERDICTS.items()
+    ]
     statements: dict[tuple[str, str], list[Claim]] = {}
     for claim in claims:
         statements.setdefault((claim.where, claim.statement), []).append(claim)
-    yield _prose(
+    yield prose(
         f"{counted(len(statements), 'statement')}, each on every set of runs that it is about: "
         f"{listed(counts)}."
     )
     for (where, statement), found in statements.items():
-        yield _prose(f"**{statement[0].upper()}{statement[1:]}** ({where}).")
+        yield prose(f"**{statement[0].upper()}{statement[1:]}** ({where}).")
         yield "\n".join(
-            _prose(f"*{VERDICTS[claim.seen]}* on {claim.on}: {claim.numbers}.", bullet="- ")
+            prose(f"*{claim.verdict}* on {claim.on}: {claim.numbers}.", bullet="- ")
             for claim in found
         )
 
@@ -211,62 +208,27 @@ def _theorems(study: Study) -> Iterator[str]:
     if study.bounds:
         yield "## What the theorems bound"
         held = sum(bound.holds for bound in study.bounds)
-        yield _prose(f"Bounds that hold: {held} of {len(study.bounds)}.")
-        yield _table(
+        yield prose(f"Bounds that hold: {held} of {len(study.bounds)}.")
+        yield table(
             ("theorem", "quantity", "function", "bound", "its value", "measured",
              "bound / measured", "holds"),
             (
-                (b.theorem, b.quantity, b.function, b.formula, _number(b.bound),
-                 _number(b.measured), ratio(b.slack), "yes" if b.holds else "**no**")
+                (b.theorem, b.quantity, b.function, b.formula, number(b.bound),
+                 number(b.measured), ratio(b.slack), "yes" if b.holds else "**no**")
                 for b in study.bounds
             ),
         )  # fmt: skip
     if study.growths:
         yield "## How gradients grow with the accuracy"
-        yield _prose(
+        yield prose(
             "Gradients to a gradient norm of the order mu on the nested chain, and the exponent of "
             "the power of 1/mu that fits them."
         )
-        yield _table(
+        yield table(
             ("method", "1/mu", "gradients", "exponent"),
             (
-                (g.method, ", ".join(map(_number, g.inverse_mu)),
-                 ", ".join(map(_number, g.gradients)), f"{g.exponent:.3f}")
+                (g.method, ", ".join(map(number, g.inverse_mu)),
+                 ", ".join(map(number, g.gradients)), f"{g.exponent:.3f}")
                 for g in study.growths
             ),
         )  # fmt: skip
-
-
-# --- text -----------------------------------------------------------------------------------------
-
-
-def _prose(text: str, bullet: str = "") -> str:
-    """A paragraph, or an item of a list, in lines that are not too long."""
-    return textwrap.fill(
-        " ".join(text.split()),
-        WIDTH,
-        initial_indent=bullet,
-        subsequent_indent=" " * len(bullet),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    return markdown(
-        [_escaped(cell) for cell in headings],
-        ([_escaped(cell) for cell in line] for line in lines),
-    )
-
-
-def _escaped(cell: str) -> str:
-    """A cell of a table: a bar would end it, a new line the table."""
-    return " ".join(cell.split()).replace("|", "\\|")
-
-
-def _number(value: object) -> str:
-    if isinstance(value, float) and not (value.is_integer() and abs(value) < 1e9):
-        return f"{value:,.4g}"
-    if isinstance(value, int | float):
-        return f"{value:,.0f}"
-    return "-" if value is None else str(value)

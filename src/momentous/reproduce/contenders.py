@@ -86,6 +86,13 @@ CONTENDERS = {
 }
 """In the order in which they are run: conjugate gradients take the step size of GD."""
 
+ADAPTIVE = tuple(CONTENDERS[name].label for name in ("ada-ragd", "ada-rhb"))
+RIVALS = tuple(
+    CONTENDERS[name].label for name in ("jin-agd", "guilty", "heuristic-agd", "cg", "gd")
+)
+SEVEN = (*ADAPTIVE, *RIVALS)
+"""Their labels, in the order in which pictures and verdicts name them; the colours go by it."""
+
 # The step sizes in the authors' scripts, for (problem, data set): where the search begins.
 _TUNED = ("gd", "ada-ragd", "ada-rhb", "jin-agd", "guilty", "heuristic-agd")
 AUTHORS_STEPS = {

@@ -80,6 +80,15 @@ class Display:
             told = f"iteration {nit:,}, objective {fun:.6g}, gradient norm {grad_norm:.2e}"
             self._update(f"{self._title}: {told}")
 
+    def parts(self, done: int, total: int, what: str) -> None:
+        """A part of a study that begins."""
+        if self._bar is None:
+            print(f"{what} ({done} of {total} done)", file=sys.stderr, flush=True)
+            return
+        if done == 0:
+            self._task = self._bar.add_task("", total=total, count="")
+        self._bar.update(self._task, completed=done, count=f"{done} of {total}", description=what)
+
     def advance(self, work: float) -> None:
         """A part of the unit's work is done."""
         self._left[self._title] = self._left.get(self._title, work) - work

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,14 @@ import numpy as np
 
 from momentous.comparison.look import FAINT, LINES, line_styles, new_figure, quiet, save
 from momentous.comparison.plots import AXES
-from momentous.reproduce.claims import ADAPTIVE, SEVEN
+from momentous.reproduce.contenders import ADAPTIVE, SEVEN
 from momentous.reproduce.recorded import Recorded
 from momentous.reproduce.study import Group
+from momentous.reproduce.thinning import outline, told_apart
 
+Looks = dict[str, dict[str, Any]]  # matplotlib's words for a line or a mark, by its name
 BLUE_GREEN, YELLOW = "#009E73", "#F0E442"  # Okabe and Ito's, as in the paper's figure 3
 APART = 5.0  # points between the middles of two circles that do not overlap
-BINS = 1500  # of a long curve: more than a page has room for
 ITERATIONS = "iterations"
 RESTART = {"marker": "o", "ms": 4, "mfc": "white", "mec": FAINT, "mew": 1}
 DISCARDED = {"marker": "o", "ms": 9, "mfc": BLUE_GREEN, "mec": "black", "mew": 0.8}
@@ -32,6 +32,7 @@ def draw_comparison(groups: Sequence[Group], path: Path) -> None:
     are restarts of the adaptive methods.  The suffix of the path says whether it is PNG or PDF.
     """
     _check(groups)
+    looks = _looks(groups)
     alone = len(groups) == 1
     if alone:
         figure = new_figure(12.5, 8.6)
@@ -43,7 +44,7 @@ def draw_comparison(groups: Sequence[Group], path: Path) -> None:
     for column, group in enumerate(groups):
         for row, (what, against) in enumerate(kinds):
             axes = panels[row][column]
-            _panel(axes, group, what, against)
+            _panel(axes, group, what, against, looks)
             if not alone or row >= 2:
                 axes.set_xlabel(AXES[against])
             if column == 0 and not (alone and against == "evaluations"):
@@ -52,7 +53,7 @@ def draw_comparison(groups: Sequence[Group], path: Path) -> None:
             panels[0][column].set_title(f"{group.title}\n{_lowest(group)}", fontsize=10)
     if alone:
         figure.suptitle(f"{groups[0].title};  {_lowest(groups[0])}", fontsize=11)
-    _legend(figure, groups, {"restart": RESTART})
+    _legend(figure, looks, {"restart": RESTART})
     save(figure, Path(path))
 
 
@@ -63,12 +64,13 @@ def draw_long_run(groups: Sequence[Group], path: Path) -> None:
     Algorithms 2 and 4), yellow ones where B0 fell to B.
     """
     _check(groups)
+    looks = _looks(groups)
     figure = new_figure(13, 0.8 + 6.6 * len(groups))
     panels = figure.subplots(2 * len(groups), 1, squeeze=False)[:, 0]
     for i, group in enumerate(groups):
         upper, lower = panels[2 * i : 2 * i + 2]
         for axes, what in ((upper, "error"), (lower, "norm")):
-            _panel(axes, group, what, ITERATIONS)
+            _panel(axes, group, what, ITERATIONS, looks)
             for run in _in_order(group):
                 x, y = _curve(group, run, what, ITERATIONS)
                 inside = np.clip(y, *axes.get_ylim())  # a mark that nobody sees marks nothing
@@ -83,7 +85,7 @@ def draw_long_run(groups: Sequence[Group], path: Path) -> None:
         lower.set_xlabel(ITERATIONS)
     _legend(
         figure,
-        groups,
+        looks,
         {
             "restart (one where they would overlap)": RESTART,
             "epoch discarded (line 11)": DISCARDED,
@@ -93,45 +95,12 @@ def draw_long_run(groups: Sequence[Group], path: Path) -> None:
     save(figure, Path(path))
 
 
-def told_apart(points: np.ndarray, least: float) -> list[int]:
-    """Of points along a curve those that are at least that far from the one kept before.
+def styles(methods: Sequence[str]) -> Looks:
+    """Colour and dashes of methods: those of the seven the same whoever else is there.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, 2)
-        Where they are on paper; those that are not finite are left out.
-    least : float
-        The distance.
+    The page takes them, too.  Others look the same wherever the same others are there.
     """
-    kept: list[int] = []
-    before = (-math.inf, -math.inf)
-    for i, point in enumerate(points.tolist()):
-        if all(map(math.isfinite, point)) and math.dist(point, before) >= least:
-            kept.append(i)
-            before = point
-    return kept
-
-
-def outline(column: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The rows that a curve needs to look the same: first, lowest and highest of every bin.
-
-    All of them where there are few; NaN in a bin of numbers is passed over.
-    """
-    size = len(column)
-    if size <= 4 * bins:
-        return np.arange(size)
-    kept = {0, size - 1}
-    for part in np.array_split(np.arange(size), bins):
-        known = part[np.isfinite(column[part])]
-        kept.add(int(part[0]))
-        if len(known):
-            kept |= {int(known[column[known].argmin()]), int(known[column[known].argmax()])}
-    return np.array(sorted(kept))
-
-
-def styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of methods: the same in all figures, whoever else is in them."""
-    extra = [name for name in dict.fromkeys(methods) if name not in SEVEN]
+    extra = sorted(set(methods).difference(SEVEN))
     made = line_styles([*SEVEN, *extra])
     for name in ADAPTIVE:
         made[name] |= {"lw": 1.9, "zorder": 3}
@@ -144,9 +113,8 @@ def styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: made[name] for name in dict.fromkeys(methods)}
 
 
-def _panel(axes: Any, group: Group, what: str, against: str) -> None:
+def _panel(axes: Any, group: Group, what: str, against: str, looks: Looks) -> None:
     """The lines of all runs, then circles where the adaptive methods restart."""
-    looks = styles([run.about.method for run in group.runs])
     curves = [(run, *_curve(group, run, what, against)) for run in _in_order(group)]
     axes.set_yscale("log")
     # Before the lines: axes that look for limits themselves do not survive what diverges.
@@ -203,13 +171,17 @@ def _lowest(group: Group) -> str:
     return f"lowest value seen: f* = {lowest:.6g} ({run.about.method})"
 
 
-def _legend(figure: Any, groups: Sequence[Group], marks: dict[str, dict[str, Any]]) -> None:
+def _looks(groups: Sequence[Group]) -> Looks:
+    """Of all methods of a picture, in the order of its legend."""
+    there = {run.about.method for group in groups for run in group.runs}
+    return styles([*(name for name in SEVEN if name in there), *sorted(there.difference(SEVEN))])
+
+
+def _legend(figure: Any, looks: Looks, marks: Looks) -> None:
     """One for all panels, above them."""
     from matplotlib.lines import Line2D
 
-    there = {run.about.method for group in groups for run in group.runs}
-    names = [name for name in SEVEN if name in there] + sorted(there.difference(SEVEN))
-    lines = [Line2D([], [], label=name, **look) for name, look in styles(names).items()]
+    lines = [Line2D([], [], label=name, **look) for name, look in looks.items()]
     lines += [Line2D([], [], ls="", label=label, **look) for label, look in marks.items()]
     columns = 5 if len(lines) > 7 else len(lines)
     place = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4}

@@ -164,20 +164,45 @@ def _run(task: Task, kept: Path, watch: Watch | None) -> Result:
 
 
 def _as_recorded(task: Task, result: Result) -> Recorded:
-    problem, trace = task.problem, result.trace
+    trace = result.trace
     assert trace is not None
-    about = About(
+    about = description(
+        task.problem,
+        task.label,
+        _plain(task.method),
+        status=result.status.name.lower().replace("_", " "),
+        message=result.message,
+        iterations=task.iterations,
+        step_size=task.step_size,
+        step_from=task.step_from,
+    )
+    return Recorded(about, History.of(trace), trace["step_size"])
+
+
+def description(
+    problem: PaperProblem,
+    label: str,
+    parameters: dict[str, Any],
+    *,
+    status: str,
+    message: str,
+    iterations: int,
+    step_size: float | None = None,
+    step_from: str = "the method",
+) -> About:
+    """What is to be said of a run on a problem."""
+    return About(
         data=problem.data.name,
         twin=problem.data.twin,
         problem=problem.name,
-        method=task.label,
+        method=label,
         profile=problem.profile,
-        parameters=_plain(task.method),
-        step_size=task.step_size,
-        step_from=task.step_from,
-        iterations=task.iterations,
-        status=result.status.name.lower().replace("_", " "),
-        message=result.message,
+        parameters=parameters,
+        step_size=step_size,
+        step_from=step_from,
+        iterations=iterations,
+        status=status,
+        message=message,
         shape=problem.ratings.shape,
         entries=problem.ratings.nnz,
         rank=problem.objective.rank,
@@ -185,7 +210,6 @@ def _as_recorded(task: Task, result: Result) -> Recorded:
         threads=problem.objective.threads,
         setup=setup(),
     )
-    return Recorded(about, History.of(trace), trace["step_size"])
 
 
 def _plain(method: Method) -> dict[str, Any]:

@@ -10,6 +10,20 @@ import numpy as np
 
 from momentous.reproduce.recorded import Recorded
 
+FIGURE_NAMES = {
+    "fig1": "Figure 1",
+    "fig2": "Figure 2",
+    "fig3": "Figure 3",
+    "demo": "Demonstration",
+}
+EARLY = 1000  # values + gradients at which tables look, besides the end
+VERDICTS = {True: "seen", False: "not seen", None: "cannot be told"}
+
+
+def row_at(cost: np.ndarray, budget: float) -> int:
+    """The last row that costs no more than the budget."""
+    return max(int(np.searchsorted(cost, budget, side="right")) - 1, 0)
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -20,6 +34,11 @@ class Claim:
     on: str  # "ml-10m twin, matrix completion"
     seen: bool | None  # None: these runs cannot tell
     numbers: str  # behind the verdict, in words
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is seen, in words."""
+        return VERDICTS[self.seen]
 
 
 @dataclass(frozen=True)
@@ -74,6 +93,34 @@ class Group:
     def title(self) -> str:
         return f"{self.data_name}, {self.problem_name}"
 
+    @property
+    def profiles(self) -> str:
+        """Whose parameters, in words."""
+        return "parameters: " + ", ".join(dict.fromkeys(run.about.profile for run in self.runs))
+
+    @property
+    def figure_name(self) -> str:
+        """The figure in words."""
+        return FIGURE_NAMES.get(self.figure, self.figure)
+
+    def name(self, run: Recorded) -> str:
+        """What to call a run: its method; where that is not enough, whose parameters, and which."""
+        several = len({other.about.profile for other in self.runs}) > 1
+
+        def plain(it: Recorded) -> str:
+            return f"{it.about.method} ({it.about.profile})" if several else it.about.method
+
+        which = self._place(run, [it for it in self.runs if plain(it) == plain(run)])
+        return f"{plain(run)}, run {which + 1}" if which else plain(run)
+
+    def variant(self, run: Recorded) -> int:
+        """How many runs of the same method come before this one."""
+        return self._place(run, [it for it in self.runs if it.about.method == run.about.method])
+
+    @staticmethod
+    def _place(run: Recorded, runs: list[Recorded]) -> int:
+        return next(i for i, it in enumerate(runs) if it is run)  # they cannot be compared by ==
+
     @cached_property
     def lowest(self) -> tuple[float, Recorded]:
         """f*: the least objective value in all of these runs, as in the paper, and whose it is."""
@@ -84,6 +131,11 @@ class Group:
     def shown(self, run: Recorded) -> slice:
         """The rows of a run that are shown."""
         return slice(0, min(len(run.history), self.plotted + 1))
+
+    def early(self, run: Recorded) -> int | None:
+        """The row that is shown after `EARLY` evaluations; None where there are not so many."""
+        cost = run.evaluations[self.shown(run)]
+        return row_at(cost, EARLY) if cost.size and cost[-1] >= EARLY else None
 
     def error(self, run: Recorded) -> np.ndarray:
         """f - f* in the rows that are shown; NaN where f* itself is attained."""

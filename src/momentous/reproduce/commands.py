@@ -1,0 +1,233 @@
+"""The commands ``momentous reproduce`` and ``momentous tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from momentous.reproduce.contenders import CONTENDERS, chosen_contenders
+from momentous.reproduce.dataset import DataSet
+from momentous.reproduce.plan import FIGURES, Settings
+from momentous.reproduce.problem import PROFILES
+from momentous.reproduce.recorded import PROBLEMS
+
+WHAT = (*FIGURES, "theorems", "all", "report")
+
+
+def add_commands(group: click.Group) -> None:
+    """Add the two to the group."""
+    group.add_command(reproduce)
+    group.add_command(tune)
+
+
+def _shared(command: Any) -> Any:
+    """Options of both."""
+    for option in (
+        click.option(
+            "--threads", type=click.IntRange(1), help="Of the compiled pass; by default all."
+        ),
+        click.option(
+            "--trial-iterations",
+            type=click.IntRange(1),
+            default=100,
+            show_default=True,
+            help="Length of a trial of a step size.",
+        ),
+        click.option(
+            "--profile",
+            type=click.Choice(PROFILES),
+            default="paper",
+            show_default=True,
+            help="Whose details, where the paper and the authors' published code differ: the "
+            "code has half of the gradient of the balance term, and its conjugate gradients "
+            "accept a step after ten halvings whether it lowers the objective or not.",
+        ),
+        click.option("--methods", help=f"Names, separated by commas: {', '.join(CONTENDERS)}."),
+        click.option(
+            "--data",
+            "data",
+            multiple=True,
+            help="NAME=PATH, or NAME for the synthetic twin; more may follow, separated by spaces.",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            default=Path("momentous-reproduction"),
+            show_default=True,
+            help="Folder of the recorded runs, the pictures and the page.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True, metavar="fig1|fig2|fig3|theorems|all|report...")
+@_shared
+@click.option(
+    "--iterations", type=click.IntRange(1), help="Shown, in place of the paper's 1000 or 100,000."
+)
+@click.option(
+    "--reference",
+    type=click.IntRange(1),
+    help="Iterations that the two lowest methods go on to, for the sake of f*; by default twice "
+    "as many, as in the paper.",
+)
+@click.option(
+    "--account",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write an account in Markdown there, with pictures in the folder of the same name.",
+)
+def reproduce(
+    what: tuple[str, ...],
+    data: tuple[str, ...],
+    methods: str | None,
+    out: Path,
+    account: Path | None,
+    iterations: int | None,
+    reference: int | None,
+    **options: Any,
+) -> None:
+    """Run the paper's experiments and write a report.
+
+    fig1 is matrix completion, fig2 one-bit matrix completion, fig3 the adaptive methods for
+    100,000 iterations, theorems a table of what the theorems bound; report only writes the page
+    anew from what has been run.
+
+    What is finished is not run again, and what was interrupted, or killed, goes on where it was.
+    """
+    from momentous.reproduce.display import Display
+    from momentous.reproduce.folder import Folder
+    from momentous.reproduce.plan import run_figures
+    from momentous.reproduce.report import print_results, write_documents, write_report
+
+    wanted = [name for name in what if name in WHAT]
+    # "--data a=1 b=2": all but the first are positional for the parser.
+    named = [*data, *(name for name in what if name not in WHAT)]
+    if not wanted:
+        raise click.UsageError(f"say what to reproduce: {', '.join(WHAT)}")
+    if "all" in wanted:
+        wanted = [*FIGURES, "theorems"]
+    folder = Folder(out)
+    try:
+        sets = [DataSet.parse(text) for text in named] or None
+        settings = Settings(
+            iterations=iterations,
+            reference=reference,
+            methods=methods.split(",") if methods else None,
+            **options,
+        )
+        chosen_contenders(settings.methods)  # before anything is run
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        with Display() as display:
+            figures = [FIGURES[name] for name in FIGURES if name in wanted]
+            run_figures(figures, sets, settings, folder, display)
+            if "theorems" in wanted:
+                _find(folder, display)
+    except KeyboardInterrupt:
+        click.echo(
+            "interrupted; what was run is kept: the same command goes on from there", err=True
+        )
+        raise
+    study = write_report(folder)
+    print_results(study)
+    click.echo(f"The report is {folder.page}")
+    if account is not None:
+        context = click.get_current_context()
+        command = f"{context.command_path} {' '.join(wanted)}"
+        write_documents(folder, account, command)
+        click.echo(f"The account is {account}")
+
+
+def _find(folder: Any, display: Any) -> None:
+    """The theorem table and the exponents, unless they are there."""
+    if folder.findings.exists():
+        return
+    from momentous.reproduce.exponents import growth_with_difficulty
+    from momentous.reproduce.findings import save_findings
+    from momentous.reproduce.theorems import theorem_table
+
+    bounds = theorem_table(progress=display.parts)
+    growths = growth_with_difficulty(progress=display.parts)
+    save_findings(folder.findings, bounds, growths)
+
+
+@click.command()
+@click.argument("more", nargs=-1, metavar="[DATA]...")
+@_shared
+@click.option(
+    "--problem",
+    "problems",
+    type=click.Choice(list(PROBLEMS)),
+    multiple=True,
+    help="By default both.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Length at which step sizes are judged in the end.",
+)
+def tune(
+    more: tuple[str, ...],
+    data: tuple[str, ...],
+    methods: str | None,
+    out: Path,
+    problems: tuple[str, ...],
+    iterations: int,
+    trial_iterations: int,
+    profile: Any,
+    threads: int | None,
+) -> None:
+    """Search the best step size of each of the paper's methods.
+
+    Short trials in factors of two bracket the largest stable step size, bisection narrows it down,
+    and the best is run at full length, smaller ones too as long as they end lower.  Trials are
+    kept: a search that was interrupted goes on, and `reproduce` uses what is found here.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from momentous.reproduce import tuning
+    from momentous.reproduce.display import Display
+    from momentous.reproduce.folder import Folder
+    from momentous.reproduce.problem import PaperProblem
+
+    table = Table("data", "problem", "method", "step size", "objective", box=None)
+    for heading in ("trials", "full runs", "values", "gradients", "seconds"):
+        table.add_column(heading, justify="right")
+    try:
+        sets = [DataSet.parse(text) for text in (*data, *more)] or [DataSet("ml-10m")]
+        chosen = chosen_contenders(methods.split(",") if methods else None)
+        with Display() as display:
+            for each in sets:
+                for name in problems or PROBLEMS:
+                    problem = PaperProblem(each, name, profile, threads)
+                    for contender in chosen:
+                        if contender.step_of:
+                            continue
+                        display.begin(f"{each.name}, {name}, {contender.label}")
+                        found, run = tuning.tune(
+                            contender,
+                            problem,
+                            Folder(out),
+                            iterations=iterations,
+                            trial_iterations=trial_iterations,
+                            watch=display.watch,
+                        )
+                        table.add_row(
+                            run.about.data_name,
+                            run.about.problem,
+                            contender.label,
+                            f"{found.step_size:.4g}",
+                            f"{run.history.fun[min(iterations, len(run.history) - 1)]:.6g}",
+                            *(f"{number:,}" for number in found.cost.values()),
+                        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    Console().print(table)
