@@ -80,9 +80,7 @@ def main() -> None:
     )
     # The sweep begins at the columns of the start; the SVD is not done a second time.
     V = problem.split(x)[1]
-    state = phase("first half sweep (and compilation)", lambda: sweep.rows(V)[0])
-    if sweep.state == "V":
-        state = V
+    state = phase("first half sweep (and compilation)", lambda: sweep.start(V))
     phase(
         f"{SWEEPS} accelerated sweeps",
         lambda: accelerate(sweep, state, True, tol=0.0, max_iterations=SWEEPS),

@@ -139,8 +139,7 @@ def bare_sweep(task: Task, iterations: int) -> Fit:
 
     def fit() -> Model:
         sweep = ALSSweep(ratings, task.rank, task.ridge, task.threads)
-        start = first if sweep.state == "V" else sweep.rows(first)[0]
-        found = accelerate(sweep, start, True, tol=0.0, max_iterations=iterations)
+        found = accelerate(sweep, sweep.start(first), True, tol=0.0, max_iterations=iterations)
         return Model(*sweep.factors(found.x - found.jac))
 
     return fit

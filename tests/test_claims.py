@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from momentous.comparison.history import History
-from momentous.reproduce.claims import ADAPTIVE, LONG, SEVEN, STATEMENTS, judge, rises, row_at
-from momentous.reproduce.contenders import CONTENDERS
+from momentous.reproduce.claims import STATEMENTS, judge
+from momentous.reproduce.comparison_claims import COUNTS as COUNTED
+from momentous.reproduce.comparison_claims import rises
+from momentous.reproduce.contenders import ADAPTIVE, CONTENDERS, SEVEN
+from momentous.reproduce.long_run_claims import LONG
 from momentous.reproduce.recorded import About, Recorded
-from momentous.reproduce.study import Group
+from momentous.reproduce.study import Group, row_at
 
 GRADIENT, VALUE = 1e-3, 5e-4  # seconds
 # The rate at which the error falls with evaluations; values and gradients an iteration.
@@ -316,4 +319,12 @@ def test_the_row_at_a_budget_does_not_exceed_it():
 
 
 def test_the_methods_are_those_that_are_run():
-    assert set(SEVEN) == {contender.label for contender in CONTENDERS.values()}
+    assert sorted(SEVEN) == sorted(contender.label for contender in CONTENDERS.values())
+    assert set(SEVEN) == set(COUNTED)
+
+
+def test_long_times_are_told_in_minutes():
+    group = short_group()
+    for run in group.runs:
+        run.history.time[:] *= 5000
+    assert "compared at 20.9 min, 41.7 min and 83.5 min;" in verdict(group, TIME).numbers

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from momentous.comparison.history import History
-from momentous.reproduce.page import EARLY, MOST_ROWS, SIGNS, STRETCHES, kept_rows, write_page
+from momentous.comparison.look import COLOURS, ON_DARK
+from momentous.reproduce.figures import styles
+from momentous.reproduce.page import write_page
+from momentous.reproduce.page_plots import SIGNS
 from momentous.reproduce.recorded import About, Recorded
-from momentous.reproduce.study import Bound, Claim, Group, Growth, Study
+from momentous.reproduce.study import EARLY, Bound, Claim, Group, Growth, Study
+from momentous.reproduce.thinning import MOST_ROWS, STRETCHES, kept_rows
 
 ABOUT = About(
     data="ml-tiny", twin=True, problem="completion", method="Ada-RAGD-NC", profile="paper",
@@ -296,6 +300,27 @@ def test_a_method_has_one_colour_in_all_plots_and_one_on_a_dark_screen(page):
         assert len(set(first.values())) == 3
 
 
+def test_a_method_has_the_colour_and_the_dashes_that_it_has_in_the_pictures(tmp_path):
+    names = ["CG", "L-BFGS-B", "GD", "Jin's AGD"]
+    page = written(Study([Group("demo", [a_run(method=name) for name in names], 400)]), tmp_path)
+    looks = styles(names)
+    for series in page.plots["plot-0"]["series"]:
+        look = looks[series["name"]]
+        assert (series["light"], series["dark"]) == (look["color"], ON_DARK[look["color"]])
+        assert series["dash"] == ([] if look["ls"] == "-" else [2 * n for n in look["ls"][1]])
+
+
+def test_every_colour_has_another_one_on_a_dark_screen():
+    assert set(ON_DARK) == {*COLOURS, "black"}
+    assert len(set(ON_DARK.values())) == len(ON_DARK)
+    for light, dark in ON_DARK.items():
+        assert light == "black" or brightness(dark) > brightness(light)
+
+
+def brightness(colour):
+    return sum(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
 # --- words and tables ---
 
 
@@ -315,7 +340,7 @@ def test_the_page_says_who_attained_the_lowest_value(page):
     assert "parameters: paper" in page.text
 
 
-def test_the_table_of_results_has_the_numbers_of_the_rows_shown(page):
+def test_the_table_of_results_has_the_numbers_of_the_rows_shown(page, tmp_path):
     first, second, third = page.table("step size")
     run = a_run()
     lowest = a_study().groups[0].lowest[0]
@@ -332,6 +357,9 @@ def test_the_table_of_results_has_the_numbers_of_the_rows_shown(page):
     assert first[f"‖∇f‖ at {EARLY:,}"] == f"{run.history.grad_norm[333]:.2e}"
     assert first["status"] == "max iterations"
     assert (second["restarts"], third["line 11"]) == ("-", "-")
+    # What comes after the rows that are shown is not told of.
+    shorter = written(Study([Group("fig1", a_study().groups[0].runs, 300)]), tmp_path)
+    assert f"f - f* at {EARLY:,}" not in shorter.table("step size")[0]
     assert third["step size"] == "the method"
 
 
@@ -347,6 +375,9 @@ def test_runs_of_one_method_with_other_parameters_have_names_of_their_own(tmp_pa
     page = written(Study([Group("fig1", runs, 400)]), tmp_path)
     names = [series["name"] for series in page.plots["plot-0"]["series"]]
     assert names == ["Ada-RAGD-NC (paper)", "Ada-RAGD-NC (ours)", "Ada-RAGD-NC (ours), run 2"]
+    series = page.plots["plot-0"]["series"]
+    assert len({one["light"] for one in series}) == 1
+    assert len({str(one["dash"]) for one in series}) == 3
 
 
 def test_a_run_without_rows_does_not_spoil_the_page(tmp_path):

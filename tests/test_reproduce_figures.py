@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 
 from momentous.reproduce import figures
-from momentous.reproduce.account import WIDTH, write_account
-from momentous.reproduce.claims import ADAPTIVE, SEVEN, judge
-from momentous.reproduce.figures import (
-    BLUE_GREEN,
-    YELLOW,
-    draw_comparison,
-    draw_long_run,
-    outline,
-    styles,
-    told_apart,
-)
+from momentous.reproduce.account import write_account
+from momentous.reproduce.claims import judge
+from momentous.reproduce.contenders import ADAPTIVE, SEVEN
+from momentous.reproduce.figures import BLUE_GREEN, YELLOW, draw_comparison, draw_long_run, styles
+from momentous.reproduce.markdown_text import WIDTH
 from momentous.reproduce.study import Bound, Group, Growth, Study
+from momentous.reproduce.thinning import outline, told_apart
 from test_claims import long_group, long_run, short_group, without
 
 pytest.importorskip("matplotlib")
@@ -124,6 +119,26 @@ def test_a_method_has_the_same_look_whoever_else_is_there():
     assert styles(["L-BFGS-B", "GD"])["L-BFGS-B"] == everybody["L-BFGS-B"]
     looks = [(look["color"], str(look["ls"]), look.get("marker")) for look in everybody.values()]
     assert len(set(looks)) == len(looks)
+
+
+def test_others_than_the_seven_look_in_every_panel_as_in_the_legend(tmp_path, drawn):
+    """Whatever their order, and whoever of them is missing in a panel."""
+
+    def among(*names):
+        group, run = short_group(), short_group().runs[0]
+        more = [
+            dataclasses.replace(run, about=dataclasses.replace(run.about, method=name))
+            for name in names
+        ]
+        return dataclasses.replace(group, runs=[*group.runs[1:], *more])
+
+    draw_comparison([among("sweeps", "L-BFGS-B"), among("sweeps")], tmp_path / "demo.png")
+    legend = {line.get_label(): line for line in drawn[0].legends[0].get_lines()}
+    assert styles(["sweeps", "L-BFGS-B"]) == styles(["L-BFGS-B", "sweeps"])
+    wanted = legend["sweeps"].get_color(), legend["sweeps"].get_marker()
+    for axes in drawn[0].axes:
+        looks = [(line.get_color(), line.get_marker()) for line in axes.lines]
+        assert looks.count(wanted) == 1
 
 
 def test_the_long_run_marks_line_11_and_the_radius(tmp_path, drawn):
@@ -250,6 +265,22 @@ def test_the_page_has_every_claim_under_its_statement(page):
 def test_pictures_are_linked_from_where_the_page_is(page):
     assert "![Figure 1: matrix completion](../pictures/fig1.png)" in page
     assert re.search(r"^\[Figure 3: [^\]]*\]\(\.\./fig3\.pdf\)", page, re.MULTILINE)
+
+
+def test_pictures_of_one_problem_and_of_the_growth_stand_where_they_belong(tmp_path):
+    names = ("demo-completion", "exponents")
+    study = Study([short_group(figure="demo")], growths=[Growth("RAGD", [10.0], [55.0], 1.0)])
+    pictures = {name: tmp_path / f"{name}.png" for name in names}
+    write_account(study, tmp_path / "page.md", pictures=pictures, command="it")
+    page = (tmp_path / "page.md").read_text()
+    titles = re.findall("^## (.*)$", page, re.MULTILINE)
+    assert titles == [
+        "What was run, and where",
+        "Demonstration",
+        "How gradients grow with the accuracy",
+    ]
+    assert "### ml-10m twin, matrix completion\n\n![" in page
+    assert page.index("demo-completion.png") < page.index(titles[2]) < page.index("exponents.png")
 
 
 def test_theorems_and_exponents_are_there_and_bars_do_not_break_tables(page):

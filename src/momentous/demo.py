@@ -31,7 +31,7 @@ def run_demo(out: Path, iterations: int = ITERATIONS) -> Study:
     settings = Settings(trial_iterations=min(TRIAL_ITERATIONS, iterations))
     with Display() as display:
         run_figures([figure], [data], settings, folder, display)
-        for group in folder.groups():
+        for group in [each for each in folder.groups() if each.figure == figure.name]:
             display.begin(f"{QUASI_NEWTON} and {SWEEPS}: {group.title}")
             problem = PaperProblem(data, group.runs[0].about.problem)
             beside = [

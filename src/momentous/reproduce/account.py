@@ -9,13 +9,23 @@ from pathlib import Path
 from momentous.comparison.words import counted, listed, ratio, seconds
 from momentous.reproduce.markdown_text import number, prose, table
 from momentous.reproduce.recorded import About, Recorded
-from momentous.reproduce.study import EARLY, FIGURE_NAMES, VERDICTS, Claim, Group, Study
+from momentous.reproduce.study import (
+    EARLY,
+    FIGURE_NAMES,
+    VERDICTS,
+    Bound,
+    Claim,
+    Group,
+    Growth,
+    Study,
+)
 
 SUBJECTS = {
     "fig1": "matrix completion",
     "fig2": "one-bit matrix completion",
     "fig3": "the adaptive methods in the long run",
 }
+EXPONENTS = "exponents"  # the picture of how gradients grow
 
 
 def write_account(
@@ -29,7 +39,8 @@ def write_account(
     path : Path
         The page; links to the pictures are relative to its folder.
     pictures : dict of str to Path
-        By figure, "fig1" to "fig3" or "demo".
+        By figure ("fig1" to "fig3", "demo") or by figure and problem ("demo-one-bit");
+        "exponents" stands beside the table of growth.
     command : str
         What made the page.
     opening : str
@@ -50,7 +61,8 @@ def write_account(
         *_figures(study.groups, links),
         *_tuning(study.groups),
         *_claims(study.claims),
-        *_theorems(study),
+        *_theorems(study.bounds),
+        *_growths(study.growths, links.get(EXPONENTS)),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     Path(path).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -101,18 +113,18 @@ def _data_cells(about: About) -> tuple[str, ...]:
 
 
 def _figures(groups: Sequence[Group], links: dict[str, str]) -> Iterator[str]:
-    for figure in dict.fromkeys([*(group.figure for group in groups), *links]):
+    parts = {f"{group.figure}-{group.runs[0].about.problem}" for group in groups}
+    alone = [name for name in links if name not in parts and name != EXPONENTS]
+    for figure in dict.fromkeys([*(group.figure for group in groups), *alone]):
         title = FIGURE_NAMES.get(figure, figure)
         if figure in SUBJECTS:
             title += f": {SUBJECTS[figure]}"
         yield f"## {title}"
-        if figure in links:
-            # A browser shows a PDF behind a link, not within a page.
-            inline = "" if links[figure].endswith(".pdf") else "!"
-            yield f"{inline}[{title}]({links[figure]})"
+        yield from _picture(title, links.get(figure))
         for group in (group for group in groups if group.figure == figure):
             lowest, run = group.lowest
             yield f"### {group.title}"
+            yield from _picture(group.title, links.get(f"{figure}-{run.about.problem}"))
             yield prose(
                 f"f* = {lowest:.9g}, the lowest value in all of these runs ({run.about.method}). "
                 f"Counts, times and the end are those of the first {_shown(group):,} iterations."
@@ -126,6 +138,12 @@ def _figures(groups: Sequence[Group], links: dict[str, str]) -> Iterator[str]:
             if early:
                 yield "Those that ended before their time say why:"
                 yield "\n".join(prose(message, bullet="- ") for message in early)
+
+
+def _picture(title: str, link: str | None) -> Iterator[str]:
+    if link is not None:
+        # A browser shows a PDF behind a link, not within a page.
+        yield f"{'' if link.endswith('.pdf') else '!'}[{title}]({link})"
 
 
 def _shown(group: Group) -> int:
@@ -204,22 +222,26 @@ def _claims(claims: Sequence[Claim]) -> Iterator[str]:
         )
 
 
-def _theorems(study: Study) -> Iterator[str]:
-    if study.bounds:
+def _theorems(bounds: Sequence[Bound]) -> Iterator[str]:
+    if bounds:
         yield "## What the theorems bound"
-        held = sum(bound.holds for bound in study.bounds)
-        yield prose(f"Bounds that hold: {held} of {len(study.bounds)}.")
+        held = sum(bound.holds for bound in bounds)
+        yield prose(f"Bounds that hold: {held} of {len(bounds)}.")
         yield table(
             ("theorem", "quantity", "function", "bound", "its value", "measured",
              "bound / measured", "holds"),
             (
                 (b.theorem, b.quantity, b.function, b.formula, number(b.bound),
                  number(b.measured), ratio(b.slack), "yes" if b.holds else "**no**")
-                for b in study.bounds
+                for b in bounds
             ),
         )  # fmt: skip
-    if study.growths:
+
+
+def _growths(growths: Sequence[Growth], picture: str | None) -> Iterator[str]:
+    if growths:
         yield "## How gradients grow with the accuracy"
+        yield from _picture("Gradients against 1/mu", picture)
         yield prose(
             "Gradients to a gradient norm of the order mu on the nested chain, and the exponent of "
             "the power of 1/mu that fits them."
@@ -229,6 +251,6 @@ def _theorems(study: Study) -> Iterator[str]:
             (
                 (g.method, ", ".join(map(number, g.inverse_mu)),
                  ", ".join(map(number, g.gradients)), f"{g.exponent:.3f}")
-                for g in study.growths
+                for g in growths
             ),
         )  # fmt: skip

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +102,7 @@ def reproduce(
     What is finished is not run again, and what was interrupted, or killed, goes on where it was.
     """
     from momentous.reproduce.display import Display
-    from momentous.reproduce.folder import Folder
+    from momentous.reproduce.folder import Folder, is_study
     from momentous.reproduce.plan import run_figures
     from momentous.reproduce.report import print_results, write_documents, write_report
 
@@ -110,9 +113,13 @@ def reproduce(
         raise click.UsageError(f"say what to reproduce: {', '.join(WHAT)}")
     if "all" in wanted:
         wanted = [*FIGURES, "theorems"]
-    folder = Folder(out)
-    try:
-        sets = [DataSet.parse(text) for text in named] or None
+    if set(wanted) == {"report"} and not is_study(out):
+        raise click.UsageError(
+            f"nothing has been run in {out} that could be reported; run {', '.join(FIGURES)} or "
+            "theorems first, or name the folder with --out"
+        )
+    with _told():
+        sets = _data_sets(named)
         settings = Settings(
             iterations=iterations,
             reference=reference,
@@ -120,20 +127,13 @@ def reproduce(
             **options,
         )
         chosen_contenders(settings.methods)  # before anything is run
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    try:
+        folder = Folder(out)
         with Display() as display:
             figures = [FIGURES[name] for name in FIGURES if name in wanted]
             run_figures(figures, sets, settings, folder, display)
             if "theorems" in wanted:
                 _find(folder, display)
-    except KeyboardInterrupt:
-        click.echo(
-            "interrupted; what was run is kept: the same command goes on from there", err=True
-        )
-        raise
-    study = write_report(folder)
+        study = write_report(folder)
     print_results(study)
     click.echo(f"The report is {folder.page}")
     if account is not None:
@@ -141,6 +141,27 @@ def reproduce(
         command = f"{context.command_path} {' '.join(wanted)}"
         write_documents(folder, account, command)
         click.echo(f"The account is {account}")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What went wrong without a traceback, and after Ctrl-C how to go on."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except KeyboardInterrupt:
+        click.echo("what was run is kept: the same command goes on from there", err=True)
+        raise
+
+
+def _data_sets(named: Sequence[str]) -> list[DataSet] | None:
+    """Those that are named, once each; None where none is."""
+    sets = [DataSet.parse(text) for text in named]
+    for name, count in Counter(each.name for each in sets).items():
+        if count > 1:  # figures go by the name
+            raise ValueError(f"{name} is given {count} times; give each data set its own name")
+    return sets or None
 
 
 def _find(folder: Any, display: Any) -> None:
@@ -169,7 +190,7 @@ def _find(folder: Any, display: Any) -> None:
 @click.option(
     "--iterations",
     type=click.IntRange(1),
-    default=1000,
+    default=500,
     show_default=True,
     help="Length at which step sizes are judged in the end.",
 )
@@ -187,47 +208,46 @@ def tune(
     """Search the best step size of each of the paper's methods.
 
     Short trials in factors of two bracket the largest stable step size, bisection narrows it down,
-    and the best is run at full length, smaller ones too as long as they end lower.  Trials are
+    and the best is run for longer, smaller ones too as long as they end lower.  Trials are
     kept: a search that was interrupted goes on, and `reproduce` uses what is found here.
     """
-    from rich.console import Console
     from rich.table import Table
 
+    from momentous.comparison.report import new_console
     from momentous.reproduce import tuning
     from momentous.reproduce.display import Display
     from momentous.reproduce.folder import Folder
     from momentous.reproduce.problem import PaperProblem
 
     table = Table("data", "problem", "method", "step size", "objective", box=None)
-    for heading in ("trials", "full runs", "values", "gradients", "seconds"):
+    for heading in ("trials", "longer runs", "values", "gradients", "seconds"):
         table.add_column(heading, justify="right")
-    try:
-        sets = [DataSet.parse(text) for text in (*data, *more)] or [DataSet("ml-10m")]
+    with _told(), Display() as display:
         chosen = chosen_contenders(methods.split(",") if methods else None)
-        with Display() as display:
-            for each in sets:
-                for name in problems or PROBLEMS:
-                    problem = PaperProblem(each, name, profile, threads)
-                    for contender in chosen:
-                        if contender.step_of:
-                            continue
-                        display.begin(f"{each.name}, {name}, {contender.label}")
-                        found, run = tuning.tune(
-                            contender,
-                            problem,
-                            Folder(out),
-                            iterations=iterations,
-                            trial_iterations=trial_iterations,
-                            watch=display.watch,
-                        )
-                        table.add_row(
-                            run.about.data_name,
-                            run.about.problem,
-                            contender.label,
-                            f"{found.step_size:.4g}",
-                            f"{run.history.fun[min(iterations, len(run.history) - 1)]:.6g}",
-                            *(f"{number:,}" for number in found.cost.values()),
-                        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    Console().print(table)
+        searched = [contender for contender in chosen if not contender.step_of]
+        sets = _data_sets((*data, *more)) or [DataSet("ml-10m")]
+        places = [(each, name) for each in sets for name in problems or PROBLEMS]
+        title = "{0.name}, {1}, {2.label}".format
+        display.plan([(title(*where, who), 1.0) for where in places for who in searched])
+        for where in places:
+            problem = PaperProblem(*where, profile, threads)
+            for contender in searched:
+                display.begin(title(*where, contender))
+                found, run = tuning.tune(
+                    contender,
+                    problem,
+                    Folder(out),
+                    iterations=iterations,
+                    trial_iterations=trial_iterations,
+                    watch=display.watch,
+                )
+                display.end(run)
+                table.add_row(
+                    run.about.data_name,
+                    run.about.problem,
+                    contender.label,
+                    f"{found.step_size:.4g}",
+                    f"{run.history.fun[min(iterations, len(run.history) - 1)]:.6g}",
+                    *(f"{number:,}" for number in found.cost.values()),
+                )
+    new_console().print(table)

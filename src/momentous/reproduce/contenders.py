@@ -112,6 +112,7 @@ def chosen_contenders(names: list[str] | None) -> list[Contender]:
     """The contenders of these names, by default all seven."""
     if names is None:
         return list(CONTENDERS.values())
+    names = [name.strip() for name in names]
     for name in names:
         if name not in CONTENDERS:
             raise ValueError(f"{name!r} is not one of the paper's methods: {', '.join(CONTENDERS)}")

@@ -43,8 +43,10 @@ class DataSet:
     @classmethod
     def parse(cls, text: str) -> DataSet:
         """``NAME`` for the twin, ``NAME=PATH`` for a file."""
-        name, _, path = text.partition("=")
-        return cls(name, Path(path) if path else None)
+        name, equals, path = text.partition("=")
+        if equals and not path:  # an unset variable, perhaps: not a wish for the twin
+            raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} for the twin")
+        return cls(name, Path(path).expanduser() if path else None)
 
     @property
     def twin(self) -> bool:

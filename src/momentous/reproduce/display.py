@@ -71,6 +71,7 @@ class Display:
     def begin(self, title: str) -> None:
         """The unit that begins."""
         self._title = title
+        self._left.setdefault(title, 0.0)  # beyond the plan
         self._count += 1
         self._update(title)
 

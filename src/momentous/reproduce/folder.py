@@ -7,8 +7,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from momentous.reproduce.recorded import Recorded
+from momentous.reproduce.recorded import UNREADABLE, Recorded
 from momentous.reproduce.study import Group
+
+INDEX, FINDINGS = "study.json", "theorems.json"
+
+
+def is_study(path: Path) -> bool:
+    """Has anything been run there?"""
+    return any((path / name).exists() for name in (INDEX, FINDINGS))
 
 
 class Folder:
@@ -39,7 +46,7 @@ class Folder:
     @property
     def findings(self) -> Path:
         """What was found about the theorems."""
-        return self.path / "theorems.json"
+        return self.path / FINDINGS
 
     @property
     def page(self) -> Path:
@@ -48,7 +55,7 @@ class Folder:
 
     @property
     def _index(self) -> Path:
-        return self.path / "study.json"
+        return self.path / INDEX
 
     def note(self, group: Group) -> None:
         """Remember which runs belong together; the same group again replaces what was there."""
@@ -63,7 +70,7 @@ class Folder:
         }
         keys = ("figure", "data", "problem")
         kept = [each for each in self._entries() if any(each[k] != entry[k] for k in keys)]
-        kept = sorted([*kept, entry], key=lambda each: (each["figure"], each["data"]))
+        kept = sorted([*kept, entry], key=lambda each: [each[k] for k in keys])
         partial = self._index.with_suffix(".partial")
         partial.write_text(json.dumps(kept, indent=1), encoding="utf-8")
         os.replace(partial, self._index)
@@ -71,13 +78,18 @@ class Folder:
     def groups(self) -> list[Group]:
         """What was noted, read from the files."""
         return [
-            Group(
-                entry["figure"],
-                [Recorded.load(self.path / name) for name in entry["runs"]],
-                entry["plotted"],
-            )
+            Group(entry["figure"], [self._load(name) for name in entry["runs"]], entry["plotted"])
             for entry in self._entries()
         ]
+
+    def _load(self, name: str) -> Recorded:
+        try:
+            return Recorded.load(self.path / name)
+        except UNREADABLE as error:
+            raise ValueError(
+                f"{self.path / name}, a run that {self._index.name} names, cannot be read "
+                f"({error}); reproduce its figure again"
+            ) from error
 
     def _entries(self) -> list[dict[str, Any]]:
         if not self._index.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,10 +14,10 @@ from momentous.reproduce.problem import PaperProblem, Profile
 from momentous.reproduce.recorded import Recorded
 from momentous.reproduce.recording import forget_checkpoint, recorded, task_for
 from momentous.reproduce.study import Group
-from momentous.reproduce.tuning import tune
+from momentous.reproduce.tuning import MOST_DOUBLINGS, SMALLER, Trial, readable, tune
 
 TRIALS = 6  # of step sizes, as a rule: for the estimate of the time left
-LONGEST_JUDGED = 1000
+LATEST_JUDGED = 500
 REFERENCES = 2  # methods that go on beyond what is shown
 
 
@@ -104,15 +105,15 @@ class Unit:
         return f"{self.figure.name}: {where}, {self.problem.name}, {self.contender.label}"
 
     @property
-    def tuned_for(self) -> int:
-        """Iterations at which step sizes are judged: of the long runs only the beginning."""
-        return min(self.shown, LONGEST_JUDGED)
+    def judged_at(self) -> int:
+        """Iterations at which step sizes are judged: half way, and early in the long runs."""
+        return max(1, min(self.shown // 2, LATEST_JUDGED))
 
     @property
     def work(self) -> float:
         """Iterations, times what one costs."""
         searched = 0 if self.contender.step_of else TRIALS * self.settings.trial_iterations
-        full = self.shown + (0 if self.contender.step_of else self.tuned_for)
+        full = self.shown + (0 if self.contender.step_of else 2 * self.judged_at)
         one_bit = 1.5 if self.problem.name == "one-bit" else 1.0
         return (searched + full) * self.contender.evaluations * one_bit
 
@@ -125,7 +126,12 @@ def run_figures(
     display: Display,
 ) -> None:
     """Run what is not there yet, and note in the folder which runs belong to which figure."""
-    sets = list(_sets(figures, data, settings))
+    sets = [units for units in _sets(figures, data, settings) if units]
+    if figures and not sets:
+        raise ValueError(
+            f"none of the methods {', '.join(settings.methods or ())} is part of "
+            f"{', '.join(figure.name for figure in figures)}"
+        )
     display.plan([(unit.title, unit.work) for units in sets for unit in units])
     for units in sets:
         runs: dict[str, Recorded] = {}
@@ -159,22 +165,26 @@ def _sets(
 
 
 def _run(unit: Unit, folder: Folder, display: Display) -> Recorded:
-    """With the step size that is best at the length of the comparison."""
+    """With the step size that is best half way, or the next smaller one that lasts to the end."""
     contender, problem = unit.contender, unit.problem
     tuned = CONTENDERS[contender.step_of] if contender.step_of else contender
-    found, run = tune(
+    found, _ = tune(
         tuned,
         problem,
         folder,
-        iterations=unit.tuned_for,
+        iterations=unit.judged_at,
         trial_iterations=unit.settings.trial_iterations,
         watch=display.watch,
     )
-    if tuned is contender and len(run.history) > unit.shown:
-        return run.with_tuning(found.cost)
-    step_from = "tuned" if tuned is contender else f"tuned for {tuned.label}"
-    task = task_for(contender, problem, found.step_size, unit.shown, step_from=step_from)
-    run = recorded(task, folder.runs, display.watch)
+    step_size, step_from = found.step_size, "tuned"
+    if tuned is not contender:
+        step_from = f"tuned for {tuned.label}"
+    for _ in range(MOST_DOUBLINGS):
+        task = task_for(contender, problem, step_size, unit.shown, step_from=step_from)
+        run = recorded(task, folder.runs, display.watch)
+        if math.isfinite(Trial.of(run, unit.shown).fun):
+            break
+        step_size = readable(step_size / SMALLER)
     return run.with_tuning(found.cost) if tuned is contender else run
 
 

@@ -19,7 +19,8 @@ class PaperProblem:
     """Matrix completion or one-bit matrix completion, of rank 10, from the SVD start.
 
     The pass that computes a gradient computes the value, too.  It is kept for whoever asks for it
-    next at the same point: a method that does is charged for it, a trace is not.
+    next at the same point, if nobody can write to that array: a method that asks is charged for
+    it, a trace is not.
 
     Parameters
     ----------
@@ -74,12 +75,13 @@ class PaperProblem:
 
     def value(self, x: Floats) -> float:
         """F(x)."""
-        return self._last_value if x is self._last else self.objective.value(x)
+        known = x is self._last and not x.flags.writeable
+        return self._last_value if known else self.objective.value(x)
 
     def gradient(self, x: Floats) -> Floats:
         """The gradient of F at x."""
         value, gradient = self._sloped.value_and_gradient(x)
-        if self._sloped is self.objective:
+        if self._sloped is self.objective and not x.flags.writeable:
             self._last, self._last_value = x, value
         return gradient
 

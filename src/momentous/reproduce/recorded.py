@@ -16,6 +16,8 @@ from momentous.comparison.table import pyarrow_modules
 KEY = b"momentous"  # of the description in the file's metadata
 PROBLEMS = {"completion": "matrix completion", "one-bit": "one-bit matrix completion"}
 """The paper's two problems, as they are called in files and in words."""
+UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+"""What `Recorded.load` raises where there is no file, a damaged one, or another's."""
 
 
 @dataclass(frozen=True)

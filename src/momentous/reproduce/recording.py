@@ -23,7 +23,7 @@ from momentous.core.trace import Trace
 from momentous.front import minimize
 from momentous.reproduce.contenders import Contender
 from momentous.reproduce.problem import PaperProblem
-from momentous.reproduce.recorded import About, Recorded
+from momentous.reproduce.recorded import UNREADABLE, About, Recorded
 
 SAVE_EVERY = 15.0
 """Seconds between checkpoints: what a killed run loses, beside the time of one step."""
@@ -124,7 +124,7 @@ def _known(path: Path) -> Recorded | None:
     """The run in a file; None if there is none, or none that can be read: it is then run again."""
     try:
         return Recorded.load(path)
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
 
 

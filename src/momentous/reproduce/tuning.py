@@ -1,9 +1,9 @@
-"""The search for the best step size: a grid in factors of two, bisection, and proof at full length.
+"""The search for the best step size: a grid in factors of two, bisection, and proof at length.
 
 The paper tunes "the best stepsize for each compared method on each dataset" and does not say how.
 Here short trials look for the largest stable step size.  What is stable for a hundred iterations
 may not be for a thousand, because the curvature grows on the way; so the best of the trials is run
-to the end, and smaller ones too, as long as they end lower.
+for longer, and smaller ones too, as long as they end lower.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from momentous.reproduce.recording import Watch, forget_checkpoint, recorded, ta
 FACTOR = 2.0
 BISECTIONS = 2  # to within 2^(1/4), 19 per cent
 MOST_DOUBLINGS = 12
-SMALLER = math.sqrt(2.0)  # what a step size is divided by at full length
+SMALLER = math.sqrt(2.0)  # what a step size is divided by at length
+ABANDONED = ("max iterations", "stopped", "non finite")  # other runs have ended by themselves
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,14 @@ class Trial:
 
     @classmethod
     def of(cls, run: Recorded, iterations: int) -> Trial:
-        """How a run did up to that iteration; it may be longer.
+        """How a run did up to that iteration; it may be longer, or have found its end before.
 
         Stable: finite, never above the start, without discarded epochs (line 11).
         """
         assert run.about.step_size is not None
         funs = run.history.fun[: iterations + 1]
-        whole = len(funs) > iterations and bool(np.isfinite(funs).all())
+        over = len(funs) > iterations or run.about.status not in ABANDONED
+        whole = over and bool(np.isfinite(funs).all())
         kinds = {kind for row, kind, _ in run.history.events if row <= iterations}
         steady = whole and bool(funs.max() <= funs[0] * (1 + 1e-9))
         stable = steady and not kinds & {"ROLLBACK", "NON_FINITE"}
@@ -57,18 +59,18 @@ class Tuned:
     trials: list[Trial]
     full: list[Trial]
     step_size: float
-    discarded: list[Recorded]  # all runs but the best
+    discarded: list[tuple[Recorded, int]]  # all runs but the best, and how much of them was needed
 
     @property
     def cost(self) -> dict[str, float]:
         """Of the search; the best run, which is shown, is not part of it."""
-        histories = [run.history for run in self.discarded]
+        ends = [(run.history, run.history.nfev[: n + 1].size - 1) for run, n in self.discarded]
         return {
             "trials": len(self.trials),
-            "full runs": len(self.full),
-            "values": sum(int(history.nfev[-1]) for history in histories),
-            "gradients": sum(int(history.njev[-1]) for history in histories),
-            "seconds": round(sum(float(history.time[-1]) for history in histories), 2),
+            "longer runs": len(self.full),
+            "values": sum(int(history.nfev[end]) for history, end in ends),
+            "gradients": sum(int(history.njev[end]) for history, end in ends),
+            "seconds": round(sum(float(history.time[end]) for history, end in ends), 2),
         }
 
 
@@ -134,7 +136,7 @@ def tune(
     problem : PaperProblem
     folder : Folder
     iterations, trial_iterations : int
-        At full length, and of a trial.
+        At length, and of a trial.
     watch : callable, optional
         Told of every iteration.
 
@@ -149,7 +151,7 @@ def tune(
 
     def run(step_size: float, length: int, place: Path, kept: dict[float, Recorded]) -> Trial:
         nonlocal refusal
-        step_size = float(f"{step_size:.4g}")  # readable, and the same in every search
+        step_size = readable(step_size)
         try:
             task = task_for(contender, problem, step_size, length, trial=kept is short)
             kept[step_size] = recorded(task, place, watch)
@@ -163,8 +165,10 @@ def tune(
         first_guess(contender, problem),
     )
     best = min(trials, key=lambda trial: trial.fun)
-    at_length = descend(lambda step: run(step, iterations, folder.runs, full), best.step_size)
-    best = min(at_length, key=lambda trial: trial.fun)
+    at_length: list[Trial] = []
+    if math.isfinite(best.fun):
+        at_length = descend(lambda step: run(step, iterations, folder.runs, full), best.step_size)
+        best = min(at_length, key=lambda trial: trial.fun)
     if not math.isfinite(best.fun):
         steps = [trial.step_size for trial in trials + at_length]
         raise ValueError(
@@ -175,7 +179,14 @@ def tune(
     chosen = full.pop(best.step_size)
     for discarded in full.values():
         forget_checkpoint(discarded)
-    return Tuned(trials, at_length, best.step_size, [*short.values(), *full.values()]), chosen
+    needed = [(each, trial_iterations) for each in short.values()]
+    needed += [(each, iterations) for each in full.values()]
+    return Tuned(trials, at_length, best.step_size, needed), chosen
+
+
+def readable(step_size: float) -> float:
+    """Four digits: the same in every search, whatever led to it."""
+    return float(f"{step_size:.4g}")
 
 
 def first_guess(contender: Contender, problem: PaperProblem) -> float:
