@@ -16,19 +16,34 @@ def momentous(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
-def test_demo_prints_a_table_of_seven_methods_and_saves_the_picture(tmp_path: Path) -> None:
-    done = momentous("demo", "--mu", "0.03", "--out", "here", cwd=tmp_path)
+METHODS = ("Ada-RAGD-NC", "Ada-RHB-NC", "Jin's AGD", "convex until guilty", "heuristic RAGD", "CG",
+           "GD", "L-BFGS-B", "accelerated sweeps")  # fmt: skip
+
+
+def test_demo_runs_nine_methods_on_both_problems_and_writes_the_page(tmp_path: Path) -> None:
+    done = momentous("demo", "--iterations", "10", "--out", "here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for name in ("auto", "RAGD", "RHB", "PerturbedRAGD", "AdaRAGD", "AdaRHB", "scipy:l-bfgs-b"):
-        (row,) = [line for line in done.stdout.splitlines() if line.strip().startswith(name + " ")]
-        assert "converged" in row or "completed" in row, row
-    assert (tmp_path / "here" / "convergence.png").read_bytes().startswith(b"\x89PNG")
+    for name in METHODS:
+        rows = [line for line in done.stdout.splitlines() if line.strip().startswith(name + " ")]
+        assert len(rows) == 2, name  # one a problem
+    here = tmp_path / "here"
+    page = (here / "index.html").read_text(encoding="utf-8")
+    assert all(name.replace("'", "") in page.replace("&#x27;", "").replace("'", "")
+               for name in METHODS)  # fmt: skip
+    for problem in ("completion", "one-bit"):
+        assert (here / "figures" / f"demo-{problem}.png").read_bytes().startswith(b"\x89PNG")
+        assert (here / "figures" / f"demo-{problem}.pdf").read_bytes().startswith(b"%PDF")
+    told = " ".join(done.stdout.split())
+    assert f"The report is {Path('here') / 'index.html'}." in told
+    assert "Look at gradient descent and Ada-RHB-NC" in told
+    assert "after 10 iterations" in told
+    assert len(list((here / "runs").glob("*--paper--*.parquet"))) >= 14
 
 
-def test_a_hardness_out_of_range_is_refused_by_name(tmp_path: Path) -> None:
-    done = momentous("demo", "--mu", "2", cwd=tmp_path)
+def test_a_demo_that_is_too_short_is_refused_by_name(tmp_path: Path) -> None:
+    done = momentous("demo", "--iterations", "2", cwd=tmp_path)
     assert done.returncode == 2
-    assert "--mu" in done.stderr
+    assert "--iterations" in done.stderr
     assert not (tmp_path / "momentous-demo").exists()
 
 
@@ -41,7 +56,7 @@ def after(preparation: str, *arguments: str, cwd: Path) -> subprocess.CompletedP
 
 @pytest.mark.parametrize(
     ("package", "command"),
-    [("click", "methods"), ("rich", "methods"), ("matplotlib", "demo"),
+    [("click", "methods"), ("rich", "methods"), ("matplotlib", "demo"), ("pyarrow", "demo"),
      ("matplotlib", "scoreboard")],
 )  # fmt: skip
 def test_without_the_app_extra_the_command_says_what_to_install(

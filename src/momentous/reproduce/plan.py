@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from momentous.reproduce.contenders import CONTENDERS, Contender, chosen_contenders
 from momentous.reproduce.dataset import DataSet
@@ -165,27 +165,35 @@ def _sets(
 
 
 def _run(unit: Unit, folder: Folder, display: Display) -> Recorded:
-    """With the step size that is best half way, or the next smaller one that lasts to the end."""
-    contender, problem = unit.contender, unit.problem
-    tuned = CONTENDERS[contender.step_of] if contender.step_of else contender
+    """With the step size that is best half way; or with that of another contender."""
+    if unit.contender.step_of:
+        other = _run(replace(unit, contender=CONTENDERS[unit.contender.step_of]), folder, display)
+        assert other.about.step_size is not None
+        step_from = f"tuned for {other.about.method}"
+        return _lasting(unit, other.about.step_size, step_from, folder, display)
     found, _ = tune(
-        tuned,
-        problem,
+        unit.contender,
+        unit.problem,
         folder,
         iterations=unit.judged_at,
         trial_iterations=unit.settings.trial_iterations,
         watch=display.watch,
     )
-    step_size, step_from = found.step_size, "tuned"
-    if tuned is not contender:
-        step_from = f"tuned for {tuned.label}"
+    return _lasting(unit, found.step_size, "tuned", folder, display).with_tuning(found.cost)
+
+
+def _lasting(
+    unit: Unit, step_size: float, step_from: str, folder: Folder, display: Display
+) -> Recorded:
+    """The run with this step size, or with the next smaller one that lasts to the end."""
     for _ in range(MOST_DOUBLINGS):
-        task = task_for(contender, problem, step_size, unit.shown, step_from=step_from)
+        task = task_for(unit.contender, unit.problem, step_size, unit.shown, step_from=step_from)
         run = recorded(task, folder.runs, display.watch)
         if math.isfinite(Trial.of(run, unit.shown).fun):
             break
+        forget_checkpoint(run)
         step_size = readable(step_size / SMALLER)
-    return run.with_tuning(found.cost) if tuned is contender else run
+    return run
 
 
 def _refer(units: list[Unit], runs: dict[str, Recorded], folder: Folder, display: Display) -> None:

@@ -16,7 +16,7 @@ from momentous.comparison.table import pyarrow_modules
 KEY = b"momentous"  # of the description in the file's metadata
 PROBLEMS = {"completion": "matrix completion", "one-bit": "one-bit matrix completion"}
 """The paper's two problems, as they are called in files and in words."""
-UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, NotImplementedError)
 """What `Recorded.load` raises where there is no file, a damaged one, or another's."""
 
 
@@ -91,14 +91,14 @@ class Recorded:
         ).replace_schema_metadata({KEY: json.dumps(asdict(self.about))})
         path = Path(path)
         partial = path.with_name(path.name + ".partial")
-        parquet.write_table(table, partial, compression="zstd")
+        parquet.write_table(table, partial, compression="zstd", write_page_checksum=True)
         os.replace(partial, path)
         return replace(self, path=path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recorded:
         """Read what `save` wrote."""
-        table = pyarrow_modules()[1].read_table(path)
+        table = pyarrow_modules()[1].read_table(path, page_checksum_verification=True)
         told = (table.schema.metadata or {}).get(KEY)
         if told is None:
             raise ValueError(f"{path} is a Parquet file, but not a recorded run of momentous")

@@ -93,16 +93,14 @@ def recorded(task: Task, folder: Path, watch: Watch | None = None) -> Recorded:
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = task.path(folder)
-    known = _known(path)
-    if known is not None and (
-        known.about.iterations >= task.iterations or known.about.status != "max iterations"
+    run = _known(path)
+    if run is None or (
+        run.about.iterations < task.iterations and run.about.status == "max iterations"
     ):
-        return known
-    kept = _checkpoint(path)
-    result = _run(task, kept, watch)
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
-    run = _as_recorded(task, result).save(path)
+        result = _run(task, _checkpoint(path), watch)
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        run = _as_recorded(task, result).save(path)
     if task.trial:
         forget_checkpoint(run)
     return run
