@@ -120,7 +120,7 @@ KILLS = {
     "before a file": (*RUN_SAVED, 3, "before", "SIGKILL"),
     "between files": (*RUN_SAVED, 9, "after", "SIGKILL"),
     "with torn files": (*RENAMED, 31, "before", "SIGKILL"),
-    "by Ctrl-C": (*GRADIENT, 60, "before", "SIGINT"),
+    "by Ctrl-C": (*GRADIENT, -15, "before", "SIGINT"),
 }
 
 

@@ -499,6 +499,35 @@ def test_a_damaged_checkpoint_costs_time_only(broken, problems, monkeypatch, tmp
     same_rows(longer, recorded(replace(task, iterations=LENGTH + 5), tmp_path / "elsewhere"))
 
 
+@pytest.mark.parametrize("step", [0.5, 20.0], ids=["to the end", "hopeless"])
+def test_ctrl_c_in_any_call_goes_through_and_nothing_is_lost(step, problems, monkeypatch, tmp_path):
+    problem = problems["completion", "paper"]
+    task = task_for(CONTENDERS["gd"], problem, step, 4)
+    whole = recorded(task, tmp_path / "whole")
+    original = problem.gradient
+    for last in range(1, 100):
+        count = 0
+
+        def interrupted(x, last=last):
+            nonlocal count
+            count += 1
+            if count == last:
+                raise KeyboardInterrupt
+            return original(x)
+
+        monkeypatch.setattr(problem, "gradient", interrupted)
+        folder = tmp_path / str(last)
+        try:
+            recorded(task, folder)
+        except KeyboardInterrupt:
+            monkeypatch.setattr(problem, "gradient", original)
+            same_rows(recorded(task, folder), whole)
+        else:
+            assert count < last  # there are no more calls
+            break
+    assert last > len(whole.history)
+
+
 def test_the_two_lowest_go_on_for_the_sake_of_the_lowest_value(data, tmp_path):
     figure = Figure("fig1", ("completion",), 10, 20)
     settings = Settings(methods=["ada-ragd", "jin-agd", "gd", "cg"], trial_iterations=5, threads=1)

@@ -97,10 +97,12 @@ def recorded(task: Task, folder: Path, watch: Watch | None = None) -> Recorded:
     if run is None or (
         run.about.iterations < task.iterations and run.about.status == "max iterations"
     ):
-        result = _run(task, _checkpoint(path), watch)
+        result, interrupted = _run(task, _checkpoint(path), watch)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         run = _as_recorded(task, result).save(path)
+        if interrupted:  # when the run was over anyway: but there are more to come
+            raise KeyboardInterrupt
     if task.trial:
         forget_checkpoint(run)
     return run
@@ -126,8 +128,9 @@ def _known(path: Path) -> Recorded | None:
         return None
 
 
-def _run(task: Task, kept: Path, watch: Watch | None) -> Result:
-    problem = task.problem
+def _run(task: Task, kept: Path, watch: Watch | None) -> tuple[Result, bool]:
+    """The run, and whether Ctrl-C was heard on the way."""
+    problem, heard = task.problem, Heard()
     limit = (task.hopeless + 1e-9) * problem.value(problem.start())
 
     def observe(step: IntermediateResult) -> bool:
@@ -136,13 +139,13 @@ def _run(task: Task, kept: Path, watch: Watch | None) -> Result:
             watch(step.nit, fun, step.grad_norm)
         return not fun <= limit
 
-    def minimised(resume: Path | None) -> Result:
+    def minimised(resume: Path | None) -> tuple[Result, bool]:
         # Too long a step overflows before it is noticed, which is what a trial is for.
         with np.errstate(all="ignore"):
-            return minimize(
-                problem.value,
+            result = minimize(
+                heard(problem.value),
                 problem.start(),
-                jac=problem.gradient,
+                jac=heard(problem.gradient),
                 method=task.method,
                 tol=0.0,
                 max_iterations=task.iterations,
@@ -151,6 +154,7 @@ def _run(task: Task, kept: Path, watch: Watch | None) -> Result:
                 callback=observe,
                 resume=resume,
             )
+        return result, heard.interrupted
 
     for saved in (kept, kept.with_name(kept.name + ".previous")):
         if saved.exists():
@@ -159,6 +163,23 @@ def _run(task: Task, kept: Path, watch: Watch | None) -> Result:
             except (CheckpointError, OSError):
                 saved.unlink(missing_ok=True)  # damaged: from the one before it, or from the start
     return minimised(None)
+
+
+class Heard:
+    """Remembers that a Ctrl-C went through a function: a run at its end takes no notice of it."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+
+    def __call__(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def called(x: Any) -> Any:
+            try:
+                return function(x)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                raise
+
+        return called
 
 
 def _as_recorded(task: Task, result: Result) -> Recorded:
