@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from momentous import demo
 from momentous.comparison.history import History
 from momentous.core.checkpoint import load as load_checkpoint
 from momentous.front import iterate
@@ -499,6 +500,21 @@ def test_a_damaged_checkpoint_costs_time_only(broken, problems, monkeypatch, tmp
     same_rows(longer, recorded(replace(task, iterations=LENGTH + 5), tmp_path / "elsewhere"))
 
 
+def test_killed_between_its_end_and_its_file_a_run_is_not_run_again(
+    problems, monkeypatch, tmp_path
+):
+    problem = problems["completion", "paper"]
+    for name, step in (("ada-rhb", 0.5), ("cg", 0.5), ("gd", 10.0)):  # the last one is hopeless
+        task = task_for(CONTENDERS[name], problem, step, LENGTH)
+        whole = recorded(task, tmp_path)
+        whole.path.unlink()
+        asked = calls(problem, monkeypatch)
+        same_rows(recorded(task, tmp_path), whole)
+        assert asked.count("gradient") <= 2  # that of the output, and of one step past the end
+        monkeypatch.undo()
+    assert whole.about.status == "stopped"
+
+
 @pytest.mark.parametrize("step", [0.5, 20.0], ids=["to the end", "hopeless"])
 def test_ctrl_c_in_any_call_goes_through_and_nothing_is_lost(step, problems, monkeypatch, tmp_path):
     problem = problems["completion", "paper"]
@@ -574,3 +590,30 @@ def test_l_bfgs_b_is_charged_one_value_and_one_gradient_an_evaluation(problems):
 def test_labels_are_signs_of_rating_minus_mean(data):
     ratings = Ratings([0, 0, 1, 1], [0, 1, 0, 1], [1.0, 3.0, 3.0, 5.0])
     assert ratings.signs().values.tolist() == [-1.0, -1.0, -1.0, 1.0]  # -1 at the mean
+
+
+# --- the demonstration ----------------------------------------------------------------------------
+
+
+def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alone(
+    data, monkeypatch, tmp_path, capsys
+):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("momentous.reproduce.report.draw_pictures", lambda *_: {})
+    monkeypatch.setattr(demo, "DataSet", partial(DataSet, path=data.path))  # not the twin
+    folder, settings = Folder(tmp_path), Settings(methods=["gd"], trial_iterations=4)
+    run_figures([Figure("fig1", ("completion",), 8, 8)], [data], settings, folder, Display(False))
+    demo.run_demo(tmp_path, 10)
+    groups = folder.groups()
+    found = [(group.figure, group.runs[0].about.problem, len(group.runs)) for group in groups]
+    assert found == [("demo", "completion", 9), ("demo", "one-bit", 9), ("fig1", "completion", 1)]
+    before = {run.path: run.path.stat().st_mtime_ns for group in groups for run in group.runs}
+    asked = calls(PaperProblem, monkeypatch, ("gradient",))
+    capsys.readouterr()
+    demo.run_demo(tmp_path, 10)
+    assert not asked
+    again = [run.path for group in folder.groups() for run in group.runs]
+    assert again == list(before)
+    beside = [path for path in again if path.stat().st_mtime_ns != before[path]]
+    assert len(beside) == 4  # L-BFGS-B and the sweeps
+    assert "after 10 iterations" in " ".join(capsys.readouterr().out.split())

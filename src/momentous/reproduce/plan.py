@@ -170,7 +170,7 @@ def _run(unit: Unit, folder: Folder, display: Display) -> Recorded:
         other = _run(replace(unit, contender=CONTENDERS[unit.contender.step_of]), folder, display)
         assert other.about.step_size is not None
         step_from = f"tuned for {other.about.method}"
-        return _lasting(unit, other.about.step_size, step_from, folder, display)
+        return _lasting(unit, other.about.step_size, step_from, folder, display)[0]
     found, _ = tune(
         unit.contender,
         unit.problem,
@@ -179,21 +179,27 @@ def _run(unit: Unit, folder: Folder, display: Display) -> Recorded:
         trial_iterations=unit.settings.trial_iterations,
         watch=display.watch,
     )
-    return _lasting(unit, found.step_size, "tuned", folder, display).with_tuning(found.cost)
+    run, given_up = _lasting(unit, found.step_size, "tuned", folder, display)
+    return run.with_tuning(found.showing(run, given_up).cost)
 
 
 def _lasting(
     unit: Unit, step_size: float, step_from: str, folder: Folder, display: Display
-) -> Recorded:
-    """The run with this step size, or with the next smaller one that lasts to the end."""
+) -> tuple[Recorded, list[tuple[Recorded, int]]]:
+    """The run with this step size, or with the next smaller one that lasts to the end.
+
+    Returns those that did not last, too, and how long they are.
+    """
+    given_up: list[tuple[Recorded, int]] = []
     for _ in range(MOST_DOUBLINGS):
         task = task_for(unit.contender, unit.problem, step_size, unit.shown, step_from=step_from)
         run = recorded(task, folder.runs, display.watch)
         if math.isfinite(Trial.of(run, unit.shown).fun):
             break
         forget_checkpoint(run)
+        given_up.append((run, unit.shown))
         step_size = readable(step_size / SMALLER)
-    return run
+    return run, given_up
 
 
 def _refer(units: list[Unit], runs: dict[str, Recorded], folder: Folder, display: Display) -> None:

@@ -45,6 +45,10 @@ class Task:
     hopeless: float  # times the objective of the start: where the run ends
     trial: bool
 
+    def limit(self, start: float) -> float:
+        """The objective above which there is no hope, for that of the start."""
+        return (self.hopeless + 1e-9) * start
+
     def path(self, folder: Path) -> Path:
         """Where the run is, or will be: another file for all that makes it another run."""
         problem = self.problem
@@ -131,7 +135,7 @@ def _known(path: Path) -> Recorded | None:
 def _run(task: Task, kept: Path, watch: Watch | None) -> tuple[Result, bool]:
     """The run, and whether Ctrl-C was heard on the way."""
     problem, heard = task.problem, Heard()
-    limit = (task.hopeless + 1e-9) * problem.value(problem.start())
+    limit = task.limit(problem.value(problem.start()))
 
     def observe(step: IntermediateResult) -> bool:
         fun = step.peek()  # known: the gradient was taken there
@@ -195,7 +199,13 @@ def _as_recorded(task: Task, result: Result) -> Recorded:
         step_size=task.step_size,
         step_from=task.step_from,
     )
-    return Recorded(about, History.of(trace), trace["step_size"])
+    history = History.of(trace)
+    # A run that was killed between its hopeless end and its file has made a step more since.
+    hopeless = np.flatnonzero(~(history.fun <= task.limit(float(history.fun[0]))))
+    end = int(hopeless[0]) + 1 if hopeless.size else len(history)
+    rows = {name: column[:end] for name, column in history.columns().items()}
+    events = [event for event in history.events if event[0] < end]
+    return Recorded(about, History.from_columns(rows, events), trace["step_size"][:end])
 
 
 def description(

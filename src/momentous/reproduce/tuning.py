@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +60,12 @@ class Tuned:
     full: list[Trial]
     step_size: float
     discarded: list[tuple[Recorded, int]]  # all runs but the best, and how much of them was needed
+
+    def showing(self, run: Recorded, given_up: list[tuple[Recorded, int]]) -> Tuned:
+        """The same, where this run is shown in the end, and others did not last until then."""
+        others = {each.path: (each, needed) for each, needed in (*self.discarded, *given_up)}
+        others.pop(run.path, None)
+        return replace(self, discarded=list(others.values()))
 
     @property
     def cost(self) -> dict[str, float]:
