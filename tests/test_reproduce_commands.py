@@ -335,14 +335,24 @@ def test_step_sizes_that_do_not_last_are_part_of_what_the_search_cost(ratings, t
         assert shown.about.tuning["values"] == sum(run.history.nfev[-1] for run in others)
 
 
-def test_profiles_make_runs_of_their_own(ratings, tmp_path):
+def test_profiles_make_runs_and_groups_of_their_own(ratings, tmp_path):
     given = ("--data", f"small={ratings}", "--methods", "gd", *SHORT, "--out", tmp_path)
-    kept = []
     for profile in ("paper", "authors-code"):
         assert momentous("reproduce", "fig1", *given, "--profile", profile).exit_code == 0
-        ((run,),) = (group.runs for group in Folder(tmp_path).groups())
-        assert run.about.profile == profile
-        kept.append(run)
-    assert kept[0].path != kept[1].path
-    assert kept[0].path.exists()
-    assert kept[0].history.fun[3] != kept[1].history.fun[3]
+    groups = {group.runs[0].about.profile: group for group in Folder(tmp_path).groups()}
+    assert sorted(groups) == ["authors-code", "paper"]
+    (paper,), (code,) = groups["paper"].runs, groups["authors-code"].runs
+    assert paper.path != code.path
+    assert paper.history.fun[3] != code.history.fun[3]
+    assert groups["authors-code"].title.endswith(", authors-code")
+    assert "authors-code" not in groups["paper"].title
+
+
+def test_the_account_names_the_command_without_paths(ratings, tmp_path):
+    page = tmp_path / "account.md"
+    given = ("--data", f"small={ratings}", "--methods", "gd", *SHORT, "--out", tmp_path / "out")
+    assert momentous("reproduce", "fig1", *given, "--account", page).exit_code == 0
+    told = " ".join(page.read_text().split())
+    assert "momentous reproduce fig1 --data small=... " in told
+    assert "--methods gd" in told
+    assert str(tmp_path) not in told

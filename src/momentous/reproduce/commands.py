@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +138,21 @@ def reproduce(
     print_results(study)
     click.echo(f"The report is {folder.page}")
     if account is not None:
-        context = click.get_current_context()
-        command = f"{context.command_path} {' '.join(wanted)}"
-        write_documents(folder, account, command)
+        write_documents(folder, account, _command(wanted, named, settings))
         click.echo(f"The account is {account}")
+
+
+def _command(wanted: Sequence[str], named: Sequence[str], settings: Settings) -> str:
+    """The command that does the same again, wherever its files lie."""
+    parts = ["momentous reproduce", *wanted]
+    if named:
+        parts += ["--data", *(text.partition("=")[0] + "=..." * ("=" in text) for text in named)]
+    for option in fields(Settings):
+        value = getattr(settings, option.name)
+        if value != option.default:
+            told = ",".join(value) if isinstance(value, list) else value
+            parts.append(f"--{option.name.replace('_', '-')} {told}")
+    return " ".join(parts)
 
 
 @contextmanager

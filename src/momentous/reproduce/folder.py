@@ -68,7 +68,7 @@ class Folder:
             "plotted": group.plotted,
             "runs": [str(run.path.relative_to(self.path)) for run in group.runs if run.path],
         }
-        keys = ("figure", "data", "problem")
+        keys = ("figure", "data", "problem", "profile")
         kept = [each for each in self._entries() if any(each[k] != entry[k] for k in keys)]
         kept = sorted([*kept, entry], key=lambda each: [each[k] for k in keys])
         partial = self._index.with_suffix(".partial")

@@ -46,6 +46,11 @@ class PaperProblem:
         self._last: Any = None
         self._last_value = float("nan")
 
+    @property
+    def threads(self) -> int:
+        """Of the compiled pass."""
+        return self.objective.threads
+
     @cached_property
     def ratings(self) -> Ratings:
         """Ratings, or labels."""

@@ -56,6 +56,7 @@ class Task:
             problem.data.fingerprint,
             problem.name,
             problem.profile,
+            problem.threads,  # times with another number are other times
             self.method.described(),
             self.hopeless,
         ]

@@ -93,8 +93,7 @@ def print_results(study: Study, *, verdicts: bool = True) -> None:
     if study.claims and verdicts:
         table = Table("", "the paper says", "on", box=None)
         for claim in study.claims:
-            seen = {True: "seen", False: "not seen", None: "cannot be told"}[claim.seen]
-            table.add_row(seen, claim.statement, claim.on)
+            table.add_row(claim.verdict, claim.statement, claim.on)
         console.print(table)
     if study.bounds:
         kept = sum(bound.holds for bound in study.bounds)

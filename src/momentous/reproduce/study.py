@@ -91,7 +91,9 @@ class Group:
 
     @property
     def title(self) -> str:
-        return f"{self.data_name}, {self.problem_name}"
+        profile = self.runs[0].about.profile
+        told = "" if profile == "paper" else f", {profile}"
+        return f"{self.data_name}, {self.problem_name}{told}"
 
     @property
     def profiles(self) -> str:
