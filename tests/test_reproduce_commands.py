@@ -45,7 +45,7 @@ def momentous(*arguments, **options):
 def _without_pictures():
     """They take most of the time, and have their own tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("momentous.reproduce.report.draw_pictures", lambda *_: {})
+        patch.setattr("momentous.reproduce.report.draw_pictures", lambda *_, **__: {})
         yield
 
 
@@ -228,13 +228,19 @@ def test_what_is_wrong_is_said_before_anything_is_run(ratings, tmp_path):
         "reproduce", "fig1", "--methods", "gd,sgd", *data, *given
     )
     assert "there is no twin of 'ml-5m'" in said("reproduce", "fig1", "--data", "ml-5m", *given)
-    assert "there is no twin of 'fig4'" in said("reproduce", "fig1", "fig4", *given)
+    told = said("reproduce", "fig1", "fig4", *given)
+    assert "'fig4' is nothing to reproduce" in told
+    assert "fig3, theorems" in told
+    assert "cg takes the step size of gd" in said("tune", "--methods", "cg", *data, *given)
+    assert "needs a suffix" in said("reproduce", "fig1", *data, *given, "--account", "account")
     assert "there is no file" in said("tune", "--data", "ml-1m=nowhere.csv", *given)
     assert "'sgd' is not one" in said("tune", "--methods", "sgd", *data, *given)
     assert "small is given 2 times" in said("tune", *data, f"small={ratings}", *given)
     assert "say what to reproduce: fig1" in said("reproduce", f"small={ratings}", *given)
     assert not out.exists()
     told = said("reproduce", "fig3", "--methods", "gd", *data, *given)
+    assert "none of the methods gd is part of fig3" in told
+    told = said("reproduce", "fig1", "fig3", "--methods", "gd", *data, *given)
     assert "none of the methods gd is part of fig3" in told
 
 
@@ -356,3 +362,28 @@ def test_the_account_names_the_command_without_paths(ratings, tmp_path):
     assert "momentous reproduce fig1 --data small=... " in told
     assert "--methods gd" in told
     assert str(tmp_path) not in told
+
+
+def test_running_some_methods_again_leaves_the_others_in_the_group(ratings, tmp_path):
+    given = ("--data", f"small={ratings}", *SHORT, "--out", tmp_path)
+    assert momentous("reproduce", "fig1", *given, "--methods", "gd,ada-rhb").exit_code == 0
+    assert momentous("reproduce", "fig1", *given, "--methods", "gd").exit_code == 0
+    (group,) = Folder(tmp_path).groups()
+    assert sorted(run.about.method for run in group.runs) == ["Ada-RHB-NC", "GD"]
+    longer = ("--iterations", "10", "--methods", "gd")
+    assert momentous("reproduce", "fig1", *given, *longer).exit_code == 0
+    (group,) = Folder(tmp_path).groups()  # shown further, so that the shorter do not fit
+    assert [run.about.method for run in group.runs] == ["GD"]
+
+
+def test_two_at_work_in_one_folder_are_kept_apart(ratings, tmp_path):
+    pytest.importorskip("fcntl")
+    given = ("--data", f"small={ratings}", *SHORT, "--methods", "gd", "--out", tmp_path)
+    with Folder(tmp_path).locked():
+        assert "another process is at work" in said("reproduce", "fig1", *given)
+    assert momentous("reproduce", "fig1", *given).exit_code == 0
+
+
+def test_a_damaged_index_is_named(ratings, tmp_path):
+    (tmp_path / "study.json").write_text("[{")
+    assert "study.json is damaged" in said("reproduce", "report", "--out", tmp_path)

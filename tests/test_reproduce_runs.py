@@ -322,6 +322,56 @@ def test_values_and_gradients_are_counted_as_the_paper_counts_them(runs):
     assert min(values[1:]) >= 2
 
 
+def test_a_view_that_is_read_only_may_still_change(problems):
+    problem = problems["completion", "paper"]
+    x = problem.start()
+    view = x[:]
+    view.flags.writeable = False
+    problem.gradient(view)
+    x *= 2
+    assert problem.value(view) == problem.objective.value(x)
+
+
+def test_the_published_code_s_profile_takes_one_value_pass_an_iteration(
+    problems, monkeypatch, tmp_path
+):
+    problem, passes = problems["completion", "authors-code"], []
+    original = type(problem.objective).value
+    monkeypatch.setattr(
+        type(problem.objective), "value", lambda self, x: passes.append(1) or original(self, x)
+    )
+    recorded(task_for(CONTENDERS["gd"], problem, 0.5, 20), tmp_path)
+    assert len(passes) <= 20 + 4  # start, limit and end
+
+
+def test_an_error_while_a_checkpoint_is_written_does_not_cost_the_one_before(
+    problems, monkeypatch, tmp_path
+):
+    problem = problems["completion", "paper"]
+    monkeypatch.setattr("momentous.reproduce.recording.SAVE_EVERY", 0.0)
+    task = task_for(CONTENDERS["gd"], problem, 0.5, 30)
+    interrupted_at = 15
+
+    def interrupt(nit, fun, norm):
+        if nit == interrupted_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recorded(task, tmp_path, interrupt)
+    saved = {path: path.read_bytes() for path in tmp_path.glob("*.checkpoint*")}
+    assert saved
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("momentous.core.checkpoint.save", full)
+        with pytest.raises(OSError, match="No space left"):
+            recorded(task, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.checkpoint*")} == saved
+    assert len(recorded(task, tmp_path).history) == 31
+
+
 def test_the_counts_are_what_was_really_asked_for(problems, monkeypatch, tmp_path):
     problem = problems["completion", "paper"]
     for name in ("heuristic-agd", "guilty"):

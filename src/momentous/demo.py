@@ -19,7 +19,7 @@ ITERATIONS, TRIAL_ITERATIONS, SWEEP_COUNT = 500, 50, 60
 
 
 def run_demo(out: Path, iterations: int = ITERATIONS) -> Study:
-    """Tune, run, print the table, write the page; what is there already is not run again."""
+    """Tune, run, print the table, write the page; of the seven, what is there is not run again."""
     console = new_console()
     console.print(
         "The synthetic twin of MovieLens 100K, rank 10, both problems of the paper.  Each of its "

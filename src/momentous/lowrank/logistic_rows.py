@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit
 
+from momentous.lowrank.plain_sweep import FLATTEST, add_penalty
 from momentous.lowrank.ratings import Compressed, Floats
-from momentous.lowrank.row_solves import DAMPING
 
 BLOCK = 1 << 20  # features that are held at a time
 NEWTON_STEPS = 20  # of a row; convex and damped by the ridge, a few are enough
@@ -72,14 +72,12 @@ def _newton(features: Floats, offsets: Floats, labels: Floats, weights: Floats) 
 
     solutions = np.zeros_like(weights)
     lowest = values(solutions)
-    diagonal = np.arange(weights.shape[1])
     for _ in range(NEWTON_STEPS):
         wrong = expit(-labels * (offsets + _times(features, solutions)))
         gradients = weights * solutions - _times(features.mT, labels * wrong)
-        systems = features.mT @ ((wrong * (1.0 - wrong))[:, :, None] * features)
-        damping = DAMPING * np.trace(systems, axis1=1, axis2=2)[:, None]
-        damping[damping == 0.0] = 1.0  # no curvature at all, and a system that can be solved
-        systems[:, diagonal, diagonal] += np.where(weights > 0.0, weights, damping)
+        curvatures = np.maximum(wrong * (1.0 - wrong), FLATTEST)
+        systems = features.mT @ (curvatures[:, :, None] * features)
+        add_penalty(systems, weights)
         steps = np.linalg.solve(systems, gradients[:, :, None])[:, :, 0]
         for _ in range(HALVINGS):
             reached = values(solutions - steps)

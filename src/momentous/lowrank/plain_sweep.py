@@ -15,9 +15,12 @@ from momentous.lowrank.ratings import Compressed, Floats
 Matrix = NDArray[np.float64]
 
 BLOCK = 1 << 22  # numbers in the normal equations that are held at a time
-# The penalty of a change where there is none, relative to the trace of the row's system: enough to
-# solve it when entries do not determine it, too little to be seen when they do.
+# The least penalty of a change, relative to the trace of the row's system: enough to solve it when
+# entries do not determine it, too little to be seen when they do.
 DAMPING = 1e-10
+# The same where the trace is 0, or as good as that: the right-hand side is 0 then, too, and any
+# system that can be solved will do.  Traces of factors in single precision do not come near it.
+LEAST = 1e-200
 # Curvatures of the logistic loss below this count as this: more is on the safe side.
 FLATTEST = 1e-8
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
@@ -65,7 +68,7 @@ def solve_plainly(asked: HalfStep, threads: int) -> tuple[Floats, float]:
         seen.data = -slopes
         penalty = weights[part].astype(np.float64)
         b = seen @ F - penalty * before
-        damping = _add_penalty(systems, penalty)
+        damping = add_penalty(systems, penalty)
         change = _solved(systems, b)
         told += total
         if curved:
@@ -89,12 +92,11 @@ def solve_plainly(asked: HalfStep, threads: int) -> tuple[Floats, float]:
     return solutions, float(told)
 
 
-def _add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:
-    """Returns the damping, which is added where there is no penalty."""
+def add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:
+    """Returns the damping: what the penalty lacks for rounding to leave the systems regular."""
     diagonal = np.arange(penalty.shape[1])
-    trace = np.trace(systems, axis1=1, axis2=2)
-    # Where all features are 0 so is the right-hand side, and any system will do.
-    damping = np.where(penalty > 0.0, 0.0, np.where(trace > 0.0, DAMPING * trace, 1.0)[:, None])
+    trace = np.trace(systems, axis1=1, axis2=2)[:, None]
+    damping: Matrix = np.maximum(np.maximum(DAMPING * trace, LEAST) - penalty, 0.0)
     systems[:, diagonal, diagonal] += penalty + damping
     return damping
 

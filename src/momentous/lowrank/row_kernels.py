@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.lowrank.kernels import compiled_kernel
-from momentous.lowrank.plain_sweep import DAMPING, FULL_STEP, HalfStep
+from momentous.lowrank.plain_sweep import DAMPING, FULL_STEP, LEAST, HalfStep
 from momentous.lowrank.ratings import Floats
 from momentous.lowrank.sweep_kernels import (
     PIECE,
@@ -35,13 +35,14 @@ Matrix = NDArray[np.float64]
 def _add_penalty(
     lanes: tuple[int, ...], weights: Floats, u: Floats, A: Matrix, damping: Matrix
 ) -> None:
-    """Add that of the row u to the system, and to the value in its corner; where there is none,
+    """Add that of the row u to the system, and to the value in its corner; where it is too small,
     the damping, with the right-hand side in the last column that draws the row to 0."""
     size, trace = len(lanes), 0.0
     for q in range(size):
         trace += A[q, q]
+    least = max(DAMPING * trace, LEAST)
     for q in range(size):
-        damping[q] = 0.0 if weights[q] > 0.0 else DAMPING * trace
+        damping[q] = max(least - weights[q], 0.0)
         A[q, q] += weights[q] + damping[q]
         A[q, size + 1] = damping[q] * u[q]
         A[q, size] -= weights[q] * u[q]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from momentous.lowrank.objective import compiled_part, thread_count
-from momentous.lowrank.plain_sweep import DAMPING, HalfStep, solve_plainly
+from momentous.lowrank.plain_sweep import HalfStep, solve_plainly
 from momentous.lowrank.ratings import Compressed, Floats
-
-__all__ = ["DAMPING", "RowSolver"]
 
 
 class RowSolver:
@@ -26,9 +24,10 @@ class RowSolver:
     twin, rank 10; `benchmarks/sweeps.py`).
 
     Solved for is the change of a row.  Where the entries and the penalty do not determine it, or
-    hardly, a damping of 1e-10, relatively, makes it the shortest one: then G never rises, whatever
-    rounding does.  With the squared loss the row itself is the shortest one, as long as G is no
-    higher there than at the current row.  A row without entries gets zeros.
+    hardly, a damping of 1e-10, relatively, makes it the shortest one.  With the squared loss the
+    row itself is the shortest one, as long as G, by the sums at hand, is no higher there than at
+    the current row.  So G does not rise, up to the rounding of these sums, however near to singular
+    a system is.  A row without entries gets zeros.
 
     Rows are independent and their sums are taken in one order: the outcome does not depend on the
     number of threads.  Sums are in double precision.

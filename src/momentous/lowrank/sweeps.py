@@ -63,6 +63,14 @@ class _Sweep:
         return told / count
 
 
+def better_determined(groups: tuple[Compressed, Compressed], rank: int) -> int:
+    """The side, 0 or 1, with fewer rows of less than 2 r entries; of equals the smaller one."""
+    few = [int(np.count_nonzero(np.diff(side.starts) < 2 * rank)) for side in groups]
+    if few[0] == few[1]:
+        few = [side.starts.size for side in groups]
+    return 0 if few[0] < few[1] else 1
+
+
 class ALSSweep(_Sweep):
     """Alternating least squares, x = (U, V) -> (U*(V), V*(U*(V))): a map for the squared loss.
 
@@ -73,7 +81,8 @@ class ALSSweep(_Sweep):
     U*(V) is a function of V, so it is V alone that carries momentum.  Where a row has fewer entries
     than the rank and there is no ridge, it is the shortest of its many solutions; where factors
     have become nearly dependent, rounding can make that one worse than the row of U in x, and then
-    the row moves from there as little as possible.  So F never rises.
+    the row moves from there as little as possible.  So F does not rise, up to the rounding of its
+    sums.
 
     Which factor comes first makes no difference to the plain iteration, but it does to the
     accelerated one: rows that hardly more entries than unknowns determine jump from sweep to
@@ -139,17 +148,9 @@ class ALSSweep(_Sweep):
         super().__init__(ratings, rank, ridge, threads, dtype, compiled=compiled)
         if state not in ("U", "V", None):
             raise ValueError(f"state={state!r} must be 'U', 'V' or None")
-        self.state: Factor = state or self._better_determined()
-
-    def _better_determined(self) -> Factor:
-        ratings, few = self.objective.ratings, 2 * self.objective.rank
-        jumping = [
-            int(np.count_nonzero(np.diff(side.starts) < few))
-            for side in (ratings.by_row, ratings.by_col)
-        ]
-        if jumping[0] != jumping[1]:
-            return "U" if jumping[0] < jumping[1] else "V"
-        return "U" if ratings.shape[0] < ratings.shape[1] else "V"
+        groups = self.objective.ratings.by_row, self.objective.ratings.by_col
+        by_default: Factor = "V" if better_determined(groups, rank) else "U"
+        self.state: Factor = state or by_default
 
     def __call__(self, x: Any) -> tuple[Floats, float]:
         """The map, for ``accelerate(..., value=True)``: both factors after it, and F before.
@@ -172,11 +173,11 @@ class ALSSweep(_Sweep):
         return self.objective.join(self.rows(V)[0], V)
 
     def rows(self, V: Any, U: Any = None) -> tuple[Floats, float]:
-        """U*(V), no worse than U whatever rounding does, and F there."""
+        """U*(V), no worse than U up to the rounding of sums, and F there."""
         return self._solved("U", self._factor(V, "V"), U)
 
     def columns(self, U: Any, V: Any = None) -> tuple[Floats, float]:
-        """V*(U), no worse than V whatever rounding does, and F there."""
+        """V*(U), no worse than V up to the rounding of sums, and F there."""
         return self._solved("V", self._factor(U, "U"), V)
 
     def factors(self, x: Any) -> tuple[Floats, Floats]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from momentous.lowrank.twins import MODELS
 from momentous.reproduce.contenders import CONTENDERS, chosen_contenders
 from momentous.reproduce.dataset import DataSet
 from momentous.reproduce.plan import FIGURES, Settings
@@ -77,7 +78,7 @@ def _shared(command: Any) -> Any:
     "--reference",
     type=click.IntRange(1),
     help="Iterations that the two lowest methods go on to, for the sake of f*; by default twice "
-    "as many, as in the paper.",
+    "as many as are shown (in the paper, all methods do).",
 )
 @click.option(
     "--account",
@@ -107,6 +108,9 @@ def reproduce(
     from momentous.reproduce.plan import run_figures
     from momentous.reproduce.report import print_results, write_documents, write_report
 
+    _refuse_unknown(what)
+    if account is not None and not account.suffix:
+        raise click.UsageError(f"--account {account} needs a suffix: {account}.md")
     wanted = [name for name in what if name in WHAT]
     # "--data a=1 b=2": all but the first are positional for the parser.
     named = [*data, *(name for name in what if name not in WHAT)]
@@ -129,7 +133,7 @@ def reproduce(
         )
         chosen_contenders(settings.methods)  # before anything is run
         folder = Folder(out)
-        with Display() as display:
+        with folder.locked(), Display() as display:
             figures = [FIGURES[name] for name in FIGURES if name in wanted]
             run_figures(figures, sets, settings, folder, display)
             if "theorems" in wanted:
@@ -140,6 +144,16 @@ def reproduce(
     if account is not None:
         write_documents(folder, account, _command(wanted, named, settings))
         click.echo(f"The account is {account}")
+
+
+def _refuse_unknown(words: Sequence[str]) -> None:
+    """Words that are neither something to reproduce nor a data set."""
+    for word in words:
+        if word not in WHAT and "=" not in word and word not in MODELS:
+            raise click.UsageError(
+                f"{word!r} is nothing to reproduce ({', '.join(WHAT)}), and no data set either: "
+                f"NAME=PATH, or a twin, {', '.join(MODELS)}"
+            )
 
 
 def _command(wanted: Sequence[str], named: Sequence[str], settings: Settings) -> str:
@@ -162,6 +176,8 @@ def _told() -> Iterator[None]:
         yield
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error}; what was run is kept") from None
     except KeyboardInterrupt:
         click.echo("what was run is kept: the same command goes on from there", err=True)
         raise
@@ -177,16 +193,17 @@ def _data_sets(named: Sequence[str]) -> list[DataSet] | None:
 
 
 def _find(folder: Any, display: Any) -> None:
-    """The theorem table and the exponents, unless they are there."""
-    if folder.findings.exists():
-        return
+    """The theorem table and the exponents, as far as they are not there."""
     from momentous.reproduce.exponents import growth_with_difficulty
-    from momentous.reproduce.findings import save_findings
+    from momentous.reproduce.findings import load_findings, save_findings
     from momentous.reproduce.theorems import theorem_table
 
-    bounds = theorem_table(progress=display.parts)
-    growths = growth_with_difficulty(progress=display.parts)
-    save_findings(folder.findings, bounds, growths)
+    bounds, growths = load_findings(folder.findings) if folder.findings.exists() else ([], [])
+    if not bounds:
+        bounds = theorem_table(progress=display.parts)
+        save_findings(folder.findings, bounds, growths)
+    if not growths:
+        save_findings(folder.findings, bounds, growth_with_difficulty(progress=display.parts))
 
 
 @click.command()
@@ -237,6 +254,9 @@ def tune(
     with _told(), Display() as display:
         chosen = chosen_contenders(methods.split(",") if methods else None)
         searched = [contender for contender in chosen if not contender.step_of]
+        if not searched:
+            taken = CONTENDERS[chosen[0].step_of].name
+            raise ValueError(f"{chosen[0].name} takes the step size of {taken}: tune that one")
         sets = _data_sets((*data, *more)) or [DataSet("ml-10m")]
         places = [(each, name) for each in sets for name in problems or PROBLEMS]
         title = "{0.name}, {1}, {2.label}".format

@@ -32,7 +32,7 @@ class Contender:
     make: Callable[[float, str, Profile], Method]  # of step size, problem and profile
     evaluations: int  # values and gradients in an iteration, about
     step_of: str = ""  # takes the step size that this other one was tuned to
-    hopeless: float = 1.0  # times the objective of the start, where a trial of a step size ends
+    hopeless: float = 1.0  # times the objective of the start, where a run ends
 
 
 def _adaptive(cls: type[AdaRAGD] | type[AdaRHB]) -> Callable[[float, str, Profile], Method]:
@@ -106,6 +106,17 @@ AUTHORS_STEPS = {
         ("one-bit", "netflix"): (1700.0, 420.0, 1000.0, 640.0, 460.0, 260.0),
     }.items()
 }
+
+
+AUTHORS_CG_STEPS = {
+    ("completion", "ml-10m"): 100.0,
+    ("completion", "ml-20m"): 100.0,
+    ("completion", "netflix"): 300.0,
+    ("one-bit", "ml-10m"): 400.0,
+    ("one-bit", "ml-20m"): 500.0,
+    ("one-bit", "netflix"): 1500.0,
+}
+"""Where conjugate gradients begin in the authors' scripts; in the paper it is the step of GD."""
 
 
 def chosen_contenders(names: list[str] | None) -> list[Contender]:

@@ -6,6 +6,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from momentous.comparison.words import seconds
 from momentous.reproduce.recorded import Recorded
 
 
@@ -20,9 +21,10 @@ class Display:
         self._live = sys.stderr.isatty() if shown is None else shown
         self._bar: Any = None
         self._task: Any = None
-        self._left: dict[str, float] = {}
+        self._work: dict[str, float] = {}
         self._title = ""
-        self._done = 0.0
+        self._cost = 1.0
+        self._done = self._spent = 0.0
         self._count = 0
 
     def __enter__(self) -> Display:
@@ -60,23 +62,22 @@ class Display:
         if self._bar is not None:
             self._bar.stop()
 
-    def plan(self, units: list[tuple[str, float]]) -> None:
+    def plan(self, parts: list[tuple[str, float]]) -> None:
         """What there is to do: titles and work."""
-        self._left = dict(units)
-        self._count = 0
+        self._work = {title: work for title, work in parts if work}
         if self._bar is not None:
-            total = sum(self._left.values())
-            self._task = self._bar.add_task("", total=total, count="")
+            self._task = self._bar.add_task("", total=sum(self._work.values()), count="")
 
-    def begin(self, title: str) -> None:
-        """The unit that begins."""
-        self._title = title
-        self._left.setdefault(title, 0.0)  # beyond the plan
+    def begin(self, title: str, cost: float = 1.0) -> None:
+        """The part that begins, and the work of one of its iterations."""
+        self._title, self._cost, self._spent = title, cost, 0.0
+        self._work.setdefault(title, 0.0)  # beyond the plan
         self._count += 1
         self._update(title)
 
     def watch(self, nit: int, fun: float, grad_norm: float) -> None:
         """An iteration of the run under way."""
+        self._spent += self._cost
         if self._bar is not None and nit % 10 == 0:
             told = f"iteration {nit:,}, objective {fun:.6g}, gradient norm {grad_norm:.2e}"
             self._update(f"{self._title}: {told}")
@@ -90,20 +91,16 @@ class Display:
             self._task = self._bar.add_task("", total=total, count="")
         self._bar.update(self._task, completed=done, count=f"{done} of {total}", description=what)
 
-    def advance(self, work: float) -> None:
-        """A part of the unit's work is done."""
-        self._left[self._title] = self._left.get(self._title, work) - work
-        self._done += work
-        self._update(self._title)
-
     def end(self, run: Recorded) -> None:
-        """The unit is finished."""
-        self.advance(self._left.get(self._title, 0.0))
+        """The part is finished."""
+        self._done += self._work.get(self._title, 0.0)
+        self._spent = 0.0
+        self._update(self._title)
         if self._bar is None:
             history = run.history
             print(
                 f"{self._title}: objective {history.fun[-1]:.6g}, gradient norm "
-                f"{history.grad_norm[-1]:.2e}, {history.time[-1]:.1f} s",
+                f"{history.grad_norm[-1]:.2e}, {seconds(float(history.time[-1]))}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -112,7 +109,7 @@ class Display:
         if self._bar is not None and self._task is not None:
             self._bar.update(
                 self._task,
-                completed=self._done,
-                count=f"{self._count} of {len(self._left)}",
+                completed=self._done + min(self._spent, self._work.get(self._title, 0.0)),
+                count=f"{self._count} of {len(self._work)}",
                 description=text,
             )

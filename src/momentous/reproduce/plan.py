@@ -6,7 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from momentous.reproduce.contenders import CONTENDERS, Contender, chosen_contenders
+from momentous.reproduce.contenders import (
+    AUTHORS_CG_STEPS,
+    CONTENDERS,
+    Contender,
+    chosen_contenders,
+)
 from momentous.reproduce.dataset import DataSet
 from momentous.reproduce.display import Display
 from momentous.reproduce.folder import Folder
@@ -100,9 +105,18 @@ class Unit:
     settings: Settings
 
     @property
+    def where(self) -> str:
+        name = f"{self.problem.data.name}{' twin' if self.problem.data.twin else ''}"
+        return f"{self.figure.name}: {name}, {self.problem.name}"
+
+    @property
     def title(self) -> str:
-        where = f"{self.problem.data.name}{' twin' if self.problem.data.twin else ''}"
-        return f"{self.figure.name}: {where}, {self.problem.name}, {self.contender.label}"
+        return f"{self.where}, {self.contender.label}"
+
+    @property
+    def cost(self) -> float:
+        """Of an iteration."""
+        return self.contender.evaluations * (1.5 if self.problem.name == "one-bit" else 1.0)
 
     @property
     def judged_at(self) -> int:
@@ -114,8 +128,7 @@ class Unit:
         """Iterations, times what one costs."""
         searched = 0 if self.contender.step_of else TRIALS * self.settings.trial_iterations
         full = self.shown + (0 if self.contender.step_of else 2 * self.judged_at)
-        one_bit = 1.5 if self.problem.name == "one-bit" else 1.0
-        return (searched + full) * self.contender.evaluations * one_bit
+        return (searched + full) * self.cost
 
 
 def run_figures(
@@ -126,24 +139,35 @@ def run_figures(
     display: Display,
 ) -> None:
     """Run what is not there yet, and note in the folder which runs belong to which figure."""
-    sets = [units for units in _sets(figures, data, settings) if units]
-    if figures and not sets:
-        raise ValueError(
-            f"none of the methods {', '.join(settings.methods or ())} is part of "
-            f"{', '.join(figure.name for figure in figures)}"
-        )
-    display.plan([(unit.title, unit.work) for units in sets for unit in units])
+    for figure in figures:
+        if not settings.contenders(figure):
+            raise ValueError(
+                f"none of the methods {', '.join(settings.methods or ())} is part of {figure.name}"
+            )
+    sets = list(_sets(figures, data, settings))
+    display.plan([part for units in sets for part in (*map(_part, units), _reference(units))])
     for units in sets:
         runs: dict[str, Recorded] = {}
         for unit in units:
-            display.begin(unit.title)
+            display.begin(unit.title, unit.cost)
             runs[unit.contender.name] = _run(unit, folder, display)
-            folder.note(Group(unit.figure.name, list(runs.values()), unit.shown))
             display.end(runs[unit.contender.name])
-        _refer(units, runs, folder, display)
+        if units[0].reach > units[0].shown:
+            display.begin(_reference(units)[0], units[0].cost)
+            display.end(_refer(units, runs, folder, display))
         folder.note(Group(units[0].figure.name, list(runs.values()), units[0].shown))
         for run in runs.values():
             forget_checkpoint(run)
+
+
+def _part(unit: Unit) -> tuple[str, float]:
+    return unit.title, unit.work
+
+
+def _reference(units: list[Unit]) -> tuple[str, float]:
+    """Title and work of what `_refer` does."""
+    first = units[0]
+    return f"{first.where}, the lowest go on", REFERENCES * (first.reach - first.shown) * first.cost
 
 
 def _sets(
@@ -166,11 +190,16 @@ def _sets(
 
 def _run(unit: Unit, folder: Folder, display: Display) -> Recorded:
     """With the step size that is best half way; or with that of another contender."""
+    where = (unit.problem.name, unit.problem.data.name)
+    by_script = unit.problem.profile == "authors-code" and where in AUTHORS_CG_STEPS
+    if unit.contender.step_of and by_script:
+        first, source = AUTHORS_CG_STEPS[where], "the authors' script"
+        return _lasting(unit, first, source, folder, display)[0]
     if unit.contender.step_of:
         other = _run(replace(unit, contender=CONTENDERS[unit.contender.step_of]), folder, display)
         assert other.about.step_size is not None
-        step_from = f"tuned for {other.about.method}"
-        return _lasting(unit, other.about.step_size, step_from, folder, display)[0]
+        source = f"tuned for {other.about.method}"
+        return _lasting(unit, other.about.step_size, source, folder, display)[0]
     found, _ = tune(
         unit.contender,
         unit.problem,
@@ -192,35 +221,42 @@ def _lasting(
     """
     given_up: list[tuple[Recorded, int]] = []
     for _ in range(MOST_DOUBLINGS):
-        task = task_for(unit.contender, unit.problem, step_size, unit.shown, step_from=step_from)
+        source = f"{step_from}, then made smaller" if given_up else step_from
+        task = task_for(unit.contender, unit.problem, step_size, unit.shown, step_from=source)
         run = recorded(task, folder.runs, display.watch)
         if math.isfinite(Trial.of(run, unit.shown).fun):
-            break
+            return run, given_up
         forget_checkpoint(run)
         given_up.append((run, unit.shown))
         step_size = readable(step_size / SMALLER)
-    return run, given_up
+    raise ValueError(
+        f"{unit.title}: no step size down to {step_size:.3g} lasts for {unit.shown} iterations"
+    )
 
 
-def _refer(units: list[Unit], runs: dict[str, Recorded], folder: Folder, display: Display) -> None:
-    """Let the lowest go on, for the sake of f*.
+def _refer(
+    units: list[Unit], runs: dict[str, Recorded], folder: Folder, display: Display
+) -> Recorded:
+    """Let the lowest go on, for the sake of f*; returns the last of them.
 
-    The paper runs all methods twice as long as it shows.  The least value of all is that of one
-    of those which are lowest half way, so that these are enough.
+    The paper lets all methods go on to twice what it shows, which takes twice the time; the least
+    value is likely to be that of one of those which are lowest half way.
     """
-    reach = units[0].reach
-    if reach <= units[0].shown:
-        return
-    lowest = sorted(units, key=lambda unit: float(runs[unit.contender.name].history.fun[-1]))
-    for unit in lowest[:REFERENCES]:
+
+    def end(unit: Unit) -> float:
+        last = float(runs[unit.contender.name].history.fun[-1])
+        return last if math.isfinite(last) else math.inf
+
+    for unit in sorted(units, key=end)[:REFERENCES]:
         short = runs[unit.contender.name]
         assert short.about.step_size is not None
         task = task_for(
             unit.contender,
             unit.problem,
             short.about.step_size,
-            reach,
+            unit.reach,
             step_from=short.about.step_from,
         )
-        longer = recorded(task, folder.runs, display.watch)
-        runs[unit.contender.name] = longer.with_tuning(short.about.tuning)
+        longer = recorded(task, folder.runs, display.watch).with_tuning(short.about.tuning)
+        runs[unit.contender.name] = longer
+    return longer

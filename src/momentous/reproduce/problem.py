@@ -80,15 +80,21 @@ class PaperProblem:
 
     def value(self, x: Floats) -> float:
         """F(x)."""
-        known = x is self._last and not x.flags.writeable
-        return self._last_value if known else self.objective.value(x)
+        if x is not self._last or x.flags.writeable:
+            self._keep(x, self.objective.value(x))
+        return self._last_value
 
     def gradient(self, x: Floats) -> Floats:
         """The gradient of F at x."""
         value, gradient = self._sloped.value_and_gradient(x)
-        if self._sloped is self.objective and not x.flags.writeable:
-            self._last, self._last_value = x, value
+        if self._sloped is self.objective:
+            self._keep(x, value)
         return gradient
+
+    def _keep(self, x: Floats, value: float) -> None:
+        """The value is good for as long as nobody writes into x: not into a view, for one."""
+        self._last = x if x.base is None else None
+        self._last_value = value
 
     def value_and_gradient(self, x: Floats) -> tuple[float, Floats]:
         """Both, for solvers that want them together."""

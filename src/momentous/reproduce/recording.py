@@ -15,6 +15,7 @@ import numpy as np
 from momentous.comparison.history import History
 from momentous.comparison.runner import setup
 from momentous.core.checkpoint import Checkpoint, CheckpointError
+from momentous.core.checkpoint import load as load_checkpoint
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
 from momentous.core.result import Result
@@ -139,7 +140,7 @@ def _run(task: Task, kept: Path, watch: Watch | None) -> tuple[Result, bool]:
     limit = task.limit(problem.value(problem.start()))
 
     def observe(step: IntermediateResult) -> bool:
-        fun = step.peek()  # known: the gradient was taken there
+        fun = step.peek()  # known: the trace has looked already
         if watch is not None:
             watch(step.nit, fun, step.grad_norm)
         return not fun <= limit
@@ -161,13 +162,19 @@ def _run(task: Task, kept: Path, watch: Watch | None) -> tuple[Result, bool]:
             )
         return result, heard.interrupted
 
+    return minimised(_whole(kept))
+
+
+def _whole(kept: Path) -> Path | None:
+    """The checkpoint to go on from: the last, or the one before it where that is damaged."""
     for saved in (kept, kept.with_name(kept.name + ".previous")):
         if saved.exists():
             try:
-                return minimised(saved)
-            except (CheckpointError, OSError):
-                saved.unlink(missing_ok=True)  # damaged: from the one before it, or from the start
-    return minimised(None)
+                load_checkpoint(saved, lambda array: array)
+                return saved
+            except CheckpointError:
+                saved.unlink()
+    return None
 
 
 class Heard:

@@ -30,18 +30,20 @@ def load_study(folder: Folder) -> Study:
     return Study(groups, judge(groups), bounds, growths)
 
 
-def draw_pictures(study: Study, folder: Path) -> dict[str, Path]:
-    """PNG and PDF of every figure; returns the PNGs by figure."""
+def draw_pictures(
+    study: Study, folder: Path, suffixes: tuple[str, ...] = ("pdf", "png")
+) -> dict[str, Path]:
+    """Every figure in these formats; returns those of the last by figure."""
     pictures: dict[str, Path] = {}
     for figure in dict.fromkeys(group.figure for group in study.groups):
         groups = [group for group in study.groups if group.figure == figure]
         draw = draw_long_run if figure == "fig3" else draw_comparison
         for part, title in _parts(figure, groups):
-            for suffix in ("pdf", "png"):
+            for suffix in suffixes:
                 pictures[title] = folder / f"{title}.{suffix}"
                 draw(part, pictures[title])
     if study.growths:
-        for suffix in ("pdf", "png"):
+        for suffix in suffixes:
             pictures["exponents"] = folder / f"exponents.{suffix}"
             plot_growth(study.growths, pictures["exponents"])
     return pictures
@@ -69,10 +71,7 @@ def write_report(folder: Folder, *, title: str = TITLE, lead: str = LEAD) -> Stu
 def write_documents(folder: Folder, path: Path, command: str, opening: str = "") -> None:
     """The account in Markdown, with its pictures beside it."""
     study = load_study(folder)
-    beside = path.with_suffix("")
-    pictures = draw_pictures(study, beside)
-    for picture in beside.glob("*.pdf"):
-        picture.unlink()  # a page shows the other
+    pictures = draw_pictures(study, path.with_suffix(""), ("png",))
     write_account(study, path, pictures=pictures, command=command, opening=opening)
 
 

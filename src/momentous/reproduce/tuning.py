@@ -73,7 +73,7 @@ class Tuned:
         ends = [(run.history, run.history.nfev[: n + 1].size - 1) for run, n in self.discarded]
         return {
             "trials": len(self.trials),
-            "longer runs": len(self.full),
+            "longer runs": len(self.full) - 1,
             "values": sum(int(history.nfev[end]) for history, end in ends),
             "gradients": sum(int(history.njev[end]) for history, end in ends),
             "seconds": round(sum(float(history.time[end]) for history, end in ends), 2),
@@ -179,8 +179,8 @@ def tune(
         steps = [trial.step_size for trial in trials + at_length]
         raise ValueError(
             f"no step size from {min(steps):.3g} to {max(steps):.3g} lets {contender.label} lower "
-            f"the objective of {problem.name} on {problem.data.name}; are the ratings finite and "
-            "of ordinary size?"
+            f"the objective of {problem.name} on {problem.data.name}"
+            + (f"; the last one was refused: {refusal}" if refusal else "")
         ) from refusal
     chosen = full.pop(best.step_size)
     for discarded in full.values():
