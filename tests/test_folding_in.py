@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 from momentous.lowrank import Ratings, row_solves
 from momentous.lowrank.fitting import Recipe, fit_model
+from momentous.lowrank.logistic_rows import logistic_rows
 from momentous.lowrank.ratings import Compressed
 
 
@@ -104,6 +105,33 @@ def test_rows_are_put_where_they_belong():
 def test_rows_without_a_ridge_have_finite_factors(loss):
     fitted = model(loss, ridge=0.0, bias_ridge=0.0, max_iterations=5)
     assert np.all(np.isfinite(fitted.solve_rows(newcomers(loss))))
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-20, 1e-14])
+def test_a_ridge_too_small_for_the_systems_is_no_harm(ridge):
+    """Half as many labels as factors: the curvatures leave directions to so small a ridge."""
+    rng = np.random.default_rng(3)
+    features = 5.0 * rng.standard_normal((8, 6))
+    others = np.concatenate([rng.choice(8, 3, replace=False) for _ in range(20)])
+    labels = rng.choice([-1.0, 1.0], 60)
+    groups = Compressed(3 * np.arange(21), others.astype(np.int32), labels)
+    rows = logistic_rows(groups, features, np.zeros(8), np.full((20, 6), ridge))
+    margins = labels * np.sum(rows.repeat(3, axis=0) * features[others], axis=1)
+    assert np.all(margins > 10.0)  # three independent labels can be met
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-20, 0.5])
+def test_a_label_that_is_thought_impossible_moves_its_row(ridge):
+    """At a score of -60 for +1 the loss is as good as linear: no curvature to go by."""
+    groups = Compressed(np.array([0, 1]), np.array([0], np.int32), np.ones(1))
+    weights = np.full((1, 2), ridge)
+    row = logistic_rows(groups, np.array([[3.0, 4.0]]), np.array([-60.0]), weights)[0]
+    score = row @ [3.0, 4.0] - 60.0
+    if ridge < 0.1:
+        assert score > 0.0
+    else:  # w p = f s, with s the slope at the score
+        slope = 1.0 / (1.0 + np.exp(score))
+        np.testing.assert_allclose(ridge * row, slope * np.array([3.0, 4.0]), atol=1e-4)
 
 
 def test_labels_that_agree_are_fitted_as_far_as_the_ridge_lets_them():

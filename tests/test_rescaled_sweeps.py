@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from momentous import Status
+from momentous.front import accelerate
 from momentous.lowrank import Ratings, biased_sweep
 from momentous.lowrank.biased import BiasedProblem
 from momentous.lowrank.biased_sweep import BiasedSweep
@@ -103,6 +105,29 @@ def test_the_point_after_a_sweep_is_no_higher_and_its_rows_are_the_best(shape, b
         values.append(value)
         state = image
     assert all(later <= sooner for sooner, later in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize(("seed", "biases"), [(3, False), (5, True)])
+@pytest.mark.parametrize("ridge", [0.0, 1e-20])
+@pytest.mark.parametrize("turned", [False, True])
+def test_nearly_dependent_factors_do_not_make_a_sweep_rise(seed, biases, ridge, turned):
+    """Noise seen in few places: without a ridge factors grow, and become more and more alike."""
+    rng = np.random.default_rng(seed)
+    seen = rng.random((30, 20)) < 0.4
+    (rows, cols), noise = np.nonzero(seen), rng.standard_normal(np.count_nonzero(seen))
+    data = Ratings(cols, rows, noise, (20, 30)) if turned else Ratings(rows, cols, noise, (30, 20))
+    given = Penalty(ridge, ridge, 0.0, biases)
+    p = BiasedProblem(data, 5, "squared", 0.0, given, threads=1)
+    sweep = BiasedSweep(p)
+    start = sweep.state(p.random_start(np.random.default_rng(0)))
+    result = accelerate(sweep, start, True, tol=0, max_iterations=600)
+    assert result.status is not Status.OBJECTIVE_ROSE
+    for point in (
+        sweep.point(result.x),
+        sweep.point_after(result.x, result.x - result.jac),
+        BiasedSweep(p).point_after(result.x, result.x - result.jac),  # one that remembers nothing
+    ):
+        assert p.value(point) <= result.fun * (1 + 1e-6) + 1e-12
 
 
 def test_the_state_is_the_side_whose_rows_have_enough_entries():

@@ -159,6 +159,40 @@ def test_dependent_columns_are_no_harm(compiled):
 
 
 @PLAIN_OR_COMPILED
+@pytest.mark.parametrize("ridge", [1e-20, 1e-14])
+def test_a_ridge_too_small_for_the_systems_is_as_good_as_none(ridge, compiled):
+    """Three entries a row or column, rank 6: so small a ridge is lost in the sums."""
+    random = np.random.default_rng(6)
+    rows = np.repeat(np.arange(20), 3)
+    cols = (rows + np.tile([0, 1, 2], 20)) % 20
+    ratings = Ratings(rows, cols, random.standard_normal(60), (20, 20))
+    U, V = (5.0 * random.standard_normal((20, 6)) for _ in range(2))
+    sweep = ALSSweep(ratings, 6, ridge, compiled=compiled)
+    for current in (None, U):
+        found, value = sweep.rows(V, current)
+        expected, least = ALSSweep(ratings, 6, compiled=compiled).rows(V, current)
+        assert np.allclose(found, expected, rtol=0, atol=1e-4)  # rounding over damping
+        assert value == pytest.approx(least, abs=1e-10)
+        truth = sweep.objective.value(sweep.objective.join(found, V))
+        assert value == pytest.approx(truth, abs=1e-10)
+    newton = MMSweep(ratings.signs(), 6, ridge, compiled=compiled)
+    found, _ = newton.rows(U, V)
+    expected, _ = MMSweep(ratings.signs(), 6, compiled=compiled).rows(U, V)
+    assert np.allclose(found, expected, rtol=0, atol=1e-3)  # curvatures are small besides
+
+
+@PLAIN_OR_COMPILED
+@pytest.mark.parametrize("size", [0.0, 1e-161])
+def test_rows_that_see_factors_of_nothing_become_zero(size, compiled):
+    """From where they are, too; no harm is done where squares of factors are too small a number."""
+    found, value = ALSSweep(RATINGS, RANK, compiled=compiled).rows(
+        np.full((40, RANK), size), np.ones((60, RANK))
+    )
+    assert np.isfinite(found).all() if size else not found.any()
+    assert value == pytest.approx(np.mean(RATINGS.values**2) / 2)
+
+
+@PLAIN_OR_COMPILED
 def test_half_steps_of_least_squares_do_not_depend_on_where_a_row_is(compiled):
     """Nor those of a row that its entries do not determine: it is the shortest one."""
     sweep = ALSSweep(RATINGS, RANK, compiled=compiled)

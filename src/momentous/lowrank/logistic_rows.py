@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit
 
-from momentous.lowrank.plain_sweep import FLATTEST, add_penalty
+from momentous.lowrank.plain_sweep import FLATTEST, Matrix, add_penalty
 from momentous.lowrank.ratings import Compressed, Floats
 
 BLOCK = 1 << 20  # features that are held at a time
@@ -58,7 +58,7 @@ def logistic_rows(groups: Compressed, features: Floats, offsets: Floats, weights
     return solutions.astype(features.dtype)
 
 
-def _newton(features: Floats, offsets: Floats, labels: Floats, weights: Floats) -> Floats:
+def _newton(features: Floats, offsets: Floats, labels: Floats, weights: Matrix) -> Floats:
     """Newton's method for many rows, steps halved until no objective rises.
 
     Of shapes (rows, entries, parameters), (rows, entries) and (rows, parameters); a label 0 says

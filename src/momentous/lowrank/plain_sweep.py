@@ -18,8 +18,8 @@ BLOCK = 1 << 22  # numbers in the normal equations that are held at a time
 # The least penalty of a change, relative to the trace of the row's system: enough to solve it when
 # entries do not determine it, too little to be seen when they do.
 DAMPING = 1e-10
-# The same where the trace is 0, or as good as that: the right-hand side is 0 then, too, and any
-# system that can be solved will do.  Traces of factors in single precision do not come near it.
+# The same where the trace is 0, or next to it: the right-hand side is so, too, and any system that
+# can be solved will do.  Traces of factors in single precision, if not 0, are far above it.
 LEAST = 1e-200
 # Curvatures of the logistic loss below this count as this: more is on the safe side.
 FLATTEST = 1e-8

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from momentous.comparison.words import counted, listed, ratio, seconds
+from momentous.reproduce.companions import note_on_companions
 from momentous.reproduce.markdown_text import number, prose, table
 from momentous.reproduce.recorded import About, Recorded
 from momentous.reproduce.study import (
     EARLY,
     FIGURE_NAMES,
-    VERDICTS,
     Bound,
     Claim,
     Group,
     Growth,
     Study,
+    tally,
 )
 
 SUBJECTS = {
@@ -78,8 +79,9 @@ def _what_was_run(groups: Sequence[Group]) -> Iterator[str]:
     yield prose(
         f"{setups}; {listed([counted(n, 'thread') for n in threads])}. The methods start from the "
         "truncated SVD of the observed matrix; a value counts as one evaluation and a gradient as "
-        "another, and what only the pictures need is neither counted nor timed."
+        "another, and what only the pictures need is not counted."
     )
+    yield prose(max((group.how_timed for group in groups), key=len))
     if any(about.twin for about in abouts):
         names = listed(list(dict.fromkeys(a.data for a in abouts if a.twin)))
         yield prose(
@@ -127,7 +129,9 @@ def _figures(groups: Sequence[Group], links: dict[str, str]) -> Iterator[str]:
             yield from _picture(group.title, links.get(f"{figure}-{run.about.problem}"))
             yield prose(
                 f"f* = {lowest:.9g}, the lowest value in all of these runs ({run.about.method}). "
-                f"Counts, times and the end are those of the first {_shown(group):,} iterations."
+                f"{group.reference} "
+                f"Counts, times and the end are those of the first {_shown(group):,} iterations. "
+                f"{note_on_companions(group)}"
             )
             yield table(
                 ("method", "step size", "values", "gradients", "time", "restarts",
@@ -204,16 +208,10 @@ def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     if not claims:
         return
     yield "## What the paper says, and what these runs show"
-    counts = [
-        f"{sum(claim.seen is seen for claim in claims)} {word}" for seen, word in VERDICTS.items()
-    ]
     statements: dict[tuple[str, str], list[Claim]] = {}
     for claim in claims:
         statements.setdefault((claim.where, claim.statement), []).append(claim)
-    yield prose(
-        f"{counted(len(statements), 'statement')}, each on every set of runs that it is about: "
-        f"{listed(counts)}."
-    )
+    yield prose(tally(claims))
     for (where, statement), found in statements.items():
         yield prose(f"**{statement[0].upper()}{statement[1:]}** ({where}).")
         yield "\n".join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,23 @@ from momentous.lowrank.sweeps import ALSSweep, MMSweep
 from momentous.reproduce.problem import PaperProblem
 from momentous.reproduce.recorded import Recorded
 from momentous.reproduce.recording import description
+from momentous.reproduce.study import Group
 from momentous.testbed import Problem
 
 QUASI_NEWTON, SWEEPS = "L-BFGS-B", "accelerated sweeps"
+NOTES = {
+    QUASI_NEWTON: "A row of L-BFGS-B is an evaluation of value and gradient together, not an "
+    "iteration.",
+    SWEEPS: "A sweep counts as one value and one gradient, but costs a few times as much: compare "
+    "the sweeps with the others by time.",
+}
+
+
+def note_on_companions(group: Group) -> str:
+    """What has to be said beside the curves of those that the paper does not compare."""
+    there = {run.about.method for run in group.runs}
+    told = [note for name, note in NOTES.items() if name in there]
+    return " ".join(["Not in the paper, with parameters of ours:", *told] if told else [])
 
 
 def run_quasi_newton(problem: PaperProblem, evaluations: int) -> Recorded:
@@ -40,6 +55,7 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> Recorded:
         message=ran.message,
         iterations=len(ran.history) - 1,
     )
+    about = replace(about, profile="ours")
     return Recorded(about, ran.history, np.full(len(ran.history), np.nan))
 
 
@@ -86,5 +102,6 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> Recorded:
         message=result.message,
         iterations=sweeps,
     )
+    about = replace(about, profile="ours")
     history = History.from_columns(columns, events)
     return Recorded(about, history, np.full(len(history), np.nan))

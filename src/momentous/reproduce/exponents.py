@@ -3,7 +3,8 @@
 The nested chain has Delta_f, rho and a gradient to reach that are all of the order mu, while L
 tends to 4.  So gradient descent, Delta_f L/eps^2, needs of the order of (1/mu)^1 gradients, and the
 paper's methods, Delta_f L^(1/2) rho^(1/4)/eps^(7/4), of the order of (1/mu)^(1/2), which is the
-order of what every first-order method needs on this family.
+order of what every method needs on this family whose iterates stay in the span of the gradients
+that it has seen.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def growth_with_difficulty(
     L and rho (Theorems 1, 2, 4, 5), for ParameterFreeAGD and for UniversalHeavyBall.  Without
     constants AdaRAGD and AdaRHB keep theta at 0.01, for which no better exponent than 1 is proven.
     All these belong to upper bounds: counts far below theirs on easy chains may rise more steeply.
-    No first-order method gets by with fewer than `fewest_gradients`.
+    No method whose iterates stay in the span of gradients gets by with fewer than
+    `fewest_gradients`.
 
     Parameters
     ----------
@@ -115,7 +117,10 @@ def gradients_to(problem: Problem, method: Method, tol: float) -> float:
 
 
 def fewest_gradients(length: int, mu: float) -> int:
-    """(m + 1)(T - 1): before that every first-order method is where the norm is above mu/4."""
+    """(m + 1)(T - 1): what a method needs whose iterates stay in the span of the gradients seen.
+
+    With fewer it knows nothing of the last coordinates, and the norm is above mu/4.
+    """
     return (nested_chain(length, mu).dimension - 1) // length * (length - 1)
 
 

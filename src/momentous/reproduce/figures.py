@@ -10,6 +10,7 @@ import numpy as np
 
 from momentous.comparison.look import FAINT, LINES, line_styles, new_figure, quiet, save
 from momentous.comparison.plots import AXES
+from momentous.reproduce.companions import QUASI_NEWTON, SWEEPS
 from momentous.reproduce.contenders import ADAPTIVE, SEVEN
 from momentous.reproduce.recorded import Recorded
 from momentous.reproduce.study import Group
@@ -17,6 +18,8 @@ from momentous.reproduce.thinning import outline, told_apart
 
 Looks = dict[str, dict[str, Any]]  # matplotlib's words for a line or a mark, by its name
 BLUE_GREEN, YELLOW = "#009E73", "#F0E442"  # Okabe and Ito's, as in the paper's figure 3
+PURPLE = "#7B3294"
+BESIDE = {QUASI_NEWTON: "black", SWEEPS: PURPLE}  # the seven have all the other colours
 APART = 5.0  # points between the middles of two circles that do not overlap
 ITERATIONS = "iterations"
 RESTART = {"marker": "o", "ms": 4, "mfc": "white", "mec": FAINT, "mew": 1}
@@ -100,8 +103,10 @@ def styles(methods: Sequence[str]) -> Looks:
 
     The page takes them, too.  Others look the same wherever the same others are there.
     """
-    extra = sorted(set(methods).difference(SEVEN))
-    made = line_styles([*SEVEN, *extra])
+    extra = sorted(set(methods).difference(SEVEN, BESIDE))
+    made = line_styles([*SEVEN, *BESIDE, *extra])
+    for name, colour in BESIDE.items():
+        made[name] |= {"color": colour}
     for name in ADAPTIVE:
         made[name] |= {"lw": 1.9, "zorder": 3}
     # Dashes, too, for paper without colours; not for CG, whose ups and downs leave no room for any.

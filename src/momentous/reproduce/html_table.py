@@ -10,12 +10,18 @@ LONG_CELL = 32  # characters beyond which a cell may be broken into lines
 
 
 def html_table(
-    headings: Sequence[str], lines: Iterable[Sequence[str]], *, text: Sequence[str] = ()
+    name: str,
+    headings: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    *,
+    text: Sequence[str] = (),
 ) -> str:
     """The table; all cells are plain text.
 
     Parameters
     ----------
+    name : str
+        Of the box, for those who hear the page; no other on the page has the same.
     headings : sequence of str
     lines : iterable of sequences of str
         The first cell names the row.
@@ -29,8 +35,8 @@ def html_table(
         for heading, column in zip(headings, columns, strict=True)
     ]
     head = "".join(
-        f'<th scope="col" class="{kind}">{escape(name)}</th>'
-        for kind, name in zip(classes, headings, strict=True)
+        f'<th scope="col" class="{kind}">{escape(heading)}</th>'
+        for kind, heading in zip(classes, headings, strict=True)
     )
     rows = []
     for first, *cells in lines:
@@ -41,6 +47,6 @@ def html_table(
         rows.append(f'<tr><th scope="row">{escape(first)}</th>{told}</tr>')
     body = "\n".join(rows)
     return (
-        '<div class="scroll" role="region" aria-label="table" tabindex="0"><table>'
+        f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0"><table>'
         f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )

@@ -57,12 +57,17 @@ class Field:
 
     @property
     def length(self) -> int:
-        """Iterations of the shortest of those."""
+        """Iterations of the shortest of those: one that ended before its time does not count."""
         return min(self.iterations(run) for run in self.whole())
 
     def end(self, cost: Callable[[Recorded], np.ndarray]) -> float:
         """What the cheapest run costs; one that ended before its time stays at its last row."""
         return float(min(cost(run)[-1] for run in self.whole()))
+
+    def places(self) -> list[str]:
+        """Machines and numbers of threads, in words: times of several cannot be compared."""
+        abouts = [run.about for run in self.runs.values()]
+        return list(dict.fromkeys(f"{a.setup}; {counted(a.threads, 'thread')}" for a in abouts))
 
     def checkpoints(self) -> list[int]:
         """Values + gradients at which to compare."""
@@ -71,6 +76,18 @@ class Field:
 
 
 Told = tuple[bool | None, str]  # seen in these runs, and the numbers in words
+
+
+def in_one_place(told: Callable[[Field], Told]) -> Callable[[Field], Told]:
+    """Times tell something where they were taken on one machine with as many threads."""
+
+    def judged(field: Field) -> Told:
+        places = field.places()
+        if len(places) == 1:
+            return told(field)
+        return None, f"times of different machines or threads: {listed(places)}"
+
+    return judged
 
 
 @dataclass(frozen=True)

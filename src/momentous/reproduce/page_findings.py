@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
 from momentous.comparison.words import counted
 from momentous.reproduce.html_table import html_table
-from momentous.reproduce.study import Bound, Claim
+from momentous.reproduce.page_plots import plot_figure
+from momentous.reproduce.study import Bound, Claim, tally
 
 TONES = {True: "good", False: "bad", None: "unsure"}
 GROWTH_PLOT = "growth"  # the id of its figure
 GROWTH_SECTION = (
     "<h2>Growth with 1/μ</h2>\n<p>Gradients to a gradient norm of the order μ on the nested chain, "
     "with the exponent of the power of 1/μ fitted to them.</p>\n"
-    f'<figure class="plot" id="{GROWTH_PLOT}"></figure>'
+    f"{plot_figure(GROWTH_PLOT)}"
 )
 
 
 def claims_section(claims: Sequence[Claim]) -> str:
     """Every statement with its verdict and the numbers behind it."""
-    found = Counter(claim.verdict for claim in claims)
-    tally = ", ".join(f"{number} {verdict}" for verdict, number in found.items())
     items = [
         f'<li class="{claim.verdict.replace(" ", "-")}">'
         f'<p><span class="{TONES[claim.seen]}">{claim.verdict}</span>: '
@@ -33,7 +31,7 @@ def claims_section(claims: Sequence[Claim]) -> str:
         for claim in claims
     ]
     return (
-        f"<h2>What the paper says</h2>\n<p>{counted(len(claims), 'statement')}: {tally}.</p>\n"
+        f"<h2>What the paper says</h2>\n<p>{tally(claims)}</p>\n"
         f'<ul class="claims">{"".join(items)}</ul>'
     )
 
@@ -55,7 +53,8 @@ def theorems_section(bounds: Sequence[Bound]) -> str:
         )
         for bound in bounds
     ]
-    table = html_table(headings, lines, text=["quantity", "function", "verdict", "formula"])
+    words = ["quantity", "function", "verdict", "formula"]
+    table = html_table("bounds of the theorems", headings, lines, text=words)
     holding = sum(bound.holds for bound in bounds)
     return (
         f"<h2>Theorems</h2>\n<p>{holding} of {counted(len(lines), 'bound')} hold; slack: how many "

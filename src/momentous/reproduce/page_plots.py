@@ -8,13 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from momentous.comparison.history import RESTARTS
 from momentous.comparison.look import LINES, ON_DARK, line_styles
-from momentous.reproduce.figures import Looks, styles
+from momentous.reproduce.figures import PURPLE, Looks, styles
 from momentous.reproduce.recorded import Recorded
 from momentous.reproduce.study import Group, Growth
 from momentous.reproduce.thinning import kept_rows
 
 LONG = 5000  # iterations from which a curve is first shown against a logarithm
+WINDOW = 200  # rows of a long curve that are all in the page, so that zooming in shows the truth
+DARK = ON_DARK | {PURPLE: "#C08AE0"}
+HINT = (
+    "Drag a rectangle, turn the wheel or pinch to zoom; shift-drag or move two fingers to pan. "
+    "Click a method to hide it, double-click to see it alone. With the keyboard: in the plot + and "
+    "- zoom, the arrows pan, Escape shows all again; on a method Enter hides it, Alt+Enter shows "
+    "it alone. Restarts whose circles would overlap are not marked until you zoom in."
+)
 SIGNS = {
     "RESTART": "restart",
     "ROLLBACK": "line 11 of Algorithms 2 and 4: rolled back",
@@ -24,6 +33,11 @@ SIGNS = {
     "TIGHTENED": "ε lowered",
     "NON_FINITE": "not finite: rejected",
 }
+
+
+def plot_figure(key: str) -> str:
+    """Where the scripts draw the plot of that key, and below it how to go about it."""
+    return f'<figure class="plot" id="{key}"></figure>\n<p class="hint" id="{key}-hint">{HINT}</p>'
 
 
 def group_plots(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -61,16 +75,14 @@ def _group_plot(group: Group, looks: Looks) -> dict[str, Any]:
 
 def _curve(group: Group, run: Recorded, look: dict[str, Any]) -> dict[str, Any]:
     name, shown = group.name(run), group.shown(run)
-    error, gradient = group.error(run), run.history.grad_norm[shown]
-    events = [(at, kind) for at, kind, _ in run.history.events if at < shown.stop and kind in SIGNS]
-    kept = kept_rows((error, gradient), events)
+    kept, events = _kept(group, run), _events(group, run)
     place = {int(row): i for i, row in enumerate(kept)}
     columns = {
         "iteration": np.arange(shown.stop),
         "evaluations": run.evaluations[shown],
         "time": run.history.time[shown],
-        "error": error,
-        "gradient": gradient,
+        "error": group.error(run),
+        "gradient": run.history.grad_norm[shown],
         "step": run.step_sizes[shown],
     }
     return {
@@ -78,6 +90,56 @@ def _curve(group: Group, run: Recorded, look: dict[str, Any]) -> dict[str, Any]:
         "columns": {key: _short(column[kept]) for key, column in columns.items()},
         "events": [[place[row], kind] for row, kind in events if row in place],
     }
+
+
+def _events(group: Group, run: Recorded) -> list[tuple[int, str]]:
+    stop = group.shown(run).stop
+    return [(at, kind) for at, kind, _ in run.history.events if at < stop and kind in SIGNS]
+
+
+def _kept(group: Group, run: Recorded) -> np.ndarray:
+    columns = (group.error(run), run.history.grad_norm[group.shown(run)])
+    return kept_rows(columns, _events(group, run), window(group))
+
+
+def window(group: Group) -> range:
+    """The rows of a long group that are all there: where B0 <= B in all runs that get so far.
+
+    At the end where none does.
+    """
+    if group.plotted < LONG:
+        return range(0)
+    reached = [
+        min(rows)
+        for run in group.runs
+        if (rows := [at for at, kind in _events(group, run) if kind == "RADIUS_REACHED"])
+    ]
+    last = max(group.shown(run).stop for run in group.runs) - WINDOW
+    start = max(0, min(max(reached, default=last), last))
+    return range(start, start + WINDOW)
+
+
+def what_is_drawn(group: Group) -> str:
+    """How many of the iterations and restarts are in the page, and where all of them are."""
+    rows = kept_count = restarts = marked = 0
+    for run in group.runs:
+        kept = set(_kept(group, run).tolist())
+        at = {row for row, kind in _events(group, run) if kind in RESTARTS}
+        rows, kept_count = rows + group.shown(run).stop, kept_count + len(kept)
+        restarts, marked = restarts + len(at), marked + len(at & kept)
+    if kept_count == rows:
+        return f"All {rows:,} rows of these runs and all {restarts:,} restarts are in the page."
+    told = (
+        f"{kept_count:,} of {rows:,} iterations and {marked:,} of {restarts:,} restarts are drawn; "
+        "all are in the Parquet files."
+    )
+    where = window(group)
+    if where:
+        told += (
+            f" Iterations {where[0]:,} to {where[-1]:,} are complete, with every restart: zoom in "
+            "there to see how they follow each other; elsewhere gaps between circles mean nothing."
+        )
+    return told
 
 
 def _told_from_namesakes(look: dict[str, Any], variant: int) -> dict[str, Any]:
@@ -92,7 +154,7 @@ def _drawn(name: str, label: str, look: Mapping[str, Any]) -> dict[str, Any]:
         "name": name,
         "label": label,
         "light": look["color"],
-        "dark": ON_DARK[look["color"]],
+        "dark": DARK[look["color"]],
         "dash": [] if dashes == "-" else [2 * length for length in dashes[1]],
         "width": 1.2 * look["lw"],
         "points": False,

@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 
 from momentous.comparison.words import counted, seconds
+from momentous.reproduce.companions import note_on_companions
 from momentous.reproduce.html_table import html_table
+from momentous.reproduce.page_plots import plot_figure, what_is_drawn
 from momentous.reproduce.recorded import Recorded
 from momentous.reproduce.study import EARLY, Group
-
-HINT = (
-    "Drag a rectangle, turn the wheel or pinch to zoom; shift-drag or move two fingers to pan. "
-    "Click a method to hide it, double-click to see it alone. Of many restarts only as many are "
-    "marked as can be told apart."
-)
 
 
 def group_section(key: str, group: Group) -> str:
@@ -35,20 +31,22 @@ def group_section(key: str, group: Group) -> str:
         "No run has a finite objective value."
         if attained is None
         else f"f* = {lowest:.10g}, the least value in all of these runs: {group.name(whose)} "
-        f"attained it in iteration {attained:,}."
+        f"attained it in iteration {attained:,}. {group.reference}"
     )
+    beside = note_on_companions(group)
     longest = max(len(run.history) for run in group.runs) - 1
     cut = f" Runs are up to {longest:,} iterations long; the first {group.plotted:,} are shown."
     return f"""<h2><span class="figure-name">{escape(group.figure_name)}:</span> \
 {escape(group.title)}{badge}</h2>
 <p class="note">{rows:,} by {columns:,} matrix with {about.entries:,} entries{twin}; rank
 {about.rank}; {escape(group.profiles)}.</p>
-<figure class="plot" id="{key}"></figure>
-<p class="hint">{HINT}</p>
+{plot_figure(key)}
+<p class="note">{escape(what_is_drawn(group))}</p>
 <p>{escape(star)}{cut if longest > group.plotted else ""}</p>
+{f'<p class="note">{escape(beside)}</p>' if beside else ""}
 <h3>Results</h3>
 <p class="note">In the iterations shown. Restarts include those by line 11; "at {EARLY:,}" is after
-as many values + gradients.</p>
+as many values + gradients. {escape(group.how_timed)}</p>
 {_results(group)}"""
 
 
@@ -60,7 +58,10 @@ def _results(group: Group) -> str:
     # Columns that would hold nothing but dashes say nothing.
     told = [i for i in range(len(headings)) if any(line[i] != "-" for line in lines)]
     return html_table(
-        [headings[i] for i in told], [[line[i] for i in told] for line in lines], text=["status"]
+        f"results, {group.figure_name}: {group.title}",
+        [headings[i] for i in told],
+        [[line[i] for i in told] for line in lines],
+        text=["status"],
     )
 
 
@@ -120,7 +121,7 @@ def parameters_section(groups: Sequence[Group]) -> str:
     ]
     return (
         "<h2>Parameters</h2>\n<p>Step sizes are in the tables of results; what is not listed was "
-        f"left to the method.</p>\n{html_table(headings, lines, text=headings[1:])}"
+        f"left to the method.</p>\n{html_table('parameters', headings, lines, text=headings[1:])}"
     )
 
 
@@ -138,9 +139,10 @@ def tuning_section(groups: Sequence[Group]) -> str:
         )
         for group, run in tuned
     ]
+    table = html_table("cost of tuning", ["method", "on", *keys], lines, text=["on"])
     return (
         "<h2>Cost of tuning</h2>\n<p>What the search for the step size took, besides the runs "
-        f"above.</p>\n{html_table(['method', 'on', *keys], lines, text=['on'])}"
+        f"above.</p>\n{table}"
     )
 
 
@@ -163,7 +165,7 @@ def provenance_section(groups: Sequence[Group]) -> str:
         f"{about.setup}; {counted(about.threads, 'thread')}" for about in abouts
     )
     told = "".join(f"<p>{escape(machine)}</p>" for machine in machines)
-    table = html_table(headings, data, text=["problem", "fingerprint"])
+    table = html_table("data", headings, data, text=["problem", "fingerprint"])
     return f"<h2>Data and machine</h2>\n{table}\n{told}"
 
 

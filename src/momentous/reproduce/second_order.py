@@ -5,6 +5,12 @@ descent argument with B = sqrt(eps/rho)/(288 chi^2) gives explicit constants: an
 with a small gradient lowers f (Lemma 4) by 3/(16 chi) - 1/(64 chi^2) - 1/(4147 chi^3) times b^2
 units of eps^(3/2)/sqrt(rho), b = 1/(288 chi^2), and the displacement that follows takes back at
 most b^2/(31 chi) of them; what is left is at least b^2/(8 chi) = 1/(663552 chi^5).
+
+That is for K = 2 chi/theta.  Here K is rounded up, to k times that, 1 <= k < 1 + theta/(2 chi):
+the first of the three terms and what is taken back are divided by k, the third is multiplied by
+it.  For every chi >= 1 the rest suffices as long as k <= 1.1; chi near 1 with theta near 1 would
+have k = 1.5.  The rows are for the chi of the method with zeta = 0.1 only, which is above 12, so
+that k < 1.05.
 """
 
 from __future__ import annotations
@@ -77,8 +83,11 @@ def rows_of(case: Case, method: PerturbedRAGD, found: list[Found]) -> list[Bound
     K, tau = theory.epoch_length, CURVATURE * math.sqrt(case.eps * case.hessian_lipschitz)
     curvatures = np.array([max(0.0, -each.eigenvalue) for each in found])
 
-    def row(quantity: str, formula: str, bound: float, measured: float) -> Bound:
+    def row(
+        quantity: str, formula: str, bound: float, measured: float, *, by_gap: bool = False
+    ) -> Bound:
         setting = f"eps = {case.eps:.3g}, chi = {chi:.3g}, K = ceil(2 chi/theta) = {K}"
+        setting += case.whence_gap if by_gap else ""
         told = f"{quantity}, most of {len(found)} seeds"
         name = case.problem.name
         return Bound("Theorem 3", told, name, f"{formula}; {setting}", bound, float(measured))
@@ -94,7 +103,7 @@ def rows_of(case: Case, method: PerturbedRAGD, found: list[Found]) -> list[Bound
     return [
         row(
             "gradients", "(floor(663552 chi^5 D) + 1) K, constants worked out from the proof",
-            float((most + 1) * K), max(each.run.gradients for each in found),
+            float((most + 1) * K), max(each.run.gradients for each in found), by_gap=True,
         ),
         row("gradient norm at the output", "eps", case.eps, _largest_gradient(found)),
         row(

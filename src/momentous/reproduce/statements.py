@@ -82,11 +82,18 @@ class Case:
         """The decrease that the theorem requires of a restarted epoch, in words."""
         return f"{'' if self.scheme is HEAVY_BALL else '7/8 '}eps^(3/2)/sqrt(rho)"
 
-    def row(self, quantity: str, formula: str, bound: float, measured: float) -> Bound:
-        """One row, with eps and K behind the formula."""
+    @property
+    def whence_gap(self) -> str:
+        """What a bound that rests on Delta_f has to say where that is an upper bound."""
+        return "" if self.problem.minimum_is_exact else ", Delta_f from a lower bound on f"
+
+    def row(
+        self, quantity: str, formula: str, bound: float, measured: float, *, by_gap: bool = False
+    ) -> Bound:
+        """One row, with eps and K behind the formula; ``by_gap``: it rests on Delta_f."""
         setting = f"eps = {self.eps:.3g}, 1/theta = {1 / self.theta:.4g}, K = {self.epoch_length}"
-        if "D" in formula and not self.problem.minimum_is_exact:
-            setting += ", Delta_f from a lower bound on f"
+        if by_gap:
+            setting += self.whence_gap
         return Bound(
             self.theorem,
             quantity,
@@ -143,9 +150,11 @@ def fixed_radius(case: Case, run: Watched) -> list[Bound]:
             / case.eps**1.75
         )
         formula = "Delta_f L^(1/2) rho^(1/4)/eps^(7/4), as printed: without the last epoch"
-        rows.append(case.row("gradients", formula, printed, run.gradients))
-    rows.append(case.row("gradients", f"({epochs} + 1) K", (most + 1) * K, run.gradients))
-    rows.append(case.row("restarts", epochs, most, run.result.restarts))
+        rows.append(case.row("gradients", formula, printed, run.gradients, by_gap=True))
+    rows.append(
+        case.row("gradients", f"({epochs} + 1) K", (most + 1) * K, run.gradients, by_gap=True)
+    )
+    rows.append(case.row("restarts", epochs, most, run.result.restarts, by_gap=True))
     rows += case.decrease("a restarted epoch", case.required, factor, run.ended)
     return rows + case.output(run)
 
@@ -225,15 +234,15 @@ def _counts(
     most, fail = accepted[1], failures[1]
     both = "accepted and N_iv discarded epochs at most"
     return [
-        case.row("accepted epochs", accepted[0], most, len(run.accepted)),
+        case.row("accepted epochs", accepted[0], most, len(run.accepted), by_gap=True),
         case.row("discarded epochs", failures[0], fail, len(run.discarded)),
         case.row(
             "gradients", f"(A + N_iv)(K + 1) + K, A {both}",
-            (most + fail) * (case.epoch_length + 1) + case.epoch_length, run.gradients,
+            (most + fail) * (case.epoch_length + 1) + case.epoch_length, run.gradients, by_gap=True,
         ),
         case.row(
             "values", f"A + N_iv + 2, A {both}; one at the start, one at the output",
-            most + fail + 2, run.result.nfev,
+            most + fail + 2, run.result.nfev, by_gap=True,
         ),
     ]  # fmt: skip
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from momentous.comparison.words import counted, listed
 from momentous.reproduce.recorded import Recorded
 
 FIGURE_NAMES = {
@@ -18,6 +20,17 @@ FIGURE_NAMES = {
 }
 EARLY = 1000  # values + gradients at which tables look, besides the end
 VERDICTS = {True: "seen", False: "not seen", None: "cannot be told"}
+HOW_TIMED = (
+    "How time is taken: the pass that computes a gradient computes the value, too, as a function "
+    "that gives both would, and the clock runs, for every method alike. A value that is asked for "
+    "at the point of a gradient is counted, and costs no time of its own; one at any other point "
+    "costs a pass. So times favour the methods that ask for such values, Jin's AGD and convex "
+    "until guilty, over GD and the adaptive methods, which pay for values that they do not use."
+)
+HOW_TIMED_APART = (
+    "With the parameters of the authors' code a gradient is not that of the values: there every "
+    "value costs a pass."
+)
 
 
 def row_at(cost: np.ndarray, budget: float) -> int:
@@ -39,6 +52,18 @@ class Claim:
     def verdict(self) -> str:
         """Whether it is seen, in words."""
         return VERDICTS[self.seen]
+
+
+def tally(claims: Sequence[Claim]) -> str:
+    """How many statements there are, and how many verdicts of each kind."""
+    statements = {(claim.where, claim.statement) for claim in claims}
+    counts = [
+        f"{sum(claim.seen is seen for claim in claims)} {word}" for seen, word in VERDICTS.items()
+    ]
+    return (
+        f"{counted(len(statements), 'statement')}, each on every set of runs that it is about: "
+        f"{listed(counts)}."
+    )
 
 
 @dataclass(frozen=True)
@@ -105,12 +130,19 @@ class Group:
         """The figure in words."""
         return FIGURE_NAMES.get(self.figure, self.figure)
 
+    @property
+    def how_timed(self) -> str:
+        """What a reader of times has to know."""
+        apart = any(run.about.profile == "authors-code" for run in self.runs)
+        return f"{HOW_TIMED} {HOW_TIMED_APART}" if apart else HOW_TIMED
+
     def name(self, run: Recorded) -> str:
         """What to call a run: its method; where that is not enough, whose parameters, and which."""
-        several = len({other.about.profile for other in self.runs}) > 1
 
         def plain(it: Recorded) -> str:
-            return f"{it.about.method} ({it.about.profile})" if several else it.about.method
+            method = it.about.method
+            profiles = {each.about.profile for each in self.runs if each.about.method == method}
+            return f"{method} ({it.about.profile})" if len(profiles) > 1 else method
 
         which = self._place(run, [it for it in self.runs if plain(it) == plain(run)])
         return f"{plain(run)}, run {which + 1}" if which else plain(run)
@@ -129,6 +161,27 @@ class Group:
         lows = [float(np.nanmin(run.history.fun, initial=math.inf)) for run in self.runs]
         best = int(np.argmin(lows))
         return lows[best], self.runs[best]
+
+    @property
+    def reference(self) -> str:
+        """Who went on beyond what is shown for the sake of f*, in words."""
+        longer = [run for run in self.runs if len(run.history) - 1 > self.plotted]
+        in_the_paper = "" if self.figure == "fig3" else "; in the paper all do"
+        if not longer:
+            return f"Nobody went on beyond the iterations that are shown{in_the_paper}."
+        reach = listed([f"{n:,}" for n in sorted({len(run.history) - 1 for run in longer})])
+        if len(longer) == len(self.runs):
+            return f"For its sake all of them went on to iteration {reach}."
+        who = [self.name(run) for run in longer]
+        ends = sorted(self.runs, key=self._end)
+        lowest = {self.name(run) for run in ends[: len(longer)]} == set(who)
+        those = ", the lowest in what is shown," if lowest else ""
+        return f"For its sake {listed(who)}{those} went on to iteration {reach}{in_the_paper}."
+
+    def _end(self, run: Recorded) -> float:
+        """The last value that is shown."""
+        fun = run.history.fun[self.shown(run)]
+        return float(fun[-1]) if fun.size and not math.isnan(fun[-1]) else math.inf
 
     def shown(self, run: Recorded) -> slice:
         """The rows of a run that are shown."""

@@ -28,11 +28,16 @@ def outline(column: np.ndarray, bins: int = BINS) -> np.ndarray:
     return np.array(sorted(kept))
 
 
-def kept_rows(columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]]) -> np.ndarray:
+def kept_rows(
+    columns: Sequence[np.ndarray],
+    events: Iterable[tuple[int, str]],
+    window: range = range(0),
+) -> np.ndarray:
     """The rows that several columns need that can be looked at closely, in order.
 
-    Of each stretch the least and the largest of each of the columns, and the first restart; and
-    every row with any other event.  Curves of at most `MOST_ROWS` rows keep them all.
+    Of each stretch the least and the largest of each of the columns, and the first restart; every
+    row with any other event; and every row of the window.  Curves of at most `MOST_ROWS` rows keep
+    them all.
 
     Parameters
     ----------
@@ -40,11 +45,13 @@ def kept_rows(columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]]) 
         Of the same length; what is not finite is passed over.
     events : iterable of (int, str)
         Row and kind.
+    window : range
+        Where the true pattern of restarts can be seen; rows beyond the end are none.
     """
     size = len(columns[0])
     if size <= MOST_ROWS:
         return np.arange(size)
-    kept = {0, size - 1}
+    kept = {0, size - 1, *(row for row in window if row < size)}
     restarts = []
     for row, kind in events:
         restarts.append(row) if kind == "RESTART" else kept.add(row)

@@ -2,6 +2,7 @@
 
 const RESTING = 300; // ms without scrolling after which the wheel means the plot, not the page
 const SMALLEST = 8; // pixels: a shorter drag is a click
+const KEYS = "Plus - ArrowLeft ArrowRight ArrowUp ArrowDown Escape"; // as aria-keyshortcuts has them
 
 let scrolledAt = -Infinity;
 window.addEventListener("scroll", () => (scrolledAt = performance.now()), { passive: true });

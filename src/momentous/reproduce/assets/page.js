@@ -42,16 +42,23 @@ function buildControls(plot) {
     choice("zoom", reset));
 }
 
-/** A click shows or hides a method; a double click shows it alone, and again: all. */
+/** A click shows or hides a method; a double click or Alt+Enter shows it alone, and again: all. */
 function buildLegend(plot) {
   const { series, legend } = plot.data;
   const everyOther = (i) => new Set([...series.keys()].filter((k) => k !== i));
   const flipped = (i) => new Set(plot.hidden.has(i) ? [...plot.hidden].filter((k) => k !== i) : [...plot.hidden, i]);
   return make("div", { class: "legend", role: "group", "aria-label": legend }, ...series.map((one, i) => {
-    const button = toggle("", () => !plot.hidden.has(i), () => plot.change({ hidden: flipped(i) }));
-    button.addEventListener("dblclick", () => {
+    const button = toggle("", () => !plot.hidden.has(i), () => plot.change({ hidden: flipped(i) }),
+      { "aria-keyshortcuts": "Alt+Enter" });
+    const isolate = () => {
       const alone = !plot.hidden.has(i) && plot.shown.length === 1;
       plot.change({ hidden: alone ? new Set() : everyOther(i) });
+    };
+    button.addEventListener("dblclick", isolate);
+    button.addEventListener("keydown", (event) => {
+      if (!event.altKey || event.key !== "Enter") return;
+      event.preventDefault(); // or the key would be a click as well
+      if (!event.repeat) isolate();
     });
     const light = (lit) => () => { plot.lit = lit; plot.draw(); };
     button.addEventListener("mouseenter", light(one));
@@ -98,7 +105,9 @@ function describe(tooltip, { series, row }, { facts, signs }) {
 }
 
 function build(figure, data) {
-  const canvas = make("canvas", { tabindex: 0, role: "img" });
+  const canvas = make("canvas", {
+    tabindex: 0, role: "img", "aria-describedby": `${figure.id}-hint`, "aria-keyshortcuts": KEYS,
+  });
   const [box, dot, tooltip] = ["box", "dot", "tooltip"].map((name) => make("div", { class: name, hidden: "" }));
   const [xLabel, yLabel] = ["x-label", "y-label"].map((name) => make("p", { class: name }));
   const words = (axis) => data[axis].find(([key]) => key === plot[axis])[1];
