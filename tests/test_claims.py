@@ -96,14 +96,28 @@ def with_run(group: Group, method: str, **history) -> Group:
     return dataclasses.replace(group, runs=runs)
 
 
-def ended(group: Group, method: str, status: str) -> Group:
+def told_otherwise(group: Group, method: str, **about) -> Group:
+    """The same, with something else said about one run."""
     runs = [
-        dataclasses.replace(run, about=dataclasses.replace(run.about, status=status))
+        dataclasses.replace(run, about=dataclasses.replace(run.about, **about))
         if run.about.method == method
         else run
         for run in group.runs
     ]
     return dataclasses.replace(group, runs=runs)
+
+
+def ended(group: Group, method: str, status: str) -> Group:
+    return told_otherwise(group, method, status=status)
+
+
+def cut(group: Group, method: str, rows: int, status: str = "max iterations") -> Group:
+    """The same, with one run that ended after so many rows."""
+    names = ("nfev", "njev", "time", "fun", "grad_norm")
+    short = {name: column(group, method, name)[:rows] for name in names}
+    (run,) = [run for run in group.runs if run.about.method == method]
+    events = [event for event in run.history.events if event[0] < rows]
+    return ended(with_run(group, method, **short, events=events), method, status)
 
 
 def column(group: Group, method: str, name: str) -> np.ndarray:
@@ -122,9 +136,10 @@ CURVATURE, CG, COUNTS, THREE = (
     "negative curvature",
     "of CG oscillate",
     "takes one gradient",
-    "three",
+    "at least three values",
 )
-QUICK, SELDOM, RISEN = "less total time", "line 11 is seldom", "where line 11 is invoked"
+QUICK, LIKE_GD = "less total time", "as quick as GD"
+SELDOM, RISEN = "line 11 is seldom", "where line 11 is invoked"
 REACHED, OFTEN, LOOP = "B0 decreases", "once B0 <= B", "while loop"
 
 
@@ -169,7 +184,9 @@ CASES = [
     (NORM, short_group, lambda: short_group(CG=(0.05, 2, 1)),
      lambda: without(short_group(), *ADAPTIVE), "Ada-RHB-NC"),
     (LEAST, short_group, dipping_norm, lambda: without(short_group(), "GD"), "GD"),
-    (QUICK, short_group, lambda: slow("Ada-RHB-NC", 1.3),
+    (QUICK, short_group, lambda: slow("Ada-RHB-NC", 1.6),
+     lambda: without(short_group(), "CG"), "CG"),
+    (LIKE_GD, short_group, lambda: slow("Ada-RHB-NC", 1.3),
      lambda: without(short_group(), "GD"), "GD"),
     (CG, short_group,
      lambda: with_run(short_group(), "CG", grad_norm=np.exp(-0.01 * np.arange(1001.0))),
@@ -270,7 +287,7 @@ def test_groups_are_judged_by_the_statements_of_their_figure():
         long_group("one-bit", (4, 3)),
     ]
     claims = judge(groups)
-    assert len(claims) == 2 * 10 + 2 * 5
+    assert len(claims) == 2 * 11 + 2 * 5
     assert {claim.where for claim in claims} == {
         "section 5.1", "sections 5.1 and 5.2", "section 5.3"
     }  # fmt: skip
@@ -289,12 +306,77 @@ def test_cg_does_not_oscillate_where_an_adaptive_method_does_so_more():
 
 
 def test_a_run_that_ended_before_the_others_is_not_timed():
-    group = short_group()
-    names = ("nfev", "njev", "time", "fun", "grad_norm")
-    short = {name: column(group, "Ada-RHB-NC", name)[:301] for name in names}
-    claim = verdict(with_run(group, "Ada-RHB-NC", **short, events=[]), QUICK)
-    assert claim.seen is None
-    assert "ended before iteration 1,000: Ada-RHB-NC" in claim.numbers
+    for part in (QUICK, LIKE_GD):
+        claim = verdict(cut(short_group(), "Ada-RHB-NC", 301), part)
+        assert claim.seen is None
+        assert "ended before iteration 1,000: Ada-RHB-NC" in claim.numbers
+    claim = verdict(cut(slow("Ada-RHB-NC", 1.6), "Ada-RAGD-NC", 301), QUICK)
+    assert claim.seen is False  # whoever is missing
+    assert "not quicker: Ada-RHB-NC than heuristic RAGD; " in claim.numbers
+
+
+def test_gd_that_is_slower_than_another_contradicts_that_the_three_are_quick():
+    claim = verdict(slow("GD", 1.6), QUICK)
+    assert claim.seen is False
+    assert "not quicker: GD than heuristic RAGD" in claim.numbers
+    assert verdict(slow("GD", 1.6), LIKE_GD).seen is True
+
+
+@pytest.mark.parametrize("other", [{"setup": "elsewhere"}, {"threads": 2}], ids=str)
+def test_times_of_different_machines_or_threads_tell_nothing(other):
+    group = told_otherwise(slow("CG", 50.0), "GD", **other)
+    for part in (TIME, QUICK, LIKE_GD):
+        claim = verdict(group, part)
+        assert claim.seen is None
+        assert f"{other.get('setup', 'here')}; {other.get('threads', 1)} thread" in claim.numbers
+    assert verdict(group, EVALUATIONS).seen is True
+
+
+@pytest.mark.parametrize("part", [SELDOM, REACHED, OFTEN, LOOP])
+def test_a_long_run_that_ended_early_tells_nothing_of_the_long_run(part):
+    claim = verdict(cut(long_group(), "Ada-RHB-NC", 151, "no progress"), part)
+    assert claim.seen is None, claim.numbers
+    assert "150" in claim.numbers or part is OFTEN
+
+
+@pytest.mark.parametrize(
+    ("status", "seen"),
+    [("completed", False), ("above tolerance", False), ("promise broken", False),
+     ("no progress", None), ("non finite", None), ("max iterations", True)],
+)  # fmt: skip
+def test_the_while_loop_goes_on_only_in_a_run_that_could_have_gone_on(status, seen):
+    assert verdict(ended(long_group(), "Ada-RAGD-NC", status), LOOP).seen is seen
+
+
+def test_one_discarded_epoch_in_a_short_run_does_not_make_line_11_frequent():
+    group = cut(long_group(discarded=(120,)), "Ada-RHB-NC", 151, "no progress")
+    assert verdict(group, SELDOM).seen is None
+
+
+def test_a_radius_that_is_not_reached_in_a_whole_run_contradicts_whatever_the_other_did():
+    group = cut(long_group(reached=LONG + 1), "Ada-RHB-NC", 151, "no progress")
+    assert verdict(group, REACHED).seen is False
+
+
+def test_the_threshold_of_line_11_is_told():
+    assert "(in the paper: once by each method; here: at most once in 1,000 iterations)" in (
+        verdict(long_group(), SELDOM).statement
+    )
+
+
+def with_rests(method: str, *how) -> Group:
+    """A run that begins anew in every second iteration."""
+    group = short_group(**{method.replace(" ", "_"): how})
+    return with_run(group, method, events=[(row, "RESTART", 1.0) for row in range(1, 1001, 2)])
+
+
+def test_a_restart_excuses_no_missing_values_of_a_method_that_reuses_none():
+    claim = verdict(with_rests("CG", 0.007, 0, 1), COUNTS)
+    assert claim.seen is False
+    assert claim.numbers.endswith("otherwise than told: CG")
+    assert verdict(with_rests("heuristic RAGD", 0.008, 0, 1), COUNTS).seen is False
+    # At rest y = x, whose value is known.
+    assert verdict(with_rests("Jin's AGD", 0.006, 1, 1), COUNTS).seen is True
 
 
 def test_when_line_11_was_invoked_is_told():

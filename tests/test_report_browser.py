@@ -189,6 +189,29 @@ def test_the_legend_hides_and_isolates_methods(reader, browser):
     assert len(json.loads(reader.state["hidden"])) == 3  # an empty plot is a plot, too
 
 
+def test_the_keyboard_isolates_a_method(reader, browser):
+    ours = reader.find(".legend button")
+    assert ours.get_attribute("aria-keyshortcuts") == "Alt+Enter"
+    browser.execute_script("arguments[0].focus()", ours)
+
+    def alone():
+        keys = ActionChains(browser).key_down(Keys.ALT).send_keys(Keys.ENTER).key_up(Keys.ALT)
+        keys.perform()
+        return json.loads(reader.state["hidden"])
+
+    assert alone() == ["Jin's AGD", "GD"]
+    assert alone() == []
+    ActionChains(browser).send_keys(Keys.ENTER).perform()
+    assert json.loads(reader.state["hidden"]) == ["Ada-RAGD-NC"]
+
+
+def test_a_plot_names_its_keys_to_those_who_hear_the_page(reader, browser):
+    for canvas in browser.find_elements(By.CSS_SELECTOR, "figure.plot .stage canvas"):
+        assert canvas.get_attribute("aria-keyshortcuts").split()[0] == "Plus"
+        hint = browser.find_element(By.ID, canvas.get_attribute("aria-describedby"))
+        assert "the arrows pan" in hint.text
+
+
 def test_events_are_marked_explained_and_can_be_hidden(reader):
     assert [sign.text for sign in reader.figure.find_elements(By.CSS_SELECTOR, ".signs span")] == [
         "restart",

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from momentous.comparison.history import History
-from momentous.comparison.look import COLOURS, ON_DARK
-from momentous.reproduce.figures import styles
+from momentous.comparison.look import COLOURS
+from momentous.reproduce.figures import PURPLE, styles
 from momentous.reproduce.page import write_page
-from momentous.reproduce.page_plots import SIGNS
+from momentous.reproduce.page_plots import DARK, SIGNS, WINDOW
 from momentous.reproduce.recorded import About, Recorded
 from momentous.reproduce.study import EARLY, Bound, Claim, Group, Growth, Study
 from momentous.reproduce.thinning import MOST_ROWS, STRETCHES, kept_rows
@@ -243,7 +243,51 @@ def test_events_point_to_the_rows_in_which_they_happened(tmp_path):
         (8_001, "RADIUS_REACHED"),
     ]
     assert set(at) <= {(row, kind) for row, kind, _ in events}
-    assert 100 < len(at) <= STRETCHES + 2
+    assert 100 < len(at) <= STRETCHES + 2 + WINDOW / 3
+
+
+def long_group(*reached, size=10_001, period=3):
+    """Runs that restart every few iterations, and where each has B0 <= B for the first time."""
+    restarts = [(row, "RESTART", 1.0) for row in range(0, size, period)]
+    runs = [
+        a_run(size=size, rate=1e-3, method=name, events=sorted([*restarts, *events]))
+        for name, events in zip(
+            ("Ada-RAGD-NC", "Ada-RHB-NC"),
+            ([(row, "RADIUS_REACHED", 0.01)] if row else [] for row in reached),
+            strict=True,
+        )
+    ]
+    return Group("fig3", runs, size - 1)
+
+
+@pytest.mark.parametrize(
+    ("reached", "first"), [((6_001, 4_002), 6_001), ((None, 4_002), 4_002), ((None, None), 9_801),
+                           ((9_990, 100), 9_801)],
+)  # fmt: skip
+def test_a_long_plot_has_one_place_with_every_row_and_restart_and_says_where(
+    reached, first, tmp_path
+):
+    page = written(Study([long_group(*reached)]), tmp_path)
+    last = first + WINDOW - 1
+    assert f"Iterations {first:,} to {last:,} are complete, with every restart" in page.text
+    for series in page.plots["plot-0"]["series"]:
+        rows = series["columns"]["iteration"]
+        assert set(range(first, last + 1)) <= set(rows)
+        restarts = {rows[row] for row, kind in series["events"] if kind == "RESTART"}
+        assert {row for row in range(first, last + 1) if row % 3 == 0} <= restarts
+
+
+def test_the_page_says_how_much_of_the_runs_is_in_it(page, tmp_path):
+    # 351 rows of each of three runs, and two restarts of the first.
+    assert "All 1,053 rows of these runs and all 2 restarts are in the page." in page.text
+    thin = written(Study([long_group(6_001, 4_002)]), tmp_path)
+    series = thin.plots["plot-0"]["series"]
+    rows = sum(len(one["columns"]["iteration"]) for one in series)
+    restarts = sum(kind == "RESTART" for one in series for _, kind in one["events"])
+    assert (
+        f"{rows:,} of 20,002 iterations and {restarts:,} of 6,668 restarts are drawn; all are in "
+        "the Parquet files." in thin.text
+    )
 
 
 def test_rows_beyond_those_shown_are_left_out(page):
@@ -301,19 +345,19 @@ def test_a_method_has_one_colour_in_all_plots_and_one_on_a_dark_screen(page):
 
 
 def test_a_method_has_the_colour_and_the_dashes_that_it_has_in_the_pictures(tmp_path):
-    names = ["CG", "L-BFGS-B", "GD", "Jin's AGD"]
+    names = ["CG", "L-BFGS-B", "GD", "Jin's AGD", "accelerated sweeps"]
     page = written(Study([Group("demo", [a_run(method=name) for name in names], 400)]), tmp_path)
     looks = styles(names)
     for series in page.plots["plot-0"]["series"]:
         look = looks[series["name"]]
-        assert (series["light"], series["dark"]) == (look["color"], ON_DARK[look["color"]])
+        assert (series["light"], series["dark"]) == (look["color"], DARK[look["color"]])
         assert series["dash"] == ([] if look["ls"] == "-" else [2 * n for n in look["ls"][1]])
 
 
 def test_every_colour_has_another_one_on_a_dark_screen():
-    assert set(ON_DARK) == {*COLOURS, "black"}
-    assert len(set(ON_DARK.values())) == len(ON_DARK)
-    for light, dark in ON_DARK.items():
+    assert set(DARK) == {*COLOURS, "black", PURPLE}
+    assert len(set(DARK.values())) == len(DARK)
+    for light, dark in DARK.items():
         assert light == "black" or brightness(dark) > brightness(light)
 
 
@@ -363,6 +407,55 @@ def test_the_table_of_results_has_the_numbers_of_the_rows_shown(page, tmp_path):
     assert third["step size"] == "the method"
 
 
+def test_the_page_says_who_went_on_for_the_sake_of_the_lowest_value(page, tmp_path):
+    assert "For its sake all of them went on to iteration 400." in page.text
+    runs = [a_run(), a_run(size=351, rate=0.01, method="CG"), a_run(rate=0.015, method="GD")]
+    some = written(Study([Group("fig1", runs, 350)]), tmp_path)
+    assert (
+        "For its sake Ada-RAGD-NC and GD, the lowest in what is shown, went on to iteration 400; "
+        "in the paper all do." in some.text
+    )
+    runs = [a_run(size=301), a_run(rate=0.01, method="GD"), a_run(size=0, method="CG")]
+    slow = written(Study([Group("fig1", runs, 300)]), tmp_path)
+    assert "For its sake GD went on to iteration 400; in the paper all do." in slow.text
+    none = written(Study([Group("fig1", runs, 400)]), tmp_path)
+    assert "Nobody went on beyond the iterations that are shown; in the paper all do." in none.text
+
+
+def test_the_page_says_how_time_is_taken(page, tmp_path):
+    assert page.text.count("the pass that computes a gradient computes the value, too") == 2
+    assert "times favour the methods that ask for such values, Jin&#x27;s AGD" in page.text
+    apart = "every value costs a pass"
+    assert apart not in page.text
+    theirs = written(Study([Group("fig1", [a_run(profile="authors-code")], 400)]), tmp_path)
+    assert apart in theirs.text
+
+
+def test_the_demonstration_says_what_its_companions_rows_are(page, tmp_path):
+    runs = [a_run(), *(a_run(method=m, profile="ours") for m in ("L-BFGS-B", "accelerated sweeps"))]
+    group = Group("demo", runs, 400)
+    demo = written(Study([group]), tmp_path)
+    assert (
+        "A sweep counts as one value and one gradient, but costs a few times as much" in demo.text
+    )
+    assert "A row of L-BFGS-B is an evaluation" in demo.text
+    assert "A sweep counts" not in page.text
+    assert group.title == "ml-tiny twin, matrix completion"  # whose parameters: those of the first
+    names = [series["name"] for series in demo.plots["plot-0"]["series"]]
+    assert names == ["Ada-RAGD-NC", "L-BFGS-B", "accelerated sweeps"]
+
+
+def test_every_table_has_a_name_of_its_own_and_every_plot_says_which_keys_it_has(page):
+    names = [a["aria-label"] for _, a in page.tags if a.get("role") == "region"]
+    assert len(names) == len(set(names)) == sum(tag == "table" for tag, _ in page.tags) == 6
+    assert "results, Figure 2: ml-real, one-bit matrix completion" in names
+    ids = [attributes.get("id") for _, attributes in page.tags]
+    for key in page.plots:
+        assert f"{key}-hint" in ids
+    for key in ("Escape", "arrows", "Alt+Enter"):
+        assert page.text.count(f"{key} show") + page.text.count(f"{key} pan") >= len(page.plots)
+
+
 def test_columns_that_would_be_empty_are_left_out(tmp_path):
     page = written(Study([Group("demo", [a_run(size=100, events=[])], 100)]), tmp_path)
     (row,) = page.table("step size")
@@ -395,7 +488,10 @@ def test_parameters_claims_theorems_tuning_and_machine_are_told(page):
     assert [row["on"] for row in parameters] == ["all"] * 3
     for told in ("seen", "not seen", "cannot be told"):
         assert f">{told}</span>" in page.text
-    assert "3 statements: 1 seen, 1 not seen, 1 cannot be told." in page.text
+    assert (
+        "3 statements, each on every set of runs that it is about: 1 seen, 1 not seen and 1 cannot "
+        "be told." in page.text
+    )
     first, second = page.table("slack")
     assert (first["bound"], first["measured"], first["slack"]) == ("81,234", "1,000", "81.2 times")
     assert (first["verdict"], second["verdict"]) == ("holds", "does not hold")

@@ -10,12 +10,23 @@ import pytest
 from momentous.reproduce import figures
 from momentous.reproduce.account import write_account
 from momentous.reproduce.claims import judge
+from momentous.reproduce.companions import run_quasi_newton, run_sweeps
 from momentous.reproduce.contenders import ADAPTIVE, SEVEN
-from momentous.reproduce.figures import BLUE_GREEN, YELLOW, draw_comparison, draw_long_run, styles
+from momentous.reproduce.dataset import DataSet
+from momentous.reproduce.figures import (
+    BLUE_GREEN,
+    PURPLE,
+    YELLOW,
+    draw_comparison,
+    draw_long_run,
+    styles,
+)
 from momentous.reproduce.markdown_text import WIDTH
+from momentous.reproduce.problem import PaperProblem
 from momentous.reproduce.study import Bound, Group, Growth, Study
 from momentous.reproduce.thinning import outline, told_apart
 from test_claims import long_group, long_run, short_group, without
+from test_reproduce_runs import write_ratings
 
 pytest.importorskip("matplotlib")
 
@@ -119,6 +130,21 @@ def test_a_method_has_the_same_look_whoever_else_is_there():
     assert styles(["L-BFGS-B", "GD"])["L-BFGS-B"] == everybody["L-BFGS-B"]
     looks = [(look["color"], str(look["ls"]), look.get("marker")) for look in everybody.values()]
     assert len(set(looks)) == len(looks)
+
+
+def test_the_companions_have_colours_of_their_own():
+    looks = styles([*SEVEN, "L-BFGS-B", "accelerated sweeps"])
+    beside = {looks.pop(name)["color"] for name in ("L-BFGS-B", "accelerated sweeps")}
+    assert beside == {"black", PURPLE}
+    assert beside.isdisjoint(look["color"] for look in looks.values())
+    assert {"marker", "markevery"} <= set(styles(["L-BFGS-B"])["L-BFGS-B"])
+
+
+def test_the_companions_run_with_parameters_of_ours(tmp_path):
+    data = DataSet("small", write_ratings(tmp_path / "small.csv"))
+    problem = PaperProblem(data, "completion", threads=1)
+    for run in (run_quasi_newton(problem, 10), run_sweeps(problem, 2)):
+        assert run.about.profile == "ours"
 
 
 def test_others_than_the_seven_look_in_every_panel_as_in_the_legend(tmp_path, drawn):
@@ -252,6 +278,21 @@ def test_the_page_says_that_a_twin_is_synthetic(page, tmp_path):
     assert "twin" not in told
 
 
+def test_the_page_says_how_time_is_taken_and_who_went_on(page, tmp_path):
+    flat = " ".join(page.split())
+    assert "the pass that computes a gradient computes the value, too" in flat
+    assert "neither counted nor timed" not in flat
+    assert "Nobody went on beyond the iterations that are shown; in the paper all do." in flat
+    group = dataclasses.replace(short_group(), plotted=900)
+    runs = [dataclasses.replace(run, about=dataclasses.replace(run.about, method=name), path=None)
+            for run, name in zip(group.runs, ("CG", "L-BFGS-B"), strict=False)]  # fmt: skip
+    study = Study([dataclasses.replace(group, figure="demo", runs=runs)])
+    write_account(study, tmp_path / "page.md", pictures={}, command="it")
+    told = " ".join((tmp_path / "page.md").read_text().split())
+    assert "For its sake all of them went on to iteration 1,000." in told
+    assert "A row of L-BFGS-B is an evaluation" in told
+
+
 def test_the_page_has_every_claim_under_its_statement(page):
     flat = " ".join(page.split())
     claims = judge([short_group(), long_group(n=30_000)])
@@ -306,12 +347,19 @@ def test_a_run_that_ended_early_says_why(tmp_path):
     run = group.runs[0]
     gone = dataclasses.replace(
         run,
-        about=dataclasses.replace(run.about, iterations=5000, message="the gradient is not finite"),
+        about=dataclasses.replace(
+            run.about, iterations=5000, status="non finite", message="the gradient is not finite"
+        ),
     )
-    study = Study([dataclasses.replace(group, runs=[gone, *group.runs[1:]])])
+    other = group.runs[1]  # without a row of the start, like sweeps, but not before its time
+    whole = dataclasses.replace(
+        other, about=dataclasses.replace(other.about, iterations=1001, message="to the end")
+    )
+    study = Study([dataclasses.replace(group, runs=[gone, whole, *group.runs[2:]])])
     write_account(study, tmp_path / "page.md", pictures={}, command="it")
     told = (tmp_path / "page.md").read_text()
     assert f"- {run.about.method}: the gradient is not finite" in told
+    assert "to the end" not in told
 
 
 def test_what_a_short_run_has_not_reached_is_a_dash(tmp_path):

@@ -155,8 +155,9 @@ def _shown(group: Group) -> int:
 
 
 def _ended_early(group: Group) -> list[Recorded]:
-    """Our runs have a row an iteration, and one of the start."""
-    return [run for run in group.runs if len(run.history) <= run.about.iterations]
+    """Our runs have a row an iteration, and one of the start; sweeps have none of that."""
+    short = [run for run in group.runs if len(run.history) <= run.about.iterations]
+    return [run for run in short if run.about.status != "max iterations"]
 
 
 def _cells(group: Group, run: Recorded) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ AT_REST = ("RESTART", "ROLLBACK", "NEGATIVE_CURVATURE")
 """Where a method begins anew, maybe at a point where it knows what it would have to compute."""
 SAVED_AT_REST = {  # values and gradients, at most
     "Jin's AGD": (2, 0),  # y = x, whose value is known; and no step was made whose end has one
-    "convex until guilty": (0, 2),
+    "convex until guilty": (0, 2),  # it goes back to a point where it has been
     "heuristic RAGD": (0, 1),  # the gradient at the best point so far
     "CG": (0, 1),  # a search that fails leads to no new point
 }
