@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,8 +53,8 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> Recorded:
         status=ran.status,
         message=ran.message,
         iterations=len(ran.history) - 1,
+        profile="ours",
     )
-    about = replace(about, profile="ours")
     return Recorded(about, ran.history, np.full(len(ran.history), np.nan))
 
 
@@ -101,7 +100,7 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> Recorded:
         status=result.status.name.lower().replace("_", " "),
         message=result.message,
         iterations=sweeps,
+        profile="ours",
     )
-    about = replace(about, profile="ours")
     history = History.from_columns(columns, events)
     return Recorded(about, history, np.full(len(history), np.nan))

@@ -226,6 +226,7 @@ def description(
     iterations: int,
     step_size: float | None = None,
     step_from: str = "the method",
+    profile: str | None = None,
 ) -> About:
     """What is to be said of a run on a problem."""
     return About(
@@ -233,7 +234,7 @@ def description(
         twin=problem.data.twin,
         problem=problem.name,
         method=label,
-        profile=problem.profile,
+        profile=profile or problem.profile,
         parameters=parameters,
         step_size=step_size,
         step_from=step_from,
