@@ -85,12 +85,18 @@ def _shared(command: Any) -> Any:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write an account in Markdown there, with pictures in the folder of the same name.",
 )
+@click.option(
+    "--opening",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Paragraphs that the account begins with.",
+)
 def reproduce(
     what: tuple[str, ...],
     data: tuple[str, ...],
     methods: str | None,
     out: Path,
     account: Path | None,
+    opening: Path | None,
     iterations: int | None,
     reference: int | None,
     **options: Any,
@@ -142,7 +148,8 @@ def reproduce(
     print_results(study)
     click.echo(f"The report is {folder.page}")
     if account is not None:
-        write_documents(folder, account, _command(wanted, named, settings))
+        said = "" if opening is None else opening.read_text(encoding="utf-8")
+        write_documents(folder, account, _command(wanted, named, settings), said)
         click.echo(f"The account is {account}")
 
 

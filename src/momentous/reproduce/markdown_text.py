@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from momentous.comparison.words import markdown
-
 WIDTH = 110  # of lines of prose
+NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( (ms|s|min|h))?$|-?$|-?inf$|nan$")
 
 
 def prose(text: str, bullet: str = "") -> str:
@@ -23,11 +23,12 @@ def prose(text: str, bullet: str = "") -> str:
 
 
 def table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table whose cells may hold anything."""
-    return markdown(
-        [_escaped(cell) for cell in headings],
-        ([_escaped(cell) for cell in line] for line in lines),
-    )
+    """A table whose cells may hold anything; columns of numbers are aligned to the right."""
+    rows = [[_escaped(cell) for cell in line] for line in lines]
+    columns = zip(*rows, strict=True) if rows else ((),) * len(headings)
+    rule = ["---:" if all(map(NUMBER.match, column)) else "---" for column in columns]
+    cells = [[_escaped(cell) for cell in headings], rule, *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
 
 
 def _escaped(cell: str) -> str:
