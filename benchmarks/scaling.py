@@ -17,9 +17,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import momentous
+from momentous.reproduce.exponents import fewest_gradients, fitted_exponent
 from momentous.testbed import Problem, nested_chain
 
 MUS = (0.03, 0.01, 0.003, 0.001)
@@ -64,20 +63,15 @@ def gradients_to_tolerance(name: str, length: int, mu: float) -> int:
     return int(result.njev)
 
 
-def least(length: int, mu: float) -> int:
-    """(m + 1)(T - 1): with fewer gradients no method leaves where the norm is above mu/4."""
-    return nested_chain(length, mu).dimension // length * (length - 1)
-
-
 def exponent(mus: Sequence[float], gradients: Sequence[int]) -> float:
     """p in gradients ~ mu^(-p), by least squares."""
-    return float(np.polyfit(-np.log(mus), np.log(gradients), 1)[0])
+    return fitted_exponent([1 / mu for mu in mus], gradients)
 
 
 def main(length: int = 8, mus: Sequence[float] = MUS) -> None:
     print(f"Nested chain of {length} potentials: gradients until the gradient norm is mu/4")
     print(f"\n{'mu':26}" + "".join(f"{mu:>9g}" for mu in mus) + f"{'exponent':>11}")
-    print_row("any first-order method >=", mus, [least(length, mu) for mu in mus])
+    print_row("any first-order method >=", mus, [fewest_gradients(length, mu) for mu in mus])
     for name in methods(nested_chain(length, mus[0])):
         print_row(name, mus, [gradients_to_tolerance(name, length, mu) for mu in mus])
 

@@ -48,7 +48,7 @@ def test_adaptive_methods_are_ahead_of_gradient_descent_on_the_hardest_instance(
 @pytest.mark.parametrize("mu", MUS)
 def test_no_method_beats_the_lower_bound(name, mu):
     gradients = scaling.gradients_to_tolerance(name, LENGTH, mu)
-    assert gradients >= scaling.least(LENGTH, mu) > 0
+    assert gradients >= scaling.fewest_gradients(LENGTH, mu) > 0
 
 
 def test_the_table_can_be_read(capsys):

@@ -173,7 +173,7 @@ def _command(wanted: Sequence[str], named: Sequence[str], settings: Settings) ->
         if value != option.default:
             told = ",".join(value) if isinstance(value, list) else value
             parts.append(f"--{option.name.replace('_', '-')} {told}")
-    return " ".join(parts)
+    return " ".join([*parts, "--account"])
 
 
 @contextmanager
