@@ -22,7 +22,8 @@ ROOT = Path(momentous.__file__).parent
 # From the bottom to the top: a file imports from lower floors, and from its own room.  What is not
 # named here stands on top and is imported by nobody below.
 FLOORS = [
-    {"core", "version"},
+    {"io", "version"},
+    {"core"},
     {"methods", "testbed", "curvature"},
     {"certify", "front"},
     {"lowrank"},

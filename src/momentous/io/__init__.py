@@ -1,0 +1,1 @@
+"""Files in and out: atomic writes, one archive format, optional packages."""

@@ -1,0 +1,167 @@
+"""The one archive format: plain arrays with a JSON header in a NumPy ``.npz`` file, no pickles.
+
+Every archive says what kind it is (a checkpoint, a model, a cache of ratings) and in which version;
+a reader checks both, and the type and shape of every array, before anybody uses them.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from momentous.io.atomic import PathLike, atomic_file, previous_path
+
+FORMAT = "momentous"
+HEADER = "header"
+
+# What NumPy, zipfile and zlib raise where a file is damaged or is something else.
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, ValueError, EOFError,
+    KeyError, OSError, RecursionError, MemoryError, RuntimeError,
+)  # fmt: skip
+
+
+class ArchiveError(ValueError):
+    """A file that is no archive of momentous, is damaged, or is of another kind or version."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What an array in an archive must be: letters of ``dtype.kind``, and dimensions."""
+
+    kinds: str  # "f" floats, "iu" whole numbers, "b" booleans, "US" text
+    ndim: int
+    required: bool = True
+
+    def check(self, name: str, array: np.ndarray) -> None:
+        """Raise an error that names the array unless it is as it must be."""
+        if array.dtype.kind not in self.kinds or array.ndim != self.ndim:
+            raise ArchiveError(
+                f"its array {name!r} has {array.ndim} dimensions and dtype {array.dtype}; expected "
+                f"are {self.ndim} and a dtype of kind {' or '.join(self.kinds)}"
+            )
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What was read: the header's content and the arrays by name."""
+
+    kind: str
+    version: int
+    content: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+def write_archive(
+    path: PathLike,
+    kind: str,
+    version: int,
+    content: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    *,
+    compressed: bool = False,
+    keep_previous: bool = False,
+) -> None:
+    """Write an archive atomically; ``content`` is anything that JSON can hold."""
+    if HEADER in arrays:
+        raise ValueError(f"no array may be called {HEADER!r}")
+    header = {"format": FORMAT, "kind": kind, "version": version, "content": content}
+    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    save = np.savez_compressed if compressed else np.savez
+    with atomic_file(path, keep_previous=keep_previous) as file:
+        save(file, **{HEADER: text}, **arrays)  # type: ignore[arg-type]
+
+
+def read_archive(
+    path: PathLike,
+    kind: str,
+    version: int,
+    schema: Mapping[str, ArraySpec] | None = None,
+) -> Archive:
+    """Read an archive of that kind and version.
+
+    ``schema`` says which arrays there must be and what they must be; without one, all arrays are
+    read as they are.  Everything that is wrong is an `ArchiveError` that names the file.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                header = _header(archive)
+                _check_header(header, kind, version)
+                arrays = _arrays(archive, schema)
+    except ArchiveError as error:
+        raise ArchiveError(f"{path}: {error}") from None
+    except DAMAGED as error:
+        previous = previous_path(path)
+        remedy = f"; the file before it is {previous}" if previous.exists() else ""
+        raise ArchiveError(
+            f"{path} is truncated, damaged or not an archive of momentous "
+            f"({type(error).__name__}: {error}){remedy}"
+        ) from error
+    return Archive(kind, version, header["content"], arrays)
+
+
+def archive_kind(path: PathLike) -> str | None:
+    """The kind of an archive of ours; None for any other file."""
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                return str(_header(archive)["kind"])
+    except (ArchiveError, *DAMAGED):
+        return None
+
+
+def is_archive(path: PathLike, kind: str) -> bool:
+    """Is this an archive of ours of that kind?"""
+    return archive_kind(path) == kind
+
+
+def _header(archive: Any) -> dict[str, Any]:
+    if HEADER in archive.files:
+        try:
+            header = json.loads(archive[HEADER].tobytes())
+        except (ValueError, UnicodeDecodeError):
+            header = None
+        if (
+            isinstance(header, dict)
+            and header.get("format") == FORMAT
+            and isinstance(header.get("content"), dict)
+            and isinstance(header.get("kind"), str)
+        ):
+            return header
+    raise ArchiveError("this is not an archive of momentous, but another npz file")
+
+
+def _check_header(header: dict[str, Any], kind: str, version: int) -> None:
+    if header["kind"] != kind:
+        raise ArchiveError(f"this is a {header['kind']}, not a {kind}")
+    if header.get("version") != version:
+        raise ArchiveError(
+            f"this {kind} has version {header.get('version')!r}, this release of momentous reads "
+            f"version {version}; read it with the release that wrote it"
+        )
+
+
+def _arrays(archive: Any, schema: Mapping[str, ArraySpec] | None) -> dict[str, np.ndarray]:
+    if schema is None:
+        return {name: archive[name] for name in archive.files if name != HEADER}
+    missing = [n for n, spec in schema.items() if spec.required and n not in archive.files]
+    if missing:
+        raise ArchiveError(f"it lacks the array {missing[0]!r}")
+    arrays = {name: archive[name] for name in schema if name in archive.files}
+    for name, array in arrays.items():
+        schema[name].check(name, array)
+    return arrays

@@ -1,0 +1,25 @@
+"""Optional packages: imported where they are used, with one message where they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def require(package: str, extra: str, purpose: str) -> Any:
+    """The module of that name, or an error that says what needs it and how to install it.
+
+    >>> require("math", "app", "counting").floor(2.5)
+    2
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name is None or package.split(".")[0] != error.name.split(".")[0]:
+            raise  # installed, but something that it needs itself is not
+        top = package.split(".")[0]
+        raise ModuleNotFoundError(
+            f"{purpose} needs {top}, which is not installed; install it with: "
+            f'pip install "momentous[{extra}]"',
+            name=error.name,
+        ) from None
