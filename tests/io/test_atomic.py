@@ -25,6 +25,7 @@ def test_the_file_appears_when_the_block_ends(tmp_path):
 def test_an_error_leaves_the_old_file_and_no_partial_one(tmp_path, error):
     path = tmp_path / "a.txt"
     path.write_text("old")
+
     def write():
         with atomic_file(path, "w") as file:
             file.write("half")
