@@ -99,7 +99,7 @@ def add_commands(group: click.Group) -> None:
     @click.option("--rank", type=click.IntRange(1), help="Number of factors.  [default: 10]")
     @click.option(
         "--loss",
-        type=click.Choice(["squared", "logistic"]),
+        type=click.Choice(["squared", "logistic", "implicit"]),
         help="Logistic: above the mean or not.  [default: squared]",
     )
     @click.option(

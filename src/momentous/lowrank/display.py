@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from momentous.lowrank.fitting import Step, Watcher
+from momentous.lowrank.solvers.fit import Step, Watcher
 
 EVERY = 10  # of the first iterations each has a line, of later ones every tenth
 

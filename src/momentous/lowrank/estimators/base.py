@@ -1,10 +1,10 @@
-"""What the two estimators of matrix completion share: fitted attributes, recommendations, files."""
+"""What the estimators share: fitted attributes, recommendations, similar items, files."""
 
 from __future__ import annotations
 
 import copy
 import os
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
@@ -12,28 +12,30 @@ from numpy.typing import NDArray
 
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.lowrank.biased import Loss
-from momentous.lowrank.fitting import Recipe, fit_model
-from momentous.lowrank.model import LowRankModel, Recommended, check_unknown
-from momentous.lowrank.names import ratings_of
-from momentous.lowrank.ratings import Floats, Ratings
-from momentous.lowrank.saving import (
-    ModelFileError,
-    as_plain,
-    from_plain,
+from momentous.io.archive import ArchiveError
+from momentous.io.optional import require
+from momentous.lowrank.losses import Loss, find_loss
+from momentous.lowrank.model import (
+    LowRankModel,
+    Recommended,
+    fit_model,
     load_model,
     save_model,
 )
-from momentous.lowrank.scikit import scikit_learn
+from momentous.lowrank.model.files import as_plain, from_plain
+from momentous.lowrank.model.fitted import check_unknown
+from momentous.lowrank.names import ratings_of
+from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.solvers.fit import FitConfig
 
-_BaseEstimator: Any = scikit_learn("base").BaseEstimator
-check_is_fitted: Any = scikit_learn("utils.validation").check_is_fitted
+_BaseEstimator: Any = require("sklearn.base", "app", "The estimators").BaseEstimator
+check_is_fitted: Any = require("sklearn.utils.validation", "app", "The estimators").check_is_fitted
 
 
 class Completion(_BaseEstimator):  # type: ignore[misc]
-    """What both estimators share."""
+    """What all estimators of a model share; ``_loss`` is the one loss that an estimator is for."""
 
-    _loss: Loss
+    _loss: ClassVar[str | None] = None
     model_: LowRankModel
     result_: Result | None
 
@@ -41,17 +43,23 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         check_unknown(self.unknown)
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
         watch = (lambda step: print(step)) if self.verbose else None
-        fit = fit_model(ratings, self._recipe(), start=start, watch=watch)
+        fit = fit_model(ratings, self._config(), start=start, watch=watch)
         self.model_, self.result_, self.objective_ = fit.model, fit.result, fit.objective
         self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out
         self.n_features_in_ = 2
         if fit.result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
 
-    def _recipe(self) -> Recipe:
-        names = Recipe.__dataclass_fields__.keys() - {"loss", "rng"}
-        chosen = {name: getattr(self, name) for name in names}
-        return Recipe(loss=self._loss, rng=_seed(self.random_state), **chosen)
+    def _config(self) -> FitConfig:
+        chosen = {
+            name: getattr(self, name)
+            for name in FitConfig.__dataclass_fields__.keys() - {"loss", "rng"}
+            if hasattr(self, name)
+        }
+        return FitConfig(loss=self._loss_object(), rng=_seed(self.random_state), **chosen)
+
+    def _loss_object(self) -> Loss:
+        return find_loss(self.loss if self._loss is None else self._loss)
 
     # --- what was found ---------------------------------------------------------------------------
 
@@ -91,7 +99,7 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         return self.model_.cols.ids
 
     def recommend(self, user: Any, n: int = 10, exclude_seen: bool = True) -> Recommended:
-        """The items that suit a user best, and their scores (ratings, or probabilities).
+        """The items that suit a user best, and their scores (ratings, probabilities, ...).
 
         Parameters
         ----------
@@ -105,16 +113,21 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.model_.recommend(user, n, exclude_seen, self.unknown)
 
+    def similar(self, item: Any, n: int = 10) -> Recommended:
+        """The items whose factors are most like those of an item, and their cosines with them."""
+        check_is_fitted(self)
+        return self.model_.similar(item, n)
+
     def fold_in(self, pairs: Any, y: Any = None) -> Self:
         """A copy of this estimator that knows further users, from their entries.
 
-        The items stay as they are: one ridge regression a user (logistic: a few Newton steps).  A
+        The items stay as they are: one ridge regression per user (logistic: a few Newton steps).  A
         user who is known already is computed anew, from these entries alone; items that are not
         known are left out.
         """
         check_is_fitted(self)
         other = copy.copy(self)
-        other.model_ = self.model_.fold_in(self._labelled(pairs, y))
+        other.model_ = self.model_.fold_in(self._labelled(pairs, y), backend=self.backend)
         return other
 
     def _labelled(self, pairs: Any, y: Any) -> Ratings:
@@ -133,13 +146,17 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save`, or the command ``momentous fit``, has written."""
         model, extra = load_model(path)
-        if model.loss != cls._loss:
-            raise ModelFileError(
-                f"{path} holds a model for the {model.loss} loss, {cls.__name__} is for the "
-                f"{cls._loss} loss; load it with the other estimator"
+        parameters = {name: from_plain(value) for name, value in extra["parameters"].items()}
+        if cls._loss is None and "loss" not in parameters:  # the command's files have it apart
+            parameters["loss"] = model.loss
+        elsewhere = {one._loss for one in Completion.__subclasses__() if one._loss}
+        ours = cls._loss or find_loss(parameters["loss"]).name
+        if model.loss.name != ours or (cls._loss is None and model.loss.name in elsewhere):
+            raise ArchiveError(
+                f"{path} holds a model for the {model.loss} loss, which {cls.__name__} is not for; "
+                "load it with the other estimator"
             )
-        saved = extra["parameters"].items()
-        estimator = cls(**{name: from_plain(value) for name, value in saved})
+        estimator = cls(**parameters)
         estimator.model_, estimator.result_ = model, None
         estimator.n_iter_, estimator.objective_ = extra["n_iter"], extra["objective"]
         estimator.validation_errors_, estimator.n_features_in_ = [], 2

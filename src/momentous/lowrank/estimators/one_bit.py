@@ -9,15 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.core.method import Method
-from momentous.lowrank.completion import Completion, check_is_fitted, keep_arguments, values_of
+from momentous.io.optional import require
+from momentous.lowrank.backends import Backend
+from momentous.lowrank.checks import check_number
+from momentous.lowrank.estimators.base import (
+    Completion,
+    check_is_fitted,
+    keep_arguments,
+    values_of,
+)
 from momentous.lowrank.model import Unknown
 from momentous.lowrank.names import ratings_of
-from momentous.lowrank.objective import check_number
-from momentous.lowrank.penalty import WEIGHTING
 from momentous.lowrank.ratings import Floats, Ratings
-from momentous.lowrank.scikit import scikit_learn
 
-_ClassifierMixin: Any = scikit_learn("base").ClassifierMixin
+_ClassifierMixin: Any = require("sklearn.base", "app", "The estimators").ClassifierMixin
 
 
 class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc]
@@ -36,7 +41,7 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
         is known, and ``predict_proba`` gives NaN.
     rank, solver, ridge, bias_ridge, weighting, biases, centre, balance, max_iterations, tol
         As for `MatrixCompletion`.
-    validation_share, patience, dtype, threads, random_state, warm_start, verbose
+    validation_share, patience, dtype, threads, backend, device, random_state, warm_start, verbose
         As for `MatrixCompletion`.
 
     Attributes
@@ -64,7 +69,7 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
         solver: str | Method | type[Method] = "auto",
         ridge: float | None = None,
         bias_ridge: float | None = None,
-        weighting: float = WEIGHTING,
+        weighting: float = 0.5,
         biases: bool = True,
         centre: bool = True,
         balance: float = 1.0,
@@ -75,6 +80,8 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
         unknown: Unknown = "mean",
         dtype: Any = None,
         threads: int | None = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
         random_state: Any = 0,
         warm_start: bool = False,
         verbose: bool = False,

@@ -7,41 +7,40 @@ vectors, and NumPy is as fast as compiled loops.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
+from momentous.lowrank.backends.base import Matrix
 from momentous.lowrank.ratings import Compressed, Floats
-
-Matrix = NDArray[np.float64]
 
 BLOCK = 8192  # rows that are worked on at a time: long vectors that still fit the caches
 NUMBERS = 1 << 20  # in the temporaries of a refresh
 
 
-def plain_blocks(side: Compressed, fixed: Floats) -> Matrix:
-    """``sum_j v_j v_j'`` over the entries j of each row; lower triangles, of shape (r, r, rows).
+def weighted_blocks(groups: Compressed, right: Floats, curvatures: Any) -> Matrix:
+    """``sum_j c_ij v_j v_j'`` over the entries j of each row; lower triangles, (r, r, rows).
 
-    Parameters
-    ----------
-    side : Compressed
-        The entries, grouped by these rows.
-    fixed : array
-        The other factor, v_j in row j.
+    ``curvatures`` is one number, or one per entry.
     """
-    rows, rank = side.starts.size - 1, fixed.shape[1]
+    rows, rank = groups.starts.size - 1, right.shape[1]
     p, q = np.tril_indices(rank)
-    V = fixed.astype(np.float64, copy=False)
+    V = right.astype(np.float64, copy=False)
     squares = V[:, p] * V[:, q]
     blocks = np.zeros((rank, rank, rows))
+    weights = np.ones(groups.others.size) if np.ndim(curvatures) == 0 else curvatures
     for part in _parts(rows, max(1, NUMBERS // p.size)):
-        starts = side.starts[part.start : part.stop + 1]
-        others = side.others[starts[0] : starts[-1]]
+        starts = groups.starts[part.start : part.stop + 1]
+        entries = slice(starts[0], starts[-1])
         shape = (starts.size - 1, len(V))
-        seen = scipy.sparse.csr_array((np.ones(others.size), others, starts - starts[0]), shape)
+        seen = scipy.sparse.csr_array(
+            (weights[entries], groups.others[entries], starts - starts[0]), shape
+        )
         blocks[p, q, part] = (seen @ squares).T
+    if np.ndim(curvatures) == 0:
+        blocks *= curvatures
     return blocks
 
 
@@ -60,11 +59,18 @@ def factorise(A: Matrix) -> None:
             L[q + 1 :, q] /= L[q, q]
 
 
-class Blocks(NamedTuple):
-    """D = L L', a block for each row of a factor, and that factor."""
+@dataclass(frozen=True, eq=False)
+class BlockSolver:
+    """D = L L', a block for each row of a factor, and that factor; see `Blocks`."""
 
     L: Floats  # (r, r, rows)
     factor: Floats  # (r, rows)
+
+    @classmethod
+    def of(cls, blocks: Matrix, factor: Floats, dtype: Any) -> BlockSolver:
+        """Of positive definite blocks, which are overwritten."""
+        factorise(blocks)
+        return cls(blocks.astype(dtype, copy=False), np.ascontiguousarray(factor.T))
 
     def _each(self, rule: Callable[[Floats, Floats, Floats], None], v: Floats) -> Floats:
         out = np.empty_like(v)

@@ -1,21 +1,23 @@
-"""The estimators: a regressor for ratings; a classifier and an imputer from files of their own."""
+"""The regressor: a rating for each pair of ids."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 from momentous.core.method import Method
-from momentous.lowrank.completion import Completion, check_is_fitted, keep_arguments, values_of
-from momentous.lowrank.imputer import LowRankImputer
+from momentous.io.optional import require
+from momentous.lowrank.backends import Backend
+from momentous.lowrank.estimators.base import (
+    Completion,
+    check_is_fitted,
+    keep_arguments,
+    values_of,
+)
+from momentous.lowrank.losses import Loss
 from momentous.lowrank.model import Unknown
-from momentous.lowrank.one_bit import OneBitMatrixCompletion
-from momentous.lowrank.penalty import WEIGHTING
 from momentous.lowrank.ratings import Floats
-from momentous.lowrank.scikit import scikit_learn
 
-__all__ = ["LowRankImputer", "MatrixCompletion", "OneBitMatrixCompletion"]
-
-_RegressorMixin: Any = scikit_learn("base").RegressorMixin
+_RegressorMixin: Any = require("sklearn.base", "app", "The estimators").RegressorMixin
 
 
 class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
@@ -29,6 +31,8 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
     ----------
     rank : int
         Number of factors (r).  More than the smaller side of the matrix are not used.
+    loss : str or Loss
+        "squared", or any other that `register_loss` knows.
     solver : str, Method or class
         ``"auto"``: alternating half steps with restarted momentum (`momentous.accelerate`);
         ``"sweep"``: the same without momentum; or any method of `momentous.minimize`: ``"lbfgs"``,
@@ -63,6 +67,8 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
         Of the computation; by default that of the values.
     threads : int, optional
         By default as many as this process may use.  Sweeps give the same bits for any number.
+    backend, device
+        As for `LowRankObjective`.
     random_state : int, Generator or None
         For the first factors and the validation share.
     warm_start : bool
@@ -104,16 +110,15 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
     True
     """
 
-    _loss = "squared"
-
     def __init__(
         self,
         rank: int = 10,
         *,
+        loss: str | Loss = "squared",
         solver: str | Method | type[Method] = "auto",
         ridge: float | None = None,
         bias_ridge: float | None = None,
-        weighting: float = WEIGHTING,
+        weighting: float = 0.5,
         biases: bool = True,
         centre: bool = True,
         balance: float = 1.0,
@@ -124,6 +129,8 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
         unknown: Unknown = "mean",
         dtype: Any = None,
         threads: int | None = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
         random_state: Any = 0,
         warm_start: bool = False,
         verbose: bool = False,
@@ -136,7 +143,7 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
         return self
 
     def predict(self, pairs: Any) -> Floats:
-        """The rating of each pair."""
+        """The rating of each pair, or what else the loss makes of a score."""
         check_is_fitted(self)
         return self.model_.predict(pairs, self.unknown)
 

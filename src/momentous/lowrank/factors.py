@@ -1,4 +1,4 @@
-"""Balanced factors: of a product U V', and of the observed matrix as the place to start from."""
+"""Factors U and V of a matrix: their products, Gram matrices, balance, and where to start."""
 
 from __future__ import annotations
 
@@ -6,17 +6,53 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from momentous.lowrank.ratings import Floats, Ratings
 
 BLOCK = 1 << 16  # rows that are held in double precision at a time
+PAIRS = 1 << 17  # pairs whose factors are held at a time
+GRAM_BLOCK = 4096  # rows whose products are added up in the factor's own precision
 # Relative to the mean of the eigenvalues of a Gram matrix: directions of a factor that a ridge has
 # made smaller than this keep the scale of the others, because rounding alone would set theirs.
 FAINT = 1e-10
 
 
-def svd_start(ratings: Ratings, rank: int) -> tuple[Floats, Floats]:
+def products(left: Floats, right: Floats, rows: ArrayLike, cols: ArrayLike) -> Floats:
+    """``left[rows[k]] . right[cols[k]]`` for each k, block by block."""
+    rows, cols = np.broadcast_arrays(_within(rows, left, "row"), _within(cols, right, "column"))
+    out = np.empty(rows.shape, left.dtype)
+    flat_rows, flat_cols, flat_out = rows.ravel(), cols.ravel(), out.reshape(-1)
+    for start in range(0, flat_out.size, PAIRS):
+        block = slice(start, start + PAIRS)
+        flat_out[block] = np.einsum("ij,ij->i", left[flat_rows[block]], right[flat_cols[block]])
+    return out
+
+
+def _within(index: ArrayLike, factor: Floats, what: str) -> NDArray[np.intp]:
+    array = np.asarray(index)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"{what} indices must be integers, not {array.dtype}")
+    bad = np.flatnonzero((array < 0) | (array >= factor.shape[0]))
+    if bad.size:
+        raise IndexError(
+            f"the {what} index {array.flat[bad[0]]} at position {bad[0]} is not one of the "
+            f"{factor.shape[0]} {what}s; indices count from 0"
+        )
+    return array.astype(np.intp, copy=False)
+
+
+def gram(factor: Floats) -> NDArray[np.float64]:
+    """``factor' factor``, with long sums in double precision: the imbalance is a difference."""
+    rows, rank = factor.shape
+    whole = rows - rows % GRAM_BLOCK
+    blocks = factor[:whole].reshape(-1, GRAM_BLOCK, rank)
+    total: NDArray[np.float64] = (blocks.transpose(0, 2, 1) @ blocks).sum(axis=0, dtype=np.float64)
+    rest = factor[whole:]
+    return total + rest.T @ rest
+
+
+def svd_start(ratings: Ratings, rank: int, values: Floats | None = None) -> tuple[Floats, Floats]:
     """Balanced factors of the best approximation of rank r to the matrix with zeros for gaps.
 
     With A S B' the truncated SVD, ``U = A sqrt(S)`` and ``V = B sqrt(S)``, so ``U'U = V'V``. The
@@ -28,6 +64,8 @@ def svd_start(ratings: Ratings, rank: int) -> tuple[Floats, Floats]:
     ratings : Ratings
     rank : int
         At most ``min(ratings.shape)``.
+    values : array, optional
+        In place of those of the ratings.
 
     Returns
     -------
@@ -39,6 +77,8 @@ def svd_start(ratings: Ratings, rank: int) -> tuple[Floats, Floats]:
     .. [1] Li & Lin, Restarted nonconvex accelerated gradient descent, JMLR 24 (2023), section 4.
     """
     matrix = ratings.to_sparse().astype(np.float64)
+    if values is not None:
+        matrix.data = values.astype(np.float64)
     m, n = ratings.shape
     if not np.any(matrix.data):  # which the sparse solver refuses
         return np.zeros((m, rank)), np.zeros((n, rank))

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import math
-from importlib import import_module
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse
 from numpy.typing import ArrayLike
 
 from momentous.core.arrays import Array
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.front import iterate
-from momentous.lowrank.blocks import Blocks, Matrix, factorise, plain_blocks
+from momentous.lowrank.backends.base import Blocks, Matrix
+from momentous.lowrank.factors import gram
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.ratings import Compressed, Floats
+from momentous.lowrank.ratings import Floats
 from momentous.methods.in_metric import InMetric, MetricState
 from momentous.methods.universal_heavy_ball import UniversalHeavyBall
 
-CURVATURE = {"squared": 1.0, "logistic": 0.25}  # the largest second derivative of each loss
 DAMPING = 0.3  # benchmarks/metric.py
 
 
 class Metric:
     """The Gauss-Newton matrix of a low-rank objective at x, its data part block by block.
 
-    With N entries, w = 1 (squared loss) or 1/4 (logistic), and J the derivative of U'U - V'V,
+    With N entries, w the loss's largest curvature (1 for squared, 1/4 for logistic), and J the
+    derivative of U'U - V'V,
 
         ``M = (D + balance J'J)/N``,  ``J(dU, dV) = dU'U + U'dU - dV'V - V'dV``.
 
     D has an r x r block for each row of U, ``w sum_j v_j v_j' + (ridge + damping mean) I`` over the
     entries j of the row, and likewise for V; the mean is that of trace/r over all blocks of the
-    factor.  So M is the Gauss-Newton matrix, damped, without what couples U with V; the balance
+    factor.  A loss with a dense part adds ``dense_weight V'V`` to each.  So M is the Gauss-Newton matrix, damped, without what couples U with V; the balance
     term, the stiff one, is whole.
 
     J'J has at most the rank q = r(r+1)/2.  With D = L L' by Cholesky, K = J L^-T and the q x q
@@ -51,6 +50,7 @@ class Metric:
     Parameters
     ----------
     objective : LowRankObjective
+        Without biases, and with a loss of bounded curvature.
     x : array
         Where the metric is taken.
     damping : float
@@ -70,7 +70,7 @@ class Metric:
     --------
     >>> import numpy as np
     >>> from momentous.lowrank import LowRankObjective, Ratings
-    >>> from momentous.lowrank.metric import Metric
+    >>> from momentous.lowrank import Metric
     >>> ratings = Ratings([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [1.0, 2.0, 2.0, 4.0, 3.0])
     >>> problem = LowRankObjective(ratings, rank=1)
     >>> metric = Metric(problem, problem.start())
@@ -88,28 +88,21 @@ class Metric:
             raise ValueError(
                 f"x[{bad[0]}] is {self.x[bad[0]]}: a metric can be taken at finite points only"
             )
-        ratings = objective.ratings
-        self._scale = math.sqrt(ratings.nnz)
-        self._sides = (
-            self._blocks(ratings.by_row, U, V),
-            self._blocks(ratings.by_col, V, U),
-        )
+        self._scale = math.sqrt(objective.ratings.nnz)
+        self._sides = self._blocks(0, U, V), self._blocks(1, V, U)
         self._balance = _Balance(self._sides, objective.balance) if objective.balance else None
         self.origin = self.coordinates(self.x)
 
-    def _blocks(self, side: Compressed, own: Floats, fixed: Floats) -> Blocks:
+    def _blocks(self, which: int, own: Floats, fixed: Floats) -> Blocks:
         """D for the factor ``own``, whose rows meet those of ``fixed`` in their entries."""
         problem, diagonal = self.objective, np.arange(self.objective.rank)
-        if problem.compiled:
-            kernels = import_module("momentous.lowrank.metric_kernels")
-            blocks: Matrix = kernels.compiled_blocks(side, fixed, problem.threads)
-        else:
-            blocks = plain_blocks(side, fixed)
-        blocks *= CURVATURE[problem.loss]
+        blocks = problem.side(which).blocks(fixed)
+        if problem.loss.dense_weight:
+            p, q = np.tril_indices(problem.rank)
+            blocks[p, q] += problem.loss.dense_weight * gram(fixed)[p, q, None]
         mean = float(np.mean(blocks[diagonal, diagonal])) or 1.0  # a factor may be zero
-        blocks[diagonal, diagonal] += problem.ridge + self.damping * mean
-        factorise(blocks)
-        return Blocks(blocks.astype(problem.dtype, copy=False), np.ascontiguousarray(own.T))
+        blocks[diagonal, diagonal] += problem.weights[which].T + self.damping * mean
+        return problem.backend.factorised(blocks, own, problem.dtype)
 
     def apply(self, v: ArrayLike) -> Floats:
         """M v."""
@@ -229,6 +222,13 @@ def _sums(a: list[Floats], b: list[Floats]) -> list[Floats]:
 def _check(objective: Any, damping: Any) -> None:
     if not isinstance(objective, LowRankObjective):
         raise TypeError(f"a metric needs a LowRankObjective, not {type(objective).__name__}")
+    if objective.penalty.biases or objective.mean:
+        raise ValueError("a metric is for an objective without biases and mean: leave them out")
+    if not np.all(np.isfinite(objective.loss.largest_curvature(objective.ratings.values[:1]))):
+        raise ValueError(
+            f"the {objective.loss} loss has no largest curvature, which a metric needs; take "
+            "sweeps, or a method of momentous.minimize"
+        )
     if not 0.0 < damping < math.inf:
         raise ValueError(
             f"damping={damping!r} must be finite and above 0: rows with fewer entries than the "
@@ -263,8 +263,9 @@ class GaussNewton:
 
     def describe(self) -> dict[str, Any]:
         """What a checkpoint has to agree in."""
-        names = ("loss", "rank", "balance", "ridge")
-        return {"damping": self.damping} | {name: getattr(self.objective, name) for name in names}
+        names = ("rank", "balance", "ridge")
+        own = {name: getattr(self.objective, name) for name in names}
+        return {"damping": self.damping, "loss": self.objective.loss.name} | own
 
 
 DEFAULT_METHOD = UniversalHeavyBall(gradient_lipschitz=1.0)
@@ -309,7 +310,7 @@ def minimize_in_metric(
     Examples
     --------
     >>> from momentous.lowrank import LowRankObjective, Ratings
-    >>> from momentous.lowrank.metric import minimize_in_metric
+    >>> from momentous.lowrank import minimize_in_metric
     >>> ratings = Ratings([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [1.0, 2.0, 2.0, 4.0, 3.0])
     >>> problem = LowRankObjective(ratings, rank=1)
     >>> result = minimize_in_metric(problem, tol=1e-9)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
-from momentous.lowrank.logistic_rows import logistic_rows
+from momentous.lowrank.backends import Backend, RowStep, find_backend
+from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.factors import products
+from momentous.lowrank.losses import Loss
+from momentous.lowrank.model.fold_in import newton_rows
 from momentous.lowrank.names import UNKNOWN, Names, Positions, pairs_of, ratings_of
-from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.plain import products
 from momentous.lowrank.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.row_solves import RowSolver
 
 Unknown = Literal["mean", "nan", "error"]
 BLOCK = 1 << 20  # predictions that are held at a time
@@ -37,7 +36,7 @@ class LowRankModel:
 
     Attributes
     ----------
-    loss : "squared" or "logistic"
+    loss : Loss
     mean : float
     rows, cols : Names
         The ids.
@@ -54,7 +53,7 @@ class LowRankModel:
         Those that were kept for validation: not fitted to, but no news to their rows either.
     """
 
-    loss: str
+    loss: Loss
     mean: float
     rows: Names
     cols: Names
@@ -112,15 +111,11 @@ class LowRankModel:
         return scores
 
     def predict(self, pairs: Any, unknown: Unknown = "mean") -> Floats:
-        """A rating within the limits for each pair, or the probability of +1."""
-        return self._as_told(self.scores(pairs, unknown))
-
-    def _as_told(self, scores: Floats) -> Floats:
-        told: Floats = expit(scores) if self.loss == "logistic" else np.clip(scores, *self.limits)
-        return told
+        """What the loss makes of the score: a rating within the limits, a probability, ..."""
+        return self.loss.response(self.scores(pairs, unknown), self.limits)
 
     def deviance(self, ratings: Ratings | None = None) -> float:
-        """Root mean square error, or mean log loss, of the predictions for these ratings.
+        """The loss's error (root mean square error, mean log loss, ...) for these ratings.
 
         Without an argument for those of the fit.
         """
@@ -136,12 +131,12 @@ class LowRankModel:
         for begin in range(0, values.size, BLOCK):
             block = slice(begin, begin + BLOCK)
             scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
-            if self.loss == "squared":
-                total += float(np.sum((self._as_told(scores) - values[block]) ** 2))
-            else:
-                total += float(np.sum(np.logaddexp(0.0, -values[block] * scores)))
-        mean = total / values.size
-        return math.sqrt(mean) if self.loss == "squared" else mean
+            total += float(np.sum(self.loss.error(scores, values[block], self.limits)))
+        return self.loss.error_of_mean(total / values.size)
+
+    def evaluate(self, ratings: Ratings) -> dict[str, float]:
+        """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""
+        return self.loss.measures(self.scores(ratings), ratings.values, self.limits)
 
     def recommend(
         self, row: Any, n: int = 10, exclude_seen: bool = True, unknown: Unknown = "error"
@@ -173,18 +168,34 @@ class LowRankModel:
                         allowed[known.cols[mine]] = False
         candidates = np.flatnonzero(allowed)
         best = candidates[np.argsort(-scores[candidates], kind="stable")[:n]]
-        return Recommended(self.cols.ids[best], self._as_told(scores[best]))
+        return Recommended(self.cols.ids[best], self.loss.response(scores[best], self.limits))
+
+    def similar(self, col: Any, n: int = 10) -> Recommended:
+        """The columns whose factors point the same way as those of one column, by their cosine."""
+        check_number("n", n, 1, whole=True)
+        position = self.cols.positions([col])
+        _refuse_unknown(position, np.array([col], dtype=object), "column")
+        factors = self.col_factors.astype(np.float64)
+        lengths = np.linalg.norm(factors, axis=1)
+        own = int(position[0])
+        cosines = factors @ factors[own] / np.maximum(lengths * lengths[own], 1e-300)
+        cosines[own] = -np.inf
+        best = np.argsort(-cosines, kind="stable")[: min(n, len(cosines) - 1)]
+        return Recommended(self.cols.ids[best], cosines[best])
 
     # --- new rows ---------------------------------------------------------------------------------
 
-    def fold_in(self, pairs: Any, values: Any = None) -> LowRankModel:
+    def fold_in(
+        self, pairs: Any, values: Any = None, backend: str | Backend = "auto"
+    ) -> LowRankModel:
         """A model that knows further rows from their entries; the columns stay as they are.
 
-        A row is one ridge regression on the columns' factors, for the logistic loss a few Newton
-        steps; all rows are solved for at once.  A row that is known already is computed anew, from
+        A row is one ridge regression on the columns' factors, for a loss that is not quadratic a
+        few Newton steps; all rows are solved for at once.  A row that is known already is computed anew, from
         these entries alone.  Entries of columns that the model does not know are left out.
         """
         new = ratings_of(pairs, values, dtype=self.row_factors.dtype)
+        self.loss.check(new)
         # A row of the matrix without entries says nothing about the user of that id.
         given = np.flatnonzero(np.diff(new.by_row.starts))
         ids = _ids_of(new, 0)
@@ -198,7 +209,7 @@ class LowRankModel:
         ends = np.cumsum(np.bincount(new.rows[known], minlength=len(ids)))
         starts = np.concatenate([[0], ends]).astype(np.int64)
         others = cols[new.cols[known]].astype(np.int32)
-        solved = self.solve_rows(Compressed(starts, others, new.values[known]))[given]
+        solved = self.solve_rows(Compressed(starts, others, new.values[known]), backend)[given]
         factors[where[given]] = solved[:, : self.rank]
         if self.penalty.biases:
             bias[where[given]] = solved[:, -1]
@@ -231,16 +242,20 @@ class LowRankModel:
         shape = count, len(self.cols)
         return Ratings(held.rows[old], held.cols[old], held.values[old], shape)
 
-    def solve_rows(self, groups: Compressed) -> Floats:
+    def solve_rows(self, groups: Compressed, backend: str | Backend = "auto") -> Floats:
         """Factors, and with biases the bias as the last parameter, of rows with these entries."""
         features = self.col_factors
         if self.penalty.biases:
             features = np.column_stack([features, np.ones_like(features[:, :1])])
         offsets = (self.mean + self.col_bias).astype(features.dtype)
         weights = self.penalty.weights(np.diff(groups.starts), self.rank).astype(features.dtype)
-        if self.loss == "squared":
-            return RowSolver(groups, weights)(features, offsets)[0]
-        return logistic_rows(groups, features, offsets, weights)
+        if not self.loss.quadratic:
+            return newton_rows(self.loss, groups, features, offsets, weights)
+        kind = find_backend(backend)
+        step = RowStep(
+            *(kind.asarray(part, features.dtype) for part in (weights, features, offsets))
+        )
+        return kind.to_host(kind.side(groups, self.loss, thread_count(None)).solve_rows(step)[0])
 
 
 def check_unknown(unknown: Any) -> None:

@@ -1,4 +1,4 @@
-"""The pieces of half a sweep for one row, compiled: its entries gathered, weighed, added up.
+"""The pieces of half a sweep for one row that no loss takes part in: sums, systems, solutions.
 
 A row's part of the other factor is gathered in pieces and transposed, so that sums over entries are
 the inner loops: a compiler makes vector instructions of them for every rank.
@@ -9,15 +9,14 @@ This file needs numba, hence is itself imported only where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.kernels import compiled_kernel, logistic, logistic_slopes, thread_pool
-from momentous.lowrank.plain_sweep import FLATTEST
-from momentous.lowrank.ratings import Floats
-
-Matrix = NDArray[np.float64]
+from momentous.lowrank.backends.base import DAMPING, LEAST, Matrix
+from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_pool
+from momentous.lowrank.ratings import Compressed, Floats
 
 PIECE = 128  # entries gathered at a time: up to rank 30 or so they fit the fastest cache
 GAP = 8  # more numbers in a row of them, or all rows would fall into the same few lines of it
@@ -62,34 +61,6 @@ def predict(u: Floats, count: int, T: Matrix, z: Matrix) -> None:
     for q in range(u.size):
         for k in range(count):
             z[k] += u[q] * T[q, k]
-
-
-@compiled_kernel("contract", "reassoc")
-def weigh(
-    lanes: tuple[int, ...], count: int, full: int, T: Matrix, z: Matrix, S: Matrix, losses: Matrix
-) -> float:
-    """The logistic loss at the predictions z: in S the gathered factors times its curvatures, below
-    them its slopes, downwards; returns the sum of the losses, where there is room for them."""
-    rank, total = len(lanes), 0.0
-    slopes = S[rank]
-    for k in range(count):
-        slopes[k] = z[k]
-    if losses.size:
-        logistic(slopes, T[rank], count, -1.0, losses)
-        for k in range(count):
-            total += losses[k]
-    else:
-        logistic_slopes(slopes, T[rank], count, -1.0)
-    for k in range(count, full):
-        slopes[k] = 0.0
-    for k in range(full):
-        size = abs(slopes[k])
-        curvature = size * (1.0 - size)
-        z[k] = curvature if curvature > FLATTEST else FLATTEST
-    for q in range(rank):
-        for k in range(full):
-            S[q, k] = z[k] * T[q, k]
-    return total
 
 
 @compiled_kernel("contract", "reassoc")
@@ -148,6 +119,121 @@ def substitute(
             rest -= A[a, b] * x[b]
         x[a] = rest * inverses[a]
     return product
+
+
+@compiled_kernel()
+def add_penalty(
+    lanes: tuple[int, ...], weights: Floats, u: Floats, A: Matrix, damping: Matrix
+) -> None:
+    """Add that of the row u to the system, and to the value in its corner; where it is too small,
+    the damping, with the right-hand side in the last column that draws the row to 0."""
+    size, trace = len(lanes), 0.0
+    for q in range(size):
+        trace += A[q, q]
+    least = max(DAMPING * trace, LEAST)
+    for q in range(size):
+        damping[q] = max(least - weights[q], 0.0)
+        A[q, q] += weights[q] + damping[q]
+        A[q, size + 1] = damping[q] * u[q]
+        A[q, size] -= weights[q] * u[q]
+        A[size, size] += weights[q] * u[q] * u[q]
+
+
+@compiled_kernel()
+def shortest_change(
+    lanes: tuple[int, ...],
+    A: Matrix,
+    inverses: Matrix,
+    damping: Matrix,
+    u: Floats,
+    square: float,
+    product: float,
+    x: Matrix,
+    pull: Matrix,
+) -> float:
+    """Make of x, the shortest change of u, the change to the shortest row, unless that would raise
+    the square; returns what the square is then."""
+    size = len(lanes)
+    after = square - product
+    shortest = after + substitute(lanes, A, inverses, size + 1, pull)
+    for q in range(size):
+        after -= damping[q] * x[q] * x[q]
+        shortest -= damping[q] * (u[q] + x[q] - pull[q]) * (x[q] - pull[q])
+    if shortest > square:
+        return after
+    for q in range(size):
+        x[q] -= pull[q]
+    return shortest
+
+
+@compiled_kernel("contract", "reassoc")
+def furthest_move(
+    lanes: tuple[int, ...],
+    x: Matrix,
+    others: NDArray[np.int32],
+    fixed: Floats,
+    begin: int,
+    end: int,
+) -> float:
+    """The largest |x . v_j| of the entries from begin to end - 1."""
+    most = 0.0
+    for k in range(begin, end):
+        j, product = others[k], 0.0
+        for q in range(len(lanes)):
+            product += x[q] * fixed[j, q]
+        most = max(most, abs(product))
+    return most
+
+
+@compiled_kernel()
+def _block_rows(
+    lanes: tuple[int, ...],
+    starts: NDArray[np.int64],
+    others: NDArray[np.int32],
+    weights: Floats,
+    fixed: Floats,
+    weighted: bool,
+    first: int,
+    last: int,
+    blocks: Matrix,
+) -> None:
+    """Fill in the lower triangles of the rows first to last - 1."""
+    rank = len(lanes)
+    T, A = room(lanes)
+    S = np.zeros_like(T)
+    for i in range(first, last):
+        begin, end = starts[i], starts[i + 1]
+        A[:] = 0.0
+        for piece in range(begin, end, PIECE):
+            full = gather(lanes, others, weights, fixed, piece, min(PIECE, end - piece), T)
+            if weighted:
+                for q in range(rank):
+                    for k in range(full):
+                        S[q, k] = T[rank, k] * T[q, k]
+                add_products(lanes, full, S, T, A)
+            else:
+                add_products(lanes, full, T, T, A)
+        for p in range(rank):
+            for q in range(p + 1):
+                blocks[p, q, i] = A[q, p]
+
+
+def compiled_blocks(groups: Compressed, fixed: Floats, curvatures: Any, threads: int) -> Matrix:
+    """See `Side.blocks`; ``curvatures`` is one number, or one per entry."""
+    rows, rank = groups.starts.size - 1, fixed.shape[1]
+    blocks = np.zeros((rank, rank, rows))
+    fixed, weighted = read_only(fixed), np.ndim(curvatures) > 0
+    weights = read_only(curvatures.astype(fixed.dtype)) if weighted else groups.values
+
+    def work(first: int, last: int) -> None:
+        _block_rows(
+            (0,) * rank, groups.starts, groups.others, weights, fixed, weighted, first, last, blocks
+        )
+
+    share_rows(work, groups.starts, rank, threads)
+    if not weighted:
+        blocks *= curvatures
+    return blocks
 
 
 def share_rows(

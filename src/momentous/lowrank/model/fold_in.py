@@ -1,13 +1,15 @@
-"""Rows of a logistic model from their entries alone: one ridge regression each, many at a time."""
+"""Rows from their entries alone, for losses that one linear system does not solve: many at a time."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
-from momentous.lowrank.plain_sweep import FLATTEST, Matrix, add_penalty
+from momentous.lowrank.backends.base import Matrix
+from momentous.lowrank.backends.numpy.entries import add_penalty
+from momentous.lowrank.losses import Loss
 from momentous.lowrank.ratings import Compressed, Floats
 
 BLOCK = 1 << 20  # features that are held at a time
@@ -16,16 +18,19 @@ HALVINGS = 40  # of such a step, until it counts as none
 ROUNDING = 1e-14  # of sums of losses, relatively: no rise
 
 
-def logistic_rows(groups: Compressed, features: Floats, offsets: Floats, weights: Floats) -> Floats:
-    """Logistic ridge regressions of all rows, those of about equally many entries together.
+def newton_rows(
+    loss: Loss, groups: Compressed, features: Floats, offsets: Floats, weights: Floats
+) -> Floats:
+    """Ridge regressions of all rows, those of about equally many entries together.
 
     Rows are filled up to a power of two entries, so that a batch is one array: at most twice the
     work, and no loop over rows.
 
     Parameters
     ----------
+    loss : Loss
     groups : Compressed
-        The entries of each row; the values are labels, -1 or +1.
+        The entries of each row.
     features : array, (columns, parameters)
     offsets : array, (columns,)
         What is known of a score without the row.
@@ -50,42 +55,46 @@ def logistic_rows(groups: Compressed, features: Floats, offsets: Floats, weights
             places[~there] = 0  # an entry that has no say
             cols = groups.others[places]
             solutions[rows] = _newton(
+                loss,
+                there,
                 features[cols].astype(np.float64) * there[:, :, None],
                 offsets[cols].astype(np.float64),
-                groups.values[places] * there,
+                groups.values[places].astype(np.float64),
                 weights[rows].astype(np.float64),
             )
     return solutions.astype(features.dtype)
 
 
-def _newton(features: Floats, offsets: Floats, labels: Floats, weights: Matrix) -> Floats:
+def _newton(
+    loss: Loss, there: Any, features: Floats, offsets: Floats, values: Floats, weights: Matrix
+) -> Floats:
     """Newton's method for many rows, steps halved until no objective rises.
 
-    Of shapes (rows, entries, parameters), (rows, entries) and (rows, parameters); a label 0 says
-    nothing: its part of the objective is the constant log 2, and its features are 0.
+    Of shapes (rows, entries, parameters), (rows, entries) and (rows, parameters).
     """
 
-    def values(p: Floats) -> Floats:
-        losses = np.logaddexp(0.0, -labels * (offsets + _times(features, p)))
+    def evaluate(p: Floats) -> tuple[Floats, Floats, Floats]:
+        parts = loss.entries(offsets + _times(features, p), values)
+        losses, slopes, curvatures = (np.where(there, part, 0.0) for part in parts)
         total: Floats = np.sum(losses, axis=1) + 0.5 * np.sum(weights * p**2, axis=1)
-        return total
+        return total, slopes, curvatures
 
     solutions = np.zeros_like(weights)
-    lowest = values(solutions)
+    lowest, slopes, curvatures = evaluate(solutions)
     for _ in range(NEWTON_STEPS):
-        wrong = expit(-labels * (offsets + _times(features, solutions)))
-        gradients = weights * solutions - _times(features.mT, labels * wrong)
-        curvatures = np.maximum(wrong * (1.0 - wrong), FLATTEST)
+        gradients = weights * solutions + _times(features.mT, slopes)
         systems = features.mT @ (curvatures[:, :, None] * features)
         add_penalty(systems, weights)
         steps = np.linalg.solve(systems, gradients[:, :, None])[:, :, 0]
         for _ in range(HALVINGS):
-            reached = values(solutions - steps)
+            reached, slopes, curvatures = evaluate(solutions - steps)
             higher = ~(reached <= lowest + ROUNDING * np.abs(lowest))
             if not higher.any():
                 break
             steps[higher] *= 0.5
-        steps[higher], reached[higher] = 0.0, lowest[higher]
+        else:
+            steps[higher] = 0.0
+            reached, slopes, curvatures = evaluate(solutions - steps)
         solutions, gains, lowest = solutions - steps, lowest - reached, reached
         if np.all(gains <= 1e-12 * np.abs(lowest)):
             break

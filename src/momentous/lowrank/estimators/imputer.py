@@ -6,18 +6,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from momentous.lowrank.biased import BiasedProblem
-from momentous.lowrank.fitting import Recipe, run_sweeps
-from momentous.lowrank.penalty import WEIGHTING, Penalty
+from momentous.io.optional import require
+from momentous.lowrank.backends import Backend, RowStep, find_backend
+from momentous.lowrank.checks import thread_count
+from momentous.lowrank.losses import Squared
+from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.row_solves import RowSolver
-from momentous.lowrank.scikit import scikit_learn
+from momentous.lowrank.solvers.fit import FitConfig, solve
 
-_base: Any = scikit_learn("base")
+_base: Any = require("sklearn.base", "app", "The estimators")
 _Transformer: Any = type(
     "_Transformer", (_base.OneToOneFeatureMixin, _base.TransformerMixin, _base.BaseEstimator), {}
 )
-_validation = scikit_learn("utils.validation")
+_validation: Any = require("sklearn.utils.validation", "app", "The estimators")
 
 
 class LowRankImputer(_Transformer):  # type: ignore[misc]
@@ -41,6 +43,8 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
     tol : float
         Stop when ten sweeps lower the objective by less than this, relatively.
     threads : int, optional
+    backend, device
+        As for `LowRankObjective`.
     random_state : int or None
 
     Attributes
@@ -68,10 +72,12 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         rank: int = 10,
         *,
         ridge: float = 0.5,
-        weighting: float = WEIGHTING,
+        weighting: float = 0.5,
         max_iterations: int = 200,
         tol: float = 1e-6,
         threads: int | None = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
         random_state: Any = 0,
     ):
         self.rank = rank
@@ -80,6 +86,8 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         self.max_iterations = max_iterations
         self.tol = tol
         self.threads = threads
+        self.backend = backend
+        self.device = device
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -93,7 +101,7 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         self.mean_, self.scale_ = _moments(table, there)
         rows, cols = np.nonzero(there)
         ratings = Ratings(rows, cols, ((table - self.mean_) / self.scale_)[there], table.shape)
-        recipe = Recipe(
+        config = FitConfig(
             rank=self.rank,
             max_iterations=self.max_iterations,
             tol=self.tol,
@@ -101,11 +109,17 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         )
         # Offsets are fitted, too, and free: the means of what is there are not those of the whole.
         penalty = Penalty(self.ridge, weighting=self.weighting, biases=True, row_biases=False)
-        problem = BiasedProblem(
-            ratings, min(self.rank, *table.shape), "squared", 0.0, penalty, threads=self.threads
+        objective = LowRankObjective(
+            ratings,
+            min(self.rank, *table.shape),
+            balance=0.0,
+            ridge=penalty,
+            threads=self.threads,
+            backend=self.backend,
+            device=self.device,
         )
-        x, result = run_sweeps(problem, recipe)
-        columns = problem.split(x)[1]
+        x, result = solve(objective, config)
+        columns = objective.backend.to_host(objective.split(x)[1])
         self.components_, self.offsets_ = columns[:, :-1].copy(), columns[:, -1].copy()
         self.n_iter_ = int(result.nit)
         return self
@@ -122,7 +136,12 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), scaled[there])
         penalty = Penalty(self.ridge, weighting=self.weighting)
         weights = penalty.weights(np.diff(starts), self.components_.shape[1])
-        factors, _ = RowSolver(groups, weights, self.threads)(self.components_, self.offsets_)
+        backend = find_backend(self.backend, self.device)
+        side = backend.side(groups, Squared(), thread_count(self.threads))
+        step = RowStep(
+            *(backend.asarray(a, np.float64) for a in (weights, self.components_, self.offsets_))
+        )
+        factors = backend.to_host(side.solve_rows(step)[0])
         filled = (factors @ self.components_.T + self.offsets_) * self.scale_ + self.mean_
         complete: Floats = np.where(there, table, filled)
         return complete
