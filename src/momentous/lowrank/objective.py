@@ -1,4 +1,4 @@
-"""The objective of a low-rank model: a loss over the entries, a penalty, biases, as a function of x."""
+"""The objective of a low-rank model: losses of the entries and a penalty, as a function of x."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class LowRankObjective:
         P, Q = (np.pad(side, [(0, 0), (0, extra)]) for side in factors)
         return self.join(P, Q)
 
-    def split(self, x: ArrayLike) -> tuple[Floats, Floats]:
+    def split(self, x: Any) -> tuple[Floats, Floats]:
         """The parameters (P, Q) in x, as read-only views where x has the right dtype.
 
         Without biases these are the factors (U, V).

@@ -130,7 +130,9 @@ class Side(ABC):
 class Blocks(Protocol):
     """A block-diagonal matrix D = L L', one r x r block per row of a factor (r, rows)."""
 
-    factor: Floats
+    @property
+    def factor(self) -> Floats:
+        """(r, rows)."""
 
     def down(self, v: Floats) -> Floats:
         """L v."""

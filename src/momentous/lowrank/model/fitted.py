@@ -191,8 +191,9 @@ class LowRankModel:
         """A model that knows further rows from their entries; the columns stay as they are.
 
         A row is one ridge regression on the columns' factors, for a loss that is not quadratic a
-        few Newton steps; all rows are solved for at once.  A row that is known already is computed anew, from
-        these entries alone.  Entries of columns that the model does not know are left out.
+        few Newton steps; all rows are solved for at once.  A row that is known already is computed
+        anew, from these entries alone.  Entries of columns that the model does not know are left
+        out.
         """
         new = ratings_of(pairs, values, dtype=self.row_factors.dtype)
         self.loss.check(new)

@@ -1,4 +1,4 @@
-"""Rows from their entries alone, for losses that one linear system does not solve: many at a time."""
+"""New rows from their entries alone, for losses that one linear system does not solve."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class FitConfig:
         )
         return LowRankObjective(
             ratings,
-            # No matrix has a higher rank than its smaller side: more factors could say nothing more.
+            # No matrix has a higher rank than its smaller side: more factors say nothing more.
             min(self.rank, *ratings.shape),
             loss,
             0.0 if self.by_sweeps else self.balance,

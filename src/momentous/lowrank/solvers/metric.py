@@ -34,8 +34,9 @@ class Metric:
 
     D has an r x r block for each row of U, ``w sum_j v_j v_j' + (ridge + damping mean) I`` over the
     entries j of the row, and likewise for V; the mean is that of trace/r over all blocks of the
-    factor.  A loss with a dense part adds ``dense_weight V'V`` to each.  So M is the Gauss-Newton matrix, damped, without what couples U with V; the balance
-    term, the stiff one, is whole.
+    factor.  A loss with a dense part adds ``dense_weight V'V`` to each.  So
+    M is the Gauss-Newton matrix, damped, without what couples U with V; the balance term, the stiff
+    one, is whole.
 
     J'J has at most the rank q = r(r+1)/2.  With D = L L' by Cholesky, K = J L^-T and the q x q
     matrix ``I + balance K K' = H H'``, one has ``M = S'S/N`` with

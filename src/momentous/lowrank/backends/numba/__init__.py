@@ -49,7 +49,8 @@ class NumbaSide(Side):
     def __init__(self, groups: Compressed, loss: Loss, threads: int):
         count = groups.others.size
         # To numba an array that can be written to is another type, and one is enough.
-        self.groups = Compressed(*map(read_only, (groups.starts, groups.others, groups.values)))
+        arrays = (read_only(array) for array in (groups.starts, groups.others, groups.values))
+        self.groups = Compressed(*arrays)
         self.loss = loss
         self.threads = max(1, min(threads, count // FEWEST))
         shares = np.arange(1, self.threads) * (count / self.threads)

@@ -75,7 +75,7 @@ FASTER = {"exp_of_minus": exp_of_minus, "log_of_one_plus": log_of_one_plus}
 
 
 @cache
-def kernels_for(loss: type[Loss]) -> Any:
+def kernels_for(loss: Any) -> Any:
     """The kernels for a loss: the template, loaded under a name of its own.
 
     So the loss's functions are globals of these kernels, which numba's cache on disk can take.

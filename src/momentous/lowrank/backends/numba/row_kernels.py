@@ -249,7 +249,7 @@ def share_rows(
     return None
 
 
-def read_only(array: Floats) -> Floats:
+def read_only(array: Any) -> Any:
     """A view that cannot be written to: to numba that is a type of its own, and one is enough."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
