@@ -52,7 +52,7 @@ import numpy as np
 
 from momentous import accelerate
 from momentous.lowrank import ALSSweep, MatrixCompletion, Ratings
-from momentous.lowrank.plain import products
+from momentous.lowrank.factors import products
 from momentous.lowrank.twins import MODELS
 
 ALTERNATING, STOCHASTIC = (2, 5, 10, 20, 40), (5, 10, 20, 40, 80)

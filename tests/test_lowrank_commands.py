@@ -24,9 +24,9 @@ from click.testing import CliRunner
 from momentous.cli import _commands
 from momentous.lowrank import Ratings
 from momentous.lowrank.display import shown_fit
-from momentous.lowrank.fitting import Step
+from momentous.lowrank.model import load_model
 from momentous.lowrank.pairs_file import read_pairs
-from momentous.lowrank.saving import load_model
+from momentous.lowrank.solvers.fit import Step
 from momentous.lowrank.writing import write_ratings
 
 

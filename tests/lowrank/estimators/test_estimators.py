@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from momentous.lowrank import Ratings
 from momentous.io.archive import ArchiveError
-from momentous.lowrank import LowRankObjective, Penalty, Sweep, find_backend
+from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep, find_backend
 from momentous.lowrank.backends import RowStep
 from momentous.lowrank.losses import Logistic, find_loss
 from momentous.lowrank.model import fit_model
@@ -28,11 +27,13 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
-from momentous.lowrank.estimators import implicit_mf, imputer, matrix_completion  # noqa: E402
 from momentous.lowrank.estimators import (  # noqa: E402
     LowRankImputer,
     MatrixCompletion,
     OneBitMatrixCompletion,
+    implicit_mf,
+    imputer,
+    matrix_completion,
 )
 
 
@@ -755,7 +756,7 @@ def test_files_that_are_no_models_are_refused(tmp_path, fitted, labelled):
     for name in ("cut", "text", "other.npz"):
         with pytest.raises(ArchiveError, match=name):
             MatrixCompletion.load(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="there is no model"):
         MatrixCompletion.load(tmp_path / "nothing")
     with pytest.raises(ArchiveError, match="squared loss"):
         OneBitMatrixCompletion.load(good)

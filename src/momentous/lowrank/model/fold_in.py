@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.lowrank.backends.base import Matrix
+from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numpy.entries import add_penalty
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.ratings import Compressed, Floats
