@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous.certify import Certificate as Certificate
     from momentous.certify import Verdict as Verdict
     from momentous.certify import certify as certify
-    from momentous.lab.compare import Comparison as Comparison
-    from momentous.lab.compare import compare as compare
     from momentous.core.checkpoint import Checkpoint as Checkpoint
     from momentous.core.checkpoint import CheckpointError as CheckpointError
     from momentous.core.loop import IntermediateResult as IntermediateResult
@@ -46,6 +44,8 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous.front import accelerate as accelerate
     from momentous.front import iterate as iterate
     from momentous.front import minimize as minimize
+    from momentous.lab.compare import Comparison as Comparison
+    from momentous.lab.compare import compare as compare
     from momentous.methods import LBFGS as LBFGS
     from momentous.methods import RAGD as RAGD
     from momentous.methods import RHB as RHB

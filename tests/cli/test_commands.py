@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from command_line import momentous
 from momentous.methods import REGISTRY
-
-
-def momentous(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "momentous", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
 METHODS = ("Ada-RAGD-NC", "Ada-RHB-NC", "Jin's AGD", "convex until guilty", "heuristic RAGD", "CG",
@@ -74,16 +70,18 @@ def test_commands_without_pictures_do_without_matplotlib(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("entry", "module"),
+    ("module", "command"),
     [
-        ("momentous_command", "numpy"),
-        ("momentous_command", "momentous"),
-        ("momentous_command", "momentous.front"),
-        ("momentous.cli", "momentous.lowrank.commands"),
+        ("click", "methods"),
+        ("momentous.cli.app", "methods"),
+        ("momentous.cli.methods", "methods"),
+        ("numpy", "methods"),
+        ("numpy", "fit"),
+        ("momentous.methods", "methods"),
     ],
 )
 def test_ctrl_c_while_modules_are_imported_is_no_traceback(
-    tmp_path: Path, entry: str, module: str
+    tmp_path: Path, module: str, command: str
 ) -> None:
     program = f"""
 import sys
@@ -92,11 +90,11 @@ class Interrupting:
         if name == {module!r}:
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupting())
-from {entry} import main
+from momentous.cli import main
 main()
 """
-    command = [sys.executable, "-c", program, "methods"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    words = [sys.executable, "-c", program, command]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 

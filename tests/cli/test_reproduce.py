@@ -33,9 +33,9 @@ def ratings(tmp_path_factory) -> Path:
 
 def momentous(*arguments, **options):
     """The command, in this process; what goes wrong unexpectedly goes through."""
-    from momentous.cli import _commands
+    from momentous.cli.app import momentous
 
-    done = testing.CliRunner().invoke(_commands(), [str(each) for each in arguments], **options)
+    done = testing.CliRunner().invoke(momentous, [str(each) for each in arguments], **options)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done
@@ -75,7 +75,7 @@ def gradients() -> Iterator[list[int]]:
 # time that a function is called, before or after it does its work.
 DRIVER = """
 import importlib, json, os, signal, sys, warnings
-import momentous.reproduce.plan, momentous.reproduce.report, momentous.reproduce.commands
+import momentous.reproduce.plan, momentous.reproduce.report, momentous.cli.reproduce
 import momentous.lowrank.start, momentous.lowrank.kernels, pyarrow.parquet
 from momentous.reproduce import recording
 from momentous import cli

@@ -1,4 +1,4 @@
-"""What the commands do, without the command line: from files to files and plain numbers."""
+"""From files to files and plain numbers: fit, evaluate, predict, recommend, describe."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import numpy as np
 from momentous.core.interrupt import Interrupts
 from momentous.core.status import Status
 from momentous.lowrank.data import describe
-from momentous.lowrank.display import shown_fit
-from momentous.lowrank.fitting import Fit, Recipe, fit_model
+from momentous.lowrank.fitting import Fit, Recipe, Watcher, fit_model
 from momentous.lowrank.model import LowRankModel, Unknown
 from momentous.lowrank.names import UNKNOWN, Names, pairs_of
 from momentous.lowrank.pairs_file import read_pairs
@@ -28,6 +27,9 @@ from momentous.lowrank.saving import (
 )
 from momentous.lowrank.writing import write_ratings
 
+Columns = list[str | int] | None
+"""Names of columns, or their numbers from 0; None: found by their usual names."""
+
 NEARLY_ALL = 0.9  # of the ids unknown: more likely another column than news
 
 
@@ -35,24 +37,25 @@ class OptionError(ValueError):
     """Options that do not fit together, or a value that is out of range."""
 
 
-def fit(
+def fit_file(
     file: Path,
     out: Path,
-    resume: bool,
     *,
-    quiet: bool = False,
-    columns: str | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+    columns: Columns = None,
     format: str | None = None,
     skip_bad: bool = False,
+    progress: bool | None = None,
     seed: int | None = None,
     method: str | None = None,
     validation: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Fit a model to the ratings in a file, and write it; returns what there is to tell."""
+    """Fit a model to the ratings in a file, and write it; returns the facts about it."""
     if not out.parent.is_dir():
         raise OptionError(f"--out: the folder {out.parent} does not exist")
-    start, saved = _before(out, resume)
+    start, saved = _model_before(out, resume)
     given = {"solver": method, "validation_share": validation, "rng": seed, **options}
     chosen = {**saved, **{name: value for name, value in given.items() if value is not None}}
     if start is not None and chosen.get("loss", start.loss) != start.loss:
@@ -61,13 +64,12 @@ def fit(
         recipe = Recipe(**chosen)
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
-    ratings = read(file, columns, format, skip_bad, quiet)
+    ratings = read_file(file, columns, format, skip_bad, progress)
     threshold = ratings.mean if recipe.loss == "logistic" else None
     labelled = _labelled(ratings, threshold)
     if start is not None:
-        _refuse_to_forget(start, ratings, file)
-    with shown_fit(quiet) as watch:
-        found = fit_model(labelled, recipe, start=start, watch=watch)
+        _require_all_ids(start, ratings, file)
+    found = fit_model(labelled, recipe, start=start, watch=watch)
     with Interrupts().held_back():  # a second Ctrl-C must not lose what the first one asked to keep
         _save(found, recipe, threshold, out)
     result = found.result
@@ -89,7 +91,7 @@ def fit(
     return facts
 
 
-def _before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any]]:
+def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any]]:
     """The model to go on from, and how it was fitted; anything else is not overwritten."""
     if not out.exists():
         if resume:
@@ -107,7 +109,7 @@ def _before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any
     return model, {**saved, "loss": model.loss, "rng": extra["parameters"]["random_state"]}
 
 
-def _refuse_to_forget(start: LowRankModel, ratings: Ratings, file: Path) -> None:
+def _require_all_ids(start: LowRankModel, ratings: Ratings, file: Path) -> None:
     """A model knows the users and items of its last file alone."""
     given = Names(ratings.row_ids, ratings.shape[0]), Names(ratings.col_ids, ratings.shape[1])
     users, items = (
@@ -132,16 +134,16 @@ def _save(found: Fit, recipe: Recipe, threshold: float | None, out: Path) -> Non
     save_model(found.model, out, {"parameters": parameters, **facts})
 
 
-def evaluate(
+def evaluate_file(
     model: Path,
     file: Path,
-    columns: str | None = None,
+    columns: Columns = None,
     format: str | None = None,
     skip_bad: bool = False,
 ) -> dict[str, Any]:
     """The error of a model on the ratings in a file."""
     fitted, extra = load_model(model)
-    ratings = _labelled(read(file, columns, format, skip_bad), extra.get("threshold"))
+    ratings = _labelled(read_file(file, columns, format, skip_bad), extra.get("threshold"))
     rows, cols = pairs_of(ratings)
     unknown = [
         int(np.count_nonzero(names.positions(np.unique(ids)) == UNKNOWN))
@@ -157,12 +159,12 @@ def evaluate(
     return facts | {"unknown_users": unknown[0], "unknown_items": unknown[1]}
 
 
-def predict(
-    model: Path, pairs: Path, unknown: Unknown = "mean", columns: str | None = None
+def predict_file(
+    model: Path, pairs: Path, *, unknown: Unknown = "mean", columns: Columns = None
 ) -> dict[str, Any]:
     """The users, the items and the predictions for a file of pairs, as columns of a table."""
     fitted, _ = load_model(model)
-    asked = read_pairs(pairs, _which(columns))
+    asked = read_pairs(pairs, columns)
     for what, names, ids in (
         ("user", fitted.rows, asked[:, 0]),
         ("item", fitted.cols, asked[:, 1]),
@@ -185,8 +187,8 @@ def predict(
     return {"user": asked[:, 0], "item": asked[:, 1], "prediction": predictions}
 
 
-def recommend(
-    model: Path, users: Iterable[str], count: int = 10, exclude_seen: bool = True
+def recommend_items(
+    model: Path, users: Iterable[str], count: int = 10, *, exclude_seen: bool = True
 ) -> dict[str, list[tuple[Any, float]]]:
     """The best items of each user, with their scores."""
     fitted, _ = load_model(model)
@@ -203,14 +205,14 @@ def recommend(
     return found
 
 
-def info(
+def describe_file(
     file: Path,
-    columns: str | None = None,
+    columns: Columns = None,
     format: str | None = None,
     skip_bad: bool = False,
 ) -> dict[str, Any]:
     """What a file of ratings looks like."""
-    return describe(read(file, columns, format, skip_bad))
+    return describe(read_file(file, columns, format, skip_bad))
 
 
 def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
@@ -222,28 +224,15 @@ def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
     return ratings
 
 
-def read(
+def read_file(
     file: Path,
-    columns: str | None,
-    format: str | None,
-    skip_bad: bool,
-    quiet: bool = False,
+    columns: Columns = None,
+    format: str | None = None,
+    skip_bad: bool = False,
+    progress: bool | None = None,
 ) -> Ratings:
-    """Ratings from a file, with options as they come from the command line."""
-    return Ratings.read(
-        file,
-        columns=_which(columns),
-        format=format,
-        skip_bad=skip_bad,
-        progress=False if quiet else None,
-    )
-
-
-def _which(columns: str | None) -> list[str | int] | None:
-    """Names and numbers of columns, as they come from the command line."""
-    if columns is None:
-        return None
-    return [int(one) if one.strip().isdigit() else one.strip() for one in columns.split(",")]
+    """Ratings from a file."""
+    return Ratings.read(file, columns=columns, format=format, skip_bad=skip_bad, progress=progress)
 
 
 def _labelled(ratings: Ratings, threshold: float | None) -> Ratings:
