@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from momentous.lowrank.work import OptionError, fit
 
 from momentous.lowrank import Ratings
 from momentous.lowrank.fitting import Recipe, fit_model
 from momentous.lowrank.saving import load_model, save_model
-from momentous.lowrank.work import OptionError, fit
 
 
 def entries(rows, seed=0):

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from command_line import momentous
-from momentous.methods import REGISTRY
 
+from momentous.methods import REGISTRY
 
 METHODS = ("Ada-RAGD-NC", "Ada-RHB-NC", "Jin's AGD", "convex until guilty", "heuristic RAGD", "CG",
            "GD", "L-BFGS-B", "accelerated sweeps")  # fmt: skip

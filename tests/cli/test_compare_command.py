@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from command_line import momentous
+
 from momentous.lab.compare import Comparison
 from momentous.testbed.suite import suite
 
@@ -40,5 +40,3 @@ def test_the_command_lists_the_names(tmp_path):
     assert done.returncode == 0, done.stderr
     for e in suite():
         assert e.name in done.stdout
-
-

@@ -82,12 +82,10 @@ def command(
 
 def print_problems(*, cutest: bool) -> None:
     """The names of the suite by family."""
-    from rich.table import Table
-
-    from momentous.lab.progress import new_console
+    from momentous.lab.progress import new_console, new_table
     from momentous.testbed.suite import suite
 
-    table = Table("family", "problem", "variables", "held back", box=None)
+    table = new_table("family", "problem", "variables", "held back", box=None)
     table.columns[2].justify = "right"
     family = ""
     for entry in suite(cutest=cutest):
@@ -111,13 +109,13 @@ def print_tables(found: Comparison) -> None:
 
 def _table(rows: list[Row]) -> Any:
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
 
     from momentous.lab.compare.table import table_of
+    from momentous.lab.progress import new_table
 
     first = rows[0]
     title = f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
-    table = Table(
+    table = new_table(
         title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, collapse_padding=True
     )
     headings, *lines = table_of(rows)

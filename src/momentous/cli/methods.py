@@ -8,14 +8,11 @@ import click
 @click.command()
 def command() -> None:
     """List the methods: what they are, need, guarantee and cost."""
-    from rich.table import Table
-
-    from momentous.lab.progress import new_console
+    from momentous.lab.progress import new_console, new_table
     from momentous.methods import AUTO, REGISTRY
 
-    table = Table(show_lines=True)
-    for heading in ("name", "what it is", "needs", "guarantee", "cost per iteration"):
-        table.add_column(heading)
+    headings = ("name", "what it is", "needs", "guarantee", "cost per iteration")
+    table = new_table(*headings, show_lines=True)
     for name, cls in REGISTRY.items():
         shown = f"{name} (= auto)" if cls is AUTO else name
         table.add_row(shown, cls.summary, cls.needs, cls.guarantee, cls.cost)

@@ -48,15 +48,13 @@ def command(
     and the best is run for longer, smaller ones too as long as they end lower.  Trials are
     kept: a search that was interrupted goes on, and `reproduce` uses what is found here.
     """
-    from rich.table import Table
-
-    from momentous.lab.progress import new_console
+    from momentous.lab.progress import new_console, new_table
     from momentous.reproduce import tuning
     from momentous.reproduce.display import Display
     from momentous.reproduce.folder import Folder
     from momentous.reproduce.problem import PaperProblem
 
-    table = Table("data", "problem", "method", "step size", "objective", box=None)
+    table = new_table("data", "problem", "method", "step size", "objective", box=None)
     for heading in ("trials", "longer runs", "values", "gradients", "seconds"):
         table.add_column(heading, justify="right")
     with kept_runs(), usage_errors(), Display() as display:

@@ -27,6 +27,11 @@ def new_console(*, stderr: bool = False) -> Any:
     return terminal if terminal.is_terminal else console(**options, width=120)
 
 
+def new_table(*headings: str, **options: Any) -> Any:
+    """A table of `rich` with these columns."""
+    return require("rich.table", "app", "a table on the terminal").Table(*headings, **options)
+
+
 def new_bar(*columns: Any, **options: Any) -> Any:
     """A progress bar of `rich` on the standard error stream, with these columns behind the bar."""
     progress = require("rich.progress", "app", "a progress bar")
