@@ -24,6 +24,13 @@ from momentous.io.archive import ArchiveError
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and file descriptors")
 
 
+@pytest.fixture
+def _without_pictures(monkeypatch):
+    """They take most of the time, and have their own tests."""
+    for name in ("plot_convergence", "plot_profiles"):
+        monkeypatch.setattr(f"momentous.lab.compare.report.{name}", lambda *given: None)
+
+
 def run_with(error, monkeypatch, *arguments):
     """What the command line makes of an error that a command raises."""
 
@@ -86,12 +93,12 @@ ASCII = {"PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C", "PYTHONUTF8": 
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("methods",), ("compare", "qing-10", "--methods", "gd", "--out", "\u00f6")],
+    "arguments", [("methods",), ("data", "twin", "ml-100k", "--out", "\u00f6.npz")]
 )
 def test_an_ascii_terminal_is_served(arguments, tmp_path):
     done = command_line(*arguments, cwd=tmp_path, env=ASCII)
     assert done.returncode == 0, done.stderr
+    assert done.stdout
     assert done.stdout.isascii()
 
 
@@ -105,11 +112,11 @@ def test_an_error_with_other_letters_is_shown_on_an_ascii_terminal(tmp_path):
 @posix
 @pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_error(closed, tmp_path):
-    line = f'exec "{sys.executable}" -m momentous compare qing-10 --methods gd {closed}'
+    line = f'exec "{sys.executable}" -m momentous data twin ml-100k --out twin.npz {closed}'
     done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
-    assert (tmp_path / "momentous-compare" / "table.csv").stat().st_size > 0
+    assert (tmp_path / "twin.npz").stat().st_size > 0
 
 
 @posix
@@ -127,9 +134,10 @@ def test_pairs_from_a_closed_stream_are_a_clear_error(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "[bold", "a:smile:b"])
+@pytest.mark.usefixtures("_without_pictures")
 def test_square_brackets_in_names_are_no_markup(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ["compare", "qing-10", "--methods", "gd", "--out", name]
+    words = ["compare", "qing-10", "--methods", "lbfgs", "--out", name]
     done = CliRunner().invoke(momentous, words)
     assert done.exit_code == 0, done.stderr
     assert f"are in {Path(name)}." in done.stdout
@@ -186,6 +194,7 @@ def test_what_was_told_to_ignore_a_hang_up_goes_on(tmp_path):
     assert done.stdout == "going on\n"
 
 
+@pytest.mark.usefixtures("_without_pictures")
 def test_an_interrupted_comparison_keeps_what_is_finished_and_resumes(tmp_path, monkeypatch):
     from momentous.lab.compare import Comparison, runner
 
@@ -199,7 +208,7 @@ def test_an_interrupted_comparison_keeps_what_is_finished_and_resumes(tmp_path, 
         return original(entry, *given)
 
     monkeypatch.setattr(runner, "_run", interrupted)
-    words = ["compare", "qing-10", "rosenbrock-10", "--methods", "gd", "--out", "here"]
+    words = ["compare", "qing-10", "rosenbrock-10", "--methods", "lbfgs", "--out", "here"]
     done = CliRunner().invoke(momentous, words)
     assert done.exit_code == 130
     assert "--resume goes on" in done.stderr
