@@ -384,7 +384,8 @@ def test_a_duel_by_hand():
     assert found.gradients == {"p1": 0.5, "p2": 3.0}
     assert median(found.gradients) == 1.75
     assert found.worst == ("p2", 3.0)
-    assert (found.both, found.only_it, found.only_they, found.neither) == (2, ["p3"], ["p4"], 0)
+    assert (found.both, found.neither) == (2, 0)
+    assert (found.only_method, found.only_others) == (["p3"], ["p4"])
     assert found.time_large == {"p2": 0.25}
     assert found.needs_more() == {"p2": 3.0}
     assert found.needs_less() == {"p1": 0.5}

@@ -20,9 +20,9 @@ from momentous.methods import REGISTRY, method_class
 from momentous.testbed.suite import Entry
 
 OURS, BASELINE = "auto", "scipy:l-bfgs-b"
-# The second run is for counts, which say little new where evaluations are dear.
-APART_UP_TO = 10_000
-APART_WITHOUT = "cutest"
+# The second run is for counts, which say little new where evaluations are expensive.
+SEPARATE_UP_TO = 10_000  # variables
+NOT_SEPARATE = "cutest"
 
 
 def scoreboard_methods() -> list[str]:
@@ -67,15 +67,15 @@ def run_scoreboard(
     as_solvers(names)  # a misspelt name is refused before hours of work
     rows: list[Row] = []
     interrupted = False
-    for apart in (False, True) if separate else (False,):
+    for second in (False, True) if separate else (False,):
         found = compare(
-            [entry for entry in entries if not apart or _is_run_apart(entry)],
+            [entry for entry in entries if not second or _is_run_separately(entry)],
             names,
             rtol=rtol,
             max_evaluations=max_evaluations,
             max_time=max_time,
-            separate=apart,
-            repeats=1 if apart else 3,  # of the second run only the counts are used
+            separate=second,
+            repeats=1 if second else 3,  # of the second run only the counts are used
             traces=False,
             folder=work,
             progress=progress,
@@ -93,16 +93,16 @@ def run_scoreboard(
     return comparison
 
 
-def _is_run_apart(entry: Entry) -> bool:
-    return entry.dimension <= APART_UP_TO and entry.family != APART_WITHOUT
+def _is_run_separately(entry: Entry) -> bool:
+    return entry.dimension <= SEPARATE_UP_TO and entry.family != NOT_SEPARATE
 
 
 def write_scoreboard(table: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
     """Make ``scoreboard.md`` and its picture from a table, and from nothing else."""
     rows, out = Comparison.load(table).rows, Path(out)
     picture = "scoreboard-profiles.png"
-    fused, apart = fused_rows(rows), [row for row in rows if row.separate]
-    plot_profiles(fused, out / picture, evaluations_from=apart or None)
+    fused, separate = fused_rows(rows), [row for row in rows if row.separate]
+    plot_profiles(fused, out / picture, evaluations_from=separate or None)
     write_text(out / "scoreboard.md", page(rows, picture))
 
 
@@ -140,10 +140,10 @@ def _how_it_was_made(rows: Sequence[Row], picture: str) -> str:
         else f"{first.tol:g}"
     )
     both = any(row.separate for row in rows) and not all(row.separate for row in rows)
-    apart = ""
+    second_run = ""
     if both:
         again = {row.problem: row.dimension for row in rows if row.separate}
-        apart = (
+        second_run = (
             f" Values plus gradients come from a second run of {len(again)} problems, with up to "
             f"{max(again.values()):,} variables, in which they are two functions, so that methods "
             "that need few values show it."
@@ -159,8 +159,8 @@ def _how_it_was_made(rows: Sequence[Row], picture: str) -> str:
         "what counts is what had been spent by then. "
         f"A run may take {first.max_evaluations:,} values plus gradients and "
         f"{first.max_time:g} s. All methods get value and gradient from one call, which counts as "
-        f"one of each.{apart} Methods run with their defaults; those that need Lipschitz constants "
-        "get them where the problem has global ones. "
+        f"one of each.{second_run} Methods run with their defaults; those that need Lipschitz "
+        "constants get them where the problem has global ones. "
         f"Made with {listed(sorted({row.setup for row in rows}))}."
     )
 
@@ -237,8 +237,8 @@ def _duel_table(rows: list[Row], opponents: list[str]) -> str:
             (
                 name,
                 str(found.both),
-                str(len(found.only_it)),
-                str(len(found.only_they)),
+                str(len(found.only_method)),
+                str(len(found.only_others)),
                 str(found.neither),
                 ratio(median(found.gradients)),
                 worst,
@@ -264,10 +264,10 @@ def _who_wins(found: Duel, they: str, short: str) -> str:
         sentences.append(f"Where {they} wins (`{OURS}`'s multiple): {_with_ratios(more)}.")
     if less:
         sentences.append(f"Where `{OURS}` wins (its multiple): {_with_ratios(less)}.")
-    if found.only_they:
-        sentences.append(f"Solved by {they} only: {listed(found.only_they)}.")
-    if found.only_it:
-        sentences.append(f"Solved by `{OURS}` only: {listed(found.only_it)}.")
+    if found.only_others:
+        sentences.append(f"Solved by {they} only: {listed(found.only_others)}.")
+    if found.only_method:
+        sentences.append(f"Solved by `{OURS}` only: {listed(found.only_method)}.")
     return "\n\n".join(sentences)
 
 
@@ -278,11 +278,11 @@ def _with_ratios(ratios: dict[str, float]) -> str:
 def _turns(rows: list[Row]) -> str:
     """How often the guaranteed part of `auto` was needed."""
     with_turns = {row.problem: row.guaranteed_turns for row in rows if row.guaranteed_turns}
-    told = f"The guaranteed part of `{OURS}` had a turn on {len(with_turns)} of {len(rows)}"
+    text = f"The guaranteed part of `{OURS}` had a turn on {len(with_turns)} of {len(rows)}"
     if not with_turns:
-        return f"{told} problems."
+        return f"{text} problems."
     most = sorted(with_turns.items(), key=lambda item: -item[1])
-    return f"{told} problems: {listed([f'{name} ({turns})' for name, turns in most])}."
+    return f"{text} problems: {listed([f'{name} ({turns})' for name, turns in most])}."
 
 
 # --- problem by problem ---------------------------------------------------------------------------
@@ -301,12 +301,12 @@ MARKS = {
 
 
 def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
-    fused, apart = fused_rows(rows), [row for row in rows if row.separate]
+    fused, separate = fused_rows(rows), [row for row in rows if row.separate]
     yield "### Gradients to the tolerance"
     yield _grid(fused, lambda row: f"{row.njev:,}")
-    if apart:
+    if separate:
         yield "### Values + gradients to the tolerance, where they are apart"
-        yield _grid(apart, lambda row: f"{row.nfev:,} + {row.njev:,}")
+        yield _grid(separate, lambda row: f"{row.nfev:,} + {row.njev:,}")
     yield "### Time to the tolerance"
     yield _grid(fused, lambda row: seconds(row.time))
     yield _legend(rows)
@@ -345,14 +345,14 @@ def _legend(rows: Sequence[Row]) -> str:
     unsolved = [row for row in rows if not row.reached]
     seen = dict.fromkeys(row.status for row in unsolved if row.status in MARKS)
     marks = [f"{MARKS[status]}: {status}" for status in seen]
-    told = "A star: held back. A dash: not reached"
-    told += f" ({'; '.join(marks)})." if marks else "."
+    text = "A star: held back. A dash: not reached"
+    text += f" ({'; '.join(marks)})." if marks else "."
     gave_up = dict.fromkeys(
         f"`{row.method}`: {row.message}"
         for row in unsolved
         if row.status in ("gave up", "failed") and row.message
     )
     if gave_up:
-        told += "\n\nWhat those said that gave up or failed:\n\n"
-        told += "\n".join(f"- {line}" for line in gave_up)
-    return told
+        text += "\n\nMessages of the solvers that gave up or failed:\n\n"
+        text += "\n".join(f"- {line}" for line in gave_up)
+    return text

@@ -21,8 +21,8 @@ class Duel:
     """
 
     both: int
-    only_it: list[str]
-    only_they: list[str]
+    only_method: list[str]
+    only_others: list[str]
     neither: int
     gradients: dict[str, float]  # ratios by problem
     time: dict[str, float]
@@ -52,8 +52,8 @@ def duel(rows: Sequence[Row], method: str, opponents: Sequence[str]) -> Duel:
     solved = {p: (math.isfinite(a), math.isfinite(b)) for p, (a, b) in gradients.items()}
     return Duel(
         both=sum(it and they for it, they in solved.values()),
-        only_it=[p for p, (it, they) in solved.items() if it and not they],
-        only_they=[p for p, (it, they) in solved.items() if they and not it],
+        only_method=[p for p, (it, they) in solved.items() if it and not they],
+        only_others=[p for p, (it, they) in solved.items() if they and not it],
         neither=sum(not (it or they) for it, they in solved.values()),
         gradients=_ratios(gradients),
         time=time,
