@@ -27,9 +27,11 @@ FLOORS = [
     {"core"},
     {"methods", "testbed", "curvature"},
     {"certify", "api", "front"},
+    {"lowrank.checks"},
     {"lowrank.data"},
-    {"lowrank.losses"},
+    {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
     {"lowrank.backends"},
+    {"lowrank.objective"},
     {"lowrank.solvers"},
     {"lowrank.model"},
     {"lowrank.estimators"},
@@ -38,10 +40,15 @@ FLOORS = [
     {"lab.compare"},
     {"lab.paper"},
     {"lab.report"},
+    {"lab.studies"},
     {""},  # momentous itself, whose names come from everywhere
     {"cli"},
     {"__main__"},
 ]
+if (ROOT / "lowrank" / "fitting.py").exists():  # the flat folder of before
+    FLOORS = [floor for floor in FLOORS if not any("lowrank." in name for name in floor)]
+if (ROOT / "comparison").exists():
+    FLOORS[-4:-4] = [{"comparison"}, {"reproduce"}, {"demo"}]
 ROOMS = {name: number for number, names in enumerate(FLOORS) for name in names}
 
 ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}

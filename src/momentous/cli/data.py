@@ -22,7 +22,7 @@ def command() -> None:
 @as_json
 def info(file: Path, as_json: bool, **options: Any) -> None:
     """Describe a FILE of ratings."""
-    from momentous.lowrank.files import describe_file
+    from momentous.lowrank.tasks import describe_file
 
     facts = describe_file(file, **options)
     if not as_json:
@@ -48,6 +48,6 @@ def fetch(name: str, folder: Path | None) -> None:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 def twin(name: str, out: Path, seed: int) -> None:
     """Write ratings like those of the data set NAME, made up."""
-    from momentous.lowrank.files import write_twin
+    from momentous.lowrank.tasks import write_twin
 
     say(f"{write_twin(name, out, seed)!r} is in {out}")

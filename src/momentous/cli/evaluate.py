@@ -18,6 +18,6 @@ from momentous.cli.output import show_facts
 @as_json
 def command(model: Path, file: Path, as_json: bool, **options: Any) -> None:
     """How well a MODEL predicts the ratings in a FILE."""
-    from momentous.lowrank.files import evaluate_file
+    from momentous.lowrank.tasks import evaluate_file
 
     show_facts(evaluate_file(model, file, **options), as_json=as_json)

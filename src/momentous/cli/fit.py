@@ -42,13 +42,14 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @click.option("--tol", type=click.FloatRange(0), help="When to stop.  [default: 1e-4]")
 @reading
 @threads
+@click.option("--backend", help="Who does the arithmetic: numba or numpy.  [default: auto]")
 @click.option("--seed", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
 @click.option("--resume", is_flag=True, help="Go on from the model in --out.")
 @as_json
 def command(file: Path, out: Path, resume: bool, as_json: bool, loss: str, **options: Any) -> None:
     """Fit a low-rank model to a FILE of ratings."""
-    from momentous.lowrank.files import OptionError, fit_file
+    from momentous.lowrank.tasks import OptionError, fit_file
 
     try:
         with show_fit(quiet=as_json) as watch:

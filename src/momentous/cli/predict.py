@@ -32,7 +32,7 @@ def command(
     model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path
 ) -> None:
     """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
-    from momentous.lowrank.files import predict_file
+    from momentous.lowrank.tasks import predict_file
     from momentous.lowrank.writing import write_table
 
     predicted = predict_file(model, pairs, unknown=unknown, columns=columns)

@@ -21,7 +21,7 @@ def command(
     model: Path, users: tuple[str, ...], count: int, include_seen: bool, as_json: bool
 ) -> None:
     """The items that suit each USER best."""
-    from momentous.lowrank.files import recommend_items
+    from momentous.lowrank.tasks import recommend_items
 
     found = recommend_items(model, users, count, exclude_seen=not include_seen)
     if as_json:
