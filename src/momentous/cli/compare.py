@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from momentous.cli import INTERRUPTED
 from momentous.cli.errors import usage_errors
 from momentous.cli.options import limits, names_option, out_folder
 from momentous.cli.output import printable, say
+from momentous.cli.process import INTERRUPTED
 from momentous.io.optional import require
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from momentous.cli import INTERRUPTED
 from momentous.cli.output import printable
+from momentous.cli.process import INTERRUPTED
 
 # Errors that people can do something about; all others are defects of ours.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)

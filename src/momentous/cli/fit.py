@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from momentous.cli import INTERRUPTED
 from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, threads
 from momentous.cli.output import printable, show_facts
+from momentous.cli.process import INTERRUPTED
 from momentous.lowrank.losses import LOSSES
 
 EVERY = 10  # the first iterations have a line each, later ones every tenth

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from momentous.cli import INTERRUPTED
 from momentous.cli.errors import usage_errors
 from momentous.cli.options import FOLDER, limits, names_option, out_folder
 from momentous.cli.output import say
+from momentous.cli.process import INTERRUPTED
 from momentous.io.optional import require
 
 
