@@ -187,7 +187,8 @@ def test_the_signals_of_schedulers_end_a_fit_as_ctrl_c_does(name, tmp_path):
 def test_what_was_told_to_ignore_a_hang_up_goes_on(tmp_path):
     program = (
         "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from momentous.cli import process; process.end_like_ctrl_c(); os.kill(os.getpid(), signal.SIGHUP)\n"
+        "from momentous.cli import process\n"
+        "process.end_like_ctrl_c(); os.kill(os.getpid(), signal.SIGHUP)\n"
         "print('going on')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
