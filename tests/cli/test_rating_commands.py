@@ -24,9 +24,12 @@ from click.testing import CliRunner
 from momentous.cli.app import momentous
 from momentous.cli.fit import show_fit
 from momentous.lowrank import Ratings
-from momentous.lowrank.fitting import Step
+from momentous.lowrank.backends import BACKENDS
+from momentous.lowrank.backends.numpy import NumpyBackend
+from momentous.lowrank.losses import LOSSES, Squared
+from momentous.lowrank.model import load_model
 from momentous.lowrank.pairs_file import read_pairs
-from momentous.lowrank.saving import load_model
+from momentous.lowrank.solvers.fit import Step
 from momentous.lowrank.writing import write_ratings
 
 
@@ -98,6 +101,26 @@ def test_progress_tells_the_held_out_error_and_restarts(ratings_file):
     assert all("held out" in line and "restarts" in line for line in lines)
 
 
+def test_a_loss_and_a_backend_that_were_added_are_taken_by_every_command(ratings_file, monkeypatch):
+    class Doubled(Squared):
+        name = "doubled"
+
+    monkeypatch.setitem(LOSSES, "doubled", Doubled)
+    monkeypatch.setitem(BACKENDS, "mine", NumpyBackend)
+    run("fit", ratings_file, *FAST, "--loss", "doubled", "--backend", "mine", "--out", "model")
+    assert load_model("model")[0].loss == Doubled()
+    assert json.loads(run("evaluate", "model", ratings_file, "--json").stdout)["rmse"] > 0
+    run("predict", "model", "-", text="u1,3\n")
+    run("recommend", "model", "u1")
+
+
+def test_counts_by_the_implicit_loss(ratings_file):
+    run("fit", ratings_file, *FAST, "--loss", "implicit", "--out", "model")
+    assert load_model("model")[0].loss.name == "implicit"
+    assert json.loads(run("evaluate", "model", ratings_file, "--json").stdout)["ratings"] == 500
+    assert len(json.loads(run("recommend", "model", "u1", "-n", 3, "--json").stdout)["u1"]) == 3
+
+
 @pytest.mark.parametrize("method", ["auto", "lbfgs"])
 def test_labels_above_the_mean_by_the_logistic_loss(ratings_file, method):
     run("fit", ratings_file, *FAST, "--loss", "logistic", "--method", method, "--out", "model")
@@ -163,13 +186,15 @@ def test_ctrl_c_saves_the_model_and_says_how_to_go_on():
         (("fit", "ratings.csv"), 2, "--out"),
         (("fit", "ratings.csv", "--out", "m", "--rank", 0), 2, "--rank"),
         (("fit", "ratings.csv", "--out", "m", "--method", "nonsense"), 2, "nonsense"),
+        (("fit", "ratings.csv", "--out", "m", "--loss", "odd"), 2, "auto, squared, logistic"),
+        (("fit", "ratings.csv", "--out", "m", "--backend", "odd"), 2, "auto, numba, numpy"),
         (("fit", "ratings.csv", "--out", "m", "--resume"), 2, "no model m"),
         (("fit", "ratings.csv", "--out", "no/m"), 2, "folder no does not exist"),
         (("fit", "ratings.csv", "--out", "ratings.csv"), 2, "not overwritten"),
         (("fit", "ratings.csv", "--out", "m", "--columns", "a,b,c"), 1, "'a'"),
         (("fit", "ratings.csv", "--out", "m", "--format", "odd"), 1, "odd"),
         (("fit", "bad.csv", "--out", "m"), 1, "bad.csv, line 3"),
-        (("evaluate", "ratings.csv", "ratings.csv"), 1, "no model"),
+        (("evaluate", "ratings.csv", "ratings.csv"), 1, "not an archive of momentous"),
         (("fit", "plain.csv", "--out", "m"), 1, "--columns user,item,rating, or number"),
         (("fit", "ratings.csv", "--out", "m", "--columns", "0,1"), 2, "3 different"),
         (("recommend", "model", "stranger"), 1, "no user 'stranger' in model"),

@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
-from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, threads
+from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, registry_option, threads
 from momentous.cli.output import printable, show_facts
 from momentous.cli.process import INTERRUPTED
+from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.losses import LOSSES
 
 EVERY = 10  # the first iterations have a line each, later ones every tenth
@@ -22,11 +23,11 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @click.command()
 @click.argument("file", type=RATINGS)
 @click.option("--rank", type=click.IntRange(1), help="Number of factors.  [default: 10]")
-@click.option(
+@registry_option(
     "--loss",
-    type=click.Choice(["auto", *LOSSES]),
-    default="auto",
-    help="Logistic: above the mean or not.  [default: squared, or that of the model to resume]",
+    LOSSES,
+    "logistic: above the mean or not; implicit: counts, where what was not seen is a weak 0.  "
+    "[default: squared, or that of the model to resume]",
 )
 @click.option(
     "--method", help="auto, sweep, or a name that 'momentous methods' lists.  [default: auto]"
@@ -42,12 +43,12 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @click.option("--tol", type=click.FloatRange(0), help="When to stop.  [default: 1e-4]")
 @reading
 @threads
-@click.option("--backend", help="Who does the arithmetic: numba or numpy.  [default: auto]")
+@registry_option("--backend", BACKENDS, "What does the arithmetic.  [default: auto]")
 @click.option("--seed", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
 @click.option("--resume", is_flag=True, help="Go on from the model in --out.")
 @as_json
-def command(file: Path, out: Path, resume: bool, as_json: bool, loss: str, **options: Any) -> None:
+def command(file: Path, out: Path, resume: bool, as_json: bool, **options: Any) -> None:
     """Fit a low-rank model to a FILE of ratings."""
     from momentous.lowrank.tasks import OptionError, fit_file
 
@@ -59,7 +60,6 @@ def command(file: Path, out: Path, resume: bool, as_json: bool, loss: str, **opt
                 resume=resume,
                 watch=watch,
                 progress=False if as_json else None,
-                loss=None if loss == "auto" else loss,
                 **options,
             )
     except OptionError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,18 @@ def names_option(name: str, help: str, default: str | None = None) -> Decorator:
     return click.option(
         name, callback=split, default=default, show_default=default is not None, help=help
     )
+
+
+def registry_option(name: str, registry: Mapping[str, Any], help: str) -> Decorator:
+    """A name in a registry, checked when the command is run: it may have grown; None for auto."""
+
+    def checked(context: Any, parameter: Any, given: str | None) -> str | None:
+        if given not in (None, "auto", *registry):
+            raise click.BadParameter(f"{given!r} is not one of auto, {', '.join(registry)}")
+        return None if given == "auto" else given
+
+    names = "|".join(("auto", *registry))
+    return click.option(name, metavar=f"[{names}]", callback=checked, help=help)
 
 
 # --- ratings --------------------------------------------------------------------------------------

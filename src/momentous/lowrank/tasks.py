@@ -12,19 +12,15 @@ import numpy as np
 
 from momentous.core.interrupt import Interrupts
 from momentous.core.status import Status
+from momentous.io.archive import ArchiveError
 from momentous.lowrank.data import describe
-from momentous.lowrank.fitting import Fit, Recipe, Watcher, fit_model
-from momentous.lowrank.model import LowRankModel, Unknown
+from momentous.lowrank.losses import find_loss
+from momentous.lowrank.model import Fit, LowRankModel, Unknown, fit_model, load_model, save_model
+from momentous.lowrank.model.files import as_plain, from_plain
 from momentous.lowrank.names import UNKNOWN, Names, pairs_of
 from momentous.lowrank.pairs_file import read_pairs
 from momentous.lowrank.ratings import Ratings
-from momentous.lowrank.saving import (
-    ModelFileError,
-    as_plain,
-    from_plain,
-    load_model,
-    save_model,
-)
+from momentous.lowrank.solvers.fit import FitConfig, Watcher
 from momentous.lowrank.writing import write_ratings
 
 Columns = list[str | int] | None
@@ -58,20 +54,20 @@ def fit_file(
     start, saved = _model_before(out, resume)
     given = {"solver": method, "validation_share": validation, "rng": seed, **options}
     chosen = {**saved, **{name: value for name, value in given.items() if value is not None}}
-    if start is not None and chosen.get("loss", start.loss) != start.loss:
+    if start is not None and find_loss(chosen.get("loss", start.loss)) != start.loss:
         raise OptionError(f"--resume: the model in {out} was fitted with the {start.loss} loss")
     try:
-        recipe = Recipe(**chosen)
+        config = FitConfig(**chosen)
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
     ratings = read_file(file, columns, format, skip_bad, progress)
-    threshold = ratings.mean if recipe.loss == "logistic" else None
+    threshold = ratings.mean if find_loss(config.loss).name == "logistic" else None
     labelled = _labelled(ratings, threshold)
     if start is not None:
         _require_all_ids(start, ratings, file)
-    found = fit_model(labelled, recipe, start=start, watch=watch)
+    found = fit_model(labelled, config, start=start, watch=watch)
     with Interrupts().held_back():  # a second Ctrl-C must not lose what the first one asked to keep
-        _save(found, recipe, threshold, out)
+        _save(found, config, threshold, out)
     result = found.result
     facts = {
         "model": str(out),
@@ -99,11 +95,11 @@ def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[st
         return None, {}
     try:
         model, extra = load_model(out)
-    except ModelFileError as error:
+    except ArchiveError as error:
         raise OptionError(f"--out: {error}; it is not overwritten") from None
     if not resume:
         return None, {}
-    known = {field.name for field in dataclasses.fields(Recipe)}
+    known = {field.name for field in dataclasses.fields(FitConfig)}
     parameters = extra["parameters"].items()
     saved = {name: from_plain(value) for name, value in parameters if name in known}
     return model, {**saved, "loss": model.loss, "rng": extra["parameters"]["random_state"]}
@@ -123,9 +119,9 @@ def _require_all_ids(start: LowRankModel, ratings: Ratings, file: Path) -> None:
         )
 
 
-def _save(found: Fit, recipe: Recipe, threshold: float | None, out: Path) -> None:
-    names = [field.name for field in dataclasses.fields(recipe) if field.name != "loss"]
-    parameters = {name: as_plain(getattr(recipe, name)) for name in names}
+def _save(found: Fit, config: FitConfig, threshold: float | None, out: Path) -> None:
+    names = [field.name for field in dataclasses.fields(config) if field.name != "loss"]
+    parameters = {name: as_plain(getattr(config, name)) for name in names}
     parameters["random_state"] = parameters.pop("rng")
     facts: dict[str, Any] = {"n_iter": int(found.result.nit), "objective": found.objective}
     if threshold is not None:
@@ -150,12 +146,7 @@ def evaluate_file(
         for names, ids in ((fitted.rows, rows), (fitted.cols, cols))
     ]
     facts: dict[str, Any] = {"ratings": ratings.nnz}
-    if fitted.loss == "squared":
-        errors = np.abs(fitted.predict(ratings) - ratings.values)
-        facts |= {"rmse": fitted.deviance(ratings), "mae": float(np.mean(errors))}
-    else:
-        right = (fitted.scores(ratings) > 0) == (ratings.values > 0)
-        facts |= {"log_loss": fitted.deviance(ratings), "accuracy": float(np.mean(right))}
+    facts |= fitted.evaluate(ratings)
     return facts | {"unknown_users": unknown[0], "unknown_items": unknown[1]}
 
 

@@ -12,7 +12,7 @@ from momentous.comparison.history import History, Limits
 from momentous.comparison.rivals import run_rival
 from momentous.core.loop import IntermediateResult
 from momentous.front import accelerate
-from momentous.lowrank.sweeps import ALSSweep, MMSweep
+from momentous.lowrank import ALSSweep, MMSweep
 from momentous.reproduce.problem import PaperProblem
 from momentous.reproduce.recorded import Recorded
 from momentous.reproduce.recording import description
