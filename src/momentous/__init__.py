@@ -90,15 +90,17 @@ _MODULE_OF = {name: f"momentous.{module}" for module, names in _NAMES.items() fo
 __all__ = sorted([*_MODULE_OF, "testbed"])
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, and keep it."""
-    if name in _SUBMODULES:
-        return import_module(f"momentous.{name}")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'momentous' has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to type checkers a misspelt name is an error
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used, and keep it."""
+        if name in _SUBMODULES:
+            return import_module(f"momentous.{name}")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'momentous' has no attribute {name!r}")
+        value = getattr(import_module(_MODULE_OF[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
