@@ -12,16 +12,16 @@ from typing import Any
 import click
 
 from momentous.lowrank.twins import MODELS
-from momentous.reproduce.contenders import CONTENDERS, chosen_contenders
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.plan import FIGURES, Settings
-from momentous.reproduce.problem import PROFILES
-from momentous.reproduce.recorded import PROBLEMS
+from momentous.lab.paper.methods import PAPER_METHODS, select_methods
+from momentous.lab.paper.problems import DataSet
+from momentous.lab.paper.plan import FIGURES, Settings
+from momentous.lab.paper.problems import PROFILES
+from momentous.lab.paper.runs import PROBLEMS
 
 WHAT = (*FIGURES, "theorems", "all", "report")
 
 
-def add_commands(group: click.Group) -> None:
+def add_commands(group: click.RunSet) -> None:
     """Add the two to the group."""
     group.add_command(reproduce)
     group.add_command(tune)
@@ -49,7 +49,7 @@ def _shared(command: Any) -> Any:
             "code has half of the gradient of the balance term, and its conjugate gradients "
             "accept a step after ten halvings whether it lowers the objective or not.",
         ),
-        click.option("--methods", help=f"Names, separated by commas: {', '.join(CONTENDERS)}."),
+        click.option("--methods", help=f"Names, separated by commas: {', '.join(PAPER_METHODS)}."),
         click.option(
             "--data",
             "data",
@@ -61,7 +61,7 @@ def _shared(command: Any) -> Any:
             type=click.Path(file_okay=False, path_type=Path),
             default=Path("momentous-reproduction"),
             show_default=True,
-            help="Folder of the recorded runs, the pictures and the page.",
+            help="StudyFolder of the recorded runs, the pictures and the page.",
         ),
     ):
         command = option(command)
@@ -109,10 +109,10 @@ def reproduce(
 
     What is finished is not run again, and what was interrupted, or killed, goes on where it was.
     """
-    from momentous.reproduce.display import Display
-    from momentous.reproduce.folder import Folder, is_study
-    from momentous.reproduce.plan import run_figures
-    from momentous.reproduce.report import print_results, write_documents, write_report
+    from momentous.lab.paper.progress import StudyProgress
+    from momentous.lab.paper.folder import StudyFolder, is_study
+    from momentous.lab.paper.plan import run_figures
+    from momentous.lab.report.documents import print_results, write_documents, write_report
 
     _refuse_unknown(what)
     if account is not None and not account.suffix:
@@ -137,9 +137,9 @@ def reproduce(
             methods=methods.split(",") if methods else None,
             **options,
         )
-        chosen_contenders(settings.methods)  # before anything is run
-        folder = Folder(out)
-        with folder.locked(), Display() as display:
+        select_methods(settings.methods)  # before anything is run
+        folder = StudyFolder(out)
+        with folder.locked(), StudyProgress() as display:
             figures = [FIGURES[name] for name in FIGURES if name in wanted]
             run_figures(figures, sets, settings, folder, display)
             if "theorems" in wanted:
@@ -201,9 +201,9 @@ def _data_sets(named: Sequence[str]) -> list[DataSet] | None:
 
 def _find(folder: Any, display: Any) -> None:
     """The theorem table and the exponents, as far as they are not there."""
-    from momentous.reproduce.exponents import growth_with_difficulty
-    from momentous.reproduce.findings import load_findings, save_findings
-    from momentous.reproduce.theorems import theorem_table
+    from momentous.lab.paper.exponents import growth_with_difficulty
+    from momentous.lab.paper.folder import load_findings, save_findings
+    from momentous.lab.paper.theorem_table import theorem_table
 
     bounds, growths = load_findings(folder.findings) if folder.findings.exists() else ([], [])
     if not bounds:
@@ -251,18 +251,18 @@ def tune(
 
     from momentous.comparison.report import new_console
     from momentous.reproduce import tuning
-    from momentous.reproduce.display import Display
-    from momentous.reproduce.folder import Folder
-    from momentous.reproduce.problem import PaperProblem
+    from momentous.lab.paper.progress import StudyProgress
+    from momentous.lab.paper.folder import StudyFolder
+    from momentous.lab.paper.problems import PaperProblem
 
     table = Table("data", "problem", "method", "step size", "objective", box=None)
     for heading in ("trials", "longer runs", "values", "gradients", "seconds"):
         table.add_column(heading, justify="right")
-    with _told(), Display() as display:
-        chosen = chosen_contenders(methods.split(",") if methods else None)
-        searched = [contender for contender in chosen if not contender.step_of]
+    with _told(), StudyProgress() as display:
+        chosen = select_methods(methods.split(",") if methods else None)
+        searched = [method for method in chosen if not method.step_of]
         if not searched:
-            taken = CONTENDERS[chosen[0].step_of].name
+            taken = PAPER_METHODS[chosen[0].step_of].name
             raise ValueError(f"{chosen[0].name} takes the step size of {taken}: tune that one")
         sets = _data_sets((*data, *more)) or [DataSet("ml-10m")]
         places = [(each, name) for each in sets for name in problems or PROBLEMS]
@@ -270,23 +270,23 @@ def tune(
         display.plan([(title(*where, who), 1.0) for where in places for who in searched])
         for where in places:
             problem = PaperProblem(*where, profile, threads)
-            for contender in searched:
-                display.begin(title(*where, contender))
+            for method in searched:
+                display.begin(title(*where, method))
                 found, run = tuning.tune(
-                    contender,
+                    method,
                     problem,
-                    Folder(out),
+                    StudyFolder(out),
                     iterations=iterations,
                     trial_iterations=trial_iterations,
                     watch=display.watch,
                 )
                 display.end(run)
                 table.add_row(
-                    run.about.data_name,
-                    run.about.problem,
-                    contender.label,
+                    run.info.data_name,
+                    run.info.problem,
+                    method.label,
                     f"{found.step_size:.4g}",
-                    f"{run.history.fun[min(iterations, len(run.history) - 1)]:.6g}",
+                    f"{run.fun[min(iterations, len(run) - 1)]:.6g}",
                     *(f"{number:,}" for number in found.cost.values()),
                 )
     new_console().print(table)

@@ -8,8 +8,8 @@ from html import escape
 
 from momentous.comparison.words import counted
 from momentous.reproduce.html_table import html_table
-from momentous.reproduce.page_plots import plot_figure
-from momentous.reproduce.study import Bound, Claim, tally
+from momentous.lab.report.plots import plot_figure
+from momentous.lab.paper.results import Bound, Claim, tally
 
 TONES = {True: "good", False: "bad", None: "unsure"}
 GROWTH_PLOT = "growth"  # the id of its figure

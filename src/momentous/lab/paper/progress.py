@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from momentous.comparison.words import seconds
-from momentous.reproduce.recorded import Recorded
+from momentous.lab.paper.runs import PaperRun
+
+OnPart = Callable[[int, int, str], None]
+"""Called with how many parts are done, of how many, and what comes next."""
+
+T = TypeVar("T")
 
 
-class Display:
-    """Tells of a plan under way: a bar on a terminal, a line a finished run elsewhere.
+def announced(on_part: OnPart | None, parts: Sequence[tuple[str, T]]) -> Iterator[T]:
+    """The parts one after the other; each is announced before it is handed out."""
+    for done, (title, part) in enumerate(parts):
+        if on_part is not None:
+            on_part(done, len(parts), title)
+        yield part
+    if on_part is not None:
+        on_part(len(parts), len(parts), "done")
+
+
+class StudyProgress:
+    """Shows a plan under way: a bar on a terminal, a line per finished run elsewhere.
 
     Work is counted in iterations, weighted by what they cost; the time left is estimated from the
     pace so far.
@@ -27,7 +43,7 @@ class Display:
         self._done = self._spent = 0.0
         self._count = 0
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> StudyProgress:
         if self._live:
             from rich.console import Console
             from rich.progress import (
@@ -45,7 +61,7 @@ class Display:
                 TimeElapsedColumn(),
                 TextColumn("left:"),
                 TimeRemainingColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 console=Console(stderr=True),
                 refresh_per_second=2,
                 speed_estimate_period=600.0,
@@ -75,32 +91,31 @@ class Display:
         self._count += 1
         self._update(title)
 
-    def watch(self, nit: int, fun: float, grad_norm: float) -> None:
+    def on_iteration(self, nit: int, fun: float, grad_norm: float) -> None:
         """An iteration of the run under way."""
         self._spent += self._cost
         if self._bar is not None and nit % 10 == 0:
-            told = f"iteration {nit:,}, objective {fun:.6g}, gradient norm {grad_norm:.2e}"
-            self._update(f"{self._title}: {told}")
+            state = f"iteration {nit:,}, objective {fun:.6g}, gradient norm {grad_norm:.2e}"
+            self._update(f"{self._title}: {state}")
 
-    def parts(self, done: int, total: int, what: str) -> None:
+    def on_part(self, done: int, total: int, title: str) -> None:
         """A part of a study that begins."""
         if self._bar is None:
-            print(f"{what} ({done} of {total} done)", file=sys.stderr, flush=True)
+            print(f"{title} ({done} of {total} done)", file=sys.stderr, flush=True)
             return
         if done == 0:
             self._task = self._bar.add_task("", total=total, count="")
-        self._bar.update(self._task, completed=done, count=f"{done} of {total}", description=what)
+        self._bar.update(self._task, completed=done, count=f"{done} of {total}", description=title)
 
-    def end(self, run: Recorded) -> None:
+    def end(self, run: PaperRun) -> None:
         """The part is finished."""
         self._done += self._work.get(self._title, 0.0)
         self._spent = 0.0
         self._update(self._title)
         if self._bar is None:
-            history = run.history
             print(
-                f"{self._title}: objective {history.fun[-1]:.6g}, gradient norm "
-                f"{history.grad_norm[-1]:.2e}, {seconds(float(history.time[-1]))}",
+                f"{self._title}: objective {run.fun[-1]:.6g}, gradient norm "
+                f"{run.grad_norm[-1]:.2e}, {seconds(float(run.time[-1]))}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -10,10 +10,10 @@ import numpy as np
 
 from momentous.comparison.history import RESTARTS
 from momentous.comparison.look import LINES, ON_DARK, line_styles
-from momentous.reproduce.figures import PURPLE, Looks, styles
-from momentous.reproduce.recorded import Recorded
-from momentous.reproduce.study import Group, Growth
-from momentous.reproduce.thinning import kept_rows
+from momentous.lab.report.figures import PURPLE, Looks, styles
+from momentous.lab.paper.runs import PaperRun
+from momentous.lab.paper.results import RunSet, Growth
+from momentous.lab.report.thinning import kept_rows
 
 LONG = 5000  # iterations from which a curve is first shown against a logarithm
 WINDOW = 200  # rows of a long curve that are all in the page, so that zooming in shows the truth
@@ -40,13 +40,13 @@ def plot_figure(key: str) -> str:
     return f'<figure class="plot" id="{key}"></figure>\n<p class="hint" id="{key}-hint">{HINT}</p>'
 
 
-def group_plots(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def group_plots(groups: Sequence[RunSet]) -> list[dict[str, Any]]:
     """One plot a group; a method looks the same in all of them, and as in the pictures."""
-    looks = styles([run.about.method for group in groups for run in group.runs])
+    looks = styles([run.info.method for group in groups for run in group.runs])
     return [_group_plot(group, looks) for group in groups]
 
 
-def _group_plot(group: Group, looks: Looks) -> dict[str, Any]:
+def _group_plot(group: RunSet, looks: Looks) -> dict[str, Any]:
     return {
         "title": f"{group.title} ({group.profiles})",
         "x": [
@@ -69,21 +69,21 @@ def _group_plot(group: Group, looks: Looks) -> dict[str, Any]:
         ],
         "legend": "methods",
         "signs": SIGNS,
-        "series": [_curve(group, run, looks[run.about.method]) for run in group.runs],
+        "series": [_curve(group, run, looks[run.info.method]) for run in group.runs],
     }
 
 
-def _curve(group: Group, run: Recorded, look: dict[str, Any]) -> dict[str, Any]:
+def _curve(group: RunSet, run: PaperRun, look: dict[str, Any]) -> dict[str, Any]:
     name, shown = group.name(run), group.shown(run)
     kept, events = _kept(group, run), _events(group, run)
     place = {int(row): i for i, row in enumerate(kept)}
     columns = {
         "iteration": np.arange(shown.stop),
         "evaluations": run.evaluations[shown],
-        "time": run.history.time[shown],
+        "time": run.time[shown],
         "error": group.error(run),
-        "gradient": run.history.grad_norm[shown],
-        "step": run.step_sizes[shown],
+        "gradient": run.grad_norm[shown],
+        "step": run.step_size[shown],
     }
     return {
         **_drawn(name, name, _told_from_namesakes(look, group.variant(run))),
@@ -92,17 +92,17 @@ def _curve(group: Group, run: Recorded, look: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _events(group: Group, run: Recorded) -> list[tuple[int, str]]:
+def _events(group: RunSet, run: PaperRun) -> list[tuple[int, str]]:
     stop = group.shown(run).stop
-    return [(at, kind) for at, kind, _ in run.history.events if at < stop and kind in SIGNS]
+    return [(at, kind) for at, kind, _ in run.events if at < stop and kind in SIGNS]
 
 
-def _kept(group: Group, run: Recorded) -> np.ndarray:
-    columns = (group.error(run), run.history.grad_norm[group.shown(run)])
+def _kept(group: RunSet, run: PaperRun) -> np.ndarray:
+    columns = (group.error(run), run.grad_norm[group.shown(run)])
     return kept_rows(columns, _events(group, run), window(group))
 
 
-def window(group: Group) -> range:
+def window(group: RunSet) -> range:
     """The rows of a long group that are all there: where B0 <= B in all runs that get so far.
 
     At the end where none does.
@@ -119,7 +119,7 @@ def window(group: Group) -> range:
     return range(start, start + WINDOW)
 
 
-def what_is_drawn(group: Group) -> str:
+def what_is_drawn(group: RunSet) -> str:
     """How many of the iterations and restarts are in the page, and where all of them are."""
     rows = kept_count = restarts = marked = 0
     for run in group.runs:

@@ -10,11 +10,11 @@ import numpy as np
 
 from momentous.comparison.look import FAINT, LINES, line_styles, new_figure, quiet, save
 from momentous.comparison.plots import AXES
-from momentous.reproduce.companions import QUASI_NEWTON, SWEEPS
-from momentous.reproduce.contenders import ADAPTIVE, SEVEN
-from momentous.reproduce.recorded import Recorded
-from momentous.reproduce.study import Group
-from momentous.reproduce.thinning import outline, told_apart
+from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS
+from momentous.lab.paper.methods import ADAPTIVE, SEVEN
+from momentous.lab.paper.runs import PaperRun
+from momentous.lab.paper.results import RunSet
+from momentous.lab.report.thinning import outline, told_apart
 
 Looks = dict[str, dict[str, Any]]  # matplotlib's words for a line or a mark, by its name
 BLUE_GREEN, YELLOW = "#009E73", "#F0E442"  # Okabe and Ito's, as in the paper's figure 3
@@ -28,7 +28,7 @@ REACHED = {**DISCARDED, "mfc": YELLOW}
 LABELS = {"error": "objective error  f - f*", "norm": "gradient norm"}
 
 
-def draw_comparison(groups: Sequence[Group], path: Path) -> None:
+def draw_comparison(groups: Sequence[RunSet], path: Path) -> None:
     """Figures 1 and 2: error and gradient norm against time, and against values + gradients.
 
     One column a data set and four rows, or two by two where there is only one data set.  Circles
@@ -60,7 +60,7 @@ def draw_comparison(groups: Sequence[Group], path: Path) -> None:
     save(figure, Path(path))
 
 
-def draw_long_run(groups: Sequence[Group], path: Path) -> None:
+def draw_long_run(groups: Sequence[RunSet], path: Path) -> None:
     """Figure 3: error and gradient norm of the adaptive methods over very many iterations.
 
     Small hollow circles are restarts, blue-green ones where an epoch was discarded (line 11 of
@@ -118,7 +118,7 @@ def styles(methods: Sequence[str]) -> Looks:
     return {name: made[name] for name in dict.fromkeys(methods)}
 
 
-def _panel(axes: Any, group: Group, what: str, against: str, looks: Looks) -> None:
+def _panel(axes: Any, group: RunSet, what: str, against: str, looks: Looks) -> None:
     """The lines of all runs, then circles where the adaptive methods restart."""
     curves = [(run, *_curve(group, run, what, against)) for run in _in_order(group)]
     axes.set_yscale("log")
@@ -126,28 +126,28 @@ def _panel(axes: Any, group: Group, what: str, against: str, looks: Looks) -> No
     axes.set_xlim(0, 1.02 * max(float(x[-1]) for _, x, _ in curves) or 1.0)
     _frame(axes, [y for _, _, y in curves])
     for run, x, y in curves:
-        look = looks[run.about.method] | ({"lw": 1.2} if against == ITERATIONS else {})
+        look = looks[run.info.method] | ({"lw": 1.2} if against == ITERATIONS else {})
         drawn = outline(y)
         axes.plot(x[drawn], y[drawn], **look)
     quiet(axes)
     for run, x, y in curves:
-        if run.about.method in ADAPTIVE:
+        if run.info.method in ADAPTIVE:
             rows = _rows(group, run, "RESTART", "ROLLBACK")
             # How far apart they are on paper is known now that the axes have their limits.
             places = axes.transData.transform(np.column_stack([x[rows], y[rows]]))
             kept = [rows[i] for i in told_apart(72 / axes.figure.dpi * places, APART)]
-            look = {**RESTART, "mec": looks[run.about.method]["color"]}
+            look = {**RESTART, "mec": looks[run.info.method]["color"]}
             axes.plot(x[kept], y[kept], ls="", zorder=4, **look)
 
 
-def _curve(group: Group, run: Recorded, what: str, against: str) -> tuple[np.ndarray, np.ndarray]:
+def _curve(group: RunSet, run: PaperRun, what: str, against: str) -> tuple[np.ndarray, np.ndarray]:
     """What is drawn, NaN where a log axis has no place for it."""
     shown = group.shown(run)
-    norm = run.history.grad_norm[shown]
+    norm = run.grad_norm[shown]
     y = group.error(run) if what == "error" else np.where(norm > 0, norm, np.nan)
     if against == ITERATIONS:
         return np.arange(shown.stop), y
-    return (run.history.time if against == "time" else run.evaluations)[shown], y
+    return (run.time if against == "time" else run.evaluations)[shown], y
 
 
 def _frame(axes: Any, columns: Sequence[np.ndarray]) -> None:
@@ -161,24 +161,24 @@ def _frame(axes: Any, columns: Sequence[np.ndarray]) -> None:
         axes.set_ylim(lowest / 2, min(2 * highest, 1e3 * start))
 
 
-def _rows(group: Group, run: Recorded, *kinds: str) -> list[int]:
+def _rows(group: RunSet, run: PaperRun, *kinds: str) -> list[int]:
     stop = group.shown(run).stop
-    return [row for row, kind, _ in run.history.events if kind in kinds and row < stop]
+    return [row for row, kind, _ in run.events if kind in kinds and row < stop]
 
 
-def _in_order(group: Group) -> list[Recorded]:
+def _in_order(group: RunSet) -> list[PaperRun]:
     """The adaptive methods last, on top of the others."""
-    return sorted(group.runs, key=lambda run: run.about.method in ADAPTIVE)
+    return sorted(group.runs, key=lambda run: run.info.method in ADAPTIVE)
 
 
-def _lowest(group: Group) -> str:
+def _lowest(group: RunSet) -> str:
     lowest, run = group.lowest
-    return f"lowest value seen: f* = {lowest:.6g} ({run.about.method})"
+    return f"lowest value seen: f* = {lowest:.6g} ({run.info.method})"
 
 
-def _looks(groups: Sequence[Group]) -> Looks:
+def _looks(groups: Sequence[RunSet]) -> Looks:
     """Of all methods of a picture, in the order of its legend."""
-    there = {run.about.method for group in groups for run in group.runs}
+    there = {run.info.method for group in groups for run in group.runs}
     return styles([*(name for name in SEVEN if name in there), *sorted(there.difference(SEVEN))])
 
 
@@ -193,11 +193,11 @@ def _legend(figure: Any, looks: Looks, marks: Looks) -> None:
     figure.legend(handles=lines, frameon=False, **place)
 
 
-def _check(groups: Sequence[Group]) -> None:
+def _check(groups: Sequence[RunSet]) -> None:
     if not groups:
         raise ValueError("there are no groups of runs to draw; run the methods first")
     for group in groups:
-        if not group.runs or not all(len(run.history) for run in group.runs):
+        if not group.runs or not all(len(run) for run in group.runs):
             raise ValueError(
                 f"a group of {group.figure} has no runs, or one without rows; run its methods first"
             )

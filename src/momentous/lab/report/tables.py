@@ -10,31 +10,31 @@ from typing import Any
 import numpy as np
 
 from momentous.comparison.words import counted, seconds
-from momentous.reproduce.companions import note_on_companions
+from momentous.lab.paper.baselines import baseline_notes
 from momentous.reproduce.html_table import html_table
-from momentous.reproduce.page_plots import plot_figure, what_is_drawn
-from momentous.reproduce.recorded import Recorded
-from momentous.reproduce.study import EARLY, Group
+from momentous.lab.report.plots import plot_figure, what_is_drawn
+from momentous.lab.paper.runs import PaperRun
+from momentous.lab.paper.results import EARLY, RunSet
 
 
-def group_section(key: str, group: Group) -> str:
+def group_section(key: str, group: RunSet) -> str:
     """A figure with its results; the key is the id of the plot."""
-    about = group.runs[0].about
+    about = group.runs[0].info
     badge = ' <span class="badge">synthetic twin</span>' if about.twin else ""
     rows, columns = about.shape
     twin = (
         ", synthetic, of the same shape and count as the data it stands for" if about.twin else ""
     )
     lowest, whose = group.lowest
-    attained = int(np.nanargmin(whose.history.fun)) if math.isfinite(lowest) else None
+    attained = int(np.nanargmin(whose.fun)) if math.isfinite(lowest) else None
     star = (
         "No run has a finite objective value."
         if attained is None
         else f"f* = {lowest:.10g}, the least value in all of these runs: {group.name(whose)} "
         f"attained it in iteration {attained:,}. {group.reference}"
     )
-    beside = note_on_companions(group)
-    longest = max(len(run.history) for run in group.runs) - 1
+    beside = baseline_notes(group)
+    longest = max(len(run) for run in group.runs) - 1
     cut = f" Runs are up to {longest:,} iterations long; the first {group.plotted:,} are shown."
     return f"""<h2><span class="figure-name">{escape(group.figure_name)}:</span> \
 {escape(group.title)}{badge}</h2>
@@ -50,7 +50,7 @@ as many values + gradients. {escape(group.how_timed)}</p>
 {_results(group)}"""
 
 
-def _results(group: Group) -> str:
+def _results(group: RunSet) -> str:
     headings = ["method", "step size", "iterations", "values", "gradients", "time", "restarts",
                 "line 11", "f - f* at the end", "‖∇f‖ at the end", f"f - f* at {EARLY:,}",
                 f"‖∇f‖ at {EARLY:,}", "status"]  # fmt: skip
@@ -65,8 +65,8 @@ def _results(group: Group) -> str:
     )
 
 
-def _result_cells(group: Group, run: Recorded) -> list[str]:
-    about, history = run.about, run.history
+def _result_cells(group: RunSet, run: PaperRun) -> list[str]:
+    about, history = run.info, run.history
     name = group.name(run)
     status = about.status.replace("_", " ").lower()
     step = (
@@ -92,27 +92,27 @@ def _result_cells(group: Group, run: Recorded) -> list[str]:
     ]
 
 
-def _error_and_gradient(group: Group, run: Recorded, row: int | None) -> tuple[str, str]:
+def _error_and_gradient(group: RunSet, run: PaperRun, row: int | None) -> tuple[str, str]:
     if row is None:
         return "-", "-"
-    error = float(run.history.fun[row]) - group.lowest[0]
-    norm = float(run.history.grad_norm[row])
+    error = float(run.fun[row]) - group.lowest[0]
+    norm = float(run.grad_norm[row])
     return (
         "0" if error == 0 else f"{error:.2e}" if math.isfinite(error) else "-",
         f"{norm:.2e}" if math.isfinite(norm) else "-",
     )
 
 
-def parameters_section(groups: Sequence[Group]) -> str:
+def parameters_section(groups: Sequence[RunSet]) -> str:
     """Runs that differ in their step size and data alone share a line."""
     where: dict[tuple[str, str, str], list[str]] = {}
     for group, run in _runs(groups):
         given = {
             name: value
-            for name, value in run.about.parameters.items()
+            for name, value in run.info.parameters.items()
             if value is not None and name != "step_size"
         }
-        line = (group.name(run), run.about.profile, _value(given) or "none")
+        line = (group.name(run), run.info.profile, _value(given) or "none")
         where.setdefault(line, []).append(group.title)
     headings = ["method", "whose", "parameters", "on"]
     lines = [
@@ -125,17 +125,17 @@ def parameters_section(groups: Sequence[Group]) -> str:
     )
 
 
-def tuning_section(groups: Sequence[Group]) -> str:
+def tuning_section(groups: Sequence[RunSet]) -> str:
     """What the search for step sizes cost; nothing where nobody searched."""
-    tuned = [(group, run) for group, run in _runs(groups) if run.about.tuning]
+    tuned = [(group, run) for group, run in _runs(groups) if run.info.tuning]
     if not tuned:
         return ""
-    keys = list(dict.fromkeys(key for _, run in tuned for key in run.about.tuning))
+    keys = list(dict.fromkeys(key for _, run in tuned for key in run.info.tuning))
     lines = [
         (
             group.name(run),
             group.title,
-            *(_value(run.about.tuning[key]) if key in run.about.tuning else "-" for key in keys),
+            *(_value(run.info.tuning[key]) if key in run.info.tuning else "-" for key in keys),
         )
         for group, run in tuned
     ]
@@ -146,9 +146,9 @@ def tuning_section(groups: Sequence[Group]) -> str:
     )
 
 
-def provenance_section(groups: Sequence[Group]) -> str:
+def provenance_section(groups: Sequence[RunSet]) -> str:
     """Which data, and where they were worked on."""
-    abouts = [run.about for _, run in _runs(groups)]
+    abouts = [run.info for _, run in _runs(groups)]
     data = dict.fromkeys(
         (
             about.data_name,
@@ -169,7 +169,7 @@ def provenance_section(groups: Sequence[Group]) -> str:
     return f"<h2>Data and machine</h2>\n{table}\n{told}"
 
 
-def _runs(groups: Sequence[Group]) -> list[tuple[Group, Recorded]]:
+def _runs(groups: Sequence[RunSet]) -> list[tuple[RunSet, PaperRun]]:
     return [(group, run) for group in groups for run in group.runs]
 
 

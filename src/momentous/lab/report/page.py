@@ -18,14 +18,14 @@ from momentous.reproduce.page_findings import (
     claims_section,
     theorems_section,
 )
-from momentous.reproduce.page_plots import group_plots, growth_plot
-from momentous.reproduce.page_runs import (
+from momentous.lab.report.plots import group_plots, growth_plot
+from momentous.lab.report.tables import (
     group_section,
     parameters_section,
     provenance_section,
     tuning_section,
 )
-from momentous.reproduce.study import Group, Study
+from momentous.lab.paper.results import RunSet, Study
 from momentous.version import __version__
 
 SCRIPTS = ("scale.js", "marks.js", "plot.js", "gestures.js", "page.js")
@@ -76,7 +76,7 @@ def _asset(name: str) -> str:
     return (files("momentous.reproduce") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _sections(study: Study, groups: Sequence[Group]) -> list[tuple[str, str]]:
+def _sections(study: Study, groups: Sequence[RunSet]) -> list[tuple[str, str]]:
     """What the contents call each section, and its HTML."""
     made = [(group.title, group_section(_plot_key(i), group)) for i, group in enumerate(groups)]
     if study.claims:
@@ -92,7 +92,7 @@ def _sections(study: Study, groups: Sequence[Group]) -> list[tuple[str, str]]:
     return [(name, html) for name, html in made if html]
 
 
-def _plots(study: Study, groups: Sequence[Group]) -> dict[str, Any]:
+def _plots(study: Study, groups: Sequence[RunSet]) -> dict[str, Any]:
     """What is drawn into the figures of the sections, by their ids."""
     plots = {_plot_key(i): plot for i, plot in enumerate(group_plots(groups))}
     if study.growths:

@@ -19,10 +19,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from momentous.lab.paper.epochs import EndedEpoch, EpochRun
+from momentous.lab.paper.results import Bound
 from momentous.methods.epoch import whole_epoch
 from momentous.methods.momentum import HEAVY_BALL, Momentum
-from momentous.reproduce.study import Bound
-from momentous.reproduce.watched import EndedEpoch, Watched
 from momentous.testbed import Problem
 
 
@@ -83,7 +83,7 @@ class Case:
         return f"{'' if self.scheme is HEAVY_BALL else '7/8 '}eps^(3/2)/sqrt(rho)"
 
     @property
-    def whence_gap(self) -> str:
+    def gap_note(self) -> str:
         """What a bound that rests on Delta_f has to say where that is an upper bound."""
         return "" if self.problem.minimum_is_exact else ", Delta_f from a lower bound on f"
 
@@ -93,7 +93,7 @@ class Case:
         """One row, with eps and K behind the formula; ``by_gap``: it rests on Delta_f."""
         setting = f"eps = {self.eps:.3g}, 1/theta = {1 / self.theta:.4g}, K = {self.epoch_length}"
         if by_gap:
-            setting += self.whence_gap
+            setting += self.gap_note
         return Bound(
             self.theorem,
             quantity,
@@ -103,7 +103,7 @@ class Case:
             float(measured),
         )
 
-    def output(self, run: Watched) -> list[Bound]:
+    def output(self, run: EpochRun) -> list[Bound]:
         """The gradient at the output, against the bound in eps and against the sharp one."""
         quantity, rows, end = "gradient norm at the output", [], run.last
         if self.is_whole:
@@ -137,7 +137,7 @@ class Case:
         return required / epoch.decrease if epoch.decrease > 0 else math.inf
 
 
-def fixed_radius(case: Case, run: Watched) -> list[Bound]:
+def fixed_radius(case: Case, run: EpochRun) -> list[Bound]:
     """Theorem 1 (RAGD), Theorem 4 (RHB)."""
     D, K, factor, rows = case.gap / case.unit, case.epoch_length, case.scheme.decrease_factor, []
     most = math.floor(D / factor)
@@ -170,7 +170,7 @@ class Rules:
     wide: float = 1e4  # B0/B to begin with
 
 
-def adaptive_radius(case: Case, run: Watched, rules: Rules) -> list[Bound]:
+def adaptive_radius(case: Case, run: EpochRun, rules: Rules) -> list[Bound]:
     """Theorem 2 (AdaRAGD), Theorem 5 (AdaRHB)."""
     most = math.floor(case.gap / (rules.gamma * case.unit))
     failures = max(0, math.ceil(math.log(rules.wide) / math.log(rules.c0 * rules.c1)))
@@ -190,7 +190,7 @@ def adaptive_radius(case: Case, run: Watched, rules: Rules) -> list[Bound]:
 
 
 def guessed_constants(
-    case: Case, run: Watched, rules: Rules, step_size_min: float, hessian_lipschitz_max: float
+    case: Case, run: EpochRun, rules: Rules, step_size_min: float, hessian_lipschitz_max: float
 ) -> list[Bound]:
     """Remark 2, which is Theorem 6: eta and rho' begin as guesses, eta' > 1/(4L) and rho' < rho."""
     first, last = run.first, run.last
@@ -228,9 +228,9 @@ def guessed_constants(
 
 
 def _counts(
-    case: Case, run: Watched, accepted: tuple[str, int], failures: tuple[str, int]
+    case: Case, run: EpochRun, accepted: tuple[str, int], failures: tuple[str, int]
 ) -> list[Bound]:
-    """Epochs of both kinds, gradients and values; the gradients are at most K + 1 an epoch."""
+    """Epochs of both kinds, gradients and values; the gradients are at most K + 1 per epoch."""
     most, fail = accepted[1], failures[1]
     both = "accepted and N_iv discarded epochs at most"
     return [
@@ -247,6 +247,6 @@ def _counts(
     ]  # fmt: skip
 
 
-def _accepted_decrease(case: Case, run: Watched, rules: Rules, rho: str) -> list[Bound]:
+def _accepted_decrease(case: Case, run: EpochRun, rules: Rules, rho: str) -> list[Bound]:
     required = f"gamma eps^(3/2)/sqrt({rho}), gamma = {rules.gamma:g}"
     return case.decrease("an accepted epoch", required, rules.gamma, run.accepted)

@@ -6,24 +6,36 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from momentous.reproduce.contenders import (
+from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.paper.methods import (
     AUTHORS_CG_STEPS,
-    CONTENDERS,
-    Contender,
-    chosen_contenders,
+    PAPER_METHODS,
+    PaperMethod,
+    select_methods,
 )
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.display import Display
-from momentous.reproduce.folder import Folder
-from momentous.reproduce.problem import PaperProblem, Profile
-from momentous.reproduce.recorded import Recorded
-from momentous.reproduce.recording import forget_checkpoint, recorded, task_for
-from momentous.reproduce.study import Group
-from momentous.reproduce.tuning import MOST_DOUBLINGS, SMALLER, Trial, readable, tune
+from momentous.lab.paper.problems import DataSet, PaperProblem, Profile
+from momentous.lab.paper.progress import StudyProgress
+from momentous.lab.paper.results import RunSet
+from momentous.lab.paper.runs import (
+    PaperRun,
+    make_task,
+    remove_checkpoint,
+    run_task,
+    with_tuning,
+)
+from momentous.lab.paper.tuning import (
+    MOST_DOUBLINGS,
+    SMALLER,
+    Trial,
+    readable,
+    tune,
+    unstable_steps,
+)
 
 TRIALS = 6  # of step sizes, as a rule: for the estimate of the time left
 LATEST_JUDGED = 500
 REFERENCES = 2  # methods that go on beyond what is shown
+MOST_UNSTABLE = 4  # runs to the end with smaller steps, where none is stable
 
 
 @dataclass(frozen=True)
@@ -80,10 +92,10 @@ class Settings:
     trial_iterations: int = 100
     threads: int | None = None
 
-    def contenders(self, figure: Figure) -> list[Contender]:
+    def chosen(self, figure: Figure) -> list[PaperMethod]:
         """Those of the figure that are wanted."""
-        own = list(figure.methods) if figure.methods is not None else list(CONTENDERS)
-        wanted = chosen_contenders(self.methods)
+        own = list(figure.methods) if figure.methods is not None else list(PAPER_METHODS)
+        wanted = select_methods(self.methods)
         return [each for each in wanted if each.name in own]
 
     def lengths(self, figure: Figure) -> tuple[int, int]:
@@ -99,7 +111,7 @@ class Unit:
 
     figure: Figure
     problem: PaperProblem
-    contender: Contender
+    method: PaperMethod
     shown: int
     reach: int
     settings: Settings
@@ -111,12 +123,12 @@ class Unit:
 
     @property
     def title(self) -> str:
-        return f"{self.where}, {self.contender.label}"
+        return f"{self.where}, {self.method.label}"
 
     @property
     def cost(self) -> float:
         """Of an iteration."""
-        return self.contender.evaluations * (1.5 if self.problem.name == "one-bit" else 1.0)
+        return self.method.evaluations * (1.5 if self.problem.name == "one-bit" else 1.0)
 
     @property
     def judged_at(self) -> int:
@@ -126,8 +138,8 @@ class Unit:
     @property
     def work(self) -> float:
         """Iterations, times what one costs."""
-        searched = 0 if self.contender.step_of else TRIALS * self.settings.trial_iterations
-        full = self.shown + (0 if self.contender.step_of else 2 * self.judged_at)
+        searched = 0 if self.method.step_of else TRIALS * self.settings.trial_iterations
+        full = self.shown + (0 if self.method.step_of else 2 * self.judged_at)
         return (searched + full) * self.cost
 
 
@@ -135,29 +147,29 @@ def run_figures(
     figures: list[Figure],
     data: list[DataSet] | None,
     settings: Settings,
-    folder: Folder,
-    display: Display,
+    folder: StudyFolder,
+    progress: StudyProgress,
 ) -> None:
     """Run what is not there yet, and note in the folder which runs belong to which figure."""
     for figure in figures:
-        if not settings.contenders(figure):
+        if not settings.chosen(figure):
             raise ValueError(
                 f"none of the methods {', '.join(settings.methods or ())} is part of {figure.name}"
             )
     sets = list(_sets(figures, data, settings))
-    display.plan([part for units in sets for part in (*map(_part, units), _reference(units))])
+    progress.plan([part for units in sets for part in (*map(_part, units), _reference(units))])
     for units in sets:
-        runs: dict[str, Recorded] = {}
+        runs: dict[str, PaperRun] = {}
         for unit in units:
-            display.begin(unit.title, unit.cost)
-            runs[unit.contender.name] = _run(unit, folder, display)
-            display.end(runs[unit.contender.name])
+            progress.begin(unit.title, unit.cost)
+            runs[unit.method.name] = _run(unit, folder, progress)
+            progress.end(runs[unit.method.name])
         if units[0].reach > units[0].shown:
-            display.begin(_reference(units)[0], units[0].cost)
-            display.end(_refer(units, runs, folder, display))
-        folder.note(Group(units[0].figure.name, list(runs.values()), units[0].shown))
+            progress.begin(_reference(units)[0], units[0].cost)
+            progress.end(_refer(units, runs, folder, progress))
+        folder.add(RunSet(units[0].figure.name, list(runs.values()), units[0].shown))
         for run in runs.values():
-            forget_checkpoint(run)
+            remove_checkpoint(run)
 
 
 def _part(unit: Unit) -> tuple[str, float]:
@@ -176,67 +188,74 @@ def _sets(
     """The units of every problem on every data set."""
     made: dict[tuple[DataSet, str], PaperProblem] = {}
     for figure in figures:
-        chosen = settings.contenders(figure)
+        chosen = settings.chosen(figure)
         shown, reach = settings.lengths(figure)
         for each in data or [DataSet(name) for name in figure.data]:
             for name in figure.problems:
                 problem = made.setdefault(
                     (each, name), PaperProblem(each, name, settings.profile, settings.threads)
                 )
-                yield [
-                    Unit(figure, problem, contender, shown, reach, settings) for contender in chosen
-                ]
+                yield [Unit(figure, problem, method, shown, reach, settings) for method in chosen]
 
 
-def _run(unit: Unit, folder: Folder, display: Display) -> Recorded:
-    """With the step size that is best half way; or with that of another contender."""
+def _run(unit: Unit, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
+    """With the step size that is best half way; or with that of another method."""
     where = (unit.problem.name, unit.problem.data.name)
-    by_script = unit.problem.profile == "authors-code" and where in AUTHORS_CG_STEPS
-    if unit.contender.step_of and by_script:
-        first, source = AUTHORS_CG_STEPS[where], "the authors' script"
-        return _lasting(unit, first, source, folder, display)[0]
-    if unit.contender.step_of:
-        other = _run(replace(unit, contender=CONTENDERS[unit.contender.step_of]), folder, display)
-        assert other.about.step_size is not None
-        source = f"tuned for {other.about.method}"
-        return _lasting(unit, other.about.step_size, source, folder, display)[0]
+    if unit.method.step_of:
+        if unit.problem.profile == "authors-code" and where in AUTHORS_CG_STEPS:
+            first, source = AUTHORS_CG_STEPS[where], "the authors' script"
+        else:
+            other = replace(unit, method=PAPER_METHODS[unit.method.step_of])
+            info = _run(other, folder, progress).info
+            assert info.step_size is not None
+            first, source = info.step_size, f"tuned for {info.method}"
+        run, given_up = _stable_run(unit, first, source, folder, progress)
+        return with_tuning(run, {"unstable": unstable_steps(given_up)} if given_up else {})
     found, _ = tune(
-        unit.contender,
+        unit.method,
         unit.problem,
         folder,
         iterations=unit.judged_at,
         trial_iterations=unit.settings.trial_iterations,
-        watch=display.watch,
+        on_iteration=progress.on_iteration,
     )
-    run, given_up = _lasting(unit, found.step_size, "tuned", folder, display)
-    return run.with_tuning(found.showing(run, given_up).cost)
+    run, given_up = _stable_run(unit, found.step_size, "tuned", folder, progress)
+    return with_tuning(run, found.showing(run, given_up).summary)
 
 
-def _lasting(
-    unit: Unit, step_size: float, step_from: str, folder: Folder, display: Display
-) -> tuple[Recorded, list[tuple[Recorded, int]]]:
-    """The run with this step size, or with the next smaller one that lasts to the end.
+def _stable_run(
+    unit: Unit, step_size: float, step_from: str, folder: StudyFolder, progress: StudyProgress
+) -> tuple[PaperRun, list[tuple[PaperRun, int]]]:
+    """The run with this step size, or with the next smaller one that is stable to the end.
 
-    Returns those that did not last, too, and how long they are.
+    Returns the unstable ones, too, and how long they are.  Where all are unstable that get to the
+    end, the lowest of those is taken.
     """
-    given_up: list[tuple[Recorded, int]] = []
-    for _ in range(MOST_DOUBLINGS):
+    given_up: list[tuple[PaperRun, int]] = []
+    whole: list[tuple[Trial, PaperRun]] = []
+    while len(given_up) < MOST_DOUBLINGS and len(whole) <= MOST_UNSTABLE:
         source = f"{step_from}, then made smaller" if given_up else step_from
-        task = task_for(unit.contender, unit.problem, step_size, unit.shown, step_from=source)
-        run = recorded(task, folder.runs, display.watch)
-        if math.isfinite(Trial.of(run, unit.shown).fun):
+        task = make_task(unit.method, unit.problem, step_size, unit.shown, step_from=source)
+        run = run_task(task, folder.runs, progress.on_iteration)
+        trial = Trial.of(run, unit.shown)
+        if not trial.problem:
             return run, given_up
-        forget_checkpoint(run)
+        if math.isfinite(trial.fun):
+            whole.append((trial, run))
+        else:
+            remove_checkpoint(run)
         given_up.append((run, unit.shown))
         step_size = readable(step_size / SMALLER)
-    raise ValueError(
-        f"{unit.title}: no step size down to {step_size:.3g} lasts for {unit.shown} iterations"
-    )
+    if not whole:
+        raise ValueError(
+            f"{unit.title}: no step size down to {step_size:.3g} lasts for {unit.shown} iterations"
+        )
+    return min(whole, key=lambda pair: pair[0].fun)[1], given_up
 
 
 def _refer(
-    units: list[Unit], runs: dict[str, Recorded], folder: Folder, display: Display
-) -> Recorded:
+    units: list[Unit], runs: dict[str, PaperRun], folder: StudyFolder, progress: StudyProgress
+) -> PaperRun:
     """Let the lowest go on, for the sake of f*; returns the last of them.
 
     The paper lets all methods go on to twice what it shows, which takes twice the time; the least
@@ -244,19 +263,19 @@ def _refer(
     """
 
     def end(unit: Unit) -> float:
-        last = float(runs[unit.contender.name].history.fun[-1])
+        last = float(runs[unit.method.name].fun[-1])
         return last if math.isfinite(last) else math.inf
 
     for unit in sorted(units, key=end)[:REFERENCES]:
-        short = runs[unit.contender.name]
-        assert short.about.step_size is not None
-        task = task_for(
-            unit.contender,
+        short = runs[unit.method.name]
+        assert short.info.step_size is not None
+        task = make_task(
+            unit.method,
             unit.problem,
-            short.about.step_size,
+            short.info.step_size,
             unit.reach,
-            step_from=short.about.step_from,
+            step_from=short.info.step_from,
         )
-        longer = recorded(task, folder.runs, display.watch).with_tuning(short.about.tuning)
-        runs[unit.contender.name] = longer
-    return longer
+        longer = run_task(task, folder.runs, progress.on_iteration)
+        runs[unit.method.name] = with_tuning(longer, short.info.tuning)
+    return runs[unit.method.name]

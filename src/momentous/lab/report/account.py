@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from momentous.comparison.words import counted, listed, ratio, seconds
-from momentous.reproduce.companions import note_on_companions
+from momentous.lab.paper.baselines import baseline_notes
 from momentous.reproduce.markdown_text import number, prose, table
-from momentous.reproduce.recorded import About, Recorded
-from momentous.reproduce.study import (
+from momentous.lab.paper.runs import PaperRunInfo, PaperRun
+from momentous.lab.paper.results import (
     EARLY,
     FIGURE_NAMES,
     Bound,
     Claim,
-    Group,
+    RunSet,
     Growth,
     Study,
     tally,
@@ -69,8 +69,8 @@ def write_account(
     Path(path).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _what_was_run(groups: Sequence[Group]) -> Iterator[str]:
-    abouts = [run.about for group in groups for run in group.runs]
+def _what_was_run(groups: Sequence[RunSet]) -> Iterator[str]:
+    abouts = [run.info for group in groups for run in group.runs]
     if not abouts:
         return
     yield "## What was run, and where"
@@ -92,8 +92,8 @@ def _what_was_run(groups: Sequence[Group]) -> Iterator[str]:
     lines = [
         (
             group.figure_name,
-            *_data_cells(group.runs[0].about),
-            f"{max(run.about.iterations for run in group.runs):,}",
+            *_data_cells(group.runs[0].info),
+            f"{max(run.info.iterations for run in group.runs):,}",
             f"{_shown(group):,}",
             str(len(group.runs)),
         )
@@ -105,7 +105,7 @@ def _what_was_run(groups: Sequence[Group]) -> Iterator[str]:
     )  # fmt: skip
 
 
-def _data_cells(about: About) -> tuple[str, ...]:
+def _data_cells(about: PaperRunInfo) -> tuple[str, ...]:
     users, items = about.shape
     return (about.data_name, about.problem_name, f"{users:,}", f"{items:,}", f"{about.entries:,}",
             str(about.rank), about.profile)  # fmt: skip
@@ -114,8 +114,8 @@ def _data_cells(about: About) -> tuple[str, ...]:
 # --- pictures and tables --------------------------------------------------------------------------
 
 
-def _figures(groups: Sequence[Group], links: dict[str, str]) -> Iterator[str]:
-    parts = {f"{group.figure}-{group.runs[0].about.problem}" for group in groups}
+def _figures(groups: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]:
+    parts = {f"{group.figure}-{group.runs[0].info.problem}" for group in groups}
     alone = [name for name in links if name not in parts and name != EXPONENTS]
     for figure in dict.fromkeys([*(group.figure for group in groups), *alone]):
         title = FIGURE_NAMES.get(figure, figure)
@@ -126,19 +126,19 @@ def _figures(groups: Sequence[Group], links: dict[str, str]) -> Iterator[str]:
         for group in (group for group in groups if group.figure == figure):
             lowest, run = group.lowest
             yield f"### {group.title}"
-            yield from _picture(group.title, links.get(f"{figure}-{run.about.problem}"))
+            yield from _picture(group.title, links.get(f"{figure}-{run.info.problem}"))
             yield prose(
-                f"f* = {lowest:.9g}, the lowest value in all of these runs ({run.about.method}). "
+                f"f* = {lowest:.9g}, the lowest value in all of these runs ({run.info.method}). "
                 f"{group.reference} "
                 f"Counts, times and the end are those of the first {_shown(group):,} iterations. "
-                f"{note_on_companions(group)}"
+                f"{baseline_notes(group)}"
             )
             yield table(
                 ("method", "step size", "values", "gradients", "time", "restarts",
                  f"f - f* at {EARLY:,} evaluations", "norm there", "f - f* at the end",
                  "norm there", "ended"), (_cells(group, run) for run in group.runs)
             )  # fmt: skip
-            early = [f"{run.about.method}: {run.about.message}" for run in _ended_early(group)]
+            early = [f"{run.info.method}: {run.message}" for run in _ended_early(group)]
             if early:
                 yield "Those that ended before their time say why:"
                 yield "\n".join(prose(message, bullet="- ") for message in early)
@@ -150,18 +150,18 @@ def _picture(title: str, link: str | None) -> Iterator[str]:
         yield f"{'' if link.endswith('.pdf') else '!'}[{title}]({link})"
 
 
-def _shown(group: Group) -> int:
-    return min(group.plotted, max(len(run.history) - 1 for run in group.runs))
+def _shown(group: RunSet) -> int:
+    return min(group.plotted, max(len(run) - 1 for run in group.runs))
 
 
-def _ended_early(group: Group) -> list[Recorded]:
+def _ended_early(group: RunSet) -> list[PaperRun]:
     """Our runs have a row an iteration, and one of the start; sweeps have none of that."""
-    short = [run for run in group.runs if len(run.history) <= run.about.iterations]
-    return [run for run in short if run.about.status != "max iterations"]
+    short = [run for run in group.runs if len(run) <= run.info.iterations]
+    return [run for run in short if run.status != "max iterations"]
 
 
-def _cells(group: Group, run: Recorded) -> tuple[str, ...]:
-    about, history, last = run.about, run.history, group.shown(run).stop - 1
+def _cells(group: RunSet, run: PaperRun) -> tuple[str, ...]:
+    about, history, last = run.info, run.history, group.shown(run).stop - 1
     step = "its own" if about.step_size is None else f"{about.step_size:.4g}"
     if about.step_size is not None and about.step_from != "tuned":
         step += f" ({about.step_from})"
@@ -184,8 +184,8 @@ def _cells(group: Group, run: Recorded) -> tuple[str, ...]:
     )
 
 
-def _tuning(groups: Sequence[Group]) -> Iterator[str]:
-    tuned = [(group, run.about) for group in groups for run in group.runs if run.about.tuning]
+def _tuning(groups: Sequence[RunSet]) -> Iterator[str]:
+    tuned = [(group, run.info) for group in groups for run in group.runs if run.info.tuning]
     if not tuned:
         return
     keys = list(dict.fromkeys(key for _, about in tuned for key in about.tuning))

@@ -1,4 +1,7 @@
-"""A run of a restarted method, watched from outside: what each of its epochs did."""
+"""A run of a restarted method, seen from outside: what each of its epochs did.
+
+The only file of the laboratory that looks into the memory of a method.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ MOST_ITERATIONS = 300_000
 
 
 @dataclass(frozen=True)
-class Numbers:
+class EpochNumbers:
     """What an epoch runs with."""
 
     step_size: float  # eta
@@ -38,22 +41,22 @@ class Numbers:
 class EndedEpoch:
     """An epoch that ended in a restart."""
 
-    numbers: Numbers
+    numbers: EpochNumbers
     decrease: float  # of f, from the start of this epoch to the start of the next
     discarded: bool
 
 
 @dataclass(frozen=True)
-class Watched:
+class EpochRun:
     """A run and its epochs.
 
-    Values of f that only the watching needs are not counted.
+    Values of f that only this record needs are not counted.
     """
 
     result: Result
     start_value: float  # where the first epoch starts, which may be displaced from x0
-    first: Numbers
-    last: Numbers
+    first: EpochNumbers
+    last: EpochNumbers
     ended: list[EndedEpoch]
 
     @property
@@ -63,7 +66,7 @@ class Watched:
 
     @property
     def gradients(self) -> float:
-        """One an iteration, without those that only look at the output."""
+        """One per iteration, without those that only look at the output."""
         return float(self.result.nit) if self.by_its_own_rule else math.inf
 
     @property
@@ -80,9 +83,9 @@ class Watched:
         return [epoch for epoch in self.ended if epoch.discarded]
 
 
-def watch(
+def run_epochs(
     problem: Problem, method: Method, *, seed: int = 0, max_iterations: int = MOST_ITERATIONS
-) -> Watched:
+) -> EpochRun:
     """Run a method with fixed or adaptive radius until its own rule ends it."""
     run = iterate(
         problem.value,
@@ -106,18 +109,18 @@ def watch(
             ended.append(EndedEpoch(now, value - after, discarded=False))
             value = after
         now = _numbers(step.state)
-    return Watched(run.result, start_value, first, now, ended)
+    return EpochRun(run.result, start_value, first, now, ended)
 
 
-def _numbers(state: State) -> Numbers:
+def _numbers(state: State) -> EpochNumbers:
     if isinstance(state, AdaptiveState):
         s = state.schedule
-        return Numbers(
+        return EpochNumbers(
             s.step_size, s.theta, s.radius, s.epoch_length, s.wide_radius, s.hessian_lipschitz
         )
     assert isinstance(state, FixedState)
     p = state.parameters
-    return Numbers(p.step_size, p.theta, p.radius, p.epoch_length, 0.0, math.nan)
+    return EpochNumbers(p.step_size, p.theta, p.radius, p.epoch_length, 0.0, math.nan)
 
 
 def _value_at_start(problem: Problem, state: State) -> float:

@@ -10,16 +10,14 @@ that it has seen.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from momentous.comparison.look import FAINT, line_styles, new_figure, quiet, save
 from momentous.core.method import Method
 from momentous.front import minimize
+from momentous.lab.paper.progress import OnPart, announced
+from momentous.lab.paper.results import Growth
 from momentous.methods import (
     RAGD,
     RHB,
@@ -29,8 +27,6 @@ from momentous.methods import (
     ParameterFreeAGD,
     UniversalHeavyBall,
 )
-from momentous.reproduce.study import Growth
-from momentous.reproduce.telling import Progress, told
 from momentous.testbed import Problem, nested_chain
 
 FULL = (3, (0.0025, 0.0013, 0.0007, 0.00036, 0.0002, 0.0001))
@@ -44,9 +40,7 @@ theory would need a theta above the 1/10 that Theorem 4 allows, whatever the tol
 MOST_ITERATIONS = 1_000_000
 
 
-def growth_with_difficulty(
-    *, quick: bool = False, progress: Progress | None = None
-) -> list[Growth]:
+def growth_with_difficulty(*, quick: bool = False, on_part: OnPart | None = None) -> list[Growth]:
     """Gradients until the gradient norm is mu/4 on nested chains, with the exponent fitted to them.
 
     Theory gives the exponent 1 for gradient descent and 1/2 for RAGD, RHB, AdaRAGD and AdaRHB with
@@ -60,8 +54,8 @@ def growth_with_difficulty(
     ----------
     quick : bool
         Fewer, easier chains: a few seconds.
-    progress : callable, optional
-        ``progress(done, total, what)``: so many of the runs are done, ``what`` comes next.
+    on_part : callable, optional
+        ``on_part(done, total, title)``: so many of the runs are done, that one comes next.
 
     Returns
     -------
@@ -74,9 +68,9 @@ def growth_with_difficulty(
     parts = [
         (f"{name} at mu = {mu:g}", (name, method, problem, mu))
         for mu, problem in zip(mus, chains, strict=True)
-        for name, method in contenders(problem).items()
+        for name, method in growth_methods(problem).items()
     ]
-    for name, method, problem, mu in told(progress, parts):
+    for name, method, problem, mu in announced(on_part, parts):
         counted.setdefault(name, []).append(gradients_to(problem, method, mu / 4))
     inverse = [1 / mu for mu in mus]
     return [
@@ -85,7 +79,7 @@ def growth_with_difficulty(
     ]
 
 
-def contenders(problem: Problem) -> dict[str, Method]:
+def growth_methods(problem: Problem) -> dict[str, Method]:
     """The methods: those by theory take eps from the tolerance, the others need nothing."""
     L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
     return {
@@ -131,66 +125,3 @@ def fitted_exponent(inverse_mu: Sequence[float], gradients: Sequence[float]) -> 
     if np.count_nonzero(known) < 2:
         return math.nan
     return float(np.polyfit(x[known], y[known], 1)[0])
-
-
-def plot_growth(growths: Sequence[Growth], path: str | os.PathLike[str]) -> None:
-    """Gradients against 1/mu, both logarithmic, with the exponents in the legend.
-
-    Parameters
-    ----------
-    growths : sequence of Growth
-        As `growth_with_difficulty` gives them.
-    path : path
-        The picture; its suffix says what kind it is, ``.png`` or ``.pdf``.
-    """
-    if not growths:
-        raise ValueError("growths is empty: there is nothing to draw; run growth_with_difficulty")
-    figure = new_figure(8.6, 5.0)
-    axes = figure.subplots()
-    styles = line_styles([growth.method for growth in growths])
-    for growth in growths:
-        style = {"marker": "o", "ms": 3.5} | styles[growth.method] | {"markevery": 1}
-        axes.plot(
-            growth.inverse_mu,
-            growth.gradients,
-            label=f"{growth.method}: {growth.exponent:.2f}",
-            **style,
-        )
-    _slopes(axes, growths)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    quiet(axes)
-    axes.set_xlabel("1/mu")
-    axes.set_ylabel("gradients until the gradient norm is mu/4")
-    figure.legend(
-        loc="outside right center",
-        frameon=False,
-        handlelength=3.4,
-        title="gradients ~ (1/mu)^p, fitted p",
-    )
-    figure.suptitle("Nested chains: how the work grows with difficulty", fontsize=11)
-    save(figure, Path(path))
-
-
-def _slopes(axes: Any, growths: Sequence[Growth]) -> None:
-    """Faint lines with the exponents of theory, from a little above and a little below the runs."""
-    first, last = growths[0].inverse_mu[0], growths[0].inverse_mu[-1]
-    ends = [growth.gradients[-1] for growth in growths]
-    if not np.any(np.isfinite(ends)):
-        return
-    above, below = 2.5 * np.nanmax(ends), np.nanmin(ends) / 2
-    for exponent, end, text in ((1.0, above, "1"), (0.5, below, "1/2")):
-        line = [end * (x / last) ** exponent for x in (first, last)]
-        axes.plot([first, last], line, color=FAINT, lw=1, ls=":")
-        # Above the upper line at its right, below the lower one at its left: off the lines.
-        upper = exponent == 1.0
-        axes.annotate(
-            f"slope {text}",
-            (last, line[1]) if upper else (first, line[0]),
-            xytext=(-4, 0) if upper else (4, -3),
-            textcoords="offset points",
-            ha="right" if upper else "left",
-            va="bottom" if upper else "top",
-            color=FAINT,
-            fontsize=9,
-        )

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from momentous.certify import certify
+from momentous.lab.paper.bounds import Case
+from momentous.lab.paper.epochs import EpochRun, run_epochs
+from momentous.lab.paper.results import Bound
 from momentous.methods.momentum import ESCAPING_NESTEROV
 from momentous.methods.restarted import PerturbedRAGD
-from momentous.reproduce.statements import Case
-from momentous.reproduce.study import Bound
-from momentous.reproduce.watched import Watched, watch
 from momentous.testbed import Problem
 
 FAILURE_PROBABILITY = 0.1  # zeta
@@ -37,7 +37,7 @@ CURVATURE = 1.011  # of sqrt(eps rho): Theorem 3
 class Found:
     """A run, and the smallest eigenvalue of the Hessian at its output."""
 
-    run: Watched
+    run: EpochRun
     eigenvalue: float
 
 
@@ -55,11 +55,13 @@ def second_order(problem: Problem, eps: float, seeds: int) -> list[Bound]:
         setting="theory",
         failure_probability=FAILURE_PROBABILITY,
     )
-    found = [found_at_the_output(case, watch(problem, method, seed=seed)) for seed in range(seeds)]
+    found = [
+        found_at_the_output(case, run_epochs(problem, method, seed=seed)) for seed in range(seeds)
+    ]
     return rows_of(case, method, found)
 
 
-def found_at_the_output(case: Case, run: Watched) -> Found:
+def found_at_the_output(case: Case, run: EpochRun) -> Found:
     norm = run.result.grad_norm
     if not math.isfinite(norm):
         return Found(run, -math.inf)
@@ -87,10 +89,10 @@ def rows_of(case: Case, method: PerturbedRAGD, found: list[Found]) -> list[Bound
         quantity: str, formula: str, bound: float, measured: float, *, by_gap: bool = False
     ) -> Bound:
         setting = f"eps = {case.eps:.3g}, chi = {chi:.3g}, K = ceil(2 chi/theta) = {K}"
-        setting += case.whence_gap if by_gap else ""
-        told = f"{quantity}, most of {len(found)} seeds"
+        setting += case.gap_note if by_gap else ""
+        largest = f"{quantity}, most of {len(found)} seeds"
         name = case.problem.name
-        return Bound("Theorem 3", told, name, f"{formula}; {setting}", bound, float(measured))
+        return Bound("Theorem 3", largest, name, f"{formula}; {setting}", bound, float(measured))
 
     share = Bound(
         "Theorem 3",

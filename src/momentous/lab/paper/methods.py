@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from momentous.core.method import Method
+from momentous.lab.paper.problems import Profile
 from momentous.methods import (
     AdaRAGD,
     AdaRHB,
@@ -17,14 +18,13 @@ from momentous.methods import (
     JinAGD,
 )
 from momentous.methods.epoch import whole_epoch
-from momentous.reproduce.problem import Profile
 
 EPS, RHO = 1e-4, 1.0  # section 5.1
 RECOVERS = 1e6  # methods that go back, and on with a smaller step, may climb on their way
 
 
 @dataclass(frozen=True)
-class Contender:
+class PaperMethod:
     """A method of the experiments, up to its step size."""
 
     name: str  # in the registry, and on the command line
@@ -32,7 +32,7 @@ class Contender:
     make: Callable[[float, str, Profile], Method]  # of step size, problem and profile
     evaluations: int  # values and gradients in an iteration, about
     step_of: str = ""  # takes the step size that this other one was tuned to
-    hopeless: float = 1.0  # times the objective of the start, where a run ends
+    divergence_factor: float = 1.0  # times the objective of the start, where a run ends
 
 
 def _adaptive(cls: type[AdaRAGD] | type[AdaRHB]) -> Callable[[float, str, Profile], Method]:
@@ -72,25 +72,25 @@ def _conjugate_gradient(step_size: float, problem: str, profile: Profile) -> Met
     return ConjugateGradient(step_size=step_size, guarded=profile == "paper", max_halvings=10)
 
 
-CONTENDERS = {
+PAPER_METHODS = {
     each.name: each
     for each in (
-        Contender("ada-ragd", "Ada-RAGD-NC", _adaptive(AdaRAGD), 1, hopeless=RECOVERS),
-        Contender("ada-rhb", "Ada-RHB-NC", _adaptive(AdaRHB), 1, hopeless=RECOVERS),
-        Contender("jin-agd", "Jin's AGD", lambda eta, *_: JinAGD.as_compared(eta), 2),
-        Contender("guilty", "convex until guilty", _guilty, 3, hopeless=RECOVERS),
-        Contender("heuristic-agd", "heuristic RAGD", lambda eta, *_: HeuristicAGD(eta), 2),
-        Contender("gd", "GD", lambda eta, *_: GradientDescent(eta), 1),
-        Contender("cg", "CG", _conjugate_gradient, 3, step_of="gd"),
+        PaperMethod("ada-ragd", "Ada-RAGD-NC", _adaptive(AdaRAGD), 1, divergence_factor=RECOVERS),
+        PaperMethod("ada-rhb", "Ada-RHB-NC", _adaptive(AdaRHB), 1, divergence_factor=RECOVERS),
+        PaperMethod("jin-agd", "Jin's AGD", lambda eta, *_: JinAGD.as_compared(eta), 2),
+        PaperMethod("guilty", "convex until guilty", _guilty, 3, divergence_factor=RECOVERS),
+        PaperMethod("heuristic-agd", "heuristic RAGD", lambda eta, *_: HeuristicAGD(eta), 2),
+        PaperMethod("gd", "GD", lambda eta, *_: GradientDescent(eta), 1),
+        PaperMethod("cg", "CG", _conjugate_gradient, 3, step_of="gd"),
     )
 }
 """In the order in which they are run: conjugate gradients take the step size of GD."""
 
-ADAPTIVE = tuple(CONTENDERS[name].label for name in ("ada-ragd", "ada-rhb"))
-RIVALS = tuple(
-    CONTENDERS[name].label for name in ("jin-agd", "guilty", "heuristic-agd", "cg", "gd")
+ADAPTIVE = tuple(PAPER_METHODS[name].label for name in ("ada-ragd", "ada-rhb"))
+OTHERS = tuple(
+    PAPER_METHODS[name].label for name in ("jin-agd", "guilty", "heuristic-agd", "cg", "gd")
 )
-SEVEN = (*ADAPTIVE, *RIVALS)
+SEVEN = (*ADAPTIVE, *OTHERS)
 """Their labels, in the order in which pictures and verdicts name them; the colours go by it."""
 
 # The step sizes in the authors' scripts, for (problem, data set): where the search begins.
@@ -119,12 +119,14 @@ AUTHORS_CG_STEPS = {
 """Where conjugate gradients begin in the authors' scripts; in the paper it is the step of GD."""
 
 
-def chosen_contenders(names: list[str] | None) -> list[Contender]:
-    """The contenders of these names, by default all seven."""
+def select_methods(names: list[str] | None) -> list[PaperMethod]:
+    """The methods of these names, by default all seven."""
     if names is None:
-        return list(CONTENDERS.values())
+        return list(PAPER_METHODS.values())
     names = [name.strip() for name in names]
     for name in names:
-        if name not in CONTENDERS:
-            raise ValueError(f"{name!r} is not one of the paper's methods: {', '.join(CONTENDERS)}")
-    return [each for name, each in CONTENDERS.items() if name in names]
+        if name not in PAPER_METHODS:
+            raise ValueError(
+                f"{name!r} is not one of the paper's methods: {', '.join(PAPER_METHODS)}"
+            )
+    return [each for name, each in PAPER_METHODS.items() if name in names]

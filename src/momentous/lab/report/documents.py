@@ -7,14 +7,14 @@ from typing import Any
 
 from momentous.comparison.report import new_console
 from momentous.comparison.words import seconds
-from momentous.reproduce.account import write_account
-from momentous.reproduce.claims import judge
-from momentous.reproduce.exponents import plot_growth
-from momentous.reproduce.figures import draw_comparison, draw_long_run
-from momentous.reproduce.findings import load_findings
-from momentous.reproduce.folder import Folder
-from momentous.reproduce.page import write_page
-from momentous.reproduce.study import Group, Study
+from momentous.lab.report.account import write_account
+from momentous.lab.paper.claims import judge
+from momentous.lab.paper.exponents import plot_growth
+from momentous.lab.report.figures import draw_comparison, draw_long_run
+from momentous.lab.paper.folder import load_findings
+from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.report.page import write_page
+from momentous.lab.paper.results import RunSet, Study
 
 TITLE = "Restarted nonconvex acceleration: the paper's experiments, run again"
 LEAD = (
@@ -23,7 +23,7 @@ LEAD = (
 )
 
 
-def load_study(folder: Folder) -> Study:
+def load_study(folder: StudyFolder) -> Study:
     """All that the files of a folder tell."""
     groups = folder.groups()
     bounds, growths = load_findings(folder.findings) if folder.findings.exists() else ([], [])
@@ -49,18 +49,18 @@ def draw_pictures(
     return pictures
 
 
-def _parts(figure: str, groups: list[Group]) -> list[tuple[list[Group], str]]:
+def _parts(figure: str, groups: list[RunSet]) -> list[tuple[list[RunSet], str]]:
     """The pictures of a figure: the demonstration has one a problem, like figures 1 and 2."""
     if figure != "demo":
         return [(groups, figure)]
-    problems = dict.fromkeys(group.runs[0].about.problem for group in groups)
+    problems = dict.fromkeys(group.runs[0].info.problem for group in groups)
     return [
-        ([group for group in groups if group.runs[0].about.problem == problem], f"demo-{problem}")
+        ([group for group in groups if group.runs[0].info.problem == problem], f"demo-{problem}")
         for problem in problems
     ]
 
 
-def write_report(folder: Folder, *, title: str = TITLE, lead: str = LEAD) -> Study:
+def write_report(folder: StudyFolder, *, title: str = TITLE, lead: str = LEAD) -> Study:
     """Pictures and the page, from the files of the folder alone."""
     study = load_study(folder)
     pictures = draw_pictures(study, folder.figures)
@@ -68,7 +68,7 @@ def write_report(folder: Folder, *, title: str = TITLE, lead: str = LEAD) -> Stu
     return study
 
 
-def write_documents(folder: Folder, path: Path, command: str, opening: str = "") -> None:
+def write_documents(folder: StudyFolder, path: Path, command: str, opening: str = "") -> None:
     """The account in Markdown, with its pictures beside it."""
     study = load_study(folder)
     pictures = draw_pictures(study, path.with_suffix(""), ("png",))
@@ -99,17 +99,17 @@ def print_results(study: Study, *, verdicts: bool = True) -> None:
         console.print(f"Theorems: {kept} of {len(study.bounds)} bounds hold.")
 
 
-def _rows(group: Group) -> list[tuple[Any, ...]]:
+def _rows(group: RunSet) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for run in group.runs:
         last = group.shown(run).stop - 1
-        history, error = run.history, run.history.fun[last] - group.lowest[0]
+        history, error = run.history, run.fun[last] - group.lowest[0]
         restarts = sum(row <= last for row in history.restart_rows())
-        step = run.about.step_size
+        step = run.info.step_size
         rows.append(
             (
                 error,
-                run.about.method,
+                run.info.method,
                 "" if step is None else f"{step:.4g}",
                 f"{last:,}",
                 f"{int(history.nfev[last]):,}",

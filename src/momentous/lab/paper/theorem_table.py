@@ -16,19 +16,19 @@ import numpy as np
 
 from momentous import testbed
 from momentous.core.method import Method
-from momentous.methods.adaptive import AdaptiveRadius, AdaRAGD, AdaRHB
-from momentous.methods.restarted import RAGD, RHB, FixedRadius
-from momentous.reproduce.second_order import second_order
-from momentous.reproduce.statements import (
+from momentous.lab.paper.bounds import (
     Case,
     Rules,
     adaptive_radius,
     fixed_radius,
     guessed_constants,
 )
-from momentous.reproduce.study import Bound
-from momentous.reproduce.telling import Progress, told
-from momentous.reproduce.watched import watch
+from momentous.lab.paper.epochs import run_epochs
+from momentous.lab.paper.progress import OnPart, announced
+from momentous.lab.paper.results import Bound
+from momentous.lab.paper.second_order import second_order
+from momentous.methods.adaptive import AdaptiveRadius, AdaRAGD, AdaRHB
+from momentous.methods.restarted import RAGD, RHB, FixedRadius
 from momentous.testbed import Problem
 
 Part = tuple[str, Callable[[], list[Bound]]]
@@ -38,15 +38,15 @@ TOO_LARGE = 20.0
 LONG_ENOUGH = 32.0  # the caps allow it to shrink by that: the next power of c2 = 2
 
 
-def theorem_table(*, quick: bool = False, progress: Progress | None = None) -> list[Bound]:
+def theorem_table(*, quick: bool = False, on_part: OnPart | None = None) -> list[Bound]:
     """Every quantity that Theorems 1 to 5 and Remark 2 bound, measured.
 
     Parameters
     ----------
     quick : bool
         Fewer functions, shorter epochs (larger eps) and fewer seeds: a few seconds.
-    progress : callable, optional
-        ``progress(done, total, what)``: so many of the parts are done, ``what`` comes next.
+    on_part : callable, optional
+        ``on_part(done, total, title)``: so many of the parts are done, that one comes next.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def theorem_table(*, quick: bool = False, progress: Progress | None = None) -> l
         its own rule.
     """
     bounds: list[Bound] = []
-    for measure in told(progress, _quick_parts() if quick else _full_parts()):
+    for measure in announced(on_part, _quick_parts() if quick else _full_parts()):
         bounds += measure()
     return bounds
 
@@ -161,7 +161,8 @@ def check_fixed(
     """Theorem 1 or 4 on one function, with the L and rho that the problem declares."""
     case = Case(theorem, problem, method.scheme, eps)
     return fixed_radius(
-        case, watch(problem, method(case.gradient_lipschitz, case.hessian_lipschitz, eps), **limits)
+        case,
+        run_epochs(problem, method(case.gradient_lipschitz, case.hessian_lipschitz, eps), **limits),
     )
 
 
@@ -178,7 +179,7 @@ def check_adaptive(
         case.hessian_lipschitz,
         rules.wide * case.radius,
     )
-    return adaptive_radius(case, watch(problem, chosen, **limits), rules)
+    return adaptive_radius(case, run_epochs(problem, chosen, **limits), rules)
 
 
 def check_guessed(
@@ -196,7 +197,9 @@ def check_guessed(
         method, rules, eps, L, rho, rules.wide * case.scheme.radius(eps, rho),
         backoff=rules.c2, step_size_min=step_size_min, hessian_lipschitz_max=rho_max,
     )  # fmt: skip
-    return guessed_constants(case, watch(problem, chosen, **limits), rules, step_size_min, rho_max)
+    return guessed_constants(
+        case, run_epochs(problem, chosen, **limits), rules, step_size_min, rho_max
+    )
 
 
 def _adaptive(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from momentous.comparison.report import new_console
-from momentous.reproduce.companions import QUASI_NEWTON, SWEEPS, run_quasi_newton, run_sweeps
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.display import Display
-from momentous.reproduce.folder import Folder
-from momentous.reproduce.plan import Figure, Settings, run_figures
-from momentous.reproduce.problem import PaperProblem
-from momentous.reproduce.recorded import PROBLEMS
-from momentous.reproduce.report import print_results, write_report
-from momentous.reproduce.study import Group, Study
+from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS, run_quasi_newton, run_sweeps
+from momentous.lab.paper.problems import DataSet
+from momentous.lab.paper.progress import StudyProgress
+from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.paper.plan import Figure, Settings, run_figures
+from momentous.lab.paper.problems import PaperProblem
+from momentous.lab.paper.runs import PROBLEMS
+from momentous.lab.report.documents import print_results, write_report
+from momentous.lab.paper.results import RunSet, Study
 
 ITERATIONS, TRIAL_ITERATIONS, SWEEP_COUNT = 500, 50, 60
 
@@ -26,20 +26,20 @@ def run_demo(out: Path, iterations: int = ITERATIONS) -> Study:
         "seven methods gets the step size that suits it best; then they run, and beside them "
         "SciPy's L-BFGS-B and this library's sweeps."
     )
-    folder, data = Folder(out), DataSet("ml-100k")
+    folder, data = StudyFolder(out), DataSet("ml-100k")
     figure = Figure("demo", tuple(PROBLEMS), iterations, iterations)
     settings = Settings(trial_iterations=min(TRIAL_ITERATIONS, iterations))
-    with Display() as display:
+    with StudyProgress() as display:
         run_figures([figure], [data], settings, folder, display)
         for group in [each for each in folder.groups() if each.figure == figure.name]:
             display.begin(f"{QUASI_NEWTON} and {SWEEPS}: {group.title}")
-            problem = PaperProblem(data, group.runs[0].about.problem)
+            problem = PaperProblem(data, group.runs[0].info.problem)
             beside = [
                 run_quasi_newton(problem, 2 * iterations),
                 run_sweeps(problem, min(SWEEP_COUNT, iterations)),
             ]
-            kept = [run.save(folder.runs / _name(run.about.method, problem)) for run in beside]
-            folder.note(Group("demo", [*group.runs, *kept], iterations))
+            kept = [run.save(folder.runs / _name(run.info.method, problem)) for run in beside]
+            folder.note(RunSet("demo", [*group.runs, *kept], iterations))
     study = write_report(
         folder,
         title="momentous: the demonstration",
@@ -63,7 +63,7 @@ def _what_to_look_at(study: Study) -> str:
     found = {}
     for run in group.runs:
         last = group.shown(run).stop - 1
-        found[run.about.method] = (run.history.fun[last], run.history.time[last])
+        found[run.info.method] = (run.fun[last], run.time[last])
     plain, ours, sweeps = found["GD"], found["Ada-RHB-NC"], found[SWEEPS]
     return (
         "Look at gradient descent and Ada-RHB-NC, whose restarts are the circles: after "

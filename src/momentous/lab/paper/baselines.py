@@ -1,4 +1,4 @@
-"""Who runs beside the seven in the demonstration: SciPy's L-BFGS-B, and the accelerated sweeps."""
+"""Solvers beside the seven in the demonstration: SciPy's L-BFGS-B, and accelerated sweeps."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from momentous.comparison.history import History, Limits
+from momentous.comparison.history import Limits
 from momentous.comparison.rivals import run_rival
 from momentous.core.loop import IntermediateResult
 from momentous.front import accelerate
+from momentous.lab.paper.problems import PaperProblem
+from momentous.lab.paper.results import RunSet
+from momentous.lab.paper.runs import OUR_PROFILE, PaperRun, run_info
+from momentous.lab.record import Outcome, RunRecord
 from momentous.lowrank.sweeps import ALSSweep, MMSweep
-from momentous.reproduce.problem import PaperProblem
-from momentous.reproduce.recorded import Recorded
-from momentous.reproduce.recording import description
-from momentous.reproduce.study import Group
 from momentous.testbed import Problem
 
 QUASI_NEWTON, SWEEPS = "L-BFGS-B", "accelerated sweeps"
@@ -28,14 +28,14 @@ NOTES = {
 }
 
 
-def note_on_companions(group: Group) -> str:
-    """What has to be said beside the curves of those that the paper does not compare."""
-    there = {run.about.method for run in group.runs}
-    told = [note for name, note in NOTES.items() if name in there]
-    return " ".join(["Not in the paper, with parameters of ours:", *told] if told else [])
+def baseline_notes(run_set: RunSet) -> str:
+    """What a reader has to know of the solvers that the paper does not compare."""
+    there = {run.info.method for run in run_set.runs}
+    notes = [note for name, note in NOTES.items() if name in there]
+    return " ".join(["Not in the paper, with parameters of ours:", *notes] if notes else [])
 
 
-def run_quasi_newton(problem: PaperProblem, evaluations: int) -> Recorded:
+def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
     """SciPy's L-BFGS-B; a row is an evaluation of value and gradient together."""
     outside = Problem(
         name=problem.name,
@@ -46,16 +46,15 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> Recorded:
     )
     with _one_blas_thread():
         ran = run_rival("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))
-    about = description(
+    info = run_info(
         problem,
         QUASI_NEWTON,
         {"method": "scipy.optimize.minimize, L-BFGS-B", "pairs": 10},
-        status=ran.status,
-        message=ran.message,
         iterations=len(ran.history) - 1,
-        profile="ours",
+        profile=OUR_PROFILE,
     )
-    return Recorded(about, ran.history, np.full(len(ran.history), np.nan))
+    outcome = Outcome(ran.status, ran.message)
+    return RunRecord.from_columns(info, outcome, ran.history.columns())
 
 
 def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:
@@ -68,7 +67,7 @@ def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:
     return limits
 
 
-def run_sweeps(problem: PaperProblem, sweeps: int) -> Recorded:
+def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
     """Restarted momentum around sweeps, ALS or MM; a row is a sweep.
 
     A sweep counts as one value and one gradient, though it costs a few times as much: look at the
@@ -90,17 +89,13 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> Recorded:
         sweep, sweep.start(), value=True, tol=0.0, max_iterations=sweeps, callback=look
     )
     assert result.trace is not None
-    columns = {name: column[1:] for name, column in result.trace.columns().items()}
-    columns |= {name: np.array(column) for name, column in shown.items()}
+    columns: dict[str, Any] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
     events = [(nit - 1, event.kind.name, event.value) for nit, event in result.trace.events if nit]
-    about = description(
+    info = run_info(
         problem,
         SWEEPS,
         {"method": f"accelerate({kind.__name__})", "restart": result.method.restart},
-        status=result.status.name.lower().replace("_", " "),
-        message=result.message,
         iterations=sweeps,
-        profile="ours",
+        profile=OUR_PROFILE,
     )
-    history = History.from_columns(columns, events)
-    return Recorded(about, history, np.full(len(history), np.nan))
+    return RunRecord.from_columns(info, Outcome.from_result(result), columns | shown, events)

@@ -1,26 +1,90 @@
-"""The paper's two problems, as functions whose value and gradient are counted apart."""
+"""The paper's two problems on its data sets: values and gradients, counted apart.
+
+A data set is a file of ratings, or the synthetic twin of one, by name.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from momentous.lowrank import LowRankObjective, Ratings
 from momentous.lowrank.ratings import Floats
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.recorded import PROBLEMS
+from momentous.lowrank.twins import MODELS
 
+PROBLEMS = {"completion": "matrix completion", "one-bit": "one-bit matrix completion"}
+"""The paper's two problems, as they are called in files and in words."""
 RANK = 10
 Profile = Literal["paper", "authors-code"]
 PROFILES: tuple[Profile, ...] = ("paper", "authors-code")
 
 
+@dataclass(frozen=True)
+class DataSet:
+    """Ratings under the name that the paper has for them.
+
+    Parameters
+    ----------
+    name : str
+        One of the names of the twins.
+    path : Path, optional
+        The file; without one the twin is made.
+    """
+
+    name: str
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.path is None and self.name not in MODELS:
+            raise ValueError(
+                f"there is no twin of {self.name!r}; give its file, {self.name}=PATH, or one of "
+                f"{', '.join(MODELS)}"
+            )
+        if self.path is not None and not self.path.exists():
+            raise ValueError(
+                f"there is no file {self.path} for {self.name}; leave the path out to take the "
+                "synthetic twin"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> DataSet:
+        """``NAME`` for the twin, ``NAME=PATH`` for a file."""
+        name, equals, path = text.partition("=")
+        if equals and not path:  # an unset variable, perhaps: not a wish for the twin
+            raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} for the twin")
+        return cls(name, Path(path).expanduser() if path else None)
+
+    @property
+    def twin(self) -> bool:
+        """Is it synthetic?"""
+        return self.path is None
+
+    @cached_property
+    def ratings(self) -> Ratings:
+        """Read, or made, once."""
+        return Ratings.twin(self.name) if self.path is None else Ratings.read(self.path)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the entries: what was found on one data set is not taken for another's."""
+        digest = hashlib.sha256(repr(self.ratings.shape).encode())
+        storage = self.ratings.by_row
+        for part in (storage.starts, storage.others, storage.values):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()[:16]
+
+
 class PaperProblem:
     """Matrix completion or one-bit matrix completion, of rank 10, from the SVD start.
 
-    The pass that computes a gradient computes the value, too.  It is kept for whoever asks for it
-    next at the same point, if nobody can write to that array: a method that asks is charged for
-    it, a trace is not.
+    The pass that computes a gradient computes the value, too.  It is kept for the next
+    call at the same point, if nobody can write to that array: a method that asks is charged for it,
+    a trace is not.
 
     Parameters
     ----------
@@ -63,8 +127,8 @@ class PaperProblem:
         return self._objective(1.0)
 
     @cached_property
-    def _sloped(self) -> LowRankObjective:
-        """What the gradient is taken of."""
+    def _gradient_objective(self) -> LowRankObjective:
+        """The function whose gradient is taken."""
         return self.objective if self.profile == "paper" else self._objective(0.5)
 
     def _objective(self, balance: float) -> LowRankObjective:
@@ -86,8 +150,8 @@ class PaperProblem:
 
     def gradient(self, x: Floats) -> Floats:
         """The gradient of F at x."""
-        value, gradient = self._sloped.value_and_gradient(x)
-        if self._sloped is self.objective:
+        value, gradient = self._gradient_objective.value_and_gradient(x)
+        if self._gradient_objective is self.objective:
             self._keep(x, value)
         return gradient
 
