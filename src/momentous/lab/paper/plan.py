@@ -55,7 +55,7 @@ FIGURES = {
     for each in (
         Figure("fig1", ("completion",), 1000, 2000),
         Figure("fig2", ("one-bit",), 1000, 2000),
-        # On the larger sets that is a matter of hours a run.
+        # On the larger sets that is a matter of hours per run.
         Figure(
             "fig3",
             ("completion", "one-bit"),
@@ -238,19 +238,21 @@ def _stable_run(
         task = make_task(unit.method, unit.problem, step_size, unit.shown, step_from=source)
         run = run_task(task, folder.runs, progress.on_iteration)
         trial = Trial.of(run, unit.shown)
-        if not trial.problem:
-            return run, given_up
         if math.isfinite(trial.fun):
             whole.append((trial, run))
-        else:
-            remove_checkpoint(run)
+        if not trial.problem:
+            break
         given_up.append((run, unit.shown))
         step_size = readable(step_size / SMALLER)
     if not whole:
         raise ValueError(
             f"{unit.title}: no step size down to {step_size:.3g} lasts for {unit.shown} iterations"
         )
-    return min(whole, key=lambda pair: pair[0].fun)[1], given_up
+    chosen = min(whole, key=lambda pair: (bool(pair[0].problem), pair[0].fun))[1]
+    for run, _ in given_up:
+        if run is not chosen:
+            remove_checkpoint(run)
+    return chosen, given_up
 
 
 def _refer(
