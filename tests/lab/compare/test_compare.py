@@ -3,23 +3,23 @@
 import dataclasses
 import math
 import statistics
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from momentous import GradientDescent, compare, testbed
-from momentous.comparison import MEASURES, Comparison, Row, convergence, performance_profile
-from momentous.comparison.history import History, risen
-from momentous.comparison.look import line_styles
-from momentous.comparison.page import page
-from momentous.comparison.plots import plot_convergence, plot_profiles
-from momentous.comparison.profiles import costs
-from momentous.comparison.scoreboard import run_scoreboard, scoreboard_methods, write_scoreboard
-from momentous.comparison.selection import select
-from momentous.comparison.verdicts import duel, heuristics, median, summaries
+from momentous.lab.compare import MEASURES, Comparison, Row, convergence, performance_profile
+from momentous.lab.compare.problems import select
+from momentous.lab.compare.profiles import costs, plot_convergence, plot_profiles
+from momentous.lab.compare.scoreboard import (
+    page,
+    run_scoreboard,
+    scoreboard_methods,
+    write_scoreboard,
+)
+from momentous.lab.compare.verdicts import duel, heuristics, median, summaries
+from momentous.lab.record import Outcome, RunInfo, RunRecord, has_risen
+from momentous.lab.style import line_styles
 from momentous.testbed.suite import Entry, suite
 
 LBFGS_B = "scipy:l-bfgs-b"
@@ -44,6 +44,12 @@ def row(problem, method, njev, *, reached=True, **changes):
     return dataclasses.replace(plain, **changes)
 
 
+def record(columns, events=()):
+    """A run made by hand."""
+    info = RunInfo("p", "a", {}, "by hand")
+    return RunRecord.from_columns(info, Outcome("converged", ""), columns, events)
+
+
 def entry(problem, held_back=False):
     return Entry(problem.name, "tests", problem.dimension, lambda: problem, held_back)
 
@@ -51,10 +57,10 @@ def entry(problem, held_back=False):
 # --- running --------------------------------------------------------------------------------------
 
 
-def test_reached_is_the_first_row_within_the_tolerance_for_ours_and_for_rivals():
+def test_reached_is_the_first_row_within_the_tolerance_for_ours_and_for_outside_solvers():
     found = compare(testbed.rosenbrock(4), ["auto", "lbfgs", LBFGS_B], rtol=1e-4, progress=False)
     for each in found.rows:
-        history = found.histories[each.problem, each.method]
+        history = found.records[each.problem, each.method]
         first = int(np.flatnonzero(history.grad_norm <= each.tol)[0])
         assert each.reached
         assert each.tol == 1e-4 * each.start_grad_norm
@@ -65,7 +71,7 @@ def test_reached_is_the_first_row_within_the_tolerance_for_ours_and_for_rivals()
         assert each.grad_norm == history.grad_norm[first] <= each.tol
 
 
-def test_one_call_counts_alike_for_ours_and_for_rivals():
+def test_one_call_counts_alike_for_ours_and_for_outside_solvers():
     calls = 0
 
     def counted(x):
@@ -99,7 +105,7 @@ def test_the_budget_holds_for_all():
     for each in found.rows:
         assert (each.reached, each.status) == (False, "max evaluations")
         assert 20 <= each.evaluations <= 24
-        seen = found.histories[each.problem, each.method].grad_norm
+        seen = found.records[each.problem, each.method].grad_norm
         assert each.grad_norm == np.nanmin(seen)
 
 
@@ -165,7 +171,7 @@ def test_ctrl_c_returns_what_is_finished():
             raise KeyboardInterrupt
         return bowl(x)
 
-    for method in ("gd", LBFGS_B):  # in ours, and in a rival
+    for method in ("gd", LBFGS_B):  # in ours, and in an outside solver
         calls = 0
         problems = [("first", bowl, [1.0, 1.0]), ("second", _never_done(impatient), [1.0, 1.0])]
         found = compare(problems, method, tol=0.0 if method == "gd" else 1e-9, progress=False,
@@ -203,22 +209,22 @@ def test_a_killed_run_resumes_without_repeating_what_is_finished(tmp_path):
     with pytest.raises(SystemExit):
         compare([problem("a"), problem("b", deadly=True)], methods, folder=tmp_path)
     assert made == ["a", "b"]
-    assert len(list(tmp_path.glob("*.npz"))) == 2
+    assert len(list(tmp_path.glob("*.parquet"))) == 2
     made.clear()
     found = compare([problem("a"), problem("b")], methods, folder=tmp_path)
     assert made == ["b"]
     assert [(each.problem, each.method) for each in found.rows] == [
         ("a", "lbfgs"), ("a", LBFGS_B), ("b", "lbfgs"), ("b", LBFGS_B)
     ]  # fmt: skip
-    assert set(found.histories) == {(each.problem, each.method) for each in found.rows}
+    assert set(found.records) == {(each.problem, each.method) for each in found.rows}
     made.clear()
     again = compare([problem("a"), problem("b")], methods, folder=tmp_path)
     assert not made
     assert again.rows == found.rows
     for name in ("nfev", "fun", "time"):
-        for pair, history in found.histories.items():
+        for pair, history in found.records.items():
             np.testing.assert_array_equal(
-                getattr(again.histories[pair], name), getattr(history, name)
+                getattr(again.records[pair], name), getattr(history, name)
             )
 
 
@@ -237,7 +243,7 @@ def test_a_torn_file_is_run_again(tmp_path):
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:100])
     assert compare(problem, LBFGS_B, folder=tmp_path).rows[0].njev == first.njev
-    assert [p.suffix for p in tmp_path.iterdir()] == [".npz"]
+    assert [p.suffix for p in tmp_path.iterdir()] == [".parquet"]
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -264,7 +270,7 @@ def test_traces_are_tidy_columns_with_restarts_in_words():
     found = compare(testbed.rosenbrock(4), ["ada-ragd", LBFGS_B], progress=False)
     traces = found.traces
     assert {len(column) for column in traces.values()} == {
-        sum(len(history) for history in found.histories.values())
+        sum(len(history) for history in found.records.values())
     }
     ours = traces["method"] == "ada-ragd"
     restarts = sum("restart" in text or "rollback" in text for text in traces["event"][ours])
@@ -281,9 +287,8 @@ def test_the_printed_table_names_every_pair():
 def test_a_plateau_above_the_start_is_not_reached():
     columns = {"nfev": [1, 2, 3], "njev": [1, 2, 3], "time": [0, 1, 2], "fun": [1.0, 5.0, 0.5],
                "grad_norm": [1.0, 1e-9, 1e-9]}  # fmt: skip
-    history = History.from_columns({k: np.array(v) for k, v in columns.items()}, [])
-    assert history.reached(1e-6, start_fun=1.0) == 2
-    assert not risen(1.0 + 1e-12, 1.0)
+    assert record(columns).reached(1e-6, start_fun=1.0) == 2
+    assert not has_risen(1.0 + 1e-12, 1.0)
 
 
 # --- curves ---------------------------------------------------------------------------------------
@@ -328,8 +333,9 @@ def test_measures_are_told_apart():
 def test_convergence_is_the_smallest_so_far_above_the_lowest():
     def history(fun, norm):
         counts = np.arange(1, len(fun) + 1)
-        return History(counts, counts, counts / 10, np.array(fun), np.array(norm),
-                       [(1, "RESTART", 3.0), (2, "PERTURBED", 1.0)])  # fmt: skip
+        columns = {"nfev": counts, "njev": counts, "time": counts / 10, "fun": fun,
+                   "grad_norm": norm}  # fmt: skip
+        return record(columns, [(1, "RESTART", 3.0), (2, "PERTURBED", 1.0)])
 
     histories = {
         ("p", "a"): history([5.0, 7.0, 3.0], [1.0, 2.0, 0.5]),
@@ -441,7 +447,7 @@ def test_the_scoreboard_of_a_tiny_list_holds_the_numbers_of_its_rows(tmp_path):
     assert (out / "scoreboard.md").read_text() == before
 
 
-# --- the command line -----------------------------------------------------------------------------
+# --- problems -------------------------------------------------------------------------------------
 
 
 def test_problems_are_selected_by_name_family_and_pattern():
@@ -456,42 +462,6 @@ def test_problems_are_selected_by_name_family_and_pattern():
 def test_a_misspelt_problem_gets_the_nearest_names():
     with pytest.raises(ValueError, match=r"the nearest are .*rosenbrock"):
         select(["rosenbrok"], suite())
-
-
-def momentous(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "momentous", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
-
-
-def test_the_command_compares_two_problems_and_writes_tables_and_pictures(tmp_path):
-    pytest.importorskip("pyarrow")
-    done = momentous(
-        "compare", "rosenbrock-10", "qing-10", "--methods", f"auto,{LBFGS_B}", "--out", "here",
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    written = {path.name for path in (tmp_path / "here").iterdir()}
-    assert written == {"table.csv", "table.parquet", "traces.parquet", "profiles.png",
-                       "rosenbrock-10.png", "qing-10.png"}  # fmt: skip
-    table = Comparison.load(tmp_path / "here" / "table.csv")
-    assert len(table.rows) == 4
-    for each in table.rows:
-        assert f"{each.njev:,}" in done.stdout
-        assert each.problem in done.stdout
-
-
-def test_the_command_tells_the_nearest_names(tmp_path):
-    done = momentous("compare", "rosenbrok-10", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "rosenbrock-10" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_command_lists_the_names(tmp_path):
-    done = momentous("compare", "--list", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for e in suite():
-        assert e.name in done.stdout
 
 
 def test_nobody_solves_a_problem_whose_value_is_nan():

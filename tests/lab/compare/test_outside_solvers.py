@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from momentous import testbed
-from momentous.comparison.history import Limits, NotApplicableError
-from momentous.comparison.rivals import RIVALS, run_rival
+from momentous.lab.compare.solvers import OUTSIDE_SOLVERS, Limits, NotApplicableError, run_outside
 from momentous.testbed import Problem
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -19,7 +18,7 @@ SOLVERS = [
             name.startswith("torch") and not HAS_TORCH, reason="PyTorch is not installed"
         ),
     )
-    for name in RIVALS
+    for name in OUTSIDE_SOLVERS
 ]
 WIDE = Limits(tol=0.0, max_evaluations=10**6, max_time=60.0)
 
@@ -58,62 +57,62 @@ def limits(**changes):
 @pytest.mark.parametrize("name", SOLVERS)
 def test_counts_are_those_of_a_counting_function(name):
     counting = Counting(testbed.rosenbrock(4))
-    ran = run_rival(name, counting.problem, limits(tol=1e-6))
+    ran = run_outside(name, counting.problem, limits(tol=1e-6))
     assert ran.status == "converged"
     assert len(counting.pairs) > 10
     assert not counting.values
     expected = np.arange(1, len(counting.pairs) + 1)
-    np.testing.assert_array_equal(ran.history.nfev, expected)
-    np.testing.assert_array_equal(ran.history.njev, expected)
+    np.testing.assert_array_equal(ran.nfev, expected)
+    np.testing.assert_array_equal(ran.njev, expected)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_separate_values_and_gradients_are_counted_apart(name):
     counting = Counting(testbed.rosenbrock(4))
-    ran = run_rival(name, counting.problem, limits(tol=1e-6), separate=True)
+    ran = run_outside(name, counting.problem, limits(tol=1e-6), separate=True)
     assert ran.status == "converged"
-    assert ran.history.njev[-1] == len(counting.pairs)
+    assert ran.njev[-1] == len(counting.pairs)
     if name.startswith("scipy"):
-        assert ran.history.nfev[-1] == len(counting.values) > 10
+        assert ran.nfev[-1] == len(counting.values) > 10
     else:  # its closure wants both
-        assert ran.history.nfev[-1] == len(counting.pairs)
+        assert ran.nfev[-1] == len(counting.pairs)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_every_row_is_what_was_evaluated_and_the_last_is_the_first_within_the_tolerance(name):
     counting = Counting(testbed.rosenbrock(4))
-    ran = run_rival(name, counting.problem, limits(tol=1e-3))
+    ran = run_outside(name, counting.problem, limits(tol=1e-3))
     for row, x in enumerate(counting.pairs):
         value, gradient = counting.inner.value_and_gradient(x)
-        assert ran.history.fun[row] == value
-        assert ran.history.grad_norm[row] == np.linalg.norm(gradient)
-    assert ran.history.grad_norm[-1] <= 1e-3 < ran.history.grad_norm[:-1].min()
-    assert np.all(np.diff(ran.history.time) >= 0)
+        assert ran.fun[row] == value
+        assert ran.grad_norm[row] == np.linalg.norm(gradient)
+    assert ran.grad_norm[-1] <= 1e-3 < ran.grad_norm[:-1].min()
+    assert np.all(np.diff(ran.time) >= 0)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_the_budget_stops_a_solver_in_the_middle(name):
     counting = Counting(testbed.rosenbrock(4))
-    ran = run_rival(name, counting.problem, limits(max_evaluations=14))
+    ran = run_outside(name, counting.problem, limits(max_evaluations=14))
     assert ran.status == "max evaluations"
     assert "7 values and 7 gradients, 14 allowed" in ran.message
-    assert len(counting.pairs) == len(ran.history) == 7
+    assert len(counting.pairs) == len(ran) == 7
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_no_time_at_all_is_one_evaluation(name):
-    ran = run_rival(name, testbed.rosenbrock(4), limits(max_time=0.0))
+    ran = run_outside(name, testbed.rosenbrock(4), limits(max_time=0.0))
     assert ran.status == "max time"
-    assert len(ran.history) == 1
+    assert len(ran) == 1
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_an_exception_is_an_outcome_that_keeps_what_was_done(name):
     counting = Counting(testbed.rosenbrock(4), fail_at=5)
-    ran = run_rival(name, counting.problem, WIDE)
+    ran = run_outside(name, counting.problem, WIDE)
     assert ran.status == "failed"
     assert ran.message == "failed: FloatingPointError: a bad day"
-    assert len(ran.history) == 4
+    assert len(ran) == 4
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -132,7 +131,7 @@ def test_who_ends_by_itself_above_the_tolerance_gave_up_in_its_own_words(name):
         value=lambda x: pair(x)[0],
         value_and_gradient=pair,
     )
-    ran = run_rival(name, wrong, limits(max_evaluations=5000))
+    ran = run_outside(name, wrong, limits(max_evaluations=5000))
     assert ran.status == "gave up"
     words = {"scipy:l-bfgs-b": "ABNORMAL", "scipy:cg": "Desired error", "torch:lbfgs": "torch"}
     assert ran.message.startswith(words[name])
@@ -153,10 +152,10 @@ def test_a_plateau_above_the_start_does_not_count_as_reached(name):
         value_and_gradient=pair,
     )
     with np.errstate(all="ignore"):
-        ran = run_rival(name, cliff, limits(tol=1e-3, max_evaluations=200))
+        ran = run_outside(name, cliff, limits(tol=1e-3, max_evaluations=200))
     assert ran.status != "converged"
-    assert ran.history.grad_norm.min() == 0
-    assert ran.history.reached(1e-3, start_fun=1.0) is None
+    assert ran.grad_norm.min() == 0
+    assert ran.reached(1e-3, start_fun=1.0) is None
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -174,11 +173,11 @@ def test_arrays_of_any_shape_reach_the_function_in_their_shape(name):
         value=lambda x: pair(x)[0],
         value_and_gradient=pair,
     )
-    assert run_rival(name, problem, limits(tol=1e-8)).status == "converged"
+    assert run_outside(name, problem, limits(tol=1e-8)).status == "converged"
     assert seen == {(2, 3)}
 
 
 def test_without_pytorch_it_is_not_applicable_and_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(NotApplicableError, match=r"pip install \"momentous\[torch\]\""):
-        run_rival("torch:lbfgs", testbed.rosenbrock(2), WIDE)
+        run_outside("torch:lbfgs", testbed.rosenbrock(2), WIDE)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from momentous.comparison.words import seconds
+from momentous.lab.text import seconds
 
 TOLD = [
     (0.0, "0.0 ms"),
@@ -37,7 +37,7 @@ def test_no_time_is_told_with_an_exponent():
 def test_without_matplotlib_a_picture_says_what_to_install():
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "from momentous.comparison.look import new_figure\n"
+        "from momentous.lab.style import new_figure\n"
         "try: new_figure(1, 1)\n"
         "except ModuleNotFoundError as error: print(error)"
     )
