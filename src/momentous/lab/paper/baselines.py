@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from momentous.comparison.history import Limits
-from momentous.comparison.rivals import run_rival
 from momentous.core.loop import IntermediateResult
 from momentous.front import accelerate
+from momentous.lab.compare.solvers import Limits, run_outside
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import OUR_PROFILE, PaperRun, run_info
@@ -45,16 +44,15 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
         value_and_gradient=problem.value_and_gradient,
     )
     with _one_blas_thread():
-        ran = run_rival("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))
+        run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))
     info = run_info(
         problem,
         QUASI_NEWTON,
         {"method": "scipy.optimize.minimize, L-BFGS-B", "pairs": 10},
-        iterations=len(ran.history) - 1,
+        iterations=len(run) - 1,
         profile=OUR_PROFILE,
     )
-    outcome = Outcome(ran.status, ran.message)
-    return RunRecord.from_columns(info, outcome, ran.history.columns())
+    return RunRecord.from_columns(info, run.outcome, run.columns)
 
 
 def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:

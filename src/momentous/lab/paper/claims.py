@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from momentous.comparison.words import counted, listed, seconds
 from momentous.lab.paper.methods import ADAPTIVE, OTHERS, SEVEN
 from momentous.lab.paper.results import Claim, RunSet, row_at
 from momentous.lab.paper.runs import PaperRun
+from momentous.lab.text import counted, listed, seconds
 
 FEWEST = 100  # iterations: fewer tell nothing
 

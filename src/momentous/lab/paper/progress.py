@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from momentous.comparison.words import seconds
 from momentous.lab.paper.runs import PaperRun
+from momentous.lab.progress import is_watched, new_bar
+from momentous.lab.text import seconds
 
 OnPart = Callable[[int, int, str], None]
 """Called with how many parts are done, of how many, and what comes next."""
@@ -34,7 +35,7 @@ class StudyProgress:
     """
 
     def __init__(self, shown: bool | None = None):
-        self._live = sys.stderr.isatty() if shown is None else shown
+        self._live = is_watched(shown)
         self._bar: Any = None
         self._task: Any = None
         self._work: dict[str, float] = {}
@@ -45,25 +46,13 @@ class StudyProgress:
 
     def __enter__(self) -> StudyProgress:
         if self._live:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                Progress,
-                TextColumn,
-                TimeElapsedColumn,
-                TimeRemainingColumn,
-            )
+            from rich.progress import TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-            # Twice a second: the display shares the machine with what is timed.
-            self._bar = Progress(
-                BarColumn(),
+            self._bar = new_bar(
                 TextColumn("{task.fields[count]}"),
                 TimeElapsedColumn(),
                 TextColumn("left:"),
                 TimeRemainingColumn(),
-                TextColumn("{task.description}", markup=False),
-                console=Console(stderr=True),
-                refresh_per_second=2,
                 speed_estimate_period=600.0,
             )
             self._bar.start()

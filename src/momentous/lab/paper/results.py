@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from momentous.comparison.words import counted, listed
 from momentous.lab.paper.runs import PaperRun
+from momentous.lab.text import counted, listed
 
 FIGURE_NAMES = {
     "fig1": "Figure 1",

@@ -1,4 +1,4 @@
-"""The page about a reproduction: every number and every sentence of it comes from the study."""
+"""The account of a reproduction in Markdown: every number and sentence comes from the study."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from momentous.comparison.words import counted, listed, ratio, seconds
+from momentous.io.atomic import write_text
 from momentous.lab.paper.baselines import baseline_notes
-from momentous.reproduce.markdown_text import number, prose, table
-from momentous.lab.paper.runs import PaperRunInfo, PaperRun
-from momentous.lab.paper.results import (
-    EARLY,
-    FIGURE_NAMES,
-    Bound,
-    Claim,
-    RunSet,
-    Growth,
-    Study,
-    tally,
+from momentous.lab.paper.results import FIGURE_NAMES, Bound, Claim, Growth, RunSet, Study, tally
+from momentous.lab.paper.runs import PaperRun
+from momentous.lab.paper.tuning import RISE_ALLOWED
+from momentous.lab.report.tables import (
+    Table,
+    data_table,
+    growth_table,
+    results_table,
+    shown_iterations,
+    tightest_bounds_table,
+    tuning_table,
 )
+from momentous.lab.text import counted, listed, markdown_table, prose
 
 SUBJECTS = {
     "fig1": "matrix completion",
@@ -27,23 +28,29 @@ SUBJECTS = {
     "fig3": "the adaptive methods in the long run",
 }
 EXPONENTS = "exponents"  # the picture of how gradients grow
+TUNING_NOTE = (
+    "A run is unstable if it ends before its time, climbs above its start (but in an epoch that "
+    "the method itself discards), or ends above its lowest value by more than "
+    f"{100 * RISE_ALLOWED:g} % of the decrease that it has made; then the next smaller step is "
+    "run, and that is shown."
+)
 
 
 def write_account(
     study: Study, path: Path, *, pictures: dict[str, Path], command: str, opening: str = ""
 ) -> None:
-    """Write the page in Markdown.
+    """Write the account.
 
     Parameters
     ----------
     study : Study
     path : Path
-        The page; links to the pictures are relative to its folder.
+        The file; links to the pictures are relative to its folder.
     pictures : dict of str to Path
         By figure ("fig1" to "fig3", "demo") or by figure and problem ("demo-one-bit");
         "exponents" stands beside the table of growth.
     command : str
-        What made the page.
+        What made the account.
     opening : str
         Paragraphs to begin with.
     """
@@ -58,87 +65,64 @@ def write_account(
         prose(
             f"`{command}` made this page; every number on it is computed from the recorded runs."
         ),
-        *_what_was_run(study.groups),
-        *_figures(study.groups, links),
-        *_tuning(study.groups),
+        *_what_was_run(study.run_sets),
+        *_figures(study.run_sets, links),
+        *_tuning(study.run_sets),
         *_claims(study.claims),
         *_theorems(study.bounds),
         *_growths(study.growths, links.get(EXPONENTS)),
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    write_text(path, "\n\n".join(parts) + "\n")
 
 
-def _what_was_run(groups: Sequence[RunSet]) -> Iterator[str]:
-    abouts = [run.info for group in groups for run in group.runs]
-    if not abouts:
+def _markdown(table: Table) -> str:
+    return markdown_table(table.headings, table.lines)
+
+
+def _what_was_run(run_sets: Sequence[RunSet]) -> Iterator[str]:
+    infos = [run.info for run_set in run_sets for run in run_set.runs]
+    if not infos:
         return
     yield "## What was run, and where"
-    threads = sorted({about.threads for about in abouts})
-    setups = listed(list(dict.fromkeys(about.setup for about in abouts)))
+    threads = sorted({info.threads for info in infos})
+    setups = listed(list(dict.fromkeys(info.setup for info in infos)))
     yield prose(
         f"{setups}; {listed([counted(n, 'thread') for n in threads])}. The methods start from the "
         "truncated SVD of the observed matrix; a value counts as one evaluation and a gradient as "
         "another, and what only the pictures need is not counted."
     )
-    yield prose(max((group.how_timed for group in groups), key=len))
-    if any(about.twin for about in abouts):
-        names = listed(list(dict.fromkeys(a.data for a in abouts if a.twin)))
+    yield prose(max((run_set.how_timed for run_set in run_sets), key=len))
+    if any(info.twin for info in infos):
+        names = listed(list(dict.fromkeys(info.data for info in infos if info.twin)))
         yield prose(
             f"**{names}: synthetic twins.** A twin has the numbers of users, items and ratings of "
             "the data set whose name it bears, and none of its data: where the paper's figures "
             "depend on real viewers, these cannot show it."
         )
-    lines = [
-        (
-            group.figure_name,
-            *_data_cells(group.runs[0].info),
-            f"{max(run.info.iterations for run in group.runs):,}",
-            f"{_shown(group):,}",
-            str(len(group.runs)),
-        )
-        for group in groups
-    ]
-    yield table(
-        ("figure", "data", "problem", "users", "items", "ratings", "rank", "parameters",
-         "iterations run", "shown", "methods"), lines
-    )  # fmt: skip
+    yield _markdown(data_table(run_sets))
 
 
-def _data_cells(about: PaperRunInfo) -> tuple[str, ...]:
-    users, items = about.shape
-    return (about.data_name, about.problem_name, f"{users:,}", f"{items:,}", f"{about.entries:,}",
-            str(about.rank), about.profile)  # fmt: skip
-
-
-# --- pictures and tables --------------------------------------------------------------------------
-
-
-def _figures(groups: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]:
-    parts = {f"{group.figure}-{group.runs[0].info.problem}" for group in groups}
+def _figures(run_sets: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]:
+    parts = {f"{run_set.figure}-{run_set.problem}" for run_set in run_sets}
     alone = [name for name in links if name not in parts and name != EXPONENTS]
-    for figure in dict.fromkeys([*(group.figure for group in groups), *alone]):
+    for figure in dict.fromkeys([*(run_set.figure for run_set in run_sets), *alone]):
         title = FIGURE_NAMES.get(figure, figure)
         if figure in SUBJECTS:
             title += f": {SUBJECTS[figure]}"
         yield f"## {title}"
         yield from _picture(title, links.get(figure))
-        for group in (group for group in groups if group.figure == figure):
-            lowest, run = group.lowest
-            yield f"### {group.title}"
-            yield from _picture(group.title, links.get(f"{figure}-{run.info.problem}"))
+        for run_set in (each for each in run_sets if each.figure == figure):
+            lowest, run = run_set.lowest
+            yield f"### {run_set.title}"
+            yield from _picture(run_set.title, links.get(f"{figure}-{run_set.problem}"))
             yield prose(
                 f"f* = {lowest:.9g}, the lowest value in all of these runs ({run.info.method}). "
-                f"{group.reference} "
-                f"Counts, times and the end are those of the first {_shown(group):,} iterations. "
-                f"{baseline_notes(group)}"
+                f"{run_set.reference} Counts, times and the end are those of the first "
+                f"{shown_iterations(run_set):,} iterations. {baseline_notes(run_set)}"
             )
-            yield table(
-                ("method", "step size", "values", "gradients", "time", "restarts",
-                 f"f - f* at {EARLY:,} evaluations", "norm there", "f - f* at the end",
-                 "norm there", "ended"), (_cells(group, run) for run in group.runs)
-            )  # fmt: skip
-            early = [f"{run.info.method}: {run.message}" for run in _ended_early(group)]
+            yield _markdown(results_table(run_set))
+            early = [f"{run.info.method}: {run.message}" for run in _ended_early(run_set)]
             if early:
                 yield "Those that ended before their time say why:"
                 yield "\n".join(prose(message, bullet="- ") for message in early)
@@ -150,59 +134,18 @@ def _picture(title: str, link: str | None) -> Iterator[str]:
         yield f"{'' if link.endswith('.pdf') else '!'}[{title}]({link})"
 
 
-def _shown(group: RunSet) -> int:
-    return min(group.plotted, max(len(run) - 1 for run in group.runs))
-
-
-def _ended_early(group: RunSet) -> list[PaperRun]:
-    """Our runs have a row an iteration, and one of the start; sweeps have none of that."""
-    short = [run for run in group.runs if len(run) <= run.info.iterations]
+def _ended_early(run_set: RunSet) -> list[PaperRun]:
+    """Our runs have a row per iteration, and one of the start; sweeps have none of that."""
+    short = [run for run in run_set.runs if len(run) <= run.info.iterations]
     return [run for run in short if run.status != "max iterations"]
 
 
-def _cells(group: RunSet, run: PaperRun) -> tuple[str, ...]:
-    about, history, last = run.info, run.history, group.shown(run).stop - 1
-    step = "its own" if about.step_size is None else f"{about.step_size:.4g}"
-    if about.step_size is not None and about.step_from != "tuned":
-        step += f" ({about.step_from})"
-    cells: list[str] = []
-    for row in (group.early(run), last):
-        if row is None:
-            cells += ["-", "-"]
-            continue
-        error = history.fun[row] - group.lowest[0]
-        cells += [f"{error:.2e}" if error else "0", f"{history.grad_norm[row]:.2e}"]
-    return (
-        about.method,
-        step,
-        f"{history.nfev[last]:,}",
-        f"{history.njev[last]:,}",
-        seconds(float(history.time[last])),
-        f"{sum(row <= last for row in history.restart_rows()):,}",
-        *cells,
-        about.status,
-    )
-
-
-def _tuning(groups: Sequence[RunSet]) -> Iterator[str]:
-    tuned = [(group, run.info) for group in groups for run in group.runs if run.info.tuning]
-    if not tuned:
-        return
-    keys = list(dict.fromkeys(key for _, about in tuned for key in about.tuning))
-    yield "## What the search for the step sizes cost"
-    lines = {
-        (
-            group.title,
-            about.method,
-            f"{about.step_size:.4g}" if about.step_size is not None else "its own",
-            *(number(about.tuning.get(key)) for key in keys),
-        ): None
-        for group, about in tuned
-    }
-    yield table(("on", "method", "step size", *keys), lines)
-
-
-# --- verdicts -------------------------------------------------------------------------------------
+def _tuning(run_sets: Sequence[RunSet]) -> Iterator[str]:
+    table = tuning_table(run_sets)
+    if table is not None:
+        yield "## What the search for the step sizes cost"
+        yield prose(TUNING_NOTE)
+        yield _markdown(table)
 
 
 def _claims(claims: Sequence[Claim]) -> Iterator[str]:
@@ -222,7 +165,6 @@ def _claims(claims: Sequence[Claim]) -> Iterator[str]:
 
 
 def _theorems(bounds: Sequence[Bound]) -> Iterator[str]:
-    """Of each bound the function on which it is tightest; the report page has all of them."""
     if not bounds:
         return
     yield "## What the theorems bound"
@@ -231,24 +173,7 @@ def _theorems(bounds: Sequence[Bound]) -> Iterator[str]:
         f"Bounds that hold: {held} of {len(bounds)}. Of each, the function on which least room is "
         "left; all of them are on the report page."
     )
-    alike: dict[tuple[str, str, str], list[Bound]] = {}
-    for bound in bounds:
-        formula = bound.formula.partition(";")[0]
-        alike.setdefault((bound.theorem, bound.quantity, formula), []).append(bound)
-    lines = []
-    for (theorem, quantity, formula), several in alike.items():
-        least = min(several, key=lambda bound: bound.slack)
-        failed = sum(not bound.holds for bound in several)
-        verdict = f"**{failed} of {len(several)} do not**" if failed else f"all {len(several)}"
-        lines.append(
-            (theorem, quantity, formula, verdict, least.function, number(least.bound),
-             number(least.measured), ratio(least.slack))
-        )  # fmt: skip
-    yield table(
-        ("theorem", "quantity", "bound", "hold", "tightest on", "its value", "measured",
-         "bound / measured"),
-        lines,
-    )  # fmt: skip
+    yield _markdown(tightest_bounds_table(bounds))
 
 
 def _growths(growths: Sequence[Growth], picture: str | None) -> Iterator[str]:
@@ -259,11 +184,4 @@ def _growths(growths: Sequence[Growth], picture: str | None) -> Iterator[str]:
             "Gradients to a gradient norm of the order mu on the nested chain, and the exponent of "
             "the power of 1/mu that fits them."
         )
-        yield table(
-            ("method", "1/mu", "gradients", "exponent"),
-            (
-                (g.method, ", ".join(map(number, g.inverse_mu)),
-                 ", ".join(map(number, g.gradients)), f"{g.exponent:.3f}")
-                for g in growths
-            ),
-        )  # fmt: skip
+        yield _markdown(growth_table(growths))

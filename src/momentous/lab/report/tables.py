@@ -1,184 +1,239 @@
-"""The sections of the page about the runs: results, parameters, tuning, data and machine."""
+"""The tables of a study as plain text in cells, for the page, the account and the terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from momentous.comparison.words import counted, seconds
-from momentous.lab.paper.baselines import baseline_notes
-from momentous.reproduce.html_table import html_table
-from momentous.lab.report.plots import plot_figure, what_is_drawn
+from momentous.lab.paper.results import EARLY, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
-from momentous.lab.paper.results import EARLY, RunSet
+from momentous.lab.text import number, ratio, seconds
+
+NOTHING = "-"
 
 
-def group_section(key: str, group: RunSet) -> str:
-    """A figure with its results; the key is the id of the plot."""
-    about = group.runs[0].info
-    badge = ' <span class="badge">synthetic twin</span>' if about.twin else ""
-    rows, columns = about.shape
-    twin = (
-        ", synthetic, of the same shape and count as the data it stands for" if about.twin else ""
-    )
-    lowest, whose = group.lowest
-    attained = int(np.nanargmin(whose.fun)) if math.isfinite(lowest) else None
-    star = (
-        "No run has a finite objective value."
-        if attained is None
-        else f"f* = {lowest:.10g}, the least value in all of these runs: {group.name(whose)} "
-        f"attained it in iteration {attained:,}. {group.reference}"
-    )
-    beside = baseline_notes(group)
-    longest = max(len(run) for run in group.runs) - 1
-    cut = f" Runs are up to {longest:,} iterations long; the first {group.plotted:,} are shown."
-    return f"""<h2><span class="figure-name">{escape(group.figure_name)}:</span> \
-{escape(group.title)}{badge}</h2>
-<p class="note">{rows:,} by {columns:,} matrix with {about.entries:,} entries{twin}; rank
-{about.rank}; {escape(group.profiles)}.</p>
-{plot_figure(key)}
-<p class="note">{escape(what_is_drawn(group))}</p>
-<p>{escape(star)}{cut if longest > group.plotted else ""}</p>
-{f'<p class="note">{escape(beside)}</p>' if beside else ""}
-<h3>Results</h3>
-<p class="note">In the iterations shown. Restarts include those by line 11; "at {EARLY:,}" is after
-as many values + gradients. {escape(group.how_timed)}</p>
-{_results(group)}"""
+@dataclass(frozen=True)
+class Table:
+    """Headings, and lines of as many cells; the first cell names the line."""
+
+    title: str
+    headings: list[str]
+    lines: list[list[str]]
+    words: tuple[str, ...] = ()  # headings of the columns that hold words
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        headings: Sequence[str],
+        lines: Iterable[Sequence[str]],
+        words: Sequence[str] = (),
+    ) -> Table:
+        """A table without the columns that would hold nothing but dashes, equal lines once."""
+        unique = list(dict.fromkeys(tuple(line) for line in lines))
+        kept = [i for i in range(len(headings)) if any(line[i] != NOTHING for line in unique)]
+        return cls(
+            title,
+            [headings[i] for i in kept],
+            [[line[i] for i in kept] for line in unique],
+            (headings[0], *words),
+        )
 
 
-def _results(group: RunSet) -> str:
+def results_table(run_set: RunSet) -> Table:
+    """What every run of a set took and reached, in the iterations that are shown."""
     headings = ["method", "step size", "iterations", "values", "gradients", "time", "restarts",
-                "line 11", "f - f* at the end", "‖∇f‖ at the end", f"f - f* at {EARLY:,}",
-                f"‖∇f‖ at {EARLY:,}", "status"]  # fmt: skip
-    lines = [_result_cells(group, run) for run in group.runs]
-    # Columns that would hold nothing but dashes say nothing.
-    told = [i for i in range(len(headings)) if any(line[i] != "-" for line in lines)]
-    return html_table(
-        f"results, {group.figure_name}: {group.title}",
-        [headings[i] for i in told],
-        [[line[i] for i in told] for line in lines],
-        text=["status"],
-    )
+                "line 11", f"f - f* at {EARLY:,}", f"norm at {EARLY:,}", "f - f* at the end",
+                "norm at the end", "ended"]  # fmt: skip
+    lines = [_result_cells(run_set, run) for run in run_set.runs]
+    return Table.of(f"results, {run_set.title}", headings, lines, ["step size", "ended"])
 
 
-def _result_cells(group: RunSet, run: PaperRun) -> list[str]:
-    about, history = run.info, run.history
-    name = group.name(run)
-    status = about.status.replace("_", " ").lower()
-    step = (
-        about.step_from if about.step_size is None else f"{about.step_size:.4g} ({about.step_from})"
+def _result_cells(run_set: RunSet, run: PaperRun) -> list[str]:
+    name, step, last = run_set.name(run), step_text(run), run_set.iterations(run)
+    if last < 0:
+        return [name, step, *[NOTHING] * 10, run.status]
+    restarts, discarded = (
+        len(run_set.rows(run, *kinds)) for kinds in (("RESTART", "ROLLBACK"), ("ROLLBACK",))
     )
-    size = group.shown(run).stop
-    if not size:
-        return [name, step, *["-"] * 10, status]
-    restarts = sum(row < size for row in history.restart_rows())
-    rollbacks = sum(row < size and kind == "ROLLBACK" for row, kind, _ in history.events)
     return [
         name,
         step,
-        f"{size - 1:,}",
-        f"{int(history.nfev[size - 1]):,}",
-        f"{int(history.njev[size - 1]):,}",
-        seconds(float(history.time[size - 1])),
-        f"{restarts:,}" if restarts else "-",
-        f"{rollbacks:,}" if rollbacks else "-",
-        *_error_and_gradient(group, run, size - 1),
-        *_error_and_gradient(group, run, group.early(run)),
-        status,
+        f"{last:,}",
+        f"{run.nfev[last]:,}",
+        f"{run.njev[last]:,}",
+        seconds(float(run.time[last])),
+        f"{restarts:,}" if restarts else NOTHING,
+        f"{discarded:,}" if discarded else NOTHING,
+        *_error_and_norm(run_set, run, run_set.early(run)),
+        *_error_and_norm(run_set, run, last),
+        run.status,
     ]
 
 
-def _error_and_gradient(group: RunSet, run: PaperRun, row: int | None) -> tuple[str, str]:
+def _error_and_norm(run_set: RunSet, run: PaperRun, row: int | None) -> tuple[str, str]:
     if row is None:
-        return "-", "-"
-    error = float(run.fun[row]) - group.lowest[0]
-    norm = float(run.grad_norm[row])
+        return NOTHING, NOTHING
+    error, norm = float(run.fun[row]) - run_set.lowest[0], float(run.grad_norm[row])
     return (
-        "0" if error == 0 else f"{error:.2e}" if math.isfinite(error) else "-",
-        f"{norm:.2e}" if math.isfinite(norm) else "-",
+        "0" if error == 0 else f"{error:.2e}" if math.isfinite(error) else NOTHING,
+        f"{norm:.2e}" if math.isfinite(norm) else NOTHING,
     )
 
 
-def parameters_section(groups: Sequence[RunSet]) -> str:
+def step_text(run: PaperRun) -> str:
+    """The step size, and who chose it unless it was tuned."""
+    if run.info.step_size is None:
+        return "its own"
+    chosen = "" if run.info.step_from == "tuned" else f" ({run.info.step_from})"
+    return f"{run.info.step_size:.4g}{chosen}"
+
+
+def tuning_table(run_sets: Sequence[RunSet]) -> Table | None:
+    """What the search for step sizes cost, and which larger steps were unstable."""
+    tuned = [(each, run) for each in run_sets for run in each.runs if run.info.tuning]
+    if not tuned:
+        return None
+    keys = list(dict.fromkeys(key for _, run in tuned for key in run.info.tuning))
+    keys = [key for key in keys if key != "unstable"]
+    lines = [
+        [
+            run_set.name(run),
+            run_set.title,
+            step_text(run),
+            *(number(run.info.tuning.get(key)) for key in keys),
+            _unstable(run.info.tuning.get("unstable")),
+        ]
+        for run_set, run in tuned
+    ]
+    headings = ["method", "on", "step size", *keys, "unstable steps"]
+    return Table.of("search for step sizes", headings, lines, ["on", "step size", "unstable steps"])
+
+
+def _unstable(steps: Any) -> str:
+    if not isinstance(steps, list) or not steps:
+        return NOTHING
+    return "; ".join(
+        f"{value_text(each.get('step_size'))}: {each.get('reason')}"
+        for each in steps
+        if isinstance(each, Mapping)
+    )
+
+
+def parameters_table(run_sets: Sequence[RunSet]) -> Table:
     """Runs that differ in their step size and data alone share a line."""
     where: dict[tuple[str, str, str], list[str]] = {}
-    for group, run in _runs(groups):
-        given = {
-            name: value
-            for name, value in run.info.parameters.items()
-            if value is not None and name != "step_size"
-        }
-        line = (group.name(run), run.info.profile, _value(given) or "none")
-        where.setdefault(line, []).append(group.title)
-    headings = ["method", "whose", "parameters", "on"]
+    for run_set in run_sets:
+        for run in run_set.runs:
+            given = {
+                name: value
+                for name, value in run.info.parameters.items()
+                if value is not None and name != "step_size"
+            }
+            line = (run_set.name(run), run.info.profile, value_text(given) or "none")
+            where.setdefault(line, []).append(run_set.title)
     lines = [
-        (*line, "all" if len(set(on)) == len(groups) > 1 else "; ".join(dict.fromkeys(on)))
+        [*line, "all" if len(set(on)) == len(run_sets) > 1 else "; ".join(dict.fromkeys(on))]
         for line, on in where.items()
     ]
-    return (
-        "<h2>Parameters</h2>\n<p>Step sizes are in the tables of results; what is not listed was "
-        f"left to the method.</p>\n{html_table('parameters', headings, lines, text=headings[1:])}"
-    )
+    headings = ["method", "whose", "parameters", "on"]
+    return Table.of("parameters", headings, lines, headings)
 
 
-def tuning_section(groups: Sequence[RunSet]) -> str:
-    """What the search for step sizes cost; nothing where nobody searched."""
-    tuned = [(group, run) for group, run in _runs(groups) if run.info.tuning]
-    if not tuned:
-        return ""
-    keys = list(dict.fromkeys(key for _, run in tuned for key in run.info.tuning))
+def data_table(run_sets: Sequence[RunSet]) -> Table:
+    """Which data, how large, and how many iterations of which methods."""
+    headings = ["figure", "data", "problem", "users", "items", "ratings", "rank", "parameters",
+                "iterations run", "shown", "methods", "fingerprint"]  # fmt: skip
+    lines = []
+    for run_set in run_sets:
+        info = run_set.runs[0].info
+        lines.append(
+            [
+                run_set.figure_name,
+                info.data_name,
+                info.problem_name,
+                f"{info.shape[0]:,}",
+                f"{info.shape[1]:,}",
+                f"{info.entries:,}",
+                str(info.rank),
+                info.profile,
+                f"{max(run.info.iterations for run in run_set.runs):,}",
+                f"{shown_iterations(run_set):,}",
+                str(len(run_set.runs)),
+                info.fingerprint,
+            ]
+        )
+    return Table.of("data", headings, lines, ["data", "problem", "parameters", "fingerprint"])
+
+
+def shown_iterations(run_set: RunSet) -> int:
+    """How many iterations are shown of the longest run."""
+    return min(run_set.plotted, max(len(run) - 1 for run in run_set.runs))
+
+
+def bounds_table(bounds: Sequence[Bound]) -> Table:
+    """Every bound beside what was measured."""
+    headings = ["theorem", "quantity", "function", "bound", "measured", "slack", "verdict",
+                "formula"]  # fmt: skip
     lines = [
-        (
-            group.name(run),
-            group.title,
-            *(_value(run.info.tuning[key]) if key in run.info.tuning else "-" for key in keys),
-        )
-        for group, run in tuned
+        [
+            bound.theorem,
+            bound.quantity,
+            bound.function,
+            number(bound.bound),
+            number(bound.measured),
+            ratio(bound.slack),
+            "holds" if bound.holds else "does not hold",
+            bound.formula,
+        ]
+        for bound in bounds
     ]
-    table = html_table("cost of tuning", ["method", "on", *keys], lines, text=["on"])
-    return (
-        "<h2>Cost of tuning</h2>\n<p>What the search for the step size took, besides the runs "
-        f"above.</p>\n{table}"
-    )
+    words = ["quantity", "function", "verdict", "formula"]
+    return Table.of("bounds of the theorems", headings, lines, words)
 
 
-def provenance_section(groups: Sequence[RunSet]) -> str:
-    """Which data, and where they were worked on."""
-    abouts = [run.info for _, run in _runs(groups)]
-    data = dict.fromkeys(
-        (
-            about.data_name,
-            about.problem_name,
-            f"{about.shape[0]:,} by {about.shape[1]:,}",
-            f"{about.entries:,}",
-            str(about.rank),
-            about.fingerprint,
-        )
-        for about in abouts
-    )
-    headings = ["data", "problem", "shape", "entries", "rank", "fingerprint"]
-    machines = dict.fromkeys(
-        f"{about.setup}; {counted(about.threads, 'thread')}" for about in abouts
-    )
-    told = "".join(f"<p>{escape(machine)}</p>" for machine in machines)
-    table = html_table("data", headings, data, text=["problem", "fingerprint"])
-    return f"<h2>Data and machine</h2>\n{table}\n{told}"
+def tightest_bounds_table(bounds: Sequence[Bound]) -> Table:
+    """Of each bound the function on which least room is left."""
+    alike: dict[tuple[str, str, str], list[Bound]] = {}
+    for bound in bounds:
+        formula = bound.formula.partition(";")[0]
+        alike.setdefault((bound.theorem, bound.quantity, formula), []).append(bound)
+    lines = []
+    for (theorem, quantity, formula), several in alike.items():
+        least = min(several, key=lambda bound: bound.slack)
+        failed = sum(not bound.holds for bound in several)
+        verdict = f"{failed} of {len(several)} do not" if failed else f"all {len(several)}"
+        lines.append(
+            [theorem, quantity, formula, verdict, least.function, number(least.bound),
+             number(least.measured), ratio(least.slack)]
+        )  # fmt: skip
+    headings = ["theorem", "quantity", "bound", "hold", "tightest on", "its value", "measured",
+                "bound / measured"]  # fmt: skip
+    return Table.of("tightest bounds", headings, lines, headings[1:5])
 
 
-def _runs(groups: Sequence[RunSet]) -> list[tuple[RunSet, PaperRun]]:
-    return [(group, run) for group in groups for run in group.runs]
+def growth_table(growths: Sequence[Growth]) -> Table:
+    """Gradients against 1/mu, with the fitted exponent."""
+    lines = [
+        [
+            growth.method,
+            ", ".join(map(number, growth.inverse_mu)),
+            ", ".join(map(number, growth.gradients)),
+            f"{growth.exponent:.3f}",
+        ]
+        for growth in growths
+    ]
+    return Table.of("growth", ["method", "1/mu", "gradients", "exponent"], lines)
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A parameter in words."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} = {_value(inner)}" for name, inner in value.items())
+        return ", ".join(f"{name} = {value_text(inner)}" for name, inner in value.items())
     if isinstance(value, list | tuple):
-        return "(" + ", ".join(_value(inner) for inner in value) + ")"
+        return "(" + ", ".join(value_text(inner) for inner in value) + ")"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

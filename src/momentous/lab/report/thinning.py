@@ -82,7 +82,7 @@ def _extremes(column: np.ndarray, start: int, stop: int) -> set[int]:
     return {int(start + known[found.argmin()]), int(start + known[found.argmax()])}
 
 
-def told_apart(points: np.ndarray, least: float) -> list[int]:
+def far_enough_apart(points: np.ndarray, least: float) -> list[int]:
     """Of points along a curve those that are at least that far from the one kept before.
 
     Parameters
