@@ -5,10 +5,10 @@ Here short trials look for the largest stable step size.  What is stable for a h
 may not be for a thousand, because the curvature grows on the way; so the best of the trials is run
 for longer, and smaller ones too, as long as they end lower.
 
-A run at length is **unstable** (see `instability`) if it ends before its time, climbs above its
-start, or ends above its lowest value by more than `RISE_ALLOWED` of the decrease that it has made.
-An unstable run is not chosen while there is a stable one: the next smaller step is run, and both
-are reported.
+What is best half way may still go wrong later.  A run to the end is **unstable** (see
+`instability`) if it ends before its time, climbs above its start, or ends above its lowest value by
+more than `RISE_ALLOWED` of the decrease that it has made; then the next smaller step is run to the
+end (`momentous.lab.paper.plan`), and both are reported.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Trial:
     step_size: float
     stable: bool  # in a trial
     fun: float  # the objective in the end, infinite where that was not reached
-    problem: str = ""  # why it is unstable at length
+    problem: str = ""  # why a run to the end would be called unstable
 
     @classmethod
     def of(cls, run: PaperRun, iterations: int) -> Trial:
@@ -103,11 +103,6 @@ class Trial:
         return cls(run.info.step_size, stable, end, instability(run, iterations))
 
 
-def best_at_length(runs: list[Trial]) -> Trial:
-    """The one that ends lowest among the stable; among all where none is."""
-    return min(runs, key=lambda trial: (bool(trial.problem), trial.fun))
-
-
 @dataclass(frozen=True)
 class SearchResult:
     """What a search has found, and what it has cost."""
@@ -116,7 +111,7 @@ class SearchResult:
     full: list[Trial]
     step_size: float
     discarded: list[tuple[PaperRun, int]]  # all runs but the best, and how much of them was needed
-    unstable: list[Trial]  # at length, larger than the step that is shown
+    unstable: list[Trial]  # at length, with larger steps than that of the run that is shown
 
     def showing(self, run: PaperRun, given_up: list[tuple[PaperRun, int]]) -> SearchResult:
         """The same, where this run is shown in the end, and others were unstable until then."""
@@ -188,11 +183,11 @@ def search(tried: Callable[[float], Trial], first: float) -> list[Trial]:
 
 
 def descend(run: Callable[[float], Trial], first: float) -> list[Trial]:
-    """Smaller and smaller step sizes, until one does not end lower than a stable one before."""
+    """Smaller and smaller step sizes, until one does not end lower than the one before."""
     runs = [run(first)]
     while len(runs) <= MOST_DOUBLINGS:
         runs.append(run(runs[-1].step_size / SMALLER))
-        if runs[-1].fun >= runs[-2].fun < math.inf and not all(each.problem for each in runs):
+        if runs[-1].fun >= runs[-2].fun < math.inf:
             break
     return runs
 
@@ -249,7 +244,7 @@ def tune(
     at_length: list[Trial] = []
     if math.isfinite(best.fun):
         at_length = descend(lambda step: run(step, iterations, folder.runs, full), best.step_size)
-        best = best_at_length(at_length)
+        best = min(at_length, key=lambda trial: trial.fun)
     if not math.isfinite(best.fun):
         steps = [trial.step_size for trial in trials + at_length]
         raise ValueError(

@@ -18,6 +18,8 @@ LEAD = (
     "Li and Lin (JMLR 2023) compare their adaptive restarted methods with five others on matrix "
     "completion and one-bit matrix completion. These are the same experiments, from recorded runs."
 )
+PRINTED = ("method", "step size", "iterations", "values", "gradients", "time", "restarts",
+           "f - f* at the end", "norm at the end")  # fmt: skip
 
 
 def load_study(folder: StudyFolder) -> Study:
@@ -75,7 +77,8 @@ def write_account_files(folder: StudyFolder, path: Path, command: str, opening: 
 def print_results(study: Study, *, verdicts: bool = True) -> None:
     """A table per run set, and the verdicts."""
     for run_set in study.run_sets:
-        print_table(results_table(run_set), title=f"{run_set.figure}: {run_set.title}")
+        table = results_table(run_set).only(*PRINTED)
+        print_table(table, title=f"{run_set.figure}: {run_set.title}")
     console = new_console()
     if study.claims and verdicts:
         lines = [[claim.verdict, claim.statement, claim.on] for claim in study.claims]

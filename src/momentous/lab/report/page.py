@@ -42,7 +42,10 @@ DRAW_SCRIPT = """\
 "use strict";
 const figures = JSON.parse(document.getElementById("figures").textContent);
 for (const [id, figure] of Object.entries(figures)) {
-  Plotly.newPlot(id, figure.data, figure.layout, {responsive: true, displaylogo: false});
+  Plotly.newPlot(id, figure.data, figure.layout, {
+    responsive: true, displaylogo: false,
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
+  });
 }
 """
 
@@ -163,12 +166,13 @@ def _headline(run_set: RunSet) -> str:
     """Which runs end lowest, in one sentence."""
     ends = {run_set.name(run): run_set.error(run) for run in run_set.runs if len(run)}
     last = sorted((float(error[-1]), name) for name, error in ends.items())
-    best = [f"{name} ({error:.2e})" for error, name in last[:3] if math.isfinite(error)]
-    if not best:
+    known = [f"{name} ({error:.2e})" for error, name in last if math.isfinite(error)]
+    if not known:
         return "No run has a finite objective value."
+    highest = f"; highest: {known[-1]}" if len(known) > 3 else ""
     return (
-        f"Lowest f - f* after {run_set.plotted:,} iterations: {listed(best)}; "
-        f"highest: {last[-1][1]} ({last[-1][0]:.2e})."
+        f"Lowest f - f* at the end of the {run_set.plotted:,} iterations shown: "
+        f"{listed(known[:3])}{highest}."
     )
 
 

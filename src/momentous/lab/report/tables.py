@@ -41,26 +41,39 @@ class Table:
             (headings[0], *words),
         )
 
+    def only(self, *headings: str) -> Table:
+        """Only these columns, as far as they are there."""
+        kept = [i for i, heading in enumerate(self.headings) if heading in headings]
+        return Table(
+            self.title,
+            [self.headings[i] for i in kept],
+            [[line[i] for i in kept] for line in self.lines],
+            self.words,
+        )
+
 
 def results_table(run_set: RunSet) -> Table:
     """What every run of a set took and reached, in the iterations that are shown."""
-    headings = ["method", "step size", "iterations", "values", "gradients", "time", "restarts",
-                "line 11", f"f - f* at {EARLY:,}", f"norm at {EARLY:,}", "f - f* at the end",
-                "norm at the end", "ended"]  # fmt: skip
+    headings = ["method", "step size", "chosen", "iterations", "values", "gradients", "time",
+                "restarts", "line 11", f"f - f* at {EARLY:,}", f"norm at {EARLY:,}",
+                "f - f* at the end", "norm at the end", "ended"]  # fmt: skip
     lines = [_result_cells(run_set, run) for run in run_set.runs]
-    return Table.of(f"results, {run_set.title}", headings, lines, ["step size", "ended"])
+    return Table.of(f"results, {run_set.title}", headings, lines, ["chosen", "ended"])
 
 
 def _result_cells(run_set: RunSet, run: PaperRun) -> list[str]:
-    name, step, last = run_set.name(run), step_text(run), run_set.iterations(run)
+    name, last = run_set.name(run), run_set.iterations(run)
+    step = "its own" if run.info.step_size is None else f"{run.info.step_size:.4g}"
+    chosen = NOTHING if run.info.step_size is None else run.info.step_from
     if last < 0:
-        return [name, step, *[NOTHING] * 10, run.status]
+        return [name, step, chosen, *[NOTHING] * 10, run.status]
     restarts, discarded = (
         len(run_set.rows(run, *kinds)) for kinds in (("RESTART", "ROLLBACK"), ("ROLLBACK",))
     )
     return [
         name,
         step,
+        chosen,
         f"{last:,}",
         f"{run.nfev[last]:,}",
         f"{run.njev[last]:,}",
@@ -83,14 +96,6 @@ def _error_and_norm(run_set: RunSet, run: PaperRun, row: int | None) -> tuple[st
     )
 
 
-def step_text(run: PaperRun) -> str:
-    """The step size, and who chose it unless it was tuned."""
-    if run.info.step_size is None:
-        return "its own"
-    chosen = "" if run.info.step_from == "tuned" else f" ({run.info.step_from})"
-    return f"{run.info.step_size:.4g}{chosen}"
-
-
 def tuning_table(run_sets: Sequence[RunSet]) -> Table | None:
     """What the search for step sizes cost, and which larger steps were unstable."""
     tuned = [(each, run) for each in run_sets for run in each.runs if run.info.tuning]
@@ -102,14 +107,14 @@ def tuning_table(run_sets: Sequence[RunSet]) -> Table | None:
         [
             run_set.name(run),
             run_set.title,
-            step_text(run),
+            value_text(run.info.step_size),
             *(number(run.info.tuning.get(key)) for key in keys),
             _unstable(run.info.tuning.get("unstable")),
         ]
         for run_set, run in tuned
     ]
     headings = ["method", "on", "step size", *keys, "unstable steps"]
-    return Table.of("search for step sizes", headings, lines, ["on", "step size", "unstable steps"])
+    return Table.of("search for step sizes", headings, lines, ["on", "unstable steps"])
 
 
 def _unstable(steps: Any) -> str:
