@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -24,6 +25,7 @@ from momentous.version import __version__
 INDEX, FINDINGS = "study.json", "theorems.json"
 INDEX_KIND, FINDINGS_KIND = "momentous study", "momentous findings"
 KEYS = ("figure", "data", "twin", "problem", "profile")  # what makes two run sets the same one
+PARTIAL = re.compile(r"\.\d+-[0-9a-f]{8}\.partial$")  # as momentous.io.atomic names them
 
 fcntl: Any
 try:
@@ -81,7 +83,15 @@ class StudyFolder:
                     f"another process is at work in {self.path}; wait for it, or name another "
                     "folder with --out"
                 ) from None
+            self._remove_partial_files()
             yield
+
+    def _remove_partial_files(self) -> None:
+        """What a killed process has left of files that it was writing."""
+        for folder in (self.path, self.runs, self.tuning, self.figures):
+            for path in folder.glob("*.partial"):
+                if PARTIAL.search(path.name):
+                    path.unlink(missing_ok=True)
 
     # --- which runs belong together ---
 

@@ -240,7 +240,7 @@ def _stable_run(
         trial = Trial.of(run, unit.shown)
         if math.isfinite(trial.fun):
             whole.append((trial, run))
-        if not trial.problem:
+        if not trial.instability:
             break
         given_up.append((run, unit.shown))
         step_size = readable(step_size / SMALLER)
@@ -248,7 +248,7 @@ def _stable_run(
         raise ValueError(
             f"{unit.title}: no step size down to {step_size:.3g} lasts for {unit.shown} iterations"
         )
-    chosen = min(whole, key=lambda pair: (bool(pair[0].problem), pair[0].fun))[1]
+    chosen = min(whole, key=lambda pair: (bool(pair[0].instability), pair[0].fun))[1]
     for run, _ in given_up:
         if run is not chosen:
             remove_checkpoint(run)

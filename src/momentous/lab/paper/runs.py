@@ -209,6 +209,7 @@ def _minimize(
 ) -> tuple[Result, bool]:
     """The run, and whether Ctrl-C was pressed on the way."""
     problem, flag = task.problem, InterruptFlag()
+    resume = _readable_checkpoint(checkpoint)
     limit = task.limit(problem.value(problem.start()))
 
     def observe(step: IntermediateResult) -> bool:
@@ -229,7 +230,7 @@ def _minimize(
             trace=Trace(values=True),
             checkpoint=Checkpoint(checkpoint, every_seconds=SAVE_EVERY),
             callback=observe,
-            resume=_readable_checkpoint(checkpoint),
+            resume=resume,
         )
     return result, flag.interrupted
 

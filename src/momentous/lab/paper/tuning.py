@@ -47,6 +47,9 @@ def instability(run: PaperRun, iterations: int) -> str:
     discards (line 11 of Algorithms 2 and 4) is taken back, and is none of the run's.
     """
     fun = run.fun[: iterations + 1]
+    lost = np.flatnonzero(~np.isfinite(fun))
+    if lost.size:
+        return f"not finite at iteration {lost[0]:,}"
     if not _is_whole(run, iterations):
         return f"{run.status} after {len(fun) - 1:,} of {iterations:,} iterations"
     kept = np.ones(len(fun), dtype=bool)
@@ -85,7 +88,7 @@ class Trial:
     step_size: float
     stable: bool  # in a trial
     fun: float  # the objective in the end, infinite where that was not reached
-    problem: str = ""  # why a run to the end would be called unstable
+    instability: str = ""  # why a run to the end would be called unstable
 
     @classmethod
     def of(cls, run: PaperRun, iterations: int) -> Trial:
@@ -141,7 +144,7 @@ def unstable_steps(runs: list[tuple[PaperRun, int]]) -> list[dict[str, Any]]:
 
 
 def _reasons(trials: list[Trial]) -> list[dict[str, Any]]:
-    return [{"step_size": trial.step_size, "reason": trial.problem} for trial in trials]
+    return [{"step_size": trial.step_size, "reason": trial.instability} for trial in trials]
 
 
 def _by_step(trials: list[Trial]) -> list[Trial]:
@@ -257,7 +260,7 @@ def tune(
         remove_checkpoint(discarded)
     needed = [(each, trial_iterations) for each in short.values()]
     needed += [(each, iterations) for each in full.values()]
-    unstable = [each for each in at_length if each.problem and each.step_size > best.step_size]
+    unstable = [each for each in at_length if each.instability and each.step_size > best.step_size]
     return SearchResult(trials, at_length, best.step_size, needed, _by_step(unstable)), chosen
 
 

@@ -5,9 +5,9 @@ import shutil
 import time
 
 import pytest
-
-from momentous.reproduce.page import write_page
 from test_report_page import a_study
+
+from momentous.lab.report.page import write_page
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 if not (shutil.which("chromium") and shutil.which("chromedriver")):

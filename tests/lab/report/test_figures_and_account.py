@@ -6,14 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from momentous.reproduce.markdown_text import WIDTH
+from test_claims import long_group, long_run, short_group, without
+from test_reproduce_runs import write_ratings
 
-from momentous.reproduce import figures
-from momentous.reproduce.account import write_account
-from momentous.reproduce.claims import judge
-from momentous.reproduce.companions import run_quasi_newton, run_sweeps
-from momentous.reproduce.contenders import ADAPTIVE, SEVEN
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.figures import (
+from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
+from momentous.lab.paper.claims import judge
+from momentous.lab.paper.methods import ADAPTIVE, SEVEN
+from momentous.lab.paper.problems import DataSet, PaperProblem
+from momentous.lab.paper.results import Bound, Growth, RunSet, Study
+from momentous.lab.report.account import write_account
+from momentous.lab.report.figures import (
     BLUE_GREEN,
     PURPLE,
     YELLOW,
@@ -21,12 +24,8 @@ from momentous.reproduce.figures import (
     draw_long_run,
     styles,
 )
-from momentous.reproduce.markdown_text import WIDTH
-from momentous.reproduce.problem import PaperProblem
-from momentous.reproduce.study import Bound, Group, Growth, Study
-from momentous.reproduce.thinning import outline, told_apart
-from test_claims import long_group, long_run, short_group, without
-from test_reproduce_runs import write_ratings
+from momentous.lab.report.thinning import outline, told_apart
+from momentous.reproduce import figures
 
 pytest.importorskip("matplotlib")
 
@@ -51,10 +50,10 @@ def colours(path: Path) -> set[str]:
     return {f"#{pixel:06X}" for pixel in np.unique(pixels)}
 
 
-def real(group: Group) -> Group:
+def real(group: RunSet) -> RunSet:
     """The same runs on the data set itself."""
     runs = [
-        dataclasses.replace(run, about=dataclasses.replace(run.about, twin=False))
+        dataclasses.replace(run, about=dataclasses.replace(run.info, twin=False))
         for run in group.runs
     ]
     return dataclasses.replace(group, runs=runs)
@@ -95,11 +94,11 @@ def test_the_curves_are_the_recorded_ones(tmp_path, drawn):
     group = without(short_group(), *SEVEN[1:3], *SEVEN[4:])  # the other one has f*
     draw_comparison([group], tmp_path / "fig1.png")
     run = group.runs[0]
-    assert run.about.method in ADAPTIVE
+    assert run.info.method in ADAPTIVE
     columns = {
         "error": group.error(run),
-        "norm": run.history.grad_norm,
-        "time": run.history.time,
+        "norm": run.grad_norm,
+        "time": run.time,
         "evaluations": run.evaluations,
     }
     panels = [(a, b) for b in ("error", "norm") for a in ("time", "evaluations")]
@@ -115,7 +114,7 @@ def test_titles_name_the_twin_and_f_star(tmp_path, drawn):
     draw_comparison([twin], tmp_path / "one.png")
     draw_comparison(both, tmp_path / "two.png")
     lowest, run = twin.lowest
-    told = f"f* = {lowest:.6g} ({run.about.method})"
+    told = f"f* = {lowest:.6g} ({run.info.method})"
     assert "ml-10m twin, matrix completion" in drawn[0].get_suptitle()
     assert told in drawn[0].get_suptitle()
     titles = [axes.get_title() for axes in drawn[1].axes[:2]]
@@ -144,7 +143,7 @@ def test_the_companions_run_with_parameters_of_ours(tmp_path):
     data = DataSet("small", write_ratings(tmp_path / "small.csv"))
     problem = PaperProblem(data, "completion", threads=1)
     for run in (run_quasi_newton(problem, 10), run_sweeps(problem, 2)):
-        assert run.about.profile == "ours"
+        assert run.info.profile == "ours"
 
 
 def test_others_than_the_seven_look_in_every_panel_as_in_the_legend(tmp_path, drawn):
@@ -153,7 +152,7 @@ def test_others_than_the_seven_look_in_every_panel_as_in_the_legend(tmp_path, dr
     def among(*names):
         group, run = short_group(), short_group().runs[0]
         more = [
-            dataclasses.replace(run, about=dataclasses.replace(run.about, method=name))
+            dataclasses.replace(run, about=dataclasses.replace(run.info, method=name))
             for name in names
         ]
         return dataclasses.replace(group, runs=[*group.runs[1:], *more])
@@ -183,15 +182,15 @@ def test_the_long_run_marks_line_11_and_the_radius(tmp_path, drawn):
 
 def test_only_the_first_time_at_the_radius_is_yellow(tmp_path, drawn):
     run = long_run("Ada-RAGD-NC", "completion", 16, n=6000)
-    run.history.events.append((5500, "RADIUS_REACHED", 0.01))
-    draw_long_run([Group("fig3", [run], 6000)], tmp_path / "fig3.png")
+    run.events.append((5500, "RADIUS_REACHED", 0.01))
+    draw_long_run([RunSet("fig3", [run], 6000)], tmp_path / "fig3.png")
     assert len(points(drawn[0].axes[0], markerfacecolor=YELLOW)) == 1
 
 
 def test_what_diverges_does_not_flatten_the_others(tmp_path, drawn):
     group = short_group()
-    group.runs[3].history.fun[500:] = 1e300
-    group.runs[3].history.grad_norm[500:] = np.nan
+    group.runs[3].fun[500:] = 1e300
+    group.runs[3].grad_norm[500:] = np.nan
     draw_comparison([group], tmp_path / "fig1.png")
     assert all(axes.get_ylim()[1] <= 1e4 for axes in drawn[0].axes)
 
@@ -200,7 +199,7 @@ def test_nothing_to_draw_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="no groups"):
         draw_comparison([], tmp_path / "fig1.png")
     with pytest.raises(ValueError, match="fig3 has no runs"):
-        draw_long_run([Group("fig3", [], 10)], tmp_path / "fig3.png")
+        draw_long_run([RunSet("fig3", [], 10)], tmp_path / "fig3.png")
 
 
 def test_circles_that_would_overlap_are_left_out_and_others_are_not():
@@ -232,12 +231,12 @@ def page(tmp_path) -> str:
         dataclasses.replace(
             run,
             about=dataclasses.replace(
-                run.about, step_size=123.4, tuning={"trials": 7, "values": 8765}
+                run.info, step_size=123.4, tuning={"trials": 7, "values": 8765}
             ),
         )
         for run in short_group().runs
     ]
-    groups = [Group("fig1", tuned, 1000), long_group(n=30_000)]
+    groups = [RunSet("fig1", tuned, 1000), long_group(n=30_000)]
     study = Study(
         groups,
         judge(groups),
@@ -284,7 +283,7 @@ def test_the_page_says_how_time_is_taken_and_who_went_on(page, tmp_path):
     assert "neither counted nor timed" not in flat
     assert "Nobody went on beyond the iterations that are shown; in the paper all do." in flat
     group = dataclasses.replace(short_group(), plotted=900)
-    runs = [dataclasses.replace(run, about=dataclasses.replace(run.about, method=name), path=None)
+    runs = [dataclasses.replace(run, about=dataclasses.replace(run.info, method=name), path=None)
             for run, name in zip(group.runs, ("CG", "L-BFGS-B"), strict=False)]  # fmt: skip
     study = Study([dataclasses.replace(group, figure="demo", runs=runs)])
     write_account(study, tmp_path / "page.md", pictures={}, command="it")
@@ -348,17 +347,17 @@ def test_a_run_that_ended_early_says_why(tmp_path):
     gone = dataclasses.replace(
         run,
         about=dataclasses.replace(
-            run.about, iterations=5000, status="non finite", message="the gradient is not finite"
+            run.info, iterations=5000, status="non finite", message="the gradient is not finite"
         ),
     )
     other = group.runs[1]  # without a row of the start, like sweeps, but not before its time
     whole = dataclasses.replace(
-        other, about=dataclasses.replace(other.about, iterations=1001, message="to the end")
+        other, about=dataclasses.replace(other.info, iterations=1001, message="to the end")
     )
     study = Study([dataclasses.replace(group, runs=[gone, whole, *group.runs[2:]])])
     write_account(study, tmp_path / "page.md", pictures={}, command="it")
     told = (tmp_path / "page.md").read_text()
-    assert f"- {run.about.method}: the gradient is not finite" in told
+    assert f"- {run.info.method}: the gradient is not finite" in told
     assert "to the end" not in told
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from momentous.comparison.history import History
 from momentous.comparison.look import COLOURS
-from momentous.reproduce.figures import PURPLE, styles
-from momentous.reproduce.page import write_page
-from momentous.reproduce.page_plots import DARK, SIGNS, WINDOW
-from momentous.reproduce.recorded import About, Recorded
-from momentous.reproduce.study import EARLY, Bound, Claim, Group, Growth, Study
-from momentous.reproduce.thinning import MOST_ROWS, STRETCHES, kept_rows
+from momentous.lab.paper.results import EARLY, Bound, Claim, Growth, RunSet, Study
+from momentous.lab.paper.runs import PaperRun, PaperRunInfo
+from momentous.lab.report.figures import PURPLE, styles
+from momentous.lab.report.page import write_page
+from momentous.lab.report.plots import DARK, SIGNS, WINDOW
+from momentous.lab.report.thinning import MOST_ROWS, STRETCHES, kept_rows
 
-ABOUT = About(
+ABOUT = PaperRunInfo(
     data="ml-tiny", twin=True, problem="completion", method="Ada-RAGD-NC", profile="paper",
     parameters={"eps": 1e-4, "momentum": 0.995, "epoch_length": None, "step_size": 7.5},
     step_size=7.5, step_from="tuned", iterations=100, status="MAX_ITERATIONS", message="done",
@@ -32,7 +32,7 @@ def a_run(size=401, rate=0.02, floor=0.35, events=(), **about):
     k = np.arange(size)
     error = 0.1 * np.exp(-rate * k)
     history = History(2 * k, k + 1, 0.25 * k, floor + error, 3 * error, list(events))
-    return Recorded(replace(ABOUT, **about), history, np.full(size, 7.5))
+    return PaperRun(replace(ABOUT, **about), history, np.full(size, 7.5))
 
 
 EVENTS = [(40, "RESTART", 40.0), (90, "ROLLBACK", 50.0), (120, "RADIUS_REACHED", 0.01)]
@@ -52,8 +52,8 @@ def a_study():
 
     return Study(
         groups=[
-            Group("fig1", runs(), 350),
-            Group("fig2", runs(problem="one-bit", twin=False, data="ml-real"), 350),
+            RunSet("fig1", runs(), 350),
+            RunSet("fig2", runs(problem="one-bit", twin=False, data="ml-real"), 350),
         ],
         claims=[
             Claim("section 5.1", "All are faster than GD.", "ml-tiny twin", True, "2 of 2."),
@@ -166,7 +166,7 @@ def test_whatever_is_in_a_name_stays_text(tmp_path):
     run = a_run(method=evil, data=evil, status=evil, setup=evil, parameters={evil: evil},
                 tuning={evil: evil}, step_from=evil, fingerprint=evil, profile=evil)  # fmt: skip
     study = Study(
-        [Group(evil, [run], 100)],
+        [RunSet(evil, [run], 100)],
         [Claim(evil, evil, evil, True, evil)],
         [Bound(evil, evil, evil, evil, 1.0, 1.0)],
         [Growth(evil, [1.0], [1.0], 1.0)],
@@ -235,7 +235,7 @@ def test_events_point_to_the_rows_in_which_they_happened(tmp_path):
     events = [(row, "RESTART", 1.0) for row in range(0, 9_000, 3)]
     events += [(4_567, "ROLLBACK", 1.0), (8_001, "RADIUS_REACHED", 0.1), (9_500, "ROLLBACK", 1.0)]
     run = a_run(size=10_000, rate=1e-3, events=sorted(events))
-    page = written(Study([Group("fig3", [run], 9_000)]), tmp_path)
+    page = written(Study([RunSet("fig3", [run], 9_000)]), tmp_path)
     series = page.plots["plot-0"]["series"][0]
     at = [(series["columns"]["iteration"][row], kind) for row, kind in series["events"]]
     assert [pair for pair in at if pair[1] != "RESTART"] == [
@@ -257,7 +257,7 @@ def long_group(*reached, size=10_001, period=3):
             strict=True,
         )
     ]
-    return Group("fig3", runs, size - 1)
+    return RunSet("fig3", runs, size - 1)
 
 
 @pytest.mark.parametrize(
@@ -302,10 +302,10 @@ def test_curves_hold_what_was_recorded_to_six_digits(page):
         columns, shown = series["columns"], group.shown(run)
         for key, exact in {
             "evaluations": run.evaluations[shown],
-            "time": run.history.time[shown],
+            "time": run.time[shown],
             "error": group.error(run),
-            "gradient": run.history.grad_norm[shown],
-            "step": run.step_sizes[shown],
+            "gradient": run.grad_norm[shown],
+            "step": run.step_size[shown],
         }.items():
             np.testing.assert_allclose(columns[key], exact, rtol=5.1e-6)
             assert all(len(f"{float(value):.12g}".lstrip("0.")) <= 12 for value in columns[key])
@@ -313,10 +313,10 @@ def test_curves_hold_what_was_recorded_to_six_digits(page):
 
 def test_what_is_not_finite_is_null(tmp_path):
     run = a_run(size=50)
-    run.history.fun[3] = math.nan
-    run.history.grad_norm[4] = math.inf
+    run.fun[3] = math.nan
+    run.grad_norm[4] = math.inf
     run = replace(run, step_sizes=np.full(50, math.nan))
-    page = written(Study([Group("demo", [run], 100)]), tmp_path)
+    page = written(Study([RunSet("demo", [run], 100)]), tmp_path)
     columns = page.plots["plot-0"]["series"][0]["columns"]
     assert columns["error"][3] is None
     assert columns["error"][49] is None  # f* itself: no place on a logarithmic axis
@@ -329,8 +329,8 @@ def test_fourteen_long_runs_fit_into_three_megabytes(tmp_path):
     error, gradient = noisy(100_000)
     k = np.arange(100_000)
     history = History(k, k + 1, k * 0.0212345, 0.3512345 + error, gradient, events)
-    run = Recorded(ABOUT, history, 0.01 + error)
-    written(Study([Group("fig3", [run] * 7, 10**5) for _ in range(2)]), tmp_path)
+    run = PaperRun(ABOUT, history, 0.01 + error)
+    written(Study([RunSet("fig3", [run] * 7, 10**5) for _ in range(2)]), tmp_path)
     assert (tmp_path / "report" / "index.html").stat().st_size < 3e6
 
 
@@ -346,7 +346,7 @@ def test_a_method_has_one_colour_in_all_plots_and_one_on_a_dark_screen(page):
 
 def test_a_method_has_the_colour_and_the_dashes_that_it_has_in_the_pictures(tmp_path):
     names = ["CG", "L-BFGS-B", "GD", "Jin's AGD", "accelerated sweeps"]
-    page = written(Study([Group("demo", [a_run(method=name) for name in names], 400)]), tmp_path)
+    page = written(Study([RunSet("demo", [a_run(method=name) for name in names], 400)]), tmp_path)
     looks = styles(names)
     for series in page.plots["plot-0"]["series"]:
         look = looks[series["name"]]
@@ -393,16 +393,16 @@ def test_the_table_of_results_has_the_numbers_of_the_rows_shown(page, tmp_path):
     assert (first["iterations"], first["values"], first["gradients"]) == ("350", "700", "351")
     assert first["time"] == "87.5 s"
     assert (first["restarts"], first["line 11"]) == ("2", "1")
-    assert first["f - f* at the end"] == f"{run.history.fun[350] - lowest:.2e}"
-    assert first["‖∇f‖ at the end"] == f"{run.history.grad_norm[350]:.2e}"
+    assert first["f - f* at the end"] == f"{run.fun[350] - lowest:.2e}"
+    assert first["‖∇f‖ at the end"] == f"{run.grad_norm[350]:.2e}"
     # Row k has 3 k + 1 evaluations: 1000 are reached in row 333.
     assert run.evaluations[333] == EARLY
-    assert first[f"f - f* at {EARLY:,}"] == f"{run.history.fun[333] - lowest:.2e}"
-    assert first[f"‖∇f‖ at {EARLY:,}"] == f"{run.history.grad_norm[333]:.2e}"
+    assert first[f"f - f* at {EARLY:,}"] == f"{run.fun[333] - lowest:.2e}"
+    assert first[f"‖∇f‖ at {EARLY:,}"] == f"{run.grad_norm[333]:.2e}"
     assert first["status"] == "max iterations"
     assert (second["restarts"], third["line 11"]) == ("-", "-")
     # What comes after the rows that are shown is not told of.
-    shorter = written(Study([Group("fig1", a_study().groups[0].runs, 300)]), tmp_path)
+    shorter = written(Study([RunSet("fig1", a_study().groups[0].runs, 300)]), tmp_path)
     assert f"f - f* at {EARLY:,}" not in shorter.table("step size")[0]
     assert third["step size"] == "the method"
 
@@ -410,15 +410,15 @@ def test_the_table_of_results_has_the_numbers_of_the_rows_shown(page, tmp_path):
 def test_the_page_says_who_went_on_for_the_sake_of_the_lowest_value(page, tmp_path):
     assert "For its sake all of them went on to iteration 400." in page.text
     runs = [a_run(), a_run(size=351, rate=0.01, method="CG"), a_run(rate=0.015, method="GD")]
-    some = written(Study([Group("fig1", runs, 350)]), tmp_path)
+    some = written(Study([RunSet("fig1", runs, 350)]), tmp_path)
     assert (
         "For its sake Ada-RAGD-NC and GD, the lowest in what is shown, went on to iteration 400; "
         "in the paper all do." in some.text
     )
     runs = [a_run(size=301), a_run(rate=0.01, method="GD"), a_run(size=0, method="CG")]
-    slow = written(Study([Group("fig1", runs, 300)]), tmp_path)
+    slow = written(Study([RunSet("fig1", runs, 300)]), tmp_path)
     assert "For its sake GD went on to iteration 400; in the paper all do." in slow.text
-    none = written(Study([Group("fig1", runs, 400)]), tmp_path)
+    none = written(Study([RunSet("fig1", runs, 400)]), tmp_path)
     assert "Nobody went on beyond the iterations that are shown; in the paper all do." in none.text
 
 
@@ -427,13 +427,13 @@ def test_the_page_says_how_time_is_taken(page, tmp_path):
     assert "times favour the methods that ask for such values, Jin&#x27;s AGD" in page.text
     apart = "every value costs a pass"
     assert apart not in page.text
-    theirs = written(Study([Group("fig1", [a_run(profile="authors-code")], 400)]), tmp_path)
+    theirs = written(Study([RunSet("fig1", [a_run(profile="authors-code")], 400)]), tmp_path)
     assert apart in theirs.text
 
 
 def test_the_demonstration_says_what_its_companions_rows_are(page, tmp_path):
     runs = [a_run(), *(a_run(method=m, profile="ours") for m in ("L-BFGS-B", "accelerated sweeps"))]
-    group = Group("demo", runs, 400)
+    group = RunSet("demo", runs, 400)
     demo = written(Study([group]), tmp_path)
     assert (
         "A sweep counts as one value and one gradient, but costs a few times as much" in demo.text
@@ -457,7 +457,7 @@ def test_every_table_has_a_name_of_its_own_and_every_plot_says_which_keys_it_has
 
 
 def test_columns_that_would_be_empty_are_left_out(tmp_path):
-    page = written(Study([Group("demo", [a_run(size=100, events=[])], 100)]), tmp_path)
+    page = written(Study([RunSet("demo", [a_run(size=100, events=[])], 100)]), tmp_path)
     (row,) = page.table("step size")
     assert not {"restarts", "line 11", f"f - f* at {EARLY:,}"} & set(row)
     assert row["f - f* at the end"] == "0"
@@ -465,7 +465,7 @@ def test_columns_that_would_be_empty_are_left_out(tmp_path):
 
 def test_runs_of_one_method_with_other_parameters_have_names_of_their_own(tmp_path):
     runs = [a_run(), a_run(profile="ours"), a_run(profile="ours")]
-    page = written(Study([Group("fig1", runs, 400)]), tmp_path)
+    page = written(Study([RunSet("fig1", runs, 400)]), tmp_path)
     names = [series["name"] for series in page.plots["plot-0"]["series"]]
     assert names == ["Ada-RAGD-NC (paper)", "Ada-RAGD-NC (ours)", "Ada-RAGD-NC (ours), run 2"]
     series = page.plots["plot-0"]["series"]
@@ -475,7 +475,7 @@ def test_runs_of_one_method_with_other_parameters_have_names_of_their_own(tmp_pa
 
 def test_a_run_without_rows_does_not_spoil_the_page(tmp_path):
     page = written(
-        Study([Group("fig1", [a_run(), a_run(size=0, method="CG", status="NON_FINITE")], 400)]),
+        Study([RunSet("fig1", [a_run(), a_run(size=0, method="CG", status="NON_FINITE")], 400)]),
         tmp_path,
     )
     assert page.table("step size")[1]["status"] == "non finite"
@@ -523,7 +523,7 @@ def test_empty_parts_are_left_out(page, tmp_path, part, heading):
 
 
 def test_nothing_was_run_is_a_page_too(tmp_path):
-    page = written(Study([Group("fig1", [], 10)]), tmp_path)
+    page = written(Study([RunSet("fig1", [], 10)]), tmp_path)
     assert page.headings == ["Run again"]
     assert page.plots == {}
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from momentous import RAGD, RHB, AdaRAGD, PerturbedRAGD, Status, testbed
+from momentous.lab.paper import exponents, second_order, theorem_table
+from momentous.lab.paper.bounds import Case
+from momentous.lab.paper.epochs import run_epochs
+from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.paper.results import Bound, Growth
+from momentous.lab.report.figures import plot_growth
 from momentous.methods.momentum import ESCAPING_NESTEROV
-from momentous.reproduce import exponents, second_order, theorems
-from momentous.reproduce.findings import load_findings, save_findings
-from momentous.reproduce.statements import Case
-from momentous.reproduce.study import Bound, Growth
-from momentous.reproduce.watched import watch
 from momentous.version import __version__
 from reference import COSINES, Theory, restarted, started
 
@@ -24,7 +25,7 @@ PAPERS = ("RAGD", "RHB", "AdaRAGD", "AdaRHB")
 @pytest.fixture(scope="module")
 def table():
     told = []
-    bounds = theorems.theorem_table(quick=True, progress=lambda *what: told.append(what))
+    bounds = theorem_table.theorem_table(quick=True, on_part=lambda *what: told.append(what))
     return bounds, told
 
 
@@ -72,7 +73,7 @@ def test_every_theorem_is_measured_in_all_that_it_bounds(table):
     assert rows_like(said["Theorem 2"], "values")
 
 
-def test_progress_is_told_from_the_first_part_to_the_end(table):
+def test_progress_is_reported_from_the_first_part_to_the_end(table):
     _, told = table
     total = told[0][1]
     assert [done for done, _, _ in told] == list(range(total + 1))
@@ -87,8 +88,8 @@ def test_the_bounds_of_theorems_1_and_4_are_the_printed_ones():
         ("Theorem 4", RHB, 10, 1, 5, 242),
     ):
         eps = L**2 / ((625 if method is RHB else 16) * rho * K**4)
-        assert theorems.eps_for(method, CHAIN, K) == pytest.approx(eps, rel=1e-12)
-        rows = theorems.check_fixed(theorem, method, CHAIN, eps)
+        assert theorem_table.eps_for(method, CHAIN, K) == pytest.approx(eps, rel=1e-12)
+        rows = theorem_table.check_fixed(theorem, method, CHAIN, eps)
         D = gap * math.sqrt(rho) / eps**1.5
         printed, provable = rows_like(rows, "gradients")
         # K = (L^2/(eps rho))^(1/4)/2, or a fifth of it: the printed number is 2 D K, or 5 D K.
@@ -111,7 +112,7 @@ def test_the_measured_numbers_are_those_of_the_algorithm_as_it_is_printed(method
         heavy_ball=method is RHB,
     )
     before = [COSINES.value(epoch.x[0]) for epoch in history.epochs]
-    rows = theorems.check_fixed("Theorem", method, COSINES, theory.eps)
+    rows = theorem_table.check_fixed("Theorem", method, COSINES, theory.eps)
     (decrease,) = rows_like(rows, "decrease")
     # Values are of the size 10, decreases of 1e-6: rounding leaves about eight digits.
     least = min(-np.diff(before))
@@ -124,7 +125,9 @@ def test_the_measured_numbers_are_those_of_the_algorithm_as_it_is_printed(method
 
 def test_eighty_two_eps_is_claimed_for_whole_epochs_only():
     whole, cut = (
-        theorems.check_fixed("Theorem 1", RAGD, COSINES, theorems.eps_for(RAGD, COSINES, inverse))
+        theorem_table.check_fixed(
+            "Theorem 1", RAGD, COSINES, theorem_table.eps_for(RAGD, COSINES, inverse)
+        )
         for inverse in (4, 4.5)
     )
     assert any("82 eps" in row.formula for row in whole)
@@ -144,20 +147,20 @@ def test_guesses_of_remark_2_are_wrong_and_corrected_within_its_bounds(table):
 def test_every_bound_that_rests_on_a_lower_bound_of_f_says_so():
     """Among them those that rest on it through the number of accepted epochs."""
     bounded = dataclasses.replace(CHAIN, minimum_is_exact=False)
-    eps = theorems.eps_for(RAGD, CHAIN, 8)
+    eps = theorem_table.eps_for(RAGD, CHAIN, 8)
     rows = [
-        *theorems.check_fixed("Theorem 1", RAGD, bounded, eps),
-        *theorems.check_adaptive("Theorem 2", AdaRAGD, bounded, eps),
+        *theorem_table.check_fixed("Theorem 1", RAGD, bounded, eps),
+        *theorem_table.check_adaptive("Theorem 2", AdaRAGD, bounded, eps),
     ]
     lowered = [
-        *theorems.check_fixed("Theorem 1", RAGD, lower(bounded), eps),
-        *theorems.check_adaptive("Theorem 2", AdaRAGD, lower(bounded), eps),
+        *theorem_table.check_fixed("Theorem 1", RAGD, lower(bounded), eps),
+        *theorem_table.check_adaptive("Theorem 2", AdaRAGD, lower(bounded), eps),
     ]
     said = ["Delta_f from a lower bound on f" in row.formula for row in rows]
     moved = [row.bound != other.bound for row, other in zip(rows, lowered, strict=True)]
     assert said == moved
     assert sum(said) == 6  # gradients twice, restarts; accepted epochs, gradients, values
-    exact = theorems.check_fixed("Theorem 1", RAGD, CHAIN, eps)
+    exact = theorem_table.check_fixed("Theorem 1", RAGD, CHAIN, eps)
     assert not any("lower bound" in row.formula for row in exact)
     saddle = dataclasses.replace(testbed.saddle(2, 2), minimum_is_exact=False)
     told = [row for row in second_order.second_order(saddle, 0.05, 1) if "lower" in row.formula]
@@ -198,27 +201,27 @@ def test_an_epoch_of_theorem_3_lowers_f_as_told_with_k_rounded_up(problem, eps):
 def test_a_rho_far_too_small_is_noticed():
     """The radius is so wide that an epoch runs through while it still swings from side to side."""
     chain = started(testbed.second_order_chain(3, 1.0), spread=2.0)
-    eps = theorems.eps_for(RAGD, chain, 3)
-    assert all(row.holds for row in theorems.check_fixed("Theorem 1", RAGD, chain, eps))
+    eps = theorem_table.eps_for(RAGD, chain, 3)
+    assert all(row.holds for row in theorem_table.check_fixed("Theorem 1", RAGD, chain, eps))
     wrong = too_small(chain, rho=1e6)
-    rows = theorems.check_fixed("Theorem 1", RAGD, wrong, eps)
+    rows = theorem_table.check_fixed("Theorem 1", RAGD, wrong, eps)
     assert not all(row.holds for row in rows_like(rows, "gradient norm"))
     method = RAGD(wrong.gradient_lipschitz, wrong.hessian_lipschitz, eps)
-    assert watch(wrong, method).result.status is Status.PROMISE_BROKEN
+    assert run_epochs(wrong, method).result.status is Status.PROMISE_BROKEN
 
 
 def test_an_l_too_small_is_noticed():
-    eps = theorems.eps_for(RAGD, COSINES, 8)
+    eps = theorem_table.eps_for(RAGD, COSINES, 8)
     wrong = too_small(COSINES, L=20.0)
-    fixed = theorems.check_fixed("Theorem 1", RAGD, wrong, eps, max_iterations=2000)
+    fixed = theorem_table.check_fixed("Theorem 1", RAGD, wrong, eps, max_iterations=2000)
     assert not any(row.holds for row in rows_like(fixed, "decrease"))
-    adaptive = theorems.check_adaptive("Theorem 2", AdaRAGD, wrong, eps, max_iterations=2000)
+    adaptive = theorem_table.check_adaptive("Theorem 2", AdaRAGD, wrong, eps, max_iterations=2000)
     assert not all(row.holds for row in adaptive)
 
 
 def test_a_run_that_was_cut_meets_no_bound_on_gradients():
-    eps = theorems.eps_for(RAGD, CHAIN, 8)
-    rows = theorems.check_fixed("Theorem 1", RAGD, CHAIN, eps, max_iterations=20)
+    eps = theorem_table.eps_for(RAGD, CHAIN, 8)
+    rows = theorem_table.check_fixed("Theorem 1", RAGD, CHAIN, eps, max_iterations=20)
     for row in (*rows_like(rows, "gradients"), *rows_like(rows, "gradient norm")):
         assert row.measured == math.inf
         assert not row.holds
@@ -227,7 +230,7 @@ def test_a_run_that_was_cut_meets_no_bound_on_gradients():
 def test_a_saddle_as_output_breaks_theorem_3():
     saddle = testbed.saddle(2, 2)
     case = Case("Theorem 3", saddle, ESCAPING_NESTEROV, 0.05)
-    still = watch(saddle, PerturbedRAGD(1.0, 1.0, 0.05, setting="theory", perturbation=1e-300))
+    still = run_epochs(saddle, PerturbedRAGD(1.0, 1.0, 0.05, setting="theory", perturbation=1e-300))
     found = second_order.found_at_the_output(case, still)
     assert found.eigenvalue == pytest.approx(-1.0, abs=1e-6)
     method = PerturbedRAGD(1.0, 1.0, 0.05, setting="theory")
@@ -257,7 +260,7 @@ def test_gradient_descent_pays_a_higher_power_than_the_papers_methods(growths):
     assert max(papers) <= 0.65
 
 
-def test_all_contenders_get_there_and_harder_chains_cost_by_theory_more(growths):
+def test_all_methods_get_there_and_harder_chains_cost_by_theory_more(growths):
     for growth in growths:
         assert len(growth.gradients) == len(growth.inverse_mu)
         assert np.all(np.isfinite(growth.gradients))
@@ -278,7 +281,7 @@ def test_nobody_gets_by_with_fewer_gradients_than_the_chain_demands():
     problem = testbed.nested_chain(3, 0.01)  # bridges of 5 variables
     assert exponents.fewest_gradients(3, 0.01) == 12
     slow = {"ragd", "rhb", "gd"}  # far above it
-    methods = exponents.contenders(problem).values()
+    methods = exponents.growth_methods(problem).values()
     assert slow < {method.name for method in methods}
     quick = [method for method in methods if method.name not in slow]
     assert len(quick) == 6
@@ -292,12 +295,12 @@ def test_a_run_that_does_not_get_there_is_no_number(monkeypatch):
 
 
 def test_the_picture_has_the_kind_that_its_suffix_says(growths, tmp_path):
-    exponents.plot_growth(growths, tmp_path / "new" / "growth.png")
+    plot_growth(growths, tmp_path / "new" / "growth.png")
     assert (tmp_path / "new" / "growth.png").read_bytes().startswith(b"\x89PNG")
-    exponents.plot_growth(growths, tmp_path / "growth.pdf")
+    plot_growth(growths, tmp_path / "growth.pdf")
     assert (tmp_path / "growth.pdf").read_bytes().startswith(b"%PDF")
     with pytest.raises(ValueError, match="empty"):
-        exponents.plot_growth([], tmp_path / "nothing.png")
+        plot_growth([], tmp_path / "nothing.png")
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -306,31 +309,38 @@ def test_the_picture_has_the_kind_that_its_suffix_says(growths, tmp_path):
 def test_findings_come_back_from_the_file(table, growths, tmp_path):
     endless = Bound("Theorem 1", "gradients", "f", "K", 8.0, math.inf)
     lost = Growth("slow", [1.0, 2.0], [3.0, math.nan], math.nan)
-    path = tmp_path / "folder" / "findings.json"
-    save_findings(path, [*table[0], endless], [*growths, lost])
-    bounds, loaded = load_findings(path)
+    folder = StudyFolder(tmp_path / "folder")
+    assert folder.load_findings() == ([], [])
+    folder.save_findings([*table[0], endless], [*growths, lost])
+    bounds, loaded = folder.load_findings()
     assert bounds == [*table[0], endless]
     assert loaded[:-1] == growths
     assert repr(loaded[-1]) == repr(lost)  # NaN is not equal to itself
-    content = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
+    content = json.loads(folder.findings.read_text(), parse_constant=lambda name: pytest.fail(name))
     assert content["version"] == __version__
     assert "Python" in content["setup"]
 
 
 def test_a_failed_write_leaves_the_old_file(table, tmp_path):
-    path = tmp_path / "findings.json"
-    save_findings(path, table[0], [])
+    folder = StudyFolder(tmp_path)
+    folder.save_findings(table[0], [])
     with pytest.raises(TypeError):
-        save_findings(path, [], [Growth("odd", [1.0], [object()], 0.0)])
-    assert load_findings(path) == (table[0], [])
-    assert [p.name for p in tmp_path.iterdir()] == ["findings.json"]
+        folder.save_findings([], [Growth("odd", [1.0], [object()], 0.0)])
+    assert folder.load_findings() == (table[0], [])
+    assert [p.name for p in tmp_path.iterdir()] == ["theorems.json"]
 
 
-def test_other_files_are_refused_by_name(tmp_path):
-    other = tmp_path / "other.json"
-    other.write_text('{"rows": []}')
-    with pytest.raises(ValueError, match=r"other\.json.*save_findings"):
-        load_findings(other)
-    other.write_text("rows: []")
-    with pytest.raises(ValueError, match=r"other\.json is no JSON"):
-        load_findings(other)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"rows": []}', "not of the kind 'momentous findings'"),
+        ("rows: []", "is no JSON"),
+        ('{"kind": "momentous findings", "bounds": [{}], "growths": []}', "is damaged"),
+        ('{"kind": "momentous findings", "bounds": 3, "growths": []}', "is damaged"),
+    ],
+)
+def test_other_files_are_refused_by_name(text, words, tmp_path):
+    folder = StudyFolder(tmp_path)
+    folder.findings.write_text(text)
+    with pytest.raises(ValueError, match=rf"theorems\.json.*{words}"):
+        folder.load_findings()

@@ -10,53 +10,27 @@ from functools import partial
 import numpy as np
 import pytest
 
-from momentous import demo
-from momentous.comparison.history import History
 from momentous.core.checkpoint import load as load_checkpoint
 from momentous.front import iterate
+from momentous.lab import studies
+from momentous.lab.paper import runs as paper_runs_module
+from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
+from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.paper.methods import PAPER_METHODS, select_methods
+from momentous.lab.paper.plan import Figure, Settings, run_figures
+from momentous.lab.paper.problems import DataSet, PaperProblem
+from momentous.lab.paper.progress import StudyProgress
+from momentous.lab.paper.runs import PaperRun, load_run, make_task, run_task
 from momentous.lowrank import Ratings
-from momentous.reproduce import recording
-from momentous.reproduce.companions import run_quasi_newton, run_sweeps
-from momentous.reproduce.contenders import CONTENDERS, chosen_contenders
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.display import Display
-from momentous.reproduce.folder import Folder
-from momentous.reproduce.plan import Figure, Settings, run_figures
-from momentous.reproduce.problem import PaperProblem
-from momentous.reproduce.recorded import Recorded
-from momentous.reproduce.recording import recorded, task_for
+from paper_runs import calls, same_rows, write_ratings
 
 pytest.importorskip("pyarrow")
 
-BUT_TIME = ("nfev", "njev", "fun", "grad_norm")
 LENGTH = 20
 STEPS = {  # stable ones on the small ratings below
     "ada-ragd": 0.5, "ada-rhb": 0.5, "jin-agd": 0.2, "guilty": 0.3, "heuristic-agd": 0.3,
     "gd": 0.5, "cg": 0.5,
 }  # fmt: skip
-
-
-def write_ratings(path, *, seed=0, users=24, items=16, each=10):
-    """A file of ratings, 1 to 5."""
-    rng = np.random.default_rng(seed)
-    lines = [
-        f"{user},{item},{rng.integers(1, 6)}"
-        for user in range(users)
-        for item in rng.choice(items, each, replace=False)
-    ]
-    path.write_text("\n".join(["user,item,rating", *lines, ""]))
-    return path
-
-
-def same_rows(run: Recorded, other: Recorded, rows: int | None = None) -> None:
-    """Bit for bit, but for the clock."""
-    for name in BUT_TIME:
-        mine, others = (getattr(it.history, name)[:rows] for it in (run, other))
-        assert mine.tobytes() == others.tobytes(), name
-    assert run.step_sizes[:rows].tobytes() == other.step_sizes[:rows].tobytes()
-    last = math.inf if rows is None else rows
-    events = [[e for e in it.history.events if e[0] < last] for it in (run, other)]
-    assert events[0] == events[1]
 
 
 @pytest.fixture(scope="module")
@@ -74,27 +48,14 @@ def problems(data) -> dict[tuple[str, str], PaperProblem]:
 
 
 @pytest.fixture(scope="module")
-def runs(problems, tmp_path_factory) -> dict[str, Recorded]:
+def runs(problems, tmp_path_factory) -> dict[str, PaperRun]:
     """All seven on matrix completion."""
     folder = tmp_path_factory.mktemp("seven")
     problem = problems["completion", "paper"]
     return {
-        name: recorded(task_for(CONTENDERS[name], problem, step, LENGTH), folder)
+        name: run_task(make_task(PAPER_METHODS[name], problem, step, LENGTH), folder)
         for name, step in STEPS.items()
     }
-
-
-def calls(owner, monkeypatch, names=("value", "gradient")) -> list[str]:
-    """What is asked of a problem, or an objective, from now on."""
-    asked: list[str] = []
-    for name in names:
-
-        def counting(name, original, x):
-            asked.append(name)
-            return original(x)
-
-        monkeypatch.setattr(owner, name, partial(counting, name, getattr(owner, name)))
-    return asked
 
 
 # --- section 5.1 ----------------------------------------------------------------------------------
@@ -105,7 +66,7 @@ def calls(owner, monkeypatch, names=("value", "gradient")) -> list[str]:
 @pytest.mark.parametrize("eta", [0.5, 40.0, 1700.0])
 def test_the_adaptive_methods_have_the_parameters_of_section_5_1(name, profile, eta, problems):
     problem = problems["completion", profile]
-    method = CONTENDERS[name].make(eta, "completion", profile)
+    method = PAPER_METHODS[name].make(eta, "completion", profile)
     run = iterate(
         problem.value, problem.start(), jac=problem.gradient, method=method, tol=0.0,
         max_iterations=1,
@@ -125,7 +86,7 @@ def test_the_adaptive_methods_have_the_parameters_of_section_5_1(name, profile, 
 
 def test_the_wide_radius_shrinks_by_one_plus_a_thousandth_of_the_epoch(problems):
     problem = problems["completion", "paper"]
-    method = CONTENDERS["ada-ragd"].make(0.5, "completion", "paper")
+    method = PAPER_METHODS["ada-ragd"].make(0.5, "completion", "paper")
     method = replace(method, initial_radius=1.0)  # so that there are restarts soon
     radius, restarts = 1.0, 0
     run = iterate(
@@ -143,7 +104,7 @@ def test_the_wide_radius_shrinks_by_one_plus_a_thousandth_of_the_epoch(problems)
 
 @pytest.mark.parametrize("eta", [0.2, 40.0])
 def test_jin_has_theta_gamma_and_s_of_section_5_1(eta):
-    found = CONTENDERS["jin-agd"].make(eta, "completion", "paper").resolved(0.0, 10)
+    found = PAPER_METHODS["jin-agd"].make(eta, "completion", "paper").resolved(0.0, 10)
     theta = 0.04 * (1e-4 * 1.0 * eta**2) ** 0.25
     assert (found.step_size, found.eps, found.perturbation) == (eta, 1e-4, 0.0)
     assert found.theta == pytest.approx(theta)
@@ -153,32 +114,32 @@ def test_jin_has_theta_gamma_and_s_of_section_5_1(eta):
 
 @pytest.mark.parametrize(("name", "eps"), [("completion", 1e-12), ("one-bit", 1e-14)])
 def test_guilty_follows_its_theory_but_for_a_hundred_inner_iterations(name, eps):
-    found = CONTENDERS["guilty"].make(50.0, name, "paper").resolved(0.0)
+    found = PAPER_METHODS["guilty"].make(50.0, name, "paper").resolved(0.0)
     assert (found.eps, found.inner_cap) == (eps, 100)
     assert found.curvature == pytest.approx(2 * math.sqrt(eps))  # alpha = 2 sqrt(rho eps)
 
 
 def test_conjugate_gradients_are_unguarded_as_in_the_authors_code_only():
-    cg = {profile: CONTENDERS["cg"].make(3.0, "completion", profile)
+    cg = {profile: PAPER_METHODS["cg"].make(3.0, "completion", profile)
           for profile in ("paper", "authors-code")}  # fmt: skip
     assert cg["paper"].guarded
     assert not cg["authors-code"].guarded
     assert all(each.max_halvings == 10 and each.step_size == 3.0 for each in cg.values())
-    assert CONTENDERS["cg"].step_of == "gd"
+    assert PAPER_METHODS["cg"].step_of == "gd"
 
 
 def test_gd_and_heuristic_ragd_have_nothing_but_a_step_size():
     for name in ("gd", "heuristic-agd"):
-        method = CONTENDERS[name].make(7.0, "completion", "paper")
+        method = PAPER_METHODS[name].make(7.0, "completion", "paper")
         assert replace(method, step_size=None) == type(method)()
         assert method.step_size == 7.0
 
 
 def test_unknown_methods_are_refused_by_name_and_known_ones_come_in_their_order():
     with pytest.raises(ValueError, match=r"'sgd' is not one of .* ada-ragd, .* cg"):
-        chosen_contenders(["gd", "sgd"])
-    assert [each.name for each in chosen_contenders(["cg", " gd"])] == ["gd", "cg"]
-    assert len(chosen_contenders(None)) == 7
+        select_methods(["gd", "sgd"])
+    assert [each.name for each in select_methods(["cg", " gd"])] == ["gd", "cg"]
+    assert len(select_methods(None)) == 7
 
 
 # --- the problems ---------------------------------------------------------------------------------
@@ -251,7 +212,7 @@ def test_nothing_is_kept_of_an_array_that_can_be_written_to(problems):
 def test_an_iteration_takes_one_pass_over_the_entries(problems, monkeypatch, tmp_path):
     problem = problems["completion", "paper"]
     passes = calls(problem.objective, monkeypatch, ("value", "value_and_gradient"))
-    recorded(task_for(CONTENDERS["gd"], problem, 0.5, LENGTH), tmp_path)
+    run_task(make_task(PAPER_METHODS["gd"], problem, 0.5, LENGTH), tmp_path)
     assert passes.count("value_and_gradient") == LENGTH + 1
     assert passes.count("value") <= 4  # at the start and the end only, though a trace has all
 
@@ -295,16 +256,16 @@ def test_one_rating_makes_another_fingerprint(data, tmp_path):
 
 def test_values_and_gradients_are_counted_as_the_paper_counts_them(runs):
     def spent(name):  # in the iterations, without the start
-        history = runs[name].history
-        assert len(history) == LENGTH + 1
-        return np.diff(history.nfev), np.diff(history.njev)
+        run = runs[name]
+        assert len(run) == LENGTH + 1
+        return np.diff(run.nfev), np.diff(run.njev)
 
     values, gradients = spent("gd")
     assert set(values) == {0}
     assert set(gradients) == {1}
     for name in ("ada-ragd", "ada-rhb"):
         values, gradients = spent(name)
-        restarts = np.bincount(runs[name].history.restart_rows(), minlength=LENGTH + 1)
+        restarts = np.bincount(runs[name].restart_rows(), minlength=LENGTH + 1)
         assert values.tolist() == restarts[1:].tolist()
         # The first gradient of the first epoch is that of the start.
         assert gradients.tolist() == [0] + [1] * (LENGTH - 1)
@@ -340,7 +301,7 @@ def test_the_published_code_s_profile_takes_one_value_pass_an_iteration(
     monkeypatch.setattr(
         type(problem.objective), "value", lambda self, x: passes.append(1) or original(self, x)
     )
-    recorded(task_for(CONTENDERS["gd"], problem, 0.5, 20), tmp_path)
+    run_task(make_task(PAPER_METHODS["gd"], problem, 0.5, 20), tmp_path)
     assert len(passes) <= 20 + 4  # start, limit and end
 
 
@@ -348,8 +309,8 @@ def test_an_error_while_a_checkpoint_is_written_does_not_cost_the_one_before(
     problems, monkeypatch, tmp_path
 ):
     problem = problems["completion", "paper"]
-    monkeypatch.setattr("momentous.reproduce.recording.SAVE_EVERY", 0.0)
-    task = task_for(CONTENDERS["gd"], problem, 0.5, 30)
+    monkeypatch.setattr("momentous.lab.paper.runs.SAVE_EVERY", 0.0)
+    task = make_task(PAPER_METHODS["gd"], problem, 0.5, 30)
     interrupted_at = 15
 
     def interrupt(nit, fun, norm):
@@ -357,7 +318,7 @@ def test_an_error_while_a_checkpoint_is_written_does_not_cost_the_one_before(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        recorded(task, tmp_path, interrupt)
+        run_task(task, tmp_path, interrupt)
     saved = {path: path.read_bytes() for path in tmp_path.glob("*.checkpoint*")}
     assert saved
 
@@ -367,90 +328,89 @@ def test_an_error_while_a_checkpoint_is_written_does_not_cost_the_one_before(
     with monkeypatch.context() as patch:
         patch.setattr("momentous.core.checkpoint.save", full)
         with pytest.raises(OSError, match="No space left"):
-            recorded(task, tmp_path)
+            run_task(task, tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.glob("*.checkpoint*")} == saved
-    assert len(recorded(task, tmp_path).history) == 31
+    assert len(run_task(task, tmp_path)) == 31
 
 
 def test_the_counts_are_what_was_really_asked_for(problems, monkeypatch, tmp_path):
     problem = problems["completion", "paper"]
     for name in ("heuristic-agd", "guilty"):
         asked = calls(problem, monkeypatch)
-        run = recorded(task_for(CONTENDERS[name], problem, STEPS[name], LENGTH), tmp_path)
-        assert asked.count("gradient") == run.history.njev[-1]
+        run = run_task(make_task(PAPER_METHODS[name], problem, STEPS[name], LENGTH), tmp_path)
+        assert asked.count("gradient") == run.njev[-1]
         monkeypatch.undo()
 
 
 def test_the_objective_of_gd_is_that_of_a_naive_loop(runs, problems):
     problem = problems["completion", "paper"]
-    x, history = problem.start(), runs["gd"].history
+    x, run = problem.start(), runs["gd"]
     for k in range(LENGTH + 1):
         value, gradient = problem.objective.value_and_gradient(x)
-        assert history.fun[k] == pytest.approx(value, rel=1e-12)
-        assert history.grad_norm[k] == pytest.approx(np.linalg.norm(gradient), rel=1e-10)
+        assert run.fun[k] == pytest.approx(value, rel=1e-12)
+        assert run.grad_norm[k] == pytest.approx(np.linalg.norm(gradient), rel=1e-10)
         x = x - STEPS["gd"] * gradient
 
 
 def test_the_objective_of_heuristic_ragd_is_that_of_a_naive_loop(problems, tmp_path):
     problem, eta = problems["completion", "paper"], 1.5  # too long: the momentum is dropped
-    task = replace(task_for(CONTENDERS["heuristic-agd"], problem, eta, LENGTH), hopeless=1e9)
-    run = recorded(task, tmp_path)
+    task = make_task(PAPER_METHODS["heuristic-agd"], problem, eta, LENGTH)
+    task = replace(task, divergence_factor=1e9)
+    run = run_task(task, tmp_path)
     F = problem.objective
     x = y = problem.start()
     m, restarts = 1, []
     for k in range(1, LENGTH + 1):
         value, gradient = F.value_and_gradient(y)
-        assert run.history.fun[k] == pytest.approx(value, rel=1e-10)  # at y, not at x
-        assert run.history.grad_norm[k] == pytest.approx(np.linalg.norm(gradient), rel=1e-9)
+        assert run.fun[k] == pytest.approx(value, rel=1e-10)  # at y, not at x
+        assert run.grad_norm[k] == pytest.approx(np.linalg.norm(gradient), rel=1e-9)
         x_next = y - eta * gradient
         m = m + 1 if F.value(x_next) <= F.value(x) else 1
         restarts += [k] if m == 1 else []
         x, y = x_next, x_next + (m - 1) / (m + 2) * (x_next - x)
-    assert run.history.restart_rows() == restarts
+    assert run.restart_rows() == restarts
     assert restarts
 
 
 def test_a_run_is_read_as_it_was_written(runs, tmp_path):
     run = runs["ada-ragd"]
-    history = History.from_columns(
-        {**run.history.columns(), "fun": np.full(LENGTH + 1, np.nan)},
-        [(0, "RESTART", 16.0), (3, "ROLLBACK", math.inf), (3, "RADIUS_REACHED", 0.0123456789)],
-    )
-    about = replace(run.about, message='ends with "quotes" = signs; and ü', tuning={"trials": 3})
-    written = replace(run, about=about, history=history).save(tmp_path / "run.parquet")
-    read = Recorded.load(tmp_path / "run.parquet")
-    assert read.about == about
+    info = replace(run.info, setup='here, "quotes" = signs; and ü', tuning={"trials": 3})
+    events = [(0, "RESTART", 16.0), (3, "ROLLBACK", math.inf), (3, "RADIUS_REACHED", 0.0123456789)]
+    run = replace(run, info=info, fun=np.full(LENGTH + 1, np.nan), events=events)
+    written = run.save(tmp_path / "run.parquet")
+    read = load_run(tmp_path / "run.parquet")
+    assert (read.info, read.outcome) == (info, run.outcome)
     same_rows(read, written)
-    assert read.history.time.tobytes() == history.time.tobytes()
-    assert np.isnan(read.history.fun).all()
+    assert read.time.tobytes() == run.time.tobytes()
+    assert np.isnan(read.fun).all()
     assert read.path == written.path == tmp_path / "run.parquet"
     assert [each.name for each in tmp_path.iterdir()] == ["run.parquet"]
 
 
 def test_a_description_says_what_was_run_on_what(runs, data):
-    about = runs["ada-rhb"].about
-    assert (about.data, about.twin, about.problem) == ("small", False, "completion")
-    assert (about.method, about.profile, about.step_size) == ("Ada-RHB-NC", "paper", 0.5)
-    assert (about.shape, about.entries, about.rank) == ((24, 16), 240, 10)
-    assert about.fingerprint == data.fingerprint
-    assert about.parameters["initial_radius"] == 100.0
-    assert about.status == "max iterations"
-    json.dumps(about.parameters)
+    info = runs["ada-rhb"].info
+    assert (info.data, info.twin, info.problem) == ("small", False, "completion")
+    assert (info.method, info.profile, info.step_size) == ("Ada-RHB-NC", "paper", 0.5)
+    assert (info.shape, info.entries, info.rank) == ((24, 16), 240, 10)
+    assert info.fingerprint == data.fingerprint
+    assert info.parameters["initial_radius"] == 100.0
+    assert runs["ada-rhb"].status == "max iterations"
+    json.dumps(info.parameters)
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
 def test_a_run_that_is_there_is_not_run_again(problems, monkeypatch, tmp_path):
-    task = task_for(CONTENDERS["gd"], problems["completion", "paper"], 0.5, LENGTH)
-    first = recorded(task, tmp_path)
+    task = make_task(PAPER_METHODS["gd"], problems["completion", "paper"], 0.5, LENGTH)
+    first = run_task(task, tmp_path)
     asked = calls(task.problem, monkeypatch)
-    again = recorded(task, tmp_path)
+    again = run_task(task, tmp_path)
     assert not asked
     same_rows(again, first)
-    assert again.history.time.tobytes() == first.history.time.tobytes()
-    shorter = recorded(replace(task, iterations=5), tmp_path)
-    assert len(shorter.history) == LENGTH + 1
+    assert again.time.tobytes() == first.time.tobytes()
+    shorter = run_task(replace(task, iterations=5), tmp_path)
+    assert len(shorter) == LENGTH + 1
 
 
 def damaged(content: bytes) -> list[bytes]:
@@ -463,113 +423,109 @@ def damaged(content: bytes) -> list[bytes]:
 
 
 def test_a_damaged_file_is_run_again(problems, tmp_path):
-    task = task_for(CONTENDERS["gd"], problems["completion", "paper"], 0.5, LENGTH)
-    whole = recorded(task, tmp_path)
+    task = make_task(PAPER_METHODS["gd"], problems["completion", "paper"], 0.5, LENGTH)
+    whole = run_task(task, tmp_path)
     content = whole.path.read_bytes()
     for bad in damaged(content):
-        recording.forget_checkpoint(whole)
+        paper_runs_module.remove_checkpoint(whole)
         whole.path.write_bytes(bad)
-        same_rows(recorded(task, tmp_path), whole)
-        same_rows(Recorded.load(whole.path), whole)
+        same_rows(run_task(task, tmp_path), whole)
+        same_rows(load_run(whole.path), whole)
     import pyarrow
     import pyarrow.parquet as parquet
 
     parquet.write_table(pyarrow.table({"a": [1.0]}), whole.path)  # somebody else's
-    same_rows(recorded(task, tmp_path), whole)
+    same_rows(run_task(task, tmp_path), whole)
 
 
 def test_what_makes_another_run_makes_another_file(problems, tmp_path):
     other = DataSet("small", write_ratings(tmp_path / "other.csv", seed=1))
-    gd = CONTENDERS["gd"]
+    gd = PAPER_METHODS["gd"]
     tasks = [
-        task_for(gd, problems["completion", "paper"], 0.5, LENGTH),
-        task_for(gd, problems["completion", "authors-code"], 0.5, LENGTH),
-        task_for(gd, problems["one-bit", "paper"], 0.5, LENGTH),
-        task_for(gd, problems["completion", "paper"], 0.50001, LENGTH),
-        task_for(CONTENDERS["cg"], problems["completion", "paper"], 0.5, LENGTH),
-        task_for(gd, PaperProblem(other, "completion", threads=1), 0.5, LENGTH),
-        task_for(gd, problems["completion", "paper"], 0.5, LENGTH, trial=True),
-        task_for(gd, problems["completion", "paper"], 0.5, LENGTH + 1, trial=True),
+        make_task(gd, problems["completion", "paper"], 0.5, LENGTH),
+        make_task(gd, problems["completion", "authors-code"], 0.5, LENGTH),
+        make_task(gd, problems["one-bit", "paper"], 0.5, LENGTH),
+        make_task(gd, problems["completion", "paper"], 0.50001, LENGTH),
+        make_task(PAPER_METHODS["cg"], problems["completion", "paper"], 0.5, LENGTH),
+        make_task(gd, PaperProblem(other, "completion", threads=1), 0.5, LENGTH),
+        make_task(gd, problems["completion", "paper"], 0.5, LENGTH, trial=True),
+        make_task(gd, problems["completion", "paper"], 0.5, LENGTH + 1, trial=True),
     ]
     assert len({task.path(tmp_path) for task in tasks}) == len(tasks)
     longer = replace(tasks[0], iterations=10**6)
     assert longer.path(tmp_path) == tasks[0].path(tmp_path)  # it is extended
 
 
-def test_a_hopeless_run_ends_and_stays_ended(problems, monkeypatch, tmp_path):
-    task = task_for(CONTENDERS["gd"], problems["completion", "paper"], 1e3, LENGTH)
-    run = recorded(task, tmp_path)
-    assert run.about.status in ("stopped", "non finite")
-    assert len(run.history) < LENGTH
-    assert (run.history.fun[:-1] <= run.history.fun[0] * (1 + 1e-8)).all()
+def test_a_diverging_run_ends_and_stays_ended(problems, monkeypatch, tmp_path):
+    task = make_task(PAPER_METHODS["gd"], problems["completion", "paper"], 1e3, LENGTH)
+    run = run_task(task, tmp_path)
+    assert run.status in ("stopped", "non finite")
+    assert len(run) < LENGTH
+    assert (run.fun[:-1] <= run.fun[0] * (1 + 1e-8)).all()
     asked = calls(task.problem, monkeypatch)
-    same_rows(recorded(task, tmp_path), run)
+    same_rows(run_task(task, tmp_path), run)
     assert not asked
 
 
 # --- going on -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(CONTENDERS))
+@pytest.mark.parametrize("name", list(PAPER_METHODS))
 def test_an_extended_run_begins_as_the_shorter_one(name, runs, problems, monkeypatch, tmp_path):
     problem = problems["completion", "paper"]
-    task = task_for(CONTENDERS[name], problem, STEPS[name], LENGTH)
-    short = recorded(task, tmp_path)
+    task = make_task(PAPER_METHODS[name], problem, STEPS[name], LENGTH)
+    short = run_task(task, tmp_path)
     same_rows(short, runs[name])
     asked = calls(problem, monkeypatch)
-    longer = recorded(replace(task, iterations=2 * LENGTH), tmp_path)
-    assert len(longer.history) == 2 * LENGTH + 1
+    longer = run_task(replace(task, iterations=2 * LENGTH), tmp_path)
+    assert len(longer) == 2 * LENGTH + 1
     same_rows(longer, short, LENGTH + 1)
     if name != "guilty":  # two an iteration
         assert asked.count("gradient") <= LENGTH + 2  # from the checkpoint, not from the start
-    at_once = recorded(replace(task, iterations=2 * LENGTH), tmp_path / "elsewhere")
+    at_once = run_task(replace(task, iterations=2 * LENGTH), tmp_path / "elsewhere")
     same_rows(longer, at_once)
 
 
-@pytest.mark.parametrize("broken", ["the last", "both", "torn beside"])
+@pytest.mark.parametrize("broken", ["the last", "both"])
 def test_a_damaged_checkpoint_costs_time_only(broken, problems, monkeypatch, tmp_path):
     problem = problems["completion", "paper"]
-    monkeypatch.setattr(recording, "SAVE_EVERY", 0.0)  # after every iteration
-    task = task_for(CONTENDERS["heuristic-agd"], problem, 0.3, LENGTH)
-    short = recorded(task, tmp_path)
+    monkeypatch.setattr(paper_runs_module, "SAVE_EVERY", 0.0)  # after every iteration
+    task = make_task(PAPER_METHODS["heuristic-agd"], problem, 0.3, LENGTH)
+    short = run_task(task, tmp_path)
     kept = short.path.with_suffix(".checkpoint")
     before = kept.with_name(kept.name + ".previous")
     assert load_checkpoint(kept, np.asarray)["progress"].nit == LENGTH
     content = kept.read_bytes()
-    if broken == "torn beside":
-        kept.with_name(kept.name + ".partial").write_bytes(content[:100])
-        short.path.with_name(short.path.name + ".partial").write_bytes(b"PAR1")
-    else:
-        kept.write_bytes(content[: len(content) // 2])
+    kept.write_bytes(content[: len(content) // 2])
     if broken == "both":
         before.write_bytes(b"")
     asked = calls(problem, monkeypatch)
-    longer = recorded(replace(task, iterations=LENGTH + 5), tmp_path)
+    longer = run_task(replace(task, iterations=LENGTH + 5), tmp_path)
     assert asked.count("gradient") == (LENGTH + 5 if broken == "both" else 5)
     assert not list(tmp_path.glob("*.partial"))
-    same_rows(longer, recorded(replace(task, iterations=LENGTH + 5), tmp_path / "elsewhere"))
+    same_rows(longer, run_task(replace(task, iterations=LENGTH + 5), tmp_path / "elsewhere"))
 
 
 def test_killed_between_its_end_and_its_file_a_run_is_not_run_again(
     problems, monkeypatch, tmp_path
 ):
     problem = problems["completion", "paper"]
-    for name, step in (("ada-rhb", 0.5), ("cg", 0.5), ("gd", 10.0)):  # the last one is hopeless
-        task = task_for(CONTENDERS[name], problem, step, LENGTH)
-        whole = recorded(task, tmp_path)
+    for name, step in (("ada-rhb", 0.5), ("cg", 0.5), ("gd", 10.0)):  # the last one diverges
+        task = make_task(PAPER_METHODS[name], problem, step, LENGTH)
+        whole = run_task(task, tmp_path)
         whole.path.unlink()
         asked = calls(problem, monkeypatch)
-        same_rows(recorded(task, tmp_path), whole)
+        same_rows(run_task(task, tmp_path), whole)
         assert asked.count("gradient") <= 2  # that of the output, and of one step past the end
         monkeypatch.undo()
-    assert whole.about.status == "stopped"
+    assert whole.status == "stopped"
 
 
-@pytest.mark.parametrize("step", [0.5, 20.0], ids=["to the end", "hopeless"])
+@pytest.mark.parametrize("step", [0.5, 20.0], ids=["to the end", "diverges"])
 def test_ctrl_c_in_any_call_goes_through_and_nothing_is_lost(step, problems, monkeypatch, tmp_path):
     problem = problems["completion", "paper"]
-    task = task_for(CONTENDERS["gd"], problem, step, 4)
-    whole = recorded(task, tmp_path / "whole")
+    task = make_task(PAPER_METHODS["gd"], problem, step, 4)
+    whole = run_task(task, tmp_path / "whole")
     original = problem.gradient
     for last in range(1, 100):
         count = 0
@@ -584,57 +540,56 @@ def test_ctrl_c_in_any_call_goes_through_and_nothing_is_lost(step, problems, mon
         monkeypatch.setattr(problem, "gradient", interrupted)
         folder = tmp_path / str(last)
         try:
-            recorded(task, folder)
+            run_task(task, folder)
         except KeyboardInterrupt:
             monkeypatch.setattr(problem, "gradient", original)
-            same_rows(recorded(task, folder), whole)
+            same_rows(run_task(task, folder), whole)
         else:
             assert count < last  # there are no more calls
             break
-    assert last > len(whole.history)
+    assert last > len(whole)
 
 
 def test_the_two_lowest_go_on_for_the_sake_of_the_lowest_value(data, tmp_path):
     figure = Figure("fig1", ("completion",), 10, 20)
     settings = Settings(methods=["ada-ragd", "jin-agd", "gd", "cg"], trial_iterations=5, threads=1)
-    folder = Folder(tmp_path)
-    run_figures([figure], [data], settings, folder, Display(shown=False))
-    (group,) = folder.groups()
-    assert group.plotted == 10
-    ends = {run.about.method: run.history.fun[10] for run in group.runs}
-    longer = [run.about.method for run in group.runs if len(run.history) > 11]
+    folder = StudyFolder(tmp_path)
+    run_figures([figure], [data], settings, folder, StudyProgress(shown=False))
+    (run_set,) = folder.run_sets()
+    assert run_set.plotted == 10
+    ends = {run.info.method: run.fun[10] for run in run_set.runs}
+    longer = [run.info.method for run in run_set.runs if len(run) > 11]
     assert set(longer) == set(sorted(ends, key=ends.__getitem__)[:2])
-    assert group.lowest[0] == min(run.history.fun.min() for run in group.runs)
-    assert group.lowest[0] < min(ends.values())
+    assert run_set.lowest[0] == min(run.fun.min() for run in run_set.runs)
+    assert run_set.lowest[0] < min(ends.values())
     assert not list(tmp_path.rglob("*.checkpoint*"))
 
 
-# --- companions -----------------------------------------------------------------------------------
+# --- baselines -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["completion", "one-bit"])
 def test_every_sweep_lowers_the_paper_s_objective(name, problems):
     problem = problems[name, "paper"]
     run = run_sweeps(problem, 15)
-    history = run.history
-    assert len(history) == 15
-    assert (np.diff(history.fun) <= 1e-10 * history.fun[0]).all()
-    assert history.fun[0] < problem.value(problem.start())
-    assert (history.njev > 0).all()
-    assert (np.diff(history.njev) == 1).all()
-    assert (np.diff(history.time) >= 0).all()
-    assert run.about.step_size is None
+    assert len(run) == 15
+    assert (np.diff(run.fun) <= 1e-10 * run.fun[0]).all()
+    assert run.fun[0] < problem.value(problem.start())
+    assert (run.njev > 0).all()
+    assert (np.diff(run.njev) == 1).all()
+    assert (np.diff(run.time) >= 0).all()
+    assert run.info.step_size is None
 
 
 def test_l_bfgs_b_is_charged_one_value_and_one_gradient_an_evaluation(problems):
     problem = problems["completion", "paper"]
     run = run_quasi_newton(problem, 40)
-    rows = np.arange(1, len(run.history) + 1)
-    assert run.history.nfev.tolist() == run.history.njev.tolist() == rows.tolist()
-    assert run.history.nfev[-1] + run.history.njev[-1] <= 41
-    assert run.history.fun[0] == problem.value(problem.start())
-    assert run.history.fun[-1] < run.history.fun[0]
-    assert np.isnan(run.step_sizes).all()
+    rows = np.arange(1, len(run) + 1)
+    assert run.nfev.tolist() == run.njev.tolist() == rows.tolist()
+    assert run.nfev[-1] + run.njev[-1] <= 41
+    assert run.fun[0] == problem.value(problem.start())
+    assert run.fun[-1] < run.fun[0]
+    assert np.isnan(run.step_size).all()
 
 
 def test_labels_are_signs_of_rating_minus_mean(data):
@@ -649,20 +604,21 @@ def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alo
     data, monkeypatch, tmp_path, capsys
 ):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("momentous.reproduce.report.draw_pictures", lambda *_: {})
-    monkeypatch.setattr(demo, "DataSet", partial(DataSet, path=data.path))  # not the twin
-    folder, settings = Folder(tmp_path), Settings(methods=["gd"], trial_iterations=4)
-    run_figures([Figure("fig1", ("completion",), 8, 8)], [data], settings, folder, Display(False))
-    demo.run_demo(tmp_path, 10)
-    groups = folder.groups()
-    found = [(group.figure, group.runs[0].about.problem, len(group.runs)) for group in groups]
+    monkeypatch.setattr("momentous.lab.report.documents.draw_pictures", lambda *_: {})
+    monkeypatch.setattr(studies, "DataSet", partial(DataSet, path=data.path))  # not the twin
+    folder, settings = StudyFolder(tmp_path), Settings(methods=["gd"], trial_iterations=4)
+    figure = Figure("fig1", ("completion",), 8, 8)
+    run_figures([figure], [data], settings, folder, StudyProgress(False))
+    studies.run_demo(tmp_path, 10)
+    run_sets = folder.run_sets()
+    found = [(each.figure, each.problem, len(each.runs)) for each in run_sets]
     assert found == [("demo", "completion", 9), ("demo", "one-bit", 9), ("fig1", "completion", 1)]
-    before = {run.path: run.path.stat().st_mtime_ns for group in groups for run in group.runs}
+    before = {run.path: run.path.stat().st_mtime_ns for run_set in run_sets for run in run_set.runs}
     asked = calls(PaperProblem, monkeypatch, ("gradient",))
     capsys.readouterr()
-    demo.run_demo(tmp_path, 10)
+    studies.run_demo(tmp_path, 10)
     assert not asked
-    again = [run.path for group in folder.groups() for run in group.runs]
+    again = [run.path for run_set in folder.run_sets() for run in run_set.runs]
     assert again == list(before)
     beside = [path for path in again if path.stat().st_mtime_ns != before[path]]
     assert len(beside) == 4  # L-BFGS-B and the sweeps
