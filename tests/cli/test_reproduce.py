@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.folder import Folder
-from momentous.reproduce.problem import PaperProblem
-from momentous.reproduce.recorded import Recorded
-from test_reproduce_runs import same_rows, write_ratings
+from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.paper.problems import DataSet, PaperProblem
+from momentous.lab.paper.runs import PaperRun, PaperRunInfo
+from momentous.lab.record import RunRecord
+from paper_runs import same_rows, write_ratings
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pyarrow")
@@ -45,7 +45,7 @@ def momentous(*arguments, **options):
 def _without_pictures():
     """They take most of the time, and have their own tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("momentous.reproduce.report.draw_pictures", lambda *_, **__: {})
+        patch.setattr("momentous.lab.report.documents.draw_pictures", lambda *_, **__: {})
         yield
 
 
@@ -75,12 +75,11 @@ def gradients() -> Iterator[list[int]]:
 # time that a function is called, before or after it does its work.
 DRIVER = """
 import importlib, json, os, signal, sys, warnings
-import momentous.reproduce.plan, momentous.reproduce.report, momentous.cli.reproduce
-import momentous.lowrank.start, momentous.lowrank.kernels, pyarrow.parquet
-from momentous.reproduce import recording
+import momentous.lab.studies, momentous.cli.reproduce, pyarrow.parquet
+from momentous.lab.paper import runs
 from momentous import cli
 warnings.simplefilter("ignore")
-recording.SAVE_EVERY = 0.0  # after every iteration
+runs.SAVE_EVERY = 0.0  # after every iteration
 os.fsync = lambda file: None  # the machine goes on
 children = []
 for folder, module, name, count, when, which, arguments in json.loads(sys.argv[1]):
@@ -112,8 +111,8 @@ for child in children:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
-GRADIENT = ("momentous.reproduce.problem", "PaperProblem.gradient")
-RUN_SAVED = ("momentous.reproduce.recorded", "Recorded.save")
+GRADIENT = ("momentous.lab.paper.problems", "PaperProblem.gradient")
+RUN_SAVED = ("momentous.lab.record", "RunRecord.save")
 RENAMED = ("os", "replace")
 KILLS = {
     "in a run": (*GRADIENT, -10, "after", "SIGKILL"),  # the tenth last
@@ -130,7 +129,7 @@ def arguments_for(ratings: Path, out: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(ratings, tmp_path_factory) -> tuple[dict[str, Recorded], int]:
+def uninterrupted(ratings, tmp_path_factory) -> tuple[dict[str, PaperRun], int]:
     """All files, and how many gradients they took."""
     out = tmp_path_factory.mktemp("whole")
     with counted() as taken:
@@ -138,8 +137,11 @@ def uninterrupted(ratings, tmp_path_factory) -> tuple[dict[str, Recorded], int]:
     return files(out), len(taken)
 
 
-def files(out: Path) -> dict[str, Recorded]:
-    return {str(p.relative_to(out)): Recorded.load(p) for p in sorted(out.rglob("*.parquet"))}
+def files(out: Path) -> dict[str, PaperRun]:
+    return {
+        str(p.relative_to(out)): RunRecord.load(p, PaperRunInfo)
+        for p in sorted(out.rglob("*.parquet"))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +183,8 @@ def test_killed_anywhere_the_same_command_goes_on(where, killed, uninterrupted, 
     for name, run in now.items():
         same_rows(run, expected[name])
         if name in had:  # not run again, perhaps extended
-            before = had[name].history.time
-            assert before.tobytes() == run.history.time[: before.size].tobytes()
+            before = had[name].time
+            assert before.tobytes() == run.time[: before.size].tobytes(), name
     if where == "in a run":  # lost is the step that was under way, not the run
         assert 9 <= len(gradients) <= 12
     assert not list(out.rglob("*.partial"))
@@ -214,9 +216,9 @@ def test_several_data_sets_may_follow_the_option(ratings, tmp_path):
     done = momentous("reproduce", "fig1", "--methods", "gd", *SHORT, "--out", out,
                      "--data", f"ml-100k={ratings}", f"other={other}")  # fmt: skip
     assert done.exit_code == 0, done.output
-    groups = Folder(out).groups()
+    groups = StudyFolder(out).run_sets()
     assert [group.data_name for group in groups] == ["ml-100k", "other"]
-    prints = [group.runs[0].about.fingerprint for group in groups]
+    prints = [group.runs[0].info.fingerprint for group in groups]
     assert prints == [DataSet("x", path).fingerprint for path in (ratings, other)]
 
 
@@ -263,7 +265,7 @@ def test_a_report_of_nothing_says_what_to_do(tmp_path):
 def test_a_report_of_runs_that_are_gone_names_them(ratings, tmp_path):
     assert momentous("reproduce", "fig1", "--methods", "gd", *SHORT, "--out", tmp_path,
                      "--data", f"small={ratings}").exit_code == 0  # fmt: skip
-    (run,) = Folder(tmp_path).groups()[0].runs
+    (run,) = StudyFolder(tmp_path).run_sets()[0].runs
     run.path.unlink()
     told = said("reproduce", "report", "--out", tmp_path)
     assert run.path.name in told
@@ -276,34 +278,34 @@ def test_two_figures_share_a_folder_and_another_length_replaces_the_first(
     given = ("--data", f"small={ratings}", "--methods", "ada-ragd,gd", "--out", tmp_path,
              "--threads", "1", "--trial-iterations", "4")  # fmt: skip
     assert momentous("reproduce", "fig2", "fig1", *given, "--iterations", "8").exit_code == 0
-    first = Folder(tmp_path).groups()
+    first = StudyFolder(tmp_path).run_sets()
     assert [(group.figure, group.plotted) for group in first] == [("fig1", 8), ("fig2", 8)]
-    assert [group.runs[0].about.problem for group in first] == ["completion", "one-bit"]
+    assert [group.runs[0].info.problem for group in first] == ["completion", "one-bit"]
     gradients.clear()
     done = momentous("reproduce", "report", "fig1", "fig2", *given, "--iterations", "8")
     assert done.exit_code == 0
     assert not gradients  # all of it was there
     assert done.output.count("fig1: small, matrix completion") >= 1
     assert momentous("reproduce", "fig1", *given, "--iterations", "12").exit_code == 0
-    second = Folder(tmp_path).groups()
+    second = StudyFolder(tmp_path).run_sets()
     assert [(group.figure, group.plotted) for group in second] == [("fig1", 12), ("fig2", 8)]
     for run in second[0].runs:
-        assert len(run.history) > 12
-        assert run.about.tuning["trials"] > 0
+        assert len(run) > 12
+        assert run.info.tuning["trials"] > 0
     gradients.clear()
     assert momentous("reproduce", "fig1", *given, "--iterations", "8").exit_code == 0
     assert not gradients
-    assert Folder(tmp_path).groups()[0].plotted == 8
+    assert StudyFolder(tmp_path).run_sets()[0].plotted == 8
 
 
 def test_the_long_run_is_of_the_adaptive_methods_on_both_problems(ratings, tmp_path):
     done = momentous("reproduce", "fig3", "--data", f"small={ratings}", *SHORT, "--out", tmp_path)
     assert done.exit_code == 0, done.output
-    groups = Folder(tmp_path).groups()
-    assert [group.runs[0].about.problem for group in groups] == ["completion", "one-bit"]
+    groups = StudyFolder(tmp_path).run_sets()
+    assert [group.runs[0].info.problem for group in groups] == ["completion", "one-bit"]
     for group in groups:
-        assert [run.about.method for run in group.runs] == ["Ada-RAGD-NC", "Ada-RHB-NC"]
-        assert all(len(run.history) == 9 for run in group.runs)  # f* is that of the runs shown
+        assert [run.info.method for run in group.runs] == ["Ada-RAGD-NC", "Ada-RHB-NC"]
+        assert all(len(run) == 9 for run in group.runs)  # f* is that of the runs shown
 
 
 def test_tune_prints_what_it_found_and_reproduce_takes_it_over(ratings, tmp_path, gradients):
@@ -316,8 +318,8 @@ def test_tune_prints_what_it_found_and_reproduce_takes_it_over(ratings, tmp_path
     spent = len(gradients)
     gradients.clear()
     assert momentous("reproduce", "fig1", *given, "--iterations", "8").exit_code == 0
-    (group,) = Folder(tmp_path).groups()
-    steps = {run.about.method: run.about for run in group.runs}
+    (group,) = StudyFolder(tmp_path).run_sets()
+    steps = {run.info.method: run.info for run in group.runs}
     for row in rows:  # the same search; to its cost comes what does not last longer
         tuning = steps["GD" if " GD " in row else JIN].tuning
         trials, longer, values, gradient_count, _ = row.split()[-5:]
@@ -333,23 +335,23 @@ def test_step_sizes_that_do_not_last_are_part_of_what_the_search_cost(ratings, t
     given = ("--data", f"small={ratings}", "--methods", "gd", *SHORT, "--out", tmp_path)
     for _ in range(2):  # what is read from files costs the same
         assert momentous("reproduce", "fig1", *given).exit_code == 0
-        ((shown,),) = (group.runs for group in Folder(tmp_path).groups())
+        ((shown,),) = (group.runs for group in StudyFolder(tmp_path).run_sets())
         others = [run for run in files(tmp_path).values() if run.path != shown.path]
-        assert max(run.about.step_size for run in others) > shown.about.step_size
-        assert any(run.about.status == "stopped" and len(run.history) > 5 for run in others)
-        assert shown.about.tuning["gradients"] == sum(run.history.njev[-1] for run in others)
-        assert shown.about.tuning["values"] == sum(run.history.nfev[-1] for run in others)
+        assert max(run.info.step_size for run in others) > shown.info.step_size
+        assert any(run.status == "stopped" and len(run) > 5 for run in others)
+        assert shown.info.tuning["gradients"] == sum(run.njev[-1] for run in others)
+        assert shown.info.tuning["values"] == sum(run.nfev[-1] for run in others)
 
 
 def test_profiles_make_runs_and_groups_of_their_own(ratings, tmp_path):
     given = ("--data", f"small={ratings}", "--methods", "gd", *SHORT, "--out", tmp_path)
     for profile in ("paper", "authors-code"):
         assert momentous("reproduce", "fig1", *given, "--profile", profile).exit_code == 0
-    groups = {group.runs[0].about.profile: group for group in Folder(tmp_path).groups()}
+    groups = {group.runs[0].info.profile: group for group in StudyFolder(tmp_path).run_sets()}
     assert sorted(groups) == ["authors-code", "paper"]
     (paper,), (code,) = groups["paper"].runs, groups["authors-code"].runs
     assert paper.path != code.path
-    assert paper.history.fun[3] != code.history.fun[3]
+    assert paper.fun[3] != code.fun[3]
     assert groups["authors-code"].title.endswith(", authors-code")
     assert "authors-code" not in groups["paper"].title
 
@@ -368,18 +370,18 @@ def test_running_some_methods_again_leaves_the_others_in_the_group(ratings, tmp_
     given = ("--data", f"small={ratings}", *SHORT, "--out", tmp_path)
     assert momentous("reproduce", "fig1", *given, "--methods", "gd,ada-rhb").exit_code == 0
     assert momentous("reproduce", "fig1", *given, "--methods", "gd").exit_code == 0
-    (group,) = Folder(tmp_path).groups()
-    assert sorted(run.about.method for run in group.runs) == ["Ada-RHB-NC", "GD"]
+    (group,) = StudyFolder(tmp_path).run_sets()
+    assert sorted(run.info.method for run in group.runs) == ["Ada-RHB-NC", "GD"]
     longer = ("--iterations", "10", "--methods", "gd")
     assert momentous("reproduce", "fig1", *given, *longer).exit_code == 0
-    (group,) = Folder(tmp_path).groups()  # shown further, so that the shorter do not fit
-    assert [run.about.method for run in group.runs] == ["GD"]
+    (group,) = StudyFolder(tmp_path).run_sets()  # shown further, so that the shorter do not fit
+    assert [run.info.method for run in group.runs] == ["GD"]
 
 
 def test_two_at_work_in_one_folder_are_kept_apart(ratings, tmp_path):
     pytest.importorskip("fcntl")
     given = ("--data", f"small={ratings}", *SHORT, "--methods", "gd", "--out", tmp_path)
-    with Folder(tmp_path).locked():
+    with StudyFolder(tmp_path).locked():
         assert "another process is at work" in said("reproduce", "fig1", *given)
     assert momentous("reproduce", "fig1", *given).exit_code == 0
 

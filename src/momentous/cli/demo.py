@@ -19,6 +19,6 @@ def command(out: Path, iterations: int) -> None:
     """Run the paper's comparison in small: about a minute, ending in a page to look at."""
     for package in ("matplotlib", "pyarrow"):
         require(package, "app", "momentous demo")
-    from momentous.demo import run_demo
+    from momentous.lab.studies import run_demo
 
     run_demo(out, iterations)

@@ -14,11 +14,11 @@ import click
 from momentous.cli.errors import usage_errors
 from momentous.cli.options import NEW_FILE, names_option, out_folder, threads, together
 from momentous.cli.output import say
+from momentous.lab.paper.folder import is_study
+from momentous.lab.paper.methods import PAPER_METHODS
+from momentous.lab.paper.plan import FIGURES, Settings
+from momentous.lab.paper.problems import PROFILES, DataSet
 from momentous.lowrank.twins import MODELS
-from momentous.reproduce.contenders import CONTENDERS, chosen_contenders
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.plan import FIGURES, Settings
-from momentous.reproduce.problem import PROFILES
 
 WHAT = (*FIGURES, "theorems", "all", "report")
 
@@ -29,7 +29,7 @@ study_options = together(
         multiple=True,
         help="NAME=PATH, or NAME for the synthetic twin; more may follow, separated by spaces.",
     ),
-    names_option("--methods", f"Names, separated by commas: {', '.join(CONTENDERS)}."),
+    names_option("--methods", f"Names, separated by commas: {', '.join(PAPER_METHODS)}."),
     click.option(
         "--profile",
         type=click.Choice(PROFILES),
@@ -88,37 +88,25 @@ def command(
 
     What is finished is not run again, and what was interrupted, or killed, goes on where it was.
     """
-    from momentous.reproduce.display import Display
-    from momentous.reproduce.folder import Folder
-    from momentous.reproduce.plan import run_figures
-    from momentous.reproduce.report import print_results, write_documents, write_report
+    from momentous.lab.report.documents import print_results, write_account_files
+    from momentous.lab.studies import reproduce
 
     if account is not None and not account.suffix:
         raise click.UsageError(f"--account {account} needs a suffix: {account}.md")
     wanted, named = _wanted(what, data, out)
     with kept_runs(), usage_errors():
-        sets = data_sets(named)
         settings = Settings(**options)
-        chosen_contenders(settings.methods)  # before anything is run
-        folder = Folder(out)
-        with folder.locked(), Display() as display:
-            figures = [FIGURES[name] for name in FIGURES if name in wanted]
-            run_figures(figures, sets, settings, folder, display)
-            if "theorems" in wanted:
-                _check_theorems(folder, display)
-        study = write_report(folder)
+        folder, study = reproduce(wanted, out, data_sets(named), settings)
     print_results(study)
     say(f"The report is {folder.page}")
     if account is not None:
         text = "" if opening is None else opening.read_text(encoding="utf-8")
-        write_documents(folder, account, _same_command(wanted, named, settings), text)
+        write_account_files(folder, account, _same_command(wanted, named, settings), text)
         say(f"The account is {account}")
 
 
 def _wanted(words: Sequence[str], data: Sequence[str], out: Path) -> tuple[list[str], list[str]]:
     """What to reproduce, and on which data sets."""
-    from momentous.reproduce.folder import is_study
-
     for word in words:
         if word not in WHAT and "=" not in word and word not in MODELS:
             raise click.UsageError(
@@ -170,17 +158,3 @@ def _same_command(wanted: Sequence[str], named: Sequence[str], settings: Setting
             shown = ",".join(value) if isinstance(value, list) else value
             parts.append(f"--{option.name.replace('_', '-')} {shown}")
     return " ".join([*parts, "--account"])
-
-
-def _check_theorems(folder: Any, display: Any) -> None:
-    """The theorem table and the exponents, as far as they are not there."""
-    from momentous.reproduce.exponents import growth_with_difficulty
-    from momentous.reproduce.findings import load_findings, save_findings
-    from momentous.reproduce.theorems import theorem_table
-
-    bounds, growths = load_findings(folder.findings) if folder.findings.exists() else ([], [])
-    if not bounds:
-        bounds = theorem_table(progress=display.parts)
-        save_findings(folder.findings, bounds, growths)
-    if not growths:
-        save_findings(folder.findings, bounds, growth_with_difficulty(progress=display.parts))

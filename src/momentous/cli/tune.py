@@ -9,9 +9,8 @@ import click
 
 from momentous.cli.errors import usage_errors
 from momentous.cli.reproduce import data_sets, kept_runs, study_options
-from momentous.reproduce.contenders import CONTENDERS, chosen_contenders
-from momentous.reproduce.dataset import DataSet
-from momentous.reproduce.recorded import PROBLEMS
+from momentous.lab.paper.plan import Settings
+from momentous.lab.paper.problems import PROBLEMS
 
 
 @click.command()
@@ -34,13 +33,10 @@ from momentous.reproduce.recorded import PROBLEMS
 def command(
     more: tuple[str, ...],
     data: tuple[str, ...],
-    methods: list[str] | None,
     out: Path,
     problems: tuple[str, ...],
     iterations: int,
-    trial_iterations: int,
-    profile: Any,
-    threads: int | None,
+    **options: Any,
 ) -> None:
     """Search the best step size of each of the paper's methods.
 
@@ -48,50 +44,10 @@ def command(
     and the best is run for longer, smaller ones too as long as they end lower.  Trials are
     kept: a search that was interrupted goes on, and `reproduce` uses what is found here.
     """
-    from momentous.lab.progress import new_console, new_table
-    from momentous.reproduce import tuning
-    from momentous.reproduce.display import Display
-    from momentous.reproduce.folder import Folder
-    from momentous.reproduce.problem import PaperProblem
+    from momentous.lab.report.documents import print_table
+    from momentous.lab.studies import tune
 
-    table = new_table("data", "problem", "method", "step size", "objective", box=None)
-    for heading in ("trials", "longer runs", "values", "gradients", "seconds"):
-        table.add_column(heading, justify="right")
-    with kept_runs(), usage_errors(), Display() as display:
-        searched = _searched(methods)
-        sets = data_sets((*data, *more)) or [DataSet("ml-10m")]
-        places = [(each, name) for each in sets for name in problems or PROBLEMS]
-        title = "{0.name}, {1}, {2.label}".format
-        display.plan([(title(*where, who), 1.0) for where in places for who in searched])
-        for where in places:
-            problem = PaperProblem(*where, profile, threads)
-            for solver in searched:
-                display.begin(title(*where, solver))
-                found, run = tuning.tune(
-                    solver,
-                    problem,
-                    Folder(out),
-                    iterations=iterations,
-                    trial_iterations=trial_iterations,
-                    watch=display.watch,
-                )
-                display.end(run)
-                table.add_row(
-                    run.about.data_name,
-                    run.about.problem,
-                    solver.label,
-                    f"{found.step_size:.4g}",
-                    f"{run.history.fun[min(iterations, len(run.history) - 1)]:.6g}",
-                    *(f"{number:,}" for number in found.cost.values()),
-                )
-    new_console().print(table)
-
-
-def _searched(methods: list[str] | None) -> list[Any]:
-    """The methods whose step size is searched; the others take that of another."""
-    chosen = chosen_contenders(methods)
-    searched = [contender for contender in chosen if not contender.step_of]
-    if not searched:
-        taken = CONTENDERS[chosen[0].step_of].name
-        raise ValueError(f"{chosen[0].name} takes the step size of {taken}: tune that one")
-    return searched
+    with kept_runs(), usage_errors():
+        sets = data_sets((*data, *more))
+        table = tune(out, sets, problems, Settings(**options), iterations=iterations)
+    print_table(table)
