@@ -1,4 +1,4 @@
-"""The low-rank objective is what its formula says, compiled or not, and the same bits each time."""
+"""The low-rank objective is what its formula says on every backend, with the same bits each time."""
 
 import doctest
 import math
@@ -12,12 +12,15 @@ import pytest
 import scipy.sparse.linalg
 
 from momentous import minimize
-from momentous.lowrank import LowRankObjective, Ratings, balanced, objective, plain, svd_start
+from momentous.lowrank import LowRankObjective, Ratings, balanced, factors, objective, svd_start
+from momentous.lowrank.backends.numpy import entries
+from momentous.lowrank.losses import Logistic
 
-kernels = pytest.importorskip("momentous.lowrank.kernels")
-lanes = pytest.importorskip("momentous.lowrank.lanes")
+pytest.importorskip("numba")
+from momentous.lowrank.backends.numba import compiler, lanes  # noqa: E402
 
-LOSSES = ("squared", "logistic")
+LOSSES = ("squared", "logistic", "implicit")
+BACKENDS = pytest.mark.parametrize("backend", ["numba", "numpy"])
 
 
 def some_ratings(m, n, count, rng=0, dtype=np.float64):
@@ -52,10 +55,14 @@ def dense_value_and_gradient(problem, x):
     seen, X = np.zeros((m, n), bool), np.zeros((m, n))
     seen[ratings.rows, ratings.cols], X[ratings.rows, ratings.cols] = True, ratings.values
     Z = U @ V.T
-    if problem.loss == "squared":
+    if problem.loss.name == "squared":
         loss, slope = 0.5 * (Z - X) ** 2, Z - X
-    else:
+    elif problem.loss.name == "logistic":
         loss, slope = np.log1p(np.exp(-X * Z)), -X / (1 + np.exp(X * Z))
+    else:  # over all pairs, and X is 0 where nothing was seen
+        confidence = 1.0 + problem.loss.alpha * X
+        loss, slope = 0.5 * confidence * (Z - seen) ** 2, confidence * (Z - seen)
+        seen = np.ones_like(seen)
     E, D = np.where(seen, slope, 0.0), U.T @ U - V.T @ V
     squares = np.sum(U**2) + np.sum(V**2)
     penalty = 0.5 * problem.balance * np.sum(D**2) + 0.5 * problem.ridge * squares
@@ -71,11 +78,11 @@ def dense_value_and_gradient(problem, x):
 
 
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30)], ids=["tall", "wide"])
-@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
+@BACKENDS
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f8", 1e-13), ("f4", 1e-5)])
-def test_value_and_gradient_are_those_of_the_formula(loss, compiled, shape, dtype, tolerance):
-    problem = made(loss, 3, shape, balance=0.7, ridge=0.3, dtype=dtype, compiled=compiled)
+def test_value_and_gradient_are_those_of_the_formula(loss, backend, shape, dtype, tolerance):
+    problem = made(loss, 3, shape, balance=0.7, ridge=0.3, dtype=dtype, backend=backend)
     x = some_point(problem)
     value, gradient = problem.value_and_gradient(x)
     expected, slope = dense_value_and_gradient(problem, x)
@@ -87,10 +94,10 @@ def test_value_and_gradient_are_those_of_the_formula(loss, compiled, shape, dtyp
     assert gradient.dtype == problem.dtype == np.dtype(dtype)
 
 
-@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
+@BACKENDS
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_gradient_is_the_slope_of_the_value(loss, compiled):
-    problem = made(loss, balance=2.0, ridge=0.5, compiled=compiled)
+def test_the_gradient_is_the_slope_of_the_value(loss, backend):
+    problem = made(loss, balance=2.0, ridge=0.5, backend=backend)
     x, h = some_point(problem), 1e-5
     gradient = problem.gradient(x)
     for k in np.random.default_rng(0).choice(x.size, 25, replace=False):
@@ -104,10 +111,9 @@ def test_the_gradient_is_the_slope_of_the_value(loss, compiled):
 def test_compiled_and_plain_agree_to_rounding_at_every_rank(loss, rank):
     ratings = some_ratings(90, 80, 5000)
     ratings = ratings.signs() if loss == "logistic" else ratings
-    fast = LowRankObjective(ratings, rank, loss, compiled=True)
-    slow = LowRankObjective(ratings, rank, loss, compiled=False)
-    assert fast.compiled
-    assert not slow.compiled
+    fast = LowRankObjective(ratings, rank, loss, backend="numba")
+    slow = LowRankObjective(ratings, rank, loss, backend="numpy")
+    assert (fast.backend.name, slow.backend.name) == ("numba", "numpy")
     x = some_point(fast, 0.5)
     (f, g), (F, G) = fast.value_and_gradient(x), slow.value_and_gradient(x)
     assert f == pytest.approx(F, rel=1e-13)
@@ -122,14 +128,14 @@ def test_rows_are_cut_into_powers_of_two_that_cover_them():
 
 
 def test_a_row_longer_than_the_buffer_and_rows_without_entries_count_rightly():
-    n = kernels.BLOCK + 300
+    n = compiler.kernels_for(Logistic).BLOCK + 300
     rows = np.concatenate([np.full(n, 1), [4]])
     cols = np.concatenate([np.arange(n), [7]])
     values = np.random.default_rng(2).standard_normal(n + 1)
     # More rows than columns, so that the long row is one group.
     ratings = Ratings(rows, cols, values, (n + 2, n))
-    for compiled in (True, False):
-        problem = LowRankObjective(ratings, 3, balance=0.0, compiled=compiled)
+    for backend in ("numba", "numpy"):
+        problem = LowRankObjective(ratings, 3, balance=0.0, backend=backend)
         x = some_point(problem)
         value, gradient = problem.value_and_gradient(x)
         expected, slope = dense_value_and_gradient(problem, x)
@@ -140,11 +146,11 @@ def test_a_row_longer_than_the_buffer_and_rows_without_entries_count_rightly():
 
 
 def test_the_plain_pass_gives_the_same_in_blocks_of_any_size(monkeypatch):
-    problem = made("squared", compiled=False)
+    problem = made("squared", backend="numpy")
     x = some_point(problem)
     value, gradient = problem.value_and_gradient(x)
-    monkeypatch.setattr(plain, "BLOCK", 7)  # less than the longest row
-    assert sum(1 for _ in problem._pass._blocks()) > 20
+    monkeypatch.setattr(entries, "BLOCK", 7)  # less than the longest row
+    assert sum(1 for _ in problem.side(0)._ranges()) > 20
     assert problem.value(x) == pytest.approx(value, rel=1e-14)
     assert problem.gradient(x) == pytest.approx(gradient, rel=1e-12, abs=1e-16)
 
@@ -154,18 +160,19 @@ def test_the_compiled_logistic_loss_is_exact_to_the_last_digits():
         [np.linspace(-708, 708, 4001), np.linspace(-40, 40, 20_001), [0.0, 1e-300, -1e-9]]
     )
     labels = np.where(np.arange(margins.size) % 2, 1.0, -1.0)
-    slopes, losses = labels * margins, np.empty_like(margins)
-    kernels.logistic(slopes, labels, margins.size, 1.0, losses)
+    entry = compiler.compiled_entry(Logistic)
+    pairs = [entry(y * t, y, ()) for y, t in zip(labels, margins, strict=True)]
+    losses, slopes = (np.array([pair[k] for pair in pairs]) for k in (0, 1))
     t = margins.astype(np.longdouble)
     expected = np.maximum(-t, 0) + np.log1p(np.exp(-np.abs(t)))
     assert np.max(np.abs(losses / expected - 1)) < 1e-15
     assert np.max(np.abs(slopes * -labels * (1 + np.exp(t)) - 1)) < 1e-15
 
 
-@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
-def test_huge_margins_cost_what_they_should_and_nan_stays_nan(compiled):
+@BACKENDS
+def test_huge_margins_cost_what_they_should_and_nan_stays_nan(backend):
     ratings = Ratings([0, 1, 1], [0, 0, 1], [1.0, 1.0, -1.0])
-    problem = LowRankObjective(ratings, 1, "logistic", balance=0.0, compiled=compiled)
+    problem = LowRankObjective(ratings, 1, "logistic", balance=0.0, backend=backend)
     assert problem.value(np.array([0.0, 1e6, 1.0, 0.0])) == pytest.approx(math.log(2.0) * 2 / 3)
     assert problem.value(np.array([0.0, -1e6, 1.0, 0.0])) == pytest.approx(1e6 / 3, rel=1e-5)
     value, gradient = problem.value_and_gradient(np.array([0.0, np.nan, 1.0, 0.0]))
@@ -173,10 +180,10 @@ def test_huge_margins_cost_what_they_should_and_nan_stays_nan(compiled):
     assert np.isnan(gradient[1])
 
 
-@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
+@BACKENDS
 @pytest.mark.parametrize("loss", LOSSES)
-def test_points_far_out_have_infinite_values_without_a_warning(loss, compiled):
-    problem = made(loss, compiled=compiled, dtype="f4")
+def test_points_far_out_have_infinite_values_without_a_warning(loss, backend):
+    problem = made(loss, backend=backend, dtype="f4")
     x = some_point(problem) * np.float32(1e30)
     value, gradient = problem.value_and_gradient(x)
     assert not math.isfinite(value)
@@ -220,7 +227,7 @@ def test_the_same_number_of_threads_gives_the_same_bits(large, loss, dtype):
 
 
 def test_threads_get_ranges_of_equal_work_and_few_entries_get_few_threads(large):
-    work = LowRankObjective(large, 2, threads=3)._pass
+    work = LowRankObjective(large, 2, threads=3).side(0)
     counts = [int(large.by_row.starts[b] - large.by_row.starts[a]) for a, b in work.ranges]
     assert sum(counts) == large.nnz
     assert max(counts) - min(counts) <= 2 * np.diff(large.by_row.starts).max()
@@ -248,10 +255,10 @@ def test_without_numba_the_plain_pass_is_taken_and_the_compiled_one_says_what_to
         from momentous.lowrank import LowRankObjective, Ratings
         ratings = Ratings([0, 1, 2], [0, 1, 1], [1.0, 2.0, 3.0])
         problem = LowRankObjective(ratings, 1)
-        assert not problem.compiled
+        assert problem.backend.name == "numpy"
         problem.value_and_gradient(problem.start())
         try:
-            LowRankObjective(ratings, 1, compiled=True)
+            LowRankObjective(ratings, 1, backend="numba")
         except ImportError as error:
             print(error)
     """
@@ -363,7 +370,7 @@ def test_points_are_factors_laid_end_to_end():
 
 
 def test_predictions_are_inner_products(monkeypatch):
-    monkeypatch.setattr(plain, "BLOCK", 3)
+    monkeypatch.setattr(factors, "PAIRS", 3)
     problem = made("squared")
     x = some_point(problem)
     U, V = problem.split(x)
@@ -427,8 +434,10 @@ def test_the_example_runs():
         ({"dtype": "float16"}, ValueError, "float32 or float64, not in float16"),
         ({"threads": 0}, ValueError, "threads must be 1 or more, not 0"),
         ({"threads": "all"}, TypeError, "whole number, not 'all'"),
-        ({"balance": -1.0}, ValueError, "balance must be a finite number, 0 or more, not -1.0"),
-        ({"ridge": math.inf}, ValueError, "ridge must be .* not inf"),
+        ({"balance": -1.0}, ValueError, "balance=-1.0 must be a finite number >= 0"),
+        ({"ridge": math.inf}, ValueError, "ridge=inf must be a finite number"),
+        ({"backend": "fortran"}, ValueError, "no backend 'fortran'; known are auto, numba, numpy"),
+        ({"device": "cuda"}, ValueError, "device='cuda' is not supported: there are backends for cpu"),
         ({"loss": "hinge"}, ValueError, "no loss 'hinge'; known are squared, logistic"),
         ({"loss": "logistic"}, ValueError, r"entry 0 is \d .*ratings.signs\(\) makes labels"),
     ],

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from momentous.lowrank import Ratings, row_solves
-from momentous.lowrank.fitting import Recipe, fit_model
-from momentous.lowrank.logistic_rows import logistic_rows
+from momentous.lowrank import Ratings
+from momentous.lowrank.losses import Logistic
+from momentous.lowrank.model import fit_model
+from momentous.lowrank.model.fold_in import newton_rows
 from momentous.lowrank.ratings import Compressed
+from momentous.lowrank.solvers.fit import FitConfig
 
 
 def model(loss, dtype=np.float64, **options):
@@ -18,8 +20,8 @@ def model(loss, dtype=np.float64, **options):
     rows, cols = np.nonzero(rng.random(full.shape) < 0.5)
     ratings = Ratings(rows, cols, full[rows, cols].astype(dtype), full.shape)
     ratings = ratings.signs() if loss == "logistic" else ratings
-    recipe = Recipe(rank=3, loss=loss, threads=1, **options)
-    return fit_model(ratings, recipe).model
+    config = FitConfig(rank=3, loss=loss, threads=1, **options)
+    return fit_model(ratings, config).model
 
 
 def newcomers(loss, dtype=np.float64, most=40):
@@ -46,7 +48,7 @@ def one_by_one(fitted, groups):
         offsets = fitted.mean + fitted.col_bias[cols].astype(float)
         if not len(cols):
             solutions.append(np.zeros(features.shape[1]))
-        elif fitted.loss == "squared":
+        elif fitted.loss.quadratic:
             normal = features.T @ features + np.diag(weights)
             solutions.append(np.linalg.solve(normal, features.T @ (targets - offsets)))
         else:
@@ -64,19 +66,17 @@ def one_by_one(fitted, groups):
     return np.array(solutions)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize(
     ("loss", "dtype", "tolerance"),
     [("squared", np.float64, 1e-10), ("squared", np.float32, 1e-4), ("logistic", np.float64, 1e-6)],
 )
 def test_all_rows_at_once_are_the_rows_one_by_one(
-    loss, dtype, tolerance, biases, compiled, monkeypatch
+    loss, dtype, tolerance, biases, backend
 ):
     fitted, groups = model(loss, dtype, biases=biases), newcomers(loss, dtype)
-    if not compiled:
-        monkeypatch.setattr(row_solves, "compiled_part", lambda *given: None)
-    solved = fitted.solve_rows(groups)
+    solved = fitted.solve_rows(groups, backend)
     assert solved.dtype == dtype
     np.testing.assert_allclose(solved, one_by_one(fitted, groups), atol=tolerance)
     assert not solved[0].any()
@@ -115,7 +115,7 @@ def test_a_ridge_too_small_for_the_systems_is_no_harm(ridge):
     others = np.concatenate([rng.choice(8, 3, replace=False) for _ in range(20)])
     labels = rng.choice([-1.0, 1.0], 60)
     groups = Compressed(3 * np.arange(21), others.astype(np.int32), labels)
-    rows = logistic_rows(groups, features, np.zeros(8), np.full((20, 6), ridge))
+    rows = newton_rows(Logistic(), groups, features, np.zeros(8), np.full((20, 6), ridge))
     margins = labels * np.sum(rows.repeat(3, axis=0) * features[others], axis=1)
     assert np.all(margins > 10.0)  # three independent labels can be met
 
@@ -125,7 +125,7 @@ def test_a_label_that_is_thought_impossible_moves_its_row(ridge):
     """At a score of -60 for +1 the loss is as good as linear: no curvature to go by."""
     groups = Compressed(np.array([0, 1]), np.array([0], np.int32), np.ones(1))
     weights = np.full((1, 2), ridge)
-    row = logistic_rows(groups, np.array([[3.0, 4.0]]), np.array([-60.0]), weights)[0]
+    row = newton_rows(Logistic(), groups, np.array([[3.0, 4.0]]), np.array([-60.0]), weights)[0]
     score = row @ [3.0, 4.0] - 60.0
     if ridge < 0.1:
         assert score > 0.0

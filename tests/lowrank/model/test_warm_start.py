@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from momentous.lowrank import Ratings
-from momentous.lowrank.fitting import Recipe, fit_model
-from momentous.lowrank.saving import load_model, save_model
+from momentous.lowrank.model import fit_model, load_model, save_model
+from momentous.lowrank.solvers.fit import FitConfig
 from momentous.lowrank.work import OptionError, fit
 
 
@@ -33,35 +33,35 @@ def cells(model, ratings):
     return set(zip(users.tolist(), model.cols.ids[ratings.cols].tolist(), strict=True))
 
 
-RECIPE = Recipe(rank=2, threads=1, validation_share=0.2, max_iterations=3)
+CONFIG = FitConfig(rank=2, threads=1, validation_share=0.2, max_iterations=3)
 OLD, NEW_USERS = entries(np.arange(10, 40)), entries(np.arange(10), seed=1)
 
 
 def test_what_was_held_out_stays_so_as_the_ratings_grow(tmp_path):
-    save_model(fit_model(ratings_of(OLD), RECIPE).model, tmp_path / "m")
+    save_model(fit_model(ratings_of(OLD), CONFIG).model, tmp_path / "m")
     first = load_model(tmp_path / "m")[0]
     grown = ratings_of(OLD, NEW_USERS)
     # Another seed and share, too: what the model has been fitted to is known from the model.
-    for recipe in (RECIPE, Recipe(rank=2, threads=1, validation_share=0.5, rng=7)):
-        second = fit_model(grown, recipe, start=first).model
+    for config in (CONFIG, FitConfig(rank=2, threads=1, validation_share=0.5, rng=7)):
+        second = fit_model(grown, config, start=first).model
         held_out, fitted = cells(second, second.held_out), cells(second, second.seen)
         assert not held_out & cells(first, first.seen)
         assert cells(first, first.held_out) <= held_out
         added = len(held_out) - first.held_out.nnz
-        assert added == round(recipe.validation_share * len(NEW_USERS[0]))
+        assert added == round(config.validation_share * len(NEW_USERS[0]))
         assert not held_out & fitted
         assert len(held_out) + len(fitted) == grown.nnz
 
 
 def test_a_model_that_has_seen_all_cannot_be_validated_on_it():
     ratings = ratings_of(OLD)
-    start = fit_model(ratings, Recipe(rank=2, threads=1)).model
+    start = fit_model(ratings, FitConfig(rank=2, threads=1)).model
     with pytest.raises(ValueError, match="was fitted to 300 of these 300 entries"):
-        fit_model(ratings, RECIPE, start=start)
+        fit_model(ratings, CONFIG, start=start)
     # Of folded-in entries, too.
-    first = fit_model(ratings, RECIPE).model
+    first = fit_model(ratings, CONFIG).model
     folded = first.fold_in(ratings_of(NEW_USERS))
-    second = fit_model(ratings_of(OLD, NEW_USERS), RECIPE, start=folded).model
+    second = fit_model(ratings_of(OLD, NEW_USERS), CONFIG, start=folded).model
     assert cells(second, second.held_out) == cells(first, first.held_out)
 
 

@@ -11,8 +11,9 @@ from momentous import minimize
 from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.status import EventKind, Status
 from momentous.front import iterate
-from momentous.lowrank import LowRankObjective, Ratings, blocks
-from momentous.lowrank.metric import DAMPING, GaussNewton, Metric, minimize_in_metric
+from momentous.lowrank import GaussNewton, LowRankObjective, Metric, Ratings, minimize_in_metric
+from momentous.lowrank.backends.numpy import blocks
+from momentous.lowrank.solvers.metric import DAMPING
 from momentous.methods import (
     LBFGS,
     AdaRHB,
@@ -24,12 +25,12 @@ from momentous.methods import (
 from momentous.methods.in_metric import InMetric
 
 LOSSES = ("squared", "logistic")
-COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+BACKENDS = pytest.mark.parametrize("backend", ["numpy", "numba"])
 
 
 @pytest.fixture(autouse=True)
 def _numba_where_it_is_needed(request):
-    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("compiled"):
+    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("backend") == "numba":
         pytest.importorskip("numba")
 
 
@@ -46,7 +47,7 @@ def some_ratings(m, n, count, rng=0):
 
 def made(loss="squared", rank=3, shape=(12, 9), count=50, **options):
     ratings = some_ratings(*shape, count)
-    options = {"balance": 0.7, "ridge": 0.3, "compiled": False, **options}
+    options = {"balance": 0.7, "ridge": 0.3, "backend": "numpy", **options}
     data = ratings.signs() if loss == "logistic" else ratings
     return LowRankObjective(data, rank, loss, **options)
 
@@ -60,7 +61,7 @@ def residuals(problem, x):
     """Whose sum of squares is 2 N F for the squared loss, data and balance apart."""
     U, V = problem.split(x)
     ratings = problem.ratings
-    weight = math.sqrt(1.0 if problem.loss == "squared" else 0.25)
+    weight = math.sqrt(1.0 if problem.loss.name == "squared" else 0.25)
     data = weight * np.einsum("kp,kp->k", U[ratings.rows], V[ratings.cols])
     return data, math.sqrt(problem.balance) * (U.T @ U - V.T @ V).ravel()
 
@@ -86,11 +87,11 @@ def columns(function, size, dtype=np.float64):
 # --- the matrix ---------------------------------------------------------------------------------
 
 
-@COMPILED
+@BACKENDS
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("balance", "ridge"), [(0.7, 0.3), (5.0, 0.0), (0.0, 0.2)])
-def test_it_is_the_damped_gauss_newton_matrix_without_the_coupling(loss, balance, ridge, compiled):
-    problem = made(loss, balance=balance, ridge=ridge, compiled=compiled)
+def test_it_is_the_damped_gauss_newton_matrix_without_the_coupling(loss, balance, ridge, backend):
+    problem = made(loss, balance=balance, ridge=ridge, backend=backend)
     x = some_point(problem)
     metric, expected = Metric(problem, x, 0.15), dense(problem, x, 0.15)
     size, scale = problem.dimension, abs(expected).max()
@@ -119,7 +120,7 @@ def test_in_its_coordinates_it_is_the_sum_of_squares(balance):
 
 
 def test_rows_are_worked_on_in_parts_of_any_length(monkeypatch):
-    problem = made("logistic", compiled=False)
+    problem = made("logistic", backend="numpy")
     x = some_point(problem)
     whole = columns(Metric(problem, x).solve, problem.dimension)
     monkeypatch.setattr(blocks, "BLOCK", 5)
@@ -128,9 +129,9 @@ def test_rows_are_worked_on_in_parts_of_any_length(monkeypatch):
     np.testing.assert_allclose(parts, whole, rtol=1e-11, atol=1e-12 * abs(whole).max())
 
 
-@COMPILED
-def test_single_precision_is_kept_and_is_close(compiled):
-    problem = made("logistic", dtype=np.float32, compiled=compiled)
+@BACKENDS
+def test_single_precision_is_kept_and_is_close(backend):
+    problem = made("logistic", dtype=np.float32, backend=backend)
     x = some_point(problem)
     metric = Metric(problem, x)
     v = some_point(problem, 5)

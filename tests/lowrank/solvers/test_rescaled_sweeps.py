@@ -10,12 +10,11 @@ from scipy.optimize import minimize
 
 from momentous import Status
 from momentous.front import accelerate
-from momentous.lowrank import Ratings, biased_sweep
-from momentous.lowrank.biased import BiasedProblem
-from momentous.lowrank.biased_sweep import BiasedSweep
-from momentous.lowrank.fitting import Recipe, fit_model
-from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.start import balanced, least_penalty
+from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
+from momentous.lowrank.factors import balanced, least_penalty
+from momentous.lowrank.model import fit_model
+from momentous.lowrank.solvers import sweeps as module
+from momentous.lowrank.solvers.fit import FitConfig
 
 RANK = 3
 
@@ -39,9 +38,8 @@ def ratings(users=40, items=25, share=0.4, seed=0):
 
 def problem(data=None, biases=True, weighting=0.5, ridge=0.7):
     given = Penalty(ridge, 0.4, weighting, biases)
-    return BiasedProblem(
-        ratings() if data is None else data, RANK, "squared", 0.3, given, threads=1
-    )
+    data = ratings() if data is None else data
+    return LowRankObjective(data, RANK, balance=0.0, ridge=given, mean=0.3, threads=1)
 
 
 def test_the_product_stays_and_no_other_scaling_has_a_smaller_penalty():
@@ -93,8 +91,8 @@ def test_vanishing_directions_do_no_harm(dtype):
 @pytest.mark.parametrize("weighting", [0.0, 1.0])
 def test_the_point_after_a_sweep_is_no_higher_and_its_rows_are_the_best(shape, biases, weighting):
     p = problem(ratings(*shape), biases, weighting)
-    sweep = BiasedSweep(p)
-    state = sweep.state(p.random_start(np.random.default_rng(0)))
+    sweep = Sweep(p)
+    state = sweep.begin(p.random_start(np.random.default_rng(0)))
     values = []
     for _ in range(8):
         image, value = sweep(state)
@@ -117,15 +115,15 @@ def test_nearly_dependent_factors_do_not_make_a_sweep_rise(seed, biases, ridge, 
     (rows, cols), noise = np.nonzero(seen), rng.standard_normal(np.count_nonzero(seen))
     data = Ratings(cols, rows, noise, (20, 30)) if turned else Ratings(rows, cols, noise, (30, 20))
     given = Penalty(ridge, ridge, 0.0, biases)
-    p = BiasedProblem(data, 5, "squared", 0.0, given, threads=1)
-    sweep = BiasedSweep(p)
-    start = sweep.state(p.random_start(np.random.default_rng(0)))
+    p = LowRankObjective(data, 5, balance=0.0, ridge=given, threads=1)
+    sweep = Sweep(p)
+    start = sweep.begin(p.random_start(np.random.default_rng(0)))
     result = accelerate(sweep, start, True, tol=0, max_iterations=600)
     assert result.status is not Status.OBJECTIVE_ROSE
     for point in (
         sweep.point(result.x),
         sweep.point_after(result.x, result.x - result.jac),
-        BiasedSweep(p).point_after(result.x, result.x - result.jac),  # one that remembers nothing
+        Sweep(p).point_after(result.x, result.x - result.jac),  # one that remembers nothing
     ):
         assert p.value(point) <= result.fun * (1 + 1e-6) + 1e-12
 
@@ -135,25 +133,25 @@ def test_the_state_is_the_side_whose_rows_have_enough_entries():
     few_a_row = Ratings(np.repeat(np.arange(60), 2), mine, np.ones(120), (60, 8))
     rows, cols, values = few_a_row.rows, few_a_row.cols, few_a_row.values
     few_a_col = Ratings(cols, rows, values, (8, 60))
-    assert BiasedSweep(problem(few_a_row)).side == 1
-    assert BiasedSweep(problem(few_a_col)).side == 0
+    assert Sweep(problem(few_a_row)).side == 1
+    assert Sweep(problem(few_a_col)).side == 0
 
 
 @pytest.mark.parametrize(("weighting", "ridge"), [(0.0, 1.0), (1.0, 0.02)])
 def test_rescaling_saves_sweeps(weighting, ridge, monkeypatch):
     data = ratings(120, 80, share=0.3)
-    recipe = Recipe(
+    config = FitConfig(
         rank=RANK, ridge=ridge, weighting=weighting, biases=False, centre=False, threads=1,
         tol=0.0, max_iterations=100,
     )  # fmt: skip
 
     def values():
         told = []
-        fit_model(data, recipe, watch=lambda step: told.append(step.fun))
+        fit_model(data, config, watch=lambda step: told.append(step.fun))
         return np.array(told)
 
     rescaled = values()
-    monkeypatch.setattr(biased_sweep, "least_penalty", lambda U, V, *weights: (U, V))
+    monkeypatch.setattr(module, "least_penalty", lambda U, V, *weights: (U, V))
     plain = values()
     goal = 1.001 * min(rescaled.min(), plain.min())
     sweeps = [int(np.argmax(told <= goal)) for told in (rescaled, plain)]
@@ -161,7 +159,7 @@ def test_rescaling_saves_sweeps(weighting, ridge, monkeypatch):
 
 
 def test_without_a_ridge_nothing_is_rescaled(monkeypatch):
-    monkeypatch.setattr(biased_sweep, "least_penalty", None)  # would fail if called
+    monkeypatch.setattr(module, "least_penalty", None)  # would fail if called
     p = problem(ridge=0.0)
-    sweep = BiasedSweep(p)
-    sweep(sweep.state(p.random_start(np.random.default_rng(0))))
+    sweep = Sweep(p)
+    sweep(sweep.begin(p.random_start(np.random.default_rng(0))))

@@ -7,8 +7,7 @@ import pytest
 
 from momentous import Status
 from momentous.front import accelerate
-from momentous.lowrank import LowRankObjective, Ratings
-from momentous.lowrank.sweeps import ALSSweep, MMSweep
+from momentous.lowrank import ALSSweep, LowRankObjective, MMSweep, Ratings
 
 RANK = 3
 
@@ -32,9 +31,8 @@ V = np.random.default_rng(1).standard_normal((40, RANK))
 X = np.random.default_rng(2).standard_normal(100 * RANK)
 
 needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
-PLAIN_OR_COMPILED = pytest.mark.parametrize(
-    "compiled",
-    [pytest.param(False, id="plain"), pytest.param(True, id="compiled", marks=needs_numba)],
+BACKENDS = pytest.mark.parametrize(
+    "backend", ["numpy", pytest.param("numba", marks=needs_numba)]
 )
 
 
@@ -47,13 +45,13 @@ def dense(ratings, i):
 # --- half steps ---------------------------------------------------------------------------------
 
 
-@PLAIN_OR_COMPILED
+@BACKENDS
 @pytest.mark.parametrize("rank", [RANK, 6])
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
-def test_half_steps_are_least_squares_row_by_row(ridge, rank, compiled):
+def test_half_steps_are_least_squares_row_by_row(ridge, rank, backend):
     """Also where a row has fewer entries than the rank: then the shortest solution."""
     ratings = random_ratings(share=0.2, rank=rank)
-    sweep = ALSSweep(ratings, rank, ridge, compiled=compiled)
+    sweep = ALSSweep(ratings, rank, ridge, backend=backend)
     V = np.random.default_rng(1).standard_normal((40, rank))
     U, value = sweep.rows(V)
     for i in range(60):
@@ -67,29 +65,29 @@ def test_half_steps_are_least_squares_row_by_row(ridge, rank, compiled):
         least = np.sum((system @ expected - targets) ** 2)
         assert np.sum((system @ U[i] - targets) ** 2) <= least + 1e-6 * np.sum(values**2)
     assert not U[5].any()
-    F = LowRankObjective(ratings, rank, balance=0.0, ridge=ridge, compiled=False)
+    F = LowRankObjective(ratings, rank, balance=0.0, ridge=ridge, backend="numpy")
     assert value == pytest.approx(F.value(F.join(U, V)), rel=1e-12)
 
 
-@PLAIN_OR_COMPILED
-def test_the_other_half_step_is_that_of_the_transposed_matrix(compiled):
+@BACKENDS
+def test_the_other_half_step_is_that_of_the_transposed_matrix(backend):
     turned = Ratings(RATINGS.cols, RATINGS.rows, RATINGS.values, (40, 60))
     U = np.random.default_rng(3).standard_normal((60, RANK))
-    ours, value = ALSSweep(RATINGS, RANK, 0.1, compiled=compiled).columns(U)
-    theirs, expected = ALSSweep(turned, RANK, 0.1, compiled=compiled).rows(U)
+    ours, value = ALSSweep(RATINGS, RANK, 0.1, backend=backend).columns(U)
+    theirs, expected = ALSSweep(turned, RANK, 0.1, backend=backend).rows(U)
     assert np.array_equal(ours, theirs)
     assert value == expected
 
 
-@PLAIN_OR_COMPILED
+@BACKENDS
 @pytest.mark.parametrize("size", [0.3, 3.0])
-def test_the_logistic_half_step_is_one_of_newton_s_cut_short_where_it_goes_far(size, compiled):
+def test_the_logistic_half_step_is_one_of_newton_s_cut_short_where_it_goes_far(size, backend):
     """Gradient and Hessian of a row's part of F by differences; with large factors steps go far."""
     ridge = 0.2
-    sweep = MMSweep(LABELS, RANK, ridge, compiled=compiled)
+    sweep = MMSweep(LABELS, RANK, ridge, backend=backend)
     U, V = sweep.objective.split(size * X)
     U_next, value = sweep.rows(U, V)
-    F = LowRankObjective(LABELS, RANK, "logistic", 0.0, ridge, compiled=False)
+    F = LowRankObjective(LABELS, RANK, "logistic", 0.0, ridge, backend="numpy")
     assert value == pytest.approx(F.value(size * X), rel=1e-13)
     cut = 0
     for i in set(range(60)) - {5}:
@@ -116,12 +114,12 @@ def test_the_logistic_half_step_is_one_of_newton_s_cut_short_where_it_goes_far(s
     assert not U_next[5].any()
 
 
-@PLAIN_OR_COMPILED
+@BACKENDS
 @pytest.mark.parametrize("ridge", [0.0, 0.01])
-def test_no_logistic_half_step_raises_the_loss_of_a_row_from_anywhere(ridge, compiled):
+def test_no_logistic_half_step_raises_the_loss_of_a_row_from_anywhere(ridge, backend):
     """From points where the whole of Newton's step would raise it, too."""
     for seed, size in enumerate((0.1, 1.0, 3.0, 10.0, 100.0)):
-        sweep = MMSweep(LABELS, RANK, ridge, compiled=compiled)
+        sweep = MMSweep(LABELS, RANK, ridge, backend=backend)
         x = size * np.random.default_rng(seed).standard_normal(100 * RANK)
         U, V = sweep.objective.split(x)
         (U_next, _), (V_next, _) = sweep.rows(U, V), sweep.columns(U, V)
@@ -142,13 +140,13 @@ def test_no_logistic_half_step_raises_the_loss_of_a_row_from_anywhere(ridge, com
             assert np.all(after <= before * (1 + 1e-12))
 
 
-@PLAIN_OR_COMPILED
-def test_dependent_columns_are_no_harm(compiled):
+@BACKENDS
+def test_dependent_columns_are_no_harm(backend):
     """Systems that are singular though there are entries enough; and a factor of zeros."""
-    sweep = ALSSweep(RATINGS, RANK, compiled=compiled)
+    sweep = ALSSweep(RATINGS, RANK, backend=backend)
     twice = np.column_stack([V[:, 0], V[:, 0], V[:, 1]])
     U, value = sweep.rows(twice)
-    fewer = ALSSweep(RATINGS, 2, compiled=False).rows(V[:, :2])
+    fewer = ALSSweep(RATINGS, 2, backend="numpy").rows(V[:, :2])
     assert np.isfinite(U).all()
     assert value == pytest.approx(fewer[1], rel=1e-9)
     several = np.arange(60) != 6  # one entry there: the shortest solutions differ
@@ -158,52 +156,52 @@ def test_dependent_columns_are_no_harm(compiled):
     assert value == pytest.approx(np.mean(RATINGS.values**2) / 2)
 
 
-@PLAIN_OR_COMPILED
+@BACKENDS
 @pytest.mark.parametrize("ridge", [1e-20, 1e-14])
-def test_a_ridge_too_small_for_the_systems_is_as_good_as_none(ridge, compiled):
+def test_a_ridge_too_small_for_the_systems_is_as_good_as_none(ridge, backend):
     """Three entries a row or column, rank 6: so small a ridge is lost in the sums."""
     random = np.random.default_rng(6)
     rows = np.repeat(np.arange(20), 3)
     cols = (rows + np.tile([0, 1, 2], 20)) % 20
     ratings = Ratings(rows, cols, random.standard_normal(60), (20, 20))
     U, V = (5.0 * random.standard_normal((20, 6)) for _ in range(2))
-    sweep = ALSSweep(ratings, 6, ridge, compiled=compiled)
+    sweep = ALSSweep(ratings, 6, ridge, backend=backend)
     for current in (None, U):
         found, value = sweep.rows(V, current)
-        expected, least = ALSSweep(ratings, 6, compiled=compiled).rows(V, current)
+        expected, least = ALSSweep(ratings, 6, backend=backend).rows(V, current)
         assert np.allclose(found, expected, rtol=0, atol=1e-4)  # rounding over damping
         assert value == pytest.approx(least, abs=1e-10)
         truth = sweep.objective.value(sweep.objective.join(found, V))
         assert value == pytest.approx(truth, abs=1e-10)
-    newton = MMSweep(ratings.signs(), 6, ridge, compiled=compiled)
+    newton = MMSweep(ratings.signs(), 6, ridge, backend=backend)
     found, _ = newton.rows(U, V)
-    expected, _ = MMSweep(ratings.signs(), 6, compiled=compiled).rows(U, V)
+    expected, _ = MMSweep(ratings.signs(), 6, backend=backend).rows(U, V)
     assert np.allclose(found, expected, rtol=0, atol=1e-3)  # curvatures are small besides
 
 
-@PLAIN_OR_COMPILED
+@BACKENDS
 @pytest.mark.parametrize("size", [0.0, 1e-161])
-def test_rows_that_see_factors_of_nothing_become_zero(size, compiled):
+def test_rows_that_see_factors_of_nothing_become_zero(size, backend):
     """From where they are, too; no harm is done where squares of factors are too small a number."""
-    found, value = ALSSweep(RATINGS, RANK, compiled=compiled).rows(
+    found, value = ALSSweep(RATINGS, RANK, backend=backend).rows(
         np.full((40, RANK), size), np.ones((60, RANK))
     )
     assert np.isfinite(found).all() if size else not found.any()
     assert value == pytest.approx(np.mean(RATINGS.values**2) / 2)
 
 
-@PLAIN_OR_COMPILED
-def test_half_steps_of_least_squares_do_not_depend_on_where_a_row_is(compiled):
+@BACKENDS
+def test_half_steps_of_least_squares_do_not_depend_on_where_a_row_is(backend):
     """Nor those of a row that its entries do not determine: it is the shortest one."""
-    sweep = ALSSweep(RATINGS, RANK, compiled=compiled)
+    sweep = ALSSweep(RATINGS, RANK, backend=backend)
     near, value = sweep.rows(V, np.random.default_rng(4).standard_normal((60, RANK)))
     far, expected = sweep.rows(V)
     assert np.allclose(near, far, atol=1e-6)
     assert value == pytest.approx(expected, rel=1e-9)
 
 
-@PLAIN_OR_COMPILED
-def test_a_row_is_no_worse_than_where_it_is_though_factors_are_nearly_dependent(compiled):
+@BACKENDS
+def test_a_row_is_no_worse_than_where_it_is_though_factors_are_nearly_dependent(backend):
     """Rows that fit well, but are long: from 0 the damping does not let them get there."""
     random = np.random.default_rng(5)
     twins = np.column_stack([V[:, 0], V[:, 0] + 1e-7 * V[:, 1], V[:, 2]])
@@ -211,17 +209,17 @@ def test_a_row_is_no_worse_than_where_it_is_though_factors_are_nearly_dependent(
     rows, cols = RATINGS.rows, RATINGS.cols
     values = np.sum(U[rows] * twins[cols], axis=1) + 0.1 * random.standard_normal(RATINGS.nnz)
     ratings = Ratings(rows, cols, values, (60, 40))
-    sweep = ALSSweep(ratings, RANK, compiled=compiled)
+    sweep = ALSSweep(ratings, RANK, backend=backend)
     here = sweep.objective.value(sweep.objective.join(U, twins))
     assert sweep.rows(twins, U)[1] <= here < sweep.rows(twins)[1]
 
 
-@PLAIN_OR_COMPILED
-def test_two_entries_with_equal_factors_get_the_mean(compiled):
+@BACKENDS
+def test_two_entries_with_equal_factors_get_the_mean(backend):
     """Fewer entries than the rank, and yet no solution that meets them all."""
     ratings = Ratings([0, 0, 1, 2], [0, 1, 2, 3], [1.0, 3.0, 1.0, 1.0])
     V = np.vstack([np.ones((2, 3)), np.eye(3)[:2]])
-    U, _ = ALSSweep(ratings, 3, compiled=compiled).rows(V)
+    U, _ = ALSSweep(ratings, 3, backend=backend).rows(V)
     assert V[0] @ U[0] == pytest.approx(2.0)
 
 
@@ -231,7 +229,7 @@ def test_two_entries_with_equal_factors_get_the_mean(compiled):
 def test_compiled_and_plain_agree(rank, ridge):
     ratings = random_ratings(300, 200, 0.9, rank=rank)  # rows of more than one piece
     for kind, data in ((ALSSweep, ratings), (MMSweep, ratings.signs())):
-        plain, compiled = (kind(data, rank, ridge, compiled=c) for c in (False, True))
+        plain, compiled = (kind(data, rank, ridge, backend=b) for b in ("numpy", "numba"))
         start = plain.start()
         (ours, value), (theirs, expected) = compiled(start), plain(start)
         accuracy = 1e-10 if ridge else 1e-6  # of what entries do not determine
@@ -256,18 +254,18 @@ def test_the_number_of_threads_makes_no_difference_to_a_bit():
 # --- sweeps -------------------------------------------------------------------------------------
 
 
-def sweeps(compiled, ridge=0.1):
+def sweeps(backend, ridge=0.1):
     return [
-        ALSSweep(RATINGS, RANK, ridge, state="V", compiled=compiled),
-        ALSSweep(RATINGS, RANK, ridge, state="U", compiled=compiled),
-        MMSweep(LABELS, RANK, ridge, compiled=compiled),
+        ALSSweep(RATINGS, RANK, ridge, state="V", backend=backend),
+        ALSSweep(RATINGS, RANK, ridge, state="U", backend=backend),
+        MMSweep(LABELS, RANK, ridge, backend=backend),
     ]
 
 
-@PLAIN_OR_COMPILED
+@BACKENDS
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
-def test_no_sweep_raises_the_objective(ridge, compiled):
-    for sweep in sweeps(compiled, ridge):
+def test_no_sweep_raises_the_objective(ridge, backend):
+    for sweep in sweeps(backend, ridge):
         x, values = sweep.start(), []
         for _ in range(30):
             x, value = sweep(x)
@@ -276,15 +274,15 @@ def test_no_sweep_raises_the_objective(ridge, compiled):
         assert values[-1] < values[0]
 
 
-@PLAIN_OR_COMPILED
+@BACKENDS
 @pytest.mark.parametrize("state", ["U", "V"])
 @pytest.mark.parametrize("seed", range(4))
-def test_nearly_dependent_factors_do_not_make_a_sweep_rise(seed, state, compiled):
+def test_nearly_dependent_factors_do_not_make_a_sweep_rise(seed, state, backend):
     """Noise seen in few places: without a ridge factors grow, and become more and more alike."""
     random = np.random.default_rng(seed)
     seen = random.random((30, 20)) < 0.4
     ratings = Ratings(*np.nonzero(seen), random.standard_normal(seen.sum()), (30, 20))
-    sweep = ALSSweep(ratings, 5, state=state, compiled=compiled)
+    sweep = ALSSweep(ratings, 5, state=state, backend=backend)
     result = accelerate(sweep, sweep.start(), True, tol=0, max_iterations=600)
     assert result.status is not Status.OBJECTIVE_ROSE
     assert sweep.objective.value(sweep.objective.join(*sweep.factors(result.x))) <= (
@@ -292,14 +290,14 @@ def test_nearly_dependent_factors_do_not_make_a_sweep_rise(seed, state, compiled
     )
 
 
-@PLAIN_OR_COMPILED
-def test_where_sweeps_end_the_gradient_of_the_objective_is_zero(compiled):
+@BACKENDS
+def test_where_sweeps_end_the_gradient_of_the_objective_is_zero(backend):
     """By the objective, whose gradient is checked elsewhere, and by differences of its values."""
-    for sweep, loss in zip(sweeps(compiled), ("squared", "squared", "logistic"), strict=True):
+    for sweep, loss in zip(sweeps(backend), ("squared", "squared", "logistic"), strict=True):
         result = accelerate(sweep, sweep.start(), True, tol=1e-9, max_iterations=5000)
         assert result.status is Status.CONVERGED
         objective = LowRankObjective(
-            LABELS if loss == "logistic" else RATINGS, RANK, loss, ridge=0.1, compiled=False
+            LABELS if loss == "logistic" else RATINGS, RANK, loss, ridge=0.1, backend="numpy"
         )  # with the balance term: balanced factors are stationary for it, too
         x = objective.join(*sweep.factors(result.x))
         assert objective.value(x) == pytest.approx(result.fun, rel=1e-10)
@@ -332,11 +330,11 @@ def test_the_state_is_the_factor_that_its_entries_determine():
     assert ALSSweep(turned, 5).state == "V"
 
 
-@PLAIN_OR_COMPILED
-def test_momentum_is_in_one_factor_of_least_squares(compiled):
+@BACKENDS
+def test_momentum_is_in_one_factor_of_least_squares(backend):
     """The other one, where it is determined, makes no difference to the map."""
     for state in ("U", "V"):
-        sweep = ALSSweep(RATINGS, RANK, 0.1, state=state, compiled=compiled)
+        sweep = ALSSweep(RATINGS, RANK, 0.1, state=state, backend=backend)
         U, V = sweep.objective.split(X)
         other = sweep.objective.join(U, V + 1.0) if state == "U" else sweep.objective.join(U + 1, V)
         (ours, value), (theirs, expected) = sweep(X), sweep(other)
@@ -351,11 +349,11 @@ def test_a_sweep_can_begin_at_any_columns():
     assert np.array_equal(U, sweep.rows(V)[0])
 
 
-@PLAIN_OR_COMPILED
-def test_float32_factors_stay_float32_and_come_close(compiled):
+@BACKENDS
+def test_float32_factors_stay_float32_and_come_close(backend):
     for kind, data in ((ALSSweep, RATINGS), (MMSweep, LABELS)):
-        double = kind(data, RANK, 0.1, compiled=compiled)
-        single = kind(data, RANK, 0.1, dtype=np.float32, compiled=compiled)
+        double = kind(data, RANK, 0.1, backend=backend)
+        single = kind(data, RANK, 0.1, dtype=np.float32, backend=backend)
         start = double.start()
         (x, value), (expected, at) = single(start.astype(np.float32)), double(start)
         assert x.dtype == np.float32
@@ -365,9 +363,9 @@ def test_float32_factors_stay_float32_and_come_close(compiled):
         assert result.success
 
 
-@PLAIN_OR_COMPILED
-def test_factors_are_balanced_and_predict_the_same(compiled):
-    for sweep in sweeps(compiled):
+@BACKENDS
+def test_factors_are_balanced_and_predict_the_same(backend):
+    for sweep in sweeps(backend):
         x, _ = sweep(sweep.start())
         U, V = sweep.factors(x)
         assert np.allclose(U.T @ U, V.T @ V, atol=1e-10)

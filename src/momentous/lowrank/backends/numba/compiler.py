@@ -74,12 +74,16 @@ FASTER = {"exp_of_minus": exp_of_minus, "log_of_one_plus": log_of_one_plus}
 # --- one set of kernels per loss ------------------------------------------------------------------
 
 
-@cache
-def kernels_for(loss: Any) -> Any:
+_KERNELS: dict[type[Loss], Any] = {}
+
+
+def kernels_for(loss: type[Loss]) -> Any:
     """The kernels for a loss: the template, loaded under a name of its own.
 
     So the loss's functions are globals of these kernels, which numba's cache on disk can take.
     """
+    if loss in _KERNELS:
+        return _KERNELS[loss]
     name = f"{TEMPLATE}_of_{loss.__module__}_{loss.__qualname__}".replace(".", "_")
     spec = spec_from_file_location(f"{__package__}.{name}", Path(__file__).parent / TEMPLATE)
     assert spec is not None
@@ -88,7 +92,7 @@ def kernels_for(loss: Any) -> Any:
     module.__dict__["LOSS"] = loss
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return module
+    return _KERNELS.setdefault(loss, module)
 
 
 def compiled_entry(loss: type[Loss]) -> Any:
