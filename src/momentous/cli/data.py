@@ -20,7 +20,7 @@ def command() -> None:
 @click.argument("file", type=RATINGS)
 @reading
 @as_json
-def info(file: Path, as_json: bool, **options: Any) -> None:
+def info(file: str, as_json: bool, **options: Any) -> None:
     """Describe a FILE of ratings."""
     from momentous.lowrank.tasks import describe_file
 

@@ -16,7 +16,7 @@ from momentous.cli.output import show_facts
 @click.argument("file", type=RATINGS)
 @reading
 @as_json
-def command(model: Path, file: Path, as_json: bool, **options: Any) -> None:
+def command(model: Path, file: str, as_json: bool, **options: Any) -> None:
     """How well a MODEL predicts the ratings in a FILE."""
     from momentous.lowrank.tasks import evaluate_file
 

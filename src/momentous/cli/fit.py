@@ -48,7 +48,7 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
 @click.option("--resume", is_flag=True, help="Go on from the model in --out.")
 @as_json
-def command(file: Path, out: Path, resume: bool, as_json: bool, **options: Any) -> None:
+def command(file: str, out: Path, resume: bool, as_json: bool, **options: Any) -> None:
     """Fit a low-rank model to a FILE of ratings."""
     from momentous.lowrank.tasks import OptionError, fit_file
 
@@ -75,7 +75,7 @@ def command(file: Path, out: Path, resume: bool, as_json: bool, **options: Any) 
         sys.exit(INTERRUPTED)
 
 
-def _resume_command(file: Path, out: Path, options: dict[str, Any]) -> str:
+def _resume_command(file: str, out: Path, options: dict[str, Any]) -> str:
     """The command that resumes a fit; how the file is read is not kept in the model."""
     words = ["momentous", "fit", str(file), "--out", str(out), "--resume"]
     if options["columns"] is not None:

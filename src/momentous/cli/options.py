@@ -11,7 +11,7 @@ import click
 Decorator = Callable[[Any], Any]
 
 EXISTING = click.Path(exists=True, path_type=Path)
-RATINGS = click.Path(path_type=Path)  # or a folder, or a member of an archive
+RATINGS = click.STRING  # a file, a folder, a member of an archive, or an address
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 POSITIVE = click.FloatRange(0, min_open=True)

@@ -34,7 +34,7 @@ class OptionError(ValueError):
 
 
 def fit_file(
-    file: Path,
+    file: str | Path,
     out: Path,
     *,
     resume: bool = False,
@@ -105,7 +105,7 @@ def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[st
     return model, {**saved, "loss": model.loss, "rng": extra["parameters"]["random_state"]}
 
 
-def _require_all_ids(start: LowRankModel, ratings: Ratings, file: Path) -> None:
+def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:
     """A model knows the users and items of its last file alone."""
     given = Names(ratings.row_ids, ratings.shape[0]), Names(ratings.col_ids, ratings.shape[1])
     users, items = (
@@ -132,7 +132,7 @@ def _save(found: Fit, config: FitConfig, threshold: float | None, out: Path) -> 
 
 def evaluate_file(
     model: Path,
-    file: Path,
+    file: str | Path,
     columns: Columns = None,
     format: str | None = None,
     skip_bad: bool = False,
@@ -197,7 +197,7 @@ def recommend_items(
 
 
 def describe_file(
-    file: Path,
+    file: str | Path,
     columns: Columns = None,
     format: str | None = None,
     skip_bad: bool = False,
@@ -216,7 +216,7 @@ def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
 
 
 def read_file(
-    file: Path,
+    file: str | Path,
     columns: Columns = None,
     format: str | None = None,
     skip_bad: bool = False,
