@@ -339,8 +339,9 @@ class LateDivergence:
     ("length", "reason"),
     [
         (18, None),  # not long enough for anything to go wrong
-        (23, "ends above its lowest value, that of iteration 20, by 51.4 % of its decrease"),
-        (24, "stopped after 24 of 24 iterations"),  # above its start
+        (23, "ends above its lowest value, that of iteration 20, by 51.5 % of its decrease"),
+        (24, "climbs above its start at iteration 24"),
+        (30, "climbs above its start at iteration 24"),  # where it ends
     ],
 )
 def test_a_step_that_is_best_half_way_and_goes_wrong_later_gives_way_to_the_next_smaller_one(
@@ -363,7 +364,7 @@ def test_a_step_that_is_best_half_way_and_goes_wrong_later_gives_way_to_the_next
         assert gd.info.tuning["unstable"] == [{"step_size": 2.0, "reason": reason}]
         assert runs["CG"].info.step_size == 1.414  # it takes that of GD
         kept = {run.info.step_size: run for run in map(load_run, folder.runs.glob("*GD*"))}
-        assert len(kept[2.0]) == length + 1  # both are there
+        assert len(kept[2.0]) == min(length, 24) + 1  # both are there
         longer = {"values": "nfev", "gradients": "njev"}
         trials = list(map(load_run, folder.tuning.glob("*GD*")))
         for key, column in longer.items():  # what was given up is part of the cost

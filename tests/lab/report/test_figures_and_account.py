@@ -6,15 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from momentous.reproduce.markdown_text import WIDTH
-from test_claims import long_group, long_run, short_group, without
-from test_reproduce_runs import write_ratings
 
 from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
 from momentous.lab.paper.claims import judge
 from momentous.lab.paper.methods import ADAPTIVE, SEVEN
 from momentous.lab.paper.problems import DataSet, PaperProblem
 from momentous.lab.paper.results import Bound, Growth, RunSet, Study
+from momentous.lab.report import figures
 from momentous.lab.report.account import write_account
 from momentous.lab.report.figures import (
     BLUE_GREEN,
@@ -24,8 +22,17 @@ from momentous.lab.report.figures import (
     draw_long_run,
     styles,
 )
-from momentous.lab.report.thinning import outline, told_apart
-from momentous.reproduce import figures
+from momentous.lab.report.thinning import far_enough_apart, outline
+from momentous.lab.text import WIDTH
+from paper_runs import (
+    long_run,
+    long_set,
+    short_set,
+    with_info,
+    with_outcome,
+    without,
+    write_ratings,
+)
 
 pytest.importorskip("matplotlib")
 
@@ -50,13 +57,9 @@ def colours(path: Path) -> set[str]:
     return {f"#{pixel:06X}" for pixel in np.unique(pixels)}
 
 
-def real(group: RunSet) -> RunSet:
+def real(run_set: RunSet) -> RunSet:
     """The same runs on the data set itself."""
-    runs = [
-        dataclasses.replace(run, about=dataclasses.replace(run.info, twin=False))
-        for run in group.runs
-    ]
-    return dataclasses.replace(group, runs=runs)
+    return dataclasses.replace(run_set, runs=[with_info(run, twin=False) for run in run_set.runs])
 
 
 def points(axes, **like) -> np.ndarray:
@@ -73,7 +76,7 @@ def points(axes, **like) -> np.ndarray:
 
 
 def test_all_seven_methods_are_in_the_picture_in_their_colours(tmp_path):
-    draw_comparison([short_group()], tmp_path / "fig1.png")
+    draw_comparison([short_set()], tmp_path / "fig1.png")
     wanted = {look["color"].upper() for look in styles(SEVEN).values()}
     assert len(wanted) == 7
     assert wanted <= colours(tmp_path / "fig1.png")
@@ -81,7 +84,7 @@ def test_all_seven_methods_are_in_the_picture_in_their_colours(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_one_data_set_makes_a_square_and_several_make_columns(count, tmp_path, drawn):
-    draw_comparison([short_group()] * count, tmp_path / "fig1.pdf")
+    draw_comparison([short_set()] * count, tmp_path / "fig1.pdf")
     assert (tmp_path / "fig1.pdf").read_bytes().startswith(b"%PDF")
     assert len(drawn[0].axes) == 4 * count
     columns = {round(axes.get_position().x0, 2) for axes in drawn[0].axes}
@@ -91,12 +94,12 @@ def test_one_data_set_makes_a_square_and_several_make_columns(count, tmp_path, d
 
 
 def test_the_curves_are_the_recorded_ones(tmp_path, drawn):
-    group = without(short_group(), *SEVEN[1:3], *SEVEN[4:])  # the other one has f*
-    draw_comparison([group], tmp_path / "fig1.png")
-    run = group.runs[0]
+    run_set = without(short_set(), *SEVEN[1:3], *SEVEN[4:])  # the other one has f*
+    draw_comparison([run_set], tmp_path / "fig1.png")
+    run = run_set.runs[0]
     assert run.info.method in ADAPTIVE
     columns = {
-        "error": group.error(run),
+        "error": np.where(run_set.error(run) > 0, run_set.error(run), np.nan),
         "norm": run.grad_norm,
         "time": run.time,
         "evaluations": run.evaluations,
@@ -110,7 +113,7 @@ def test_the_curves_are_the_recorded_ones(tmp_path, drawn):
 
 
 def test_titles_name_the_twin_and_f_star(tmp_path, drawn):
-    twin, both = short_group(), [short_group(), real(short_group())]
+    twin, both = short_set(), [short_set(), real(short_set())]
     draw_comparison([twin], tmp_path / "one.png")
     draw_comparison(both, tmp_path / "two.png")
     lowest, run = twin.lowest
@@ -131,7 +134,7 @@ def test_a_method_has_the_same_look_whoever_else_is_there():
     assert len(set(looks)) == len(looks)
 
 
-def test_the_companions_have_colours_of_their_own():
+def test_the_baselines_have_colours_of_their_own():
     looks = styles([*SEVEN, "L-BFGS-B", "accelerated sweeps"])
     beside = {looks.pop(name)["color"] for name in ("L-BFGS-B", "accelerated sweeps")}
     assert beside == {"black", PURPLE}
@@ -139,7 +142,7 @@ def test_the_companions_have_colours_of_their_own():
     assert {"marker", "markevery"} <= set(styles(["L-BFGS-B"])["L-BFGS-B"])
 
 
-def test_the_companions_run_with_parameters_of_ours(tmp_path):
+def test_the_baselines_run_with_parameters_of_ours(tmp_path):
     data = DataSet("small", write_ratings(tmp_path / "small.csv"))
     problem = PaperProblem(data, "completion", threads=1)
     for run in (run_quasi_newton(problem, 10), run_sweeps(problem, 2)):
@@ -150,12 +153,9 @@ def test_others_than_the_seven_look_in_every_panel_as_in_the_legend(tmp_path, dr
     """Whatever their order, and whoever of them is missing in a panel."""
 
     def among(*names):
-        group, run = short_group(), short_group().runs[0]
-        more = [
-            dataclasses.replace(run, about=dataclasses.replace(run.info, method=name))
-            for name in names
-        ]
-        return dataclasses.replace(group, runs=[*group.runs[1:], *more])
+        run_set, run = short_set(), short_set().runs[0]
+        more = [with_info(run, method=name) for name in names]
+        return dataclasses.replace(run_set, runs=[*run_set.runs[1:], *more])
 
     draw_comparison([among("sweeps", "L-BFGS-B"), among("sweeps")], tmp_path / "demo.png")
     legend = {line.get_label(): line for line in drawn[0].legends[0].get_lines()}
@@ -167,8 +167,8 @@ def test_others_than_the_seven_look_in_every_panel_as_in_the_legend(tmp_path, dr
 
 
 def test_the_long_run_marks_line_11_and_the_radius(tmp_path, drawn):
-    groups = [long_group(), long_group("one-bit", (4, 3))]
-    draw_long_run(groups, tmp_path / "fig3.png")
+    run_sets = [long_set(), long_set("one-bit", (4, 3))]
+    draw_long_run(run_sets, tmp_path / "fig3.png")
     assert len(drawn[0].axes) == 4
     assert {BLUE_GREEN, YELLOW} <= colours(tmp_path / "fig3.png")
     for axes in drawn[0].axes:
@@ -188,15 +188,15 @@ def test_only_the_first_time_at_the_radius_is_yellow(tmp_path, drawn):
 
 
 def test_what_diverges_does_not_flatten_the_others(tmp_path, drawn):
-    group = short_group()
-    group.runs[3].fun[500:] = 1e300
-    group.runs[3].grad_norm[500:] = np.nan
-    draw_comparison([group], tmp_path / "fig1.png")
+    run_set = short_set()
+    run_set.runs[3].fun[500:] = 1e300
+    run_set.runs[3].grad_norm[500:] = np.nan
+    draw_comparison([run_set], tmp_path / "fig1.png")
     assert all(axes.get_ylim()[1] <= 1e4 for axes in drawn[0].axes)
 
 
 def test_nothing_to_draw_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match="no groups"):
+    with pytest.raises(ValueError, match="no sets of runs"):
         draw_comparison([], tmp_path / "fig1.png")
     with pytest.raises(ValueError, match="fig3 has no runs"):
         draw_long_run([RunSet("fig3", [], 10)], tmp_path / "fig3.png")
@@ -204,9 +204,9 @@ def test_nothing_to_draw_is_refused_by_name(tmp_path):
 
 def test_circles_that_would_overlap_are_left_out_and_others_are_not():
     x = np.array([0.0, 1.0, 4.9, 5.0, 5.1, 20.0, np.nan, 21.0, 40.0])
-    assert told_apart(np.column_stack([x, np.zeros(9)]), 5.0) == [0, 3, 5, 8]
+    assert far_enough_apart(np.column_stack([x, np.zeros(9)]), 5.0) == [0, 3, 5, 8]
     steep = np.column_stack([np.zeros(3), [0.0, 100.0, 200.0]])
-    assert told_apart(steep, 5.0) == [0, 1, 2]
+    assert far_enough_apart(steep, 5.0) == [0, 1, 2]
 
 
 def test_an_outline_keeps_every_peak():
@@ -227,19 +227,13 @@ def test_an_outline_keeps_every_peak():
 
 @pytest.fixture
 def page(tmp_path) -> str:
-    tuned = [
-        dataclasses.replace(
-            run,
-            about=dataclasses.replace(
-                run.info, step_size=123.4, tuning={"trials": 7, "values": 8765}
-            ),
-        )
-        for run in short_group().runs
-    ]
-    groups = [RunSet("fig1", tuned, 1000), long_group(n=30_000)]
+    unstable = [{"step_size": 150.0, "reason": "climbs above its start at iteration 812"}]
+    tuning = {"trials": 7, "values": 8765, "unstable": unstable}
+    tuned = [with_info(run, step_size=123.4, tuning=tuning) for run in short_set().runs]
+    run_sets = [RunSet("fig1", tuned, 1000), long_set(n=30_000)]
     study = Study(
-        groups,
-        judge(groups),
+        run_sets,
+        judge(run_sets),
         [
             Bound("Theorem 1", "gradients", "chain |x|", "(8D/7 + 1) K", 4000.0, 321.0),
             Bound("Theorem 2", "gradients", "chain", "K", 10.0, 20.0),
@@ -256,45 +250,50 @@ def page(tmp_path) -> str:
     return (tmp_path / "docs" / "reproduction.md").read_text()
 
 
-def test_the_page_has_the_numbers_of_every_run(page):
+def test_the_account_has_the_numbers_of_every_run(page):
     line = next(line for line in page.splitlines() if line.startswith("| GD | 123.4"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    lowest = short_group().lowest[0]
+    lowest = short_set().lowest[0]
     at_1000 = 1 + np.exp(-0.003 * 1000) - lowest
-    assert cells[2:6] == ["1", "1,001", "1 s", "0"]
-    assert cells[6] == f"{at_1000:.2e}"
-    assert cells[8] == f"{1 + np.exp(-0.003 * 1002) - lowest:.2e}"
+    assert cells[2:8] == ["tuned", "1,000", "1", "1,001", "1 s", "-"]
+    assert cells[8] == f"{at_1000:.2e}"
+    assert cells[10] == f"{1 + np.exp(-0.003 * 1002) - lowest:.2e}"
     assert cells[-1] == "max iterations"
     assert "8,765" in page
 
 
-def test_the_page_says_that_a_twin_is_synthetic(page, tmp_path):
+def test_the_account_names_the_steps_that_were_unstable(page):
+    assert "150: climbs above its start at iteration 812" in page
+    assert "by more than 5 % of the decrease" in " ".join(page.split())
+
+
+def test_the_account_says_that_a_twin_is_synthetic(page, tmp_path):
     assert "ml-10m twin, matrix completion" in page
     assert "synthetic" in page
-    write_account(Study([real(short_group())]), tmp_path / "real.md", pictures={}, command="it")
+    write_account(Study([real(short_set())]), tmp_path / "real.md", pictures={}, command="it")
     told = (tmp_path / "real.md").read_text()
     assert "synthetic" not in told
     assert "twin" not in told
 
 
-def test_the_page_says_how_time_is_taken_and_who_went_on(page, tmp_path):
+def test_the_account_says_how_time_is_taken_and_who_went_on(page, tmp_path):
     flat = " ".join(page.split())
     assert "the pass that computes a gradient computes the value, too" in flat
     assert "neither counted nor timed" not in flat
-    assert "Nobody went on beyond the iterations that are shown; in the paper all do." in flat
-    group = dataclasses.replace(short_group(), plotted=900)
-    runs = [dataclasses.replace(run, about=dataclasses.replace(run.info, method=name), path=None)
-            for run, name in zip(group.runs, ("CG", "L-BFGS-B"), strict=False)]  # fmt: skip
-    study = Study([dataclasses.replace(group, figure="demo", runs=runs)])
+    assert "No run goes on beyond the iterations that are shown; in the paper all do." in flat
+    run_set = dataclasses.replace(short_set(), plotted=900)
+    pairs = zip(run_set.runs, ("CG", "L-BFGS-B"), strict=False)
+    runs = [with_info(run, method=name) for run, name in pairs]
+    study = Study([dataclasses.replace(run_set, figure="demo", runs=runs)])
     write_account(study, tmp_path / "page.md", pictures={}, command="it")
     told = " ".join((tmp_path / "page.md").read_text().split())
     assert "For its sake all of them went on to iteration 1,000." in told
     assert "A row of L-BFGS-B is an evaluation" in told
 
 
-def test_the_page_has_every_claim_under_its_statement(page):
+def test_the_account_has_every_claim_under_its_statement(page):
     flat = " ".join(page.split())
-    claims = judge([short_group(), long_group(n=30_000)])
+    claims = judge([short_set(), long_set(n=30_000)])
     for claim in claims:
         assert claim.statement[1:] in flat
         assert f"on {claim.on}: {claim.numbers}." in flat
@@ -309,7 +308,7 @@ def test_pictures_are_linked_from_where_the_page_is(page):
 
 def test_pictures_of_one_problem_and_of_the_growth_stand_where_they_belong(tmp_path):
     names = ("demo-completion", "exponents")
-    study = Study([short_group(figure="demo")], growths=[Growth("RAGD", [10.0], [55.0], 1.0)])
+    study = Study([short_set(figure="demo")], growths=[Growth("RAGD", [10.0], [55.0], 1.0)])
     pictures = {name: tmp_path / f"{name}.png" for name in names}
     write_account(study, tmp_path / "page.md", pictures=pictures, command="it")
     page = (tmp_path / "page.md").read_text()
@@ -327,7 +326,7 @@ def test_theorems_and_exponents_are_there_and_bars_do_not_break_tables(page):
     assert r"chain \|x\|" in page
     assert "Bounds that hold: 1 of 2." in page
     assert r"| all 1 | chain \|x\| | 4,000 | 321 | 12.5 |" in page
-    assert "**1 of 1 do not**" in page
+    assert "| 1 of 1 do not |" in page
     assert "| RAGD | 10, 100 | 55, 3,210 | 1.766 |" in page
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
     for table in tables:
@@ -342,19 +341,12 @@ def test_prose_is_in_lines_that_are_not_too_long(page):
 
 
 def test_a_run_that_ended_early_says_why(tmp_path):
-    group = without(short_group(), *ADAPTIVE)
-    run = group.runs[0]
-    gone = dataclasses.replace(
-        run,
-        about=dataclasses.replace(
-            run.info, iterations=5000, status="non finite", message="the gradient is not finite"
-        ),
-    )
-    other = group.runs[1]  # without a row of the start, like sweeps, but not before its time
-    whole = dataclasses.replace(
-        other, about=dataclasses.replace(other.info, iterations=1001, message="to the end")
-    )
-    study = Study([dataclasses.replace(group, runs=[gone, whole, *group.runs[2:]])])
+    run_set = without(short_set(), *ADAPTIVE)
+    run = run_set.runs[0]
+    gone = with_outcome(with_info(run, iterations=5000), "non finite", "the gradient is not finite")
+    other = run_set.runs[1]  # without a row of the start, like sweeps, but not before its time
+    whole = with_outcome(with_info(other, iterations=1001), "max iterations", "to the end")
+    study = Study([dataclasses.replace(run_set, runs=[gone, whole, *run_set.runs[2:]])])
     write_account(study, tmp_path / "page.md", pictures={}, command="it")
     told = (tmp_path / "page.md").read_text()
     assert f"- {run.info.method}: the gradient is not finite" in told
@@ -362,12 +354,12 @@ def test_a_run_that_ended_early_says_why(tmp_path):
 
 
 def test_what_a_short_run_has_not_reached_is_a_dash(tmp_path):
-    write_account(Study([short_group(n=200)]), tmp_path / "page.md", pictures={}, command="it")
+    write_account(Study([short_set(n=200)]), tmp_path / "page.md", pictures={}, command="it")
     page = (tmp_path / "page.md").read_text()
     assert re.search(r"^\| GD \|.* \| - \| - \| \d", page, re.MULTILINE)
     assert re.search(r"^\| convex until guilty \|.* \| \d\S+ \| \d\S+ \| \d", page, re.MULTILINE)
 
 
-def test_an_empty_study_makes_a_page(tmp_path):
+def test_an_empty_study_makes_an_account(tmp_path):
     write_account(Study(), tmp_path / "page.md", pictures={}, command="it")
     assert "`it` made this page" in (tmp_path / "page.md").read_text()

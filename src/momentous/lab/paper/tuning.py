@@ -50,8 +50,6 @@ def instability(run: PaperRun, iterations: int) -> str:
     lost = np.flatnonzero(~np.isfinite(fun))
     if lost.size:
         return f"not finite at iteration {lost[0]:,}"
-    if not _is_whole(run, iterations):
-        return f"{run.status} after {len(fun) - 1:,} of {iterations:,} iterations"
     kept = np.ones(len(fun), dtype=bool)
     for row, kind, length in run.events:
         if kind == "ROLLBACK" and row < len(fun):
@@ -59,6 +57,8 @@ def instability(run: PaperRun, iterations: int) -> str:
     above = np.flatnonzero(kept & ~(fun <= _ceiling(fun)))
     if above.size:
         return f"climbs above its start at iteration {above[0]:,}"
+    if not _is_whole(run, iterations):
+        return f"{run.status} after {len(fun) - 1:,} of {iterations:,} iterations"
     lowest = int(fun.argmin())
     decrease = float(fun[0] - fun[lowest])
     rise = float(fun[-1] - fun[lowest]) / decrease if decrease > 0 else 0.0
