@@ -1,0 +1,21 @@
+"""Backends: who does the arithmetic over the entries, one folder per backend, found by name."""
+
+from momentous.lowrank.backends.base import (
+    BACKENDS,
+    Backend,
+    Blocks,
+    RowStep,
+    Side,
+    find_backend,
+    register_backend,
+)
+
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Blocks",
+    "RowStep",
+    "Side",
+    "find_backend",
+    "register_backend",
+]
