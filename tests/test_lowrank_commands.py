@@ -25,9 +25,9 @@ from momentous.cli import _commands
 from momentous.lowrank import Ratings
 from momentous.lowrank.display import shown_fit
 from momentous.lowrank.fitting import Step
-from momentous.lowrank.pairs_file import read_pairs
+from momentous.lowrank.data.pairs import read_pairs
 from momentous.lowrank.saving import load_model
-from momentous.lowrank.writing import write_ratings
+from momentous.lowrank.data.write import write_ratings
 
 
 @pytest.fixture(autouse=True)

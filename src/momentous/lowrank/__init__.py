@@ -11,10 +11,10 @@ from typing import Any
 from momentous.lowrank.data import RatingsFileError, describe, fetch, read_ratings
 from momentous.lowrank.metric import Metric, minimize_in_metric
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.ratings import Compressed, Ratings
+from momentous.lowrank.data.ratings import Compressed, Ratings
 from momentous.lowrank.start import balanced, svd_start
 from momentous.lowrank.sweeps import ALSSweep, MMSweep
-from momentous.lowrank.twins import twin
+from momentous.lowrank.data.twins import twin
 
 __all__ = [
     "ALSSweep",

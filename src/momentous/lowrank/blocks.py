@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from momentous.lowrank.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed, Floats
 
 Matrix = NDArray[np.float64]
 

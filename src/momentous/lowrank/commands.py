@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from momentous.lowrank import fetch as fetch_data
 from momentous.lowrank import work
-from momentous.lowrank.writing import write_table
+from momentous.lowrank.data.write import write_table
 
 if TYPE_CHECKING:
     import click

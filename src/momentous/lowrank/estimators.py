@@ -10,7 +10,7 @@ from momentous.lowrank.imputer import LowRankImputer
 from momentous.lowrank.model import Unknown
 from momentous.lowrank.one_bit import OneBitMatrixCompletion
 from momentous.lowrank.penalty import WEIGHTING
-from momentous.lowrank.ratings import Floats
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.scikit import scikit_learn
 
 __all__ = ["LowRankImputer", "MatrixCompletion", "OneBitMatrixCompletion"]

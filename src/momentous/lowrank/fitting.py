@@ -16,10 +16,10 @@ from momentous.front import accelerate, minimize
 from momentous.lowrank.biased import BiasedProblem, Loss, log_odds
 from momentous.lowrank.biased_sweep import BiasedSweep
 from momentous.lowrank.model import LowRankModel
-from momentous.lowrank.names import UNKNOWN, Names
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import WEIGHTING, Penalty, default_bias_ridge, default_ridge
-from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.start import balanced
 from momentous.methods import method_class
 
@@ -196,8 +196,8 @@ def _split_like(start: LowRankModel, ratings: Ratings, recipe: Recipe) -> tuple[
     return ratings._where(~held), ratings._where(held)
 
 
-def _names(ratings: Ratings, side: int) -> Names:
-    return Names((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
+def _names(ratings: Ratings, side: int) -> Vocabulary:
+    return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
 
 
 def _limits(ratings: Ratings) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from momentous.lowrank.lanes import (
     spread_slopes,
 )
 from momentous.lowrank.losses import EntryLoss
-from momentous.lowrank.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed, Floats
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

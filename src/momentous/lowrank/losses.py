@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import expit
 
-from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 
 
 @dataclass(frozen=True)

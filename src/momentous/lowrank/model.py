@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from momentous.lowrank.logistic_rows import logistic_rows
-from momentous.lowrank.names import UNKNOWN, Names, Positions, pairs_of, ratings_of
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, Positions, pairs_of, ratings_of
 from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.plain import products
-from momentous.lowrank.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.row_solves import RowSolver
 
 Unknown = Literal["mean", "nan", "error"]
@@ -39,7 +39,7 @@ class LowRankModel:
     ----------
     loss : "squared" or "logistic"
     mean : float
-    rows, cols : Names
+    rows, cols : Vocabulary
         The ids.
     row_factors, col_factors : array, (rows, rank) and (cols, rank)
     row_bias, col_bias : array
@@ -56,8 +56,8 @@ class LowRankModel:
 
     loss: str
     mean: float
-    rows: Names
-    cols: Names
+    rows: Vocabulary
+    cols: Vocabulary
     row_factors: Floats
     col_factors: Floats
     row_bias: Floats

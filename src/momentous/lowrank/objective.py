@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from momentous.lowrank.losses import find_loss
 from momentous.lowrank.plain import PlainPass, products
-from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.start import svd_start
 
 GRAM_BLOCK = 4096  # rows whose products are added up in the factor's own precision

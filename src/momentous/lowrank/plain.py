@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from momentous.lowrank.losses import EntryLoss
-from momentous.lowrank.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed, Floats
 
 BLOCK = 1 << 17  # entries worked on at a time: the temporaries take this times the rank
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from momentous.lowrank.losses import find_loss
 from momentous.lowrank.plain import products
-from momentous.lowrank.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed, Floats
 
 Matrix = NDArray[np.float64]
 

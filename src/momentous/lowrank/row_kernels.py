@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from momentous.lowrank.kernels import compiled_kernel
 from momentous.lowrank.plain_sweep import DAMPING, FULL_STEP, LEAST, HalfStep
-from momentous.lowrank.ratings import Floats
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.sweep_kernels import (
     PIECE,
     add_products,

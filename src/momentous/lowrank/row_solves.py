@@ -6,7 +6,7 @@ from typing import Literal
 
 from momentous.lowrank.objective import compiled_part, thread_count
 from momentous.lowrank.plain_sweep import HalfStep, solve_plainly
-from momentous.lowrank.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed, Floats
 
 
 class RowSolver:

@@ -15,9 +15,9 @@ import numpy as np
 from momentous.core.method import Method
 from momentous.front import method_of
 from momentous.lowrank.model import LowRankModel
-from momentous.lowrank.names import Names
+from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ratings import Ratings
+from momentous.lowrank.data.ratings import Ratings
 
 FORMAT = "momentous low-rank model"
 VERSION = 1
@@ -98,7 +98,7 @@ def _read(archive: Any, path: Path) -> tuple[LowRankModel, Any]:
             f"version {VERSION}; fit it again, or read it with the release that wrote it"
         )
     arrays = {name: archive[name] for name in _ARRAYS}
-    rows, cols = Names(archive["row_ids"]), Names(archive["col_ids"])
+    rows, cols = Vocabulary(archive["row_ids"]), Vocabulary(archive["col_ids"])
     low, high = header["limits"]
     shape = len(rows), len(cols)
     held_out = "held_out_starts" in archive.files

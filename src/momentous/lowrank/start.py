@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 
 BLOCK = 1 << 16  # rows that are held in double precision at a time
 # Relative to the mean of the eigenvalues of a Gram matrix: directions of a factor that a ridge has

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from momentous.lowrank.kernels import compiled_kernel, logistic, logistic_slopes, thread_pool
 from momentous.lowrank.plain_sweep import FLATTEST
-from momentous.lowrank.ratings import Floats
+from momentous.lowrank.data.ratings import Floats
 
 Matrix = NDArray[np.float64]
 

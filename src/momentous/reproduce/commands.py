@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from momentous.lowrank.twins import MODELS
+from momentous.lowrank.data.twins import MODELS
 from momentous.reproduce.contenders import CONTENDERS, chosen_contenders
 from momentous.reproduce.dataset import DataSet
 from momentous.reproduce.plan import FIGURES, Settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from momentous.lowrank import Ratings
-from momentous.lowrank.twins import MODELS
+from momentous.lowrank.data.twins import MODELS
 
 
 @dataclass(frozen=True)

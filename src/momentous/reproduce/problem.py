@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from momentous.lowrank import LowRankObjective, Ratings
-from momentous.lowrank.ratings import Floats
+from momentous.lowrank.data.ratings import Floats
 from momentous.reproduce.dataset import DataSet
 from momentous.reproduce.recorded import PROBLEMS
 
