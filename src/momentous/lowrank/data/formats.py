@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,7 @@ DENSE_FROM = 8  # numbers per line, without a header: nobody writes triples like
 _TRIED = ("::", "\t", ",", ";", "|", WHITESPACE)
 _WORDS = {"::": "'::'", "\t": "tabs", ",": "commas", WHITESPACE: "spaces"}
 _SAMPLE_BYTES, _SAMPLE_LINES, _LONGEST_LINE = 1 << 16, 100, 1 << 20
+_LONGEST_RECORD = 1000  # lines that one record may take
 
 Columns = Sequence[str | int]
 """Names in the header, or numbers from 0, of user, item and rating."""
@@ -161,10 +162,11 @@ def find_dialect(
 ) -> Dialect:
     """The dialect of a file from its first lines; one damaged line does not matter."""
     tried = _TRIED if delimiter is None else (delimiter,)
-    counts = {one: _common_count(sample.lines, one) for one in tried}
+    cut = {one: list(records(sample.lines, one)) for one in tried}
+    counts = {one: _common_count(cut[one], one) for one in tried}
     best = max(tried, key=lambda one: counts[one][1])  # the first of equals
     fields, agree = counts[best]
-    if 2 * agree < len(sample.lines):
+    if 2 * agree < len(cut[best]):
         raise RatingsFileError(
             sample.name,
             f"expected lines of user, item and rating; {described()}"
@@ -175,7 +177,7 @@ def find_dialect(
             sample.lines[0],
         )
     check_columns(fields, sample, limits)
-    first = split(sample.lines[0], best)
+    first = split("\n".join(cut[best][0]), best)
     header = len(first) == fields and best != "::" and not any(map(is_number, first))
     if not header and columns is None and looks_dense(sample, best, fields):
         raise RatingsFileError(
@@ -188,7 +190,8 @@ def find_dialect(
         )
     names = first if header else None
     where = places(sample.name, columns, fields, names)
-    return Dialect(best, fields, where, sample.numbers[0] - 1 + header)
+    skip = sample.numbers[0] - 1 + (len(cut[best][0]) if header else 0)
+    return Dialect(best, fields, where, skip)
 
 
 def check_columns(fields: int, sample: Sample, limits: Limits) -> None:
@@ -251,9 +254,43 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _common_count(lines: list[str], delimiter: str) -> tuple[int, int]:
-    """The number of fields, at least three, that most lines have, and how many have it."""
-    agree = Counter(len(split(line, delimiter)) for line in lines)
+def records(
+    lines: Iterable[str], delimiter: str, most: int = _LONGEST_LINE
+) -> Iterator[list[str]]:
+    """Lines, those together that are one record with line ends in its quotes.
+
+    A record begins with a line that has an odd number of quotes and ends with the next such line.
+    Where both and what is between them make no record, or a very long one, each line stands alone.
+    """
+    if len(delimiter) > 1 or delimiter == WHITESPACE:
+        yield from ([line] for line in lines)
+        return
+    complete = re.compile(quoted_record(delimiter, "+"))
+    waiting: list[str] = []  # lines of a record that has begun
+    size = 0
+    for line in lines:
+        turns = '"' in line and line.count('"') % 2 == 1
+        if not waiting and not turns:
+            yield [line]
+            continue
+        waiting.append(line)
+        size += len(line)
+        if len(waiting) > 1 and turns:
+            if complete.fullmatch("\n".join(waiting) + delimiter):
+                yield waiting
+                waiting, size = [], 0
+            else:
+                yield from ([one] for one in waiting[:-1])
+                waiting, size = [line], len(line)  # which may begin a record itself
+        elif len(waiting) > _LONGEST_RECORD or size > most:
+            yield from ([one] for one in waiting)
+            waiting, size = [], 0
+    yield from ([one] for one in waiting)
+
+
+def _common_count(cut: list[list[str]], delimiter: str) -> tuple[int, int]:
+    """The number of fields, at least three, that most records have, and how many have it."""
+    agree = Counter(len(split("\n".join(lines), delimiter)) for lines in cut)
     enough = [(count, lines) for count, lines in agree.items() if count >= 3]
     return max(enough, key=lambda pair: pair[::-1], default=(0, 0))
 

@@ -32,4 +32,5 @@ def netflix_scan(texts: list[Text], folder: Path, limits: Limits) -> Scan:
         f"({lines(paths, min(common), 0, limits)})))",
         tuple((text.path, text.name) for text in texts),
         words={Problem.FIELDS: "expected 'user,rating,date' or 'movie:'"},
+        movies=True,
     )

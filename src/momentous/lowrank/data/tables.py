@@ -83,6 +83,8 @@ class Scan:
         What to say about problems of this scan, beside the general words.
     text_sides : frozenset of {"user", "item"}
         Ids that stay text although they may look like numbers, as the table says so.
+    movies : bool
+        Whether items stand in lines of their own, before those with their ratings.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Scan:
     skip: int = 0
     words: dict[Problem, str] = field(default_factory=dict)
     text_sides: frozenset[str] = frozenset()
+    movies: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,21 +116,22 @@ class Triples:
     limits : Limits
     skip_bad : bool
         Leave out lines that are wrong, and count them in `skipped`, instead of raising an error.
+
+    Attributes
+    ----------
+    count, skipped : int
+        Good triples and bad lines so far.
     """
 
     def __init__(self, connection: Any, limits: Limits, skip_bad: bool = False):
         self.connection, self.limits, self.skip_bad = connection, limits, skip_bad
-        self.skipped = 0
+        self.count = self.skipped = 0
         self._text_sides: set[str] = set()
-        self._total = 0
+        self._movies = False
+        self._total = 0  # rows of the table
         connection.execute(
             "CREATE TABLE triples (user VARCHAR, item VARCHAR, value DOUBLE, problem UTINYINT)"
         )
-
-    @property
-    def count(self) -> int:
-        """Good triples so far."""
-        return int(self.fetch("SELECT count(*) FROM triples WHERE problem = 0")[0][0])
 
     def fetch(self, query: str) -> list[tuple[Any, ...]]:
         """All rows of a query."""
@@ -143,15 +147,19 @@ class Triples:
                 f"FROM (SELECT user, item, problem, {_NUMBER} AS value FROM ({scan.select}))"
             )
         self._text_sides |= scan.text_sides
-        self._total = int(self.fetch("SELECT count(*) FROM triples")[0][0])
-        self._judge_movies(before)
-        rejected = self._rejected()
-        wrong, first = self.fetch(
-            f"SELECT count(*), min(rowid) FROM triples WHERE rowid >= {before} AND problem > 2"
+        if scan.movies:
+            self._movies = True
+            self._judge_movies(before)
+        rejected = self._rejected() if scan.files else 0
+        total, good, bad, first = self.fetch(
+            "SELECT count(*), count(*) FILTER (problem = 0), count(*) FILTER (problem > 2), "
+            f"min(rowid) FILTER (problem > 2) FROM triples WHERE rowid >= {before}"
         )[0]
-        if (wrong or rejected) and not self.skip_bad:
+        if (bad or rejected) and not self.skip_bad:
             raise self._first_bad(scan, before, first)
-        self.skipped += wrong + rejected
+        self._total += total
+        self.count += good
+        self.skipped += bad + rejected
 
     def _judge(self) -> str:
         """What is wrong with a triple, as SQL."""
@@ -168,13 +176,11 @@ class Triples:
 
     def _rejected(self) -> int:
         """How many lines DuckDB could not decode."""
-        present = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'"
-        if not self.fetch(present)[0][0]:
-            return 0
-        count = "SELECT count(*) FROM (SELECT DISTINCT file_id, line FROM reject_errors)"
-        rejected = int(self.fetch(count)[0][0])
+        rejected = self.fetch(
+            "SELECT count(*) FROM (SELECT DISTINCT file_id, line FROM reject_errors)"
+        )[0][0]
         self.connection.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
-        return rejected
+        return int(rejected)
 
     def _first_bad(self, scan: Scan, before: int, row: int | None) -> RatingsFileError:
         """The error for the first line that is wrong; without a row, it is one not in UTF-8."""
@@ -208,27 +214,19 @@ class Triples:
 
     def _judge_movies(self, before: int) -> None:
         """Ratings before the first movie, or after one that is wrong, cannot be used."""
-        movies = self._movies(before)
-        if movies is None:
-            return
-        rows, problems, _ = movies
-        ends = np.append(rows[1:], self._total)
-        spans = [(before, rows[0])] if rows.size else [(before, self._total)]
-        spans += [
-            (int(rows[k]), int(ends[k])) for k in np.flatnonzero(problems == Problem.BAD_MOVIE)
-        ]
+        rows, problems, _ = self._movie_lines(before)
+        ends = [*rows[1:].tolist(), None]
+        spans = [(before, int(rows[0]) if rows.size else None)]
+        spans += [(int(rows[k]), ends[k]) for k in np.flatnonzero(problems == Problem.BAD_MOVIE)]
         for first, last in spans:
             self.connection.execute(
                 f"UPDATE triples SET problem = {Problem.NO_MOVIE:d} "
-                f"WHERE problem = 0 AND rowid >= {first} AND rowid < {last}"
+                f"WHERE problem = 0 AND rowid >= {first}"
+                + ("" if last is None else f" AND rowid < {last}")
             )
 
-    def _movies(self, before: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
-        """Rows, problems and numbers of the lines that name a movie; None if no file has such."""
-        if not self.fetch(f"SELECT count(*) FROM triples WHERE problem = {Problem.MOVIE:d}")[0][0]:
-            bad = f"SELECT count(*) FROM triples WHERE problem = {Problem.BAD_MOVIE:d}"
-            if not self.fetch(bad)[0][0]:
-                return None
+    def _movie_lines(self, before: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Rows, problems and numbers of the lines that name a movie."""
         found = self.connection.execute(
             "SELECT rowid AS row, problem, coalesce(TRY_CAST(item AS BIGINT), -1) AS movie "
             f"FROM triples WHERE rowid >= {before} "
@@ -250,7 +248,7 @@ class Triples:
         count = self.count
         if dtype is None:
             dtype = self._dtype(count)
-        movies = self._movies()
+        movies = self._movie_lines() if self._movies else None
         row_ids = self._number("user")
         col_ids = np.empty(0) if movies else self._number("item")
         item, join = ("i.code", "JOIN item_codes i ON t.item = i.id") if movies is None else ("0", "")

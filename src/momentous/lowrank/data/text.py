@@ -24,11 +24,11 @@ from momentous.lowrank.data.formats import (
     places,
     quoted_field,
     quoted_record,
+    records,
 )
 from momentous.lowrank.data.tables import Problem, Scan, quoted_text
 
 _UNUSED = [chr(code) for code in (31, 30, 29, 28, 1, 2, 3, 4, 5, 6)]
-_LONGEST_RECORD = 1000  # lines that one record may take
 
 
 @dataclass(frozen=True)
@@ -193,39 +193,16 @@ def _one_line_per_record(
     connection.execute("DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans")
     if not found:
         return path
-    complete = re.compile(quoted_record(delimiter, "+").encode())
     copy = folder / f"records-{sum(1 for _ in folder.iterdir())}"
-    waiting: list[bytes] = []  # lines of a record that has begun
-
-    def let_go(file: Any) -> None:
-        """The first of the lines that wait begins no record: it is a line that is wrong."""
-        file.write(b"\n".join([*waiting, b""]))
-        waiting.clear()
-
-    with path.open("rb") as source, copy.open("wb") as file:
-        for number, raw in enumerate(source, 1):
-            line = raw.rstrip(b"\r\n")
-            if number == 1:
-                line = line.removeprefix(BYTE_ORDER_MARK)
-            turns = number > skip and line.count(b'"') % 2 == 1
-            if not waiting and not turns:
-                file.write(line + b"\n")
-                continue
-            waiting.append(line)
-            if len(waiting) > 1 and turns:
-                record = text.joiner.encode().join(waiting)
-                if complete.fullmatch(record + delimiter.encode()):
-                    file.write(record + b"\n" * len(waiting))
-                    waiting.clear()
-                else:
-                    waiting.pop()
-                    let_go(file)
-                    waiting.append(line)  # which may begin a record itself
-            elif (
-                len(waiting) > _LONGEST_RECORD or sum(map(len, waiting)) > limits.line_bytes // 2
-            ):
-                let_go(file)
-        let_go(file)
+    # What is no UTF-8 goes through as it is; DuckDB finds it.
+    as_is: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
+    with path.open(**as_is) as source, copy.open("w", **as_is) as file:
+        source.seek(len(BYTE_ORDER_MARK) if source.read(1) == "\ufeff" else 0)
+        for _ in range(skip):
+            file.write(source.readline())
+        whole = (line.rstrip("\r\n") for line in source)
+        for record in records(whole, delimiter, limits.line_bytes // 4):
+            file.write(text.joiner.join(record) + "\n" * len(record))
     return copy
 
 
