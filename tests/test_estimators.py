@@ -16,8 +16,8 @@ import scipy.sparse
 from momentous.lowrank import Ratings
 from momentous.lowrank.biased import BiasedProblem, log_odds
 from momentous.lowrank.biased_sweep import BiasedSweep
-from momentous.lowrank.fitting import Recipe, fit_model
 from momentous.lowrank.data.vocabulary import Vocabulary
+from momentous.lowrank.fitting import Recipe, fit_model
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.row_solves import RowSolver
 from momentous.lowrank.saving import ModelFileError

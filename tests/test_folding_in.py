@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import minimize
 
 from momentous.lowrank import Ratings, row_solves
+from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.fitting import Recipe, fit_model
 from momentous.lowrank.logistic_rows import logistic_rows
-from momentous.lowrank.data.ratings import Compressed
 
 
 def model(loss, dtype=np.float64, **options):

@@ -23,10 +23,10 @@ from click.testing import CliRunner
 
 from momentous.cli import _commands
 from momentous.lowrank import Ratings
+from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.display import shown_fit
 from momentous.lowrank.fitting import Step
 from momentous.lowrank.saving import load_model
-from momentous.lowrank.data.write import write_ratings
 
 
 @pytest.fixture(autouse=True)

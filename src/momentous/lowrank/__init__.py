@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import Any
 
 from momentous.lowrank.data import RatingsFileError, describe, fetch, read_ratings
+from momentous.lowrank.data.ratings import Compressed, Ratings
+from momentous.lowrank.data.twins import twin
 from momentous.lowrank.metric import Metric, minimize_in_metric
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.data.ratings import Compressed, Ratings
 from momentous.lowrank.start import balanced, svd_start
 from momentous.lowrank.sweeps import ALSSweep, MMSweep
-from momentous.lowrank.data.twins import twin
 
 __all__ = [
     "ALSSweep",

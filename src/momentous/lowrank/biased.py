@@ -13,11 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.losses import find_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.plain import products
-from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.start import svd_start
 
 Loss = Literal["squared", "logistic"]

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from momentous.lowrank.biased import BiasedProblem
-from momentous.lowrank.plain_sweep import DAMPING
 from momentous.lowrank.data.ratings import Floats
+from momentous.lowrank.plain_sweep import DAMPING
 from momentous.lowrank.row_solves import RowSolver
 from momentous.lowrank.start import least_penalty
 from momentous.lowrank.sweeps import better_determined

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.lowrank.biased import Loss
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.vocabulary import ratings_of
 from momentous.lowrank.fitting import Recipe, fit_model
 from momentous.lowrank.model import LowRankModel, Recommended, check_unknown
-from momentous.lowrank.data.vocabulary import ratings_of
-from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.saving import (
     ModelFileError,
     as_plain,

@@ -6,11 +6,11 @@ from typing import Any, Self
 
 from momentous.core.method import Method
 from momentous.lowrank.completion import Completion, check_is_fitted, keep_arguments, values_of
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.imputer import LowRankImputer
 from momentous.lowrank.model import Unknown
 from momentous.lowrank.one_bit import OneBitMatrixCompletion
 from momentous.lowrank.penalty import WEIGHTING
-from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.scikit import scikit_learn
 
 __all__ = ["LowRankImputer", "MatrixCompletion", "OneBitMatrixCompletion"]

@@ -15,11 +15,11 @@ from momentous.core.status import Status
 from momentous.front import accelerate, minimize
 from momentous.lowrank.biased import BiasedProblem, Loss, log_odds
 from momentous.lowrank.biased_sweep import BiasedSweep
-from momentous.lowrank.model import LowRankModel
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
+from momentous.lowrank.model import LowRankModel
 from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import WEIGHTING, Penalty, default_bias_ridge, default_ridge
-from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.start import balanced
 from momentous.methods import method_class
 

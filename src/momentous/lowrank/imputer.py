@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 
 from momentous.lowrank.biased import BiasedProblem
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.fitting import Recipe, run_sweeps
 from momentous.lowrank.penalty import WEIGHTING, Penalty
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.row_solves import RowSolver
 from momentous.lowrank.scikit import scikit_learn
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.lanes import (
     ROUNDER,
     polynomial,
@@ -29,7 +30,6 @@ from momentous.lowrank.lanes import (
     spread_slopes,
 )
 from momentous.lowrank.losses import EntryLoss
-from momentous.lowrank.data.ratings import Compressed, Floats
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

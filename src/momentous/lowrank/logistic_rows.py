@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit
 
-from momentous.lowrank.plain_sweep import FLATTEST, Matrix, add_penalty
 from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.plain_sweep import FLATTEST, Matrix, add_penalty
 
 BLOCK = 1 << 20  # features that are held at a time
 NEWTON_STEPS = 20  # of a row; convex and damped by the ridge, a few are enough

@@ -17,8 +17,8 @@ from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.front import iterate
 from momentous.lowrank.blocks import Blocks, Matrix, factorise, plain_blocks
-from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.objective import LowRankObjective
 from momentous.methods.in_metric import InMetric, MetricState
 from momentous.methods.universal_heavy_ball import UniversalHeavyBall
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.kernels import compiled_kernel
 from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.kernels import compiled_kernel
 from momentous.lowrank.sweep_kernels import (
     PIECE,
     add_products,

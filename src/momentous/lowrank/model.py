@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.data.vocabulary import UNKNOWN, Positions, Vocabulary, pairs_of, ratings_of
 from momentous.lowrank.logistic_rows import logistic_rows
-from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, Positions, pairs_of, ratings_of
 from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.plain import products
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.row_solves import RowSolver
 
 Unknown = Literal["mean", "nan", "error"]

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.losses import find_loss
 from momentous.lowrank.plain import PlainPass, products
-from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.start import svd_start
 
 GRAM_BLOCK = 4096  # rows whose products are added up in the factor's own precision

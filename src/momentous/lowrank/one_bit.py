@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from momentous.core.method import Method
 from momentous.lowrank.completion import Completion, check_is_fitted, keep_arguments, values_of
-from momentous.lowrank.model import Unknown
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
+from momentous.lowrank.model import Unknown
 from momentous.lowrank.objective import check_number
 from momentous.lowrank.penalty import WEIGHTING
-from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.scikit import scikit_learn
 
 _ClassifierMixin: Any = scikit_learn("base").ClassifierMixin

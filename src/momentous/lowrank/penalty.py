@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.objective import check_number
 from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.objective import check_number
 
 HELD = 1e12  # a weight with which a parameter stays at 0
 

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from momentous.lowrank.losses import EntryLoss
 from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.losses import EntryLoss
 
 BLOCK = 1 << 17  # entries worked on at a time: the temporaries take this times the rank
 

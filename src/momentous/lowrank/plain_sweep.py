@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import find_loss
 from momentous.lowrank.plain import products
-from momentous.lowrank.data.ratings import Compressed, Floats
 
 Matrix = NDArray[np.float64]
 

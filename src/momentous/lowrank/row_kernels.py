@@ -12,9 +12,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.kernels import compiled_kernel
 from momentous.lowrank.plain_sweep import DAMPING, FULL_STEP, LEAST, HalfStep
-from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.sweep_kernels import (
     PIECE,
     add_products,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.objective import compiled_part, thread_count
 from momentous.lowrank.plain_sweep import HalfStep, solve_plainly
-from momentous.lowrank.data.ratings import Compressed, Floats
 
 
 class RowSolver:

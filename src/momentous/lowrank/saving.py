@@ -14,10 +14,10 @@ import numpy as np
 
 from momentous.core.method import Method
 from momentous.front import method_of
-from momentous.lowrank.model import LowRankModel
-from momentous.lowrank.data.vocabulary import Vocabulary
-from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.vocabulary import Vocabulary
+from momentous.lowrank.model import LowRankModel
+from momentous.lowrank.penalty import Penalty
 
 FORMAT = "momentous low-rank model"
 VERSION = 1

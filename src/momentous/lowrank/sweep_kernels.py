@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.kernels import compiled_kernel, logistic, logistic_slopes, thread_pool
 from momentous.lowrank.plain_sweep import FLATTEST
-from momentous.lowrank.data.ratings import Floats
 
 Matrix = NDArray[np.float64]
 

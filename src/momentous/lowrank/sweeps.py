@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.row_solves import RowSolver
 from momentous.lowrank.start import balanced
 

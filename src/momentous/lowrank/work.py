@@ -13,12 +13,13 @@ import numpy as np
 from momentous.core.interrupt import Interrupts
 from momentous.core.status import Status
 from momentous.lowrank.data import describe
+from momentous.lowrank.data.pairs import read_pairs
+from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
+from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.display import shown_fit
 from momentous.lowrank.fitting import Fit, Recipe, fit_model
 from momentous.lowrank.model import LowRankModel, Unknown
-from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
-from momentous.lowrank.data.pairs import read_pairs
-from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.saving import (
     ModelFileError,
     as_plain,
@@ -26,7 +27,6 @@ from momentous.lowrank.saving import (
     load_model,
     save_model,
 )
-from momentous.lowrank.data.write import write_ratings
 
 NEARLY_ALL = 0.9  # of the ids unknown: more likely another column than news
 
@@ -109,7 +109,10 @@ def _before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any
 
 def _refuse_to_forget(start: LowRankModel, ratings: Ratings, file: Path) -> None:
     """A model knows the users and items of its last file alone."""
-    given = Vocabulary(ratings.row_ids, ratings.shape[0]), Vocabulary(ratings.col_ids, ratings.shape[1])
+    given = (
+        Vocabulary(ratings.row_ids, ratings.shape[0]),
+        Vocabulary(ratings.col_ids, ratings.shape[1]),
+    )
     users, items = (
         int(np.count_nonzero(now.positions(before.ids) == UNKNOWN))
         for now, before in zip(given, (start.rows, start.cols), strict=True)

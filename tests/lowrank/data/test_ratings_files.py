@@ -380,7 +380,7 @@ def test_every_damage_in_every_line_is_told_by_its_line(write, name, damage):
         bad = DAMAGE[damage](cells, separator)
         text = "\n".join([*whole[:k], bad, *whole[k + 1 :]])
         path = write(name, text.encode("utf-8", "surrogateescape"))
-        with pytest.raises(RatingsFileError, match="expected|UTF-8") as told:
+        with pytest.raises(RatingsFileError, match=r"expected|UTF-8") as told:
             read_ratings(path, cache=False)
         assert told.value.line == k + 1
         assert told.value.path == str(path)
@@ -478,12 +478,22 @@ def test_the_cache_gives_the_same_ratings_without_reading_the_file(write, monkey
     path = write("r.dat", "1::007::3.5::0\nx::7::4::0\n")
     first = read_ratings(path)
     assert path.with_name("r.dat.momentous.npz").exists()
-    monkeypatch.setattr("momentous.lowrank.data.read._Reader.read_files", None)  # would fail if called
+    monkeypatch.setattr(
+        "momentous.lowrank.data.read._Reader.read_files", None
+    )  # would fail if called
     again = read_ratings(str(path))
     np.testing.assert_array_equal(dense(again), dense(first))
     assert again.row_ids.tolist() == first.row_ids.tolist()
     assert again.col_ids.tolist() == first.col_ids.tolist()
     assert again.dtype == first.dtype
+
+
+def test_a_cache_is_a_file_of_ratings_itself(write):
+    path = write("r.dat", "1::007::3.5::0\nx::7::4::0\n")
+    first = read_ratings(path)
+    again = read_ratings(path.with_name("r.dat.momentous.npz"))
+    assert again.col_ids.tolist() == first.col_ids.tolist() == ["007", "7"]
+    np.testing.assert_array_equal(dense(again), dense(first))
 
 
 def test_the_cache_knows_the_file_and_the_options(write):

@@ -14,7 +14,12 @@ from momentous.lowrank.data import tables
 
 duckdb = pytest.importorskip("duckdb")
 
-COLUMNS = {"user": ["b", "a", "b"], "item": [20, 3, 3], "rating": [5.0, 3.5, 1.0], "when": [1, 2, 3]}
+COLUMNS = {
+    "user": ["b", "a", "b"],
+    "item": [20, 3, 3],
+    "rating": [5.0, 3.5, 1.0],
+    "when": [1, 2, 3],
+}
 
 
 def check(ratings, users=("a", "b")):
@@ -97,7 +102,7 @@ def test_a_query_is_a_source(tmp_path):
     (tmp_path / "r.csv").write_text("user,item,rating\nb,20,5\na,3,3.5\nb,3,1\nb,20,99\n")
     check(read_ratings(f"SELECT * FROM '{tmp_path}/r.csv' WHERE rating < 10"))
     check(read_ratings(f"from '{tmp_path}/r.csv' where rating < 10;"))
-    with pytest.raises(RatingsFileError, match="query.*nowhere"):
+    with pytest.raises(RatingsFileError, match=r"query.*nowhere"):
         read_ratings("SELECT * FROM nowhere")
     with pytest.raises(RatingsFileError, match="last statement must be a SELECT"):
         read_ratings("ATTACH ':memory:' AS other")
@@ -233,9 +238,8 @@ def test_chunks_and_single_precision_change_nothing(tmp_path, monkeypatch):
     assert again.dtype == np.float32  # halves are exact in it
     for name in ("rows", "cols", "values", "row_ids", "col_ids"):
         np.testing.assert_array_equal(getattr(again, name), getattr(expected, name))
-    (tmp_path / "r.dat").write_text(text + "u1::1::0.1\n")
-    with pytest.warns(RuntimeWarning) if "u1::1::" in text else pytest.MonkeyPatch.context():
-        assert read_ratings(tmp_path / "r.dat", cache=False).dtype == np.float64
+    (tmp_path / "r.dat").write_text(text + "other::1::0.1\n")
+    assert read_ratings(tmp_path / "r.dat", cache=False).dtype == np.float64
+    (tmp_path / "r.dat").write_text("1::1::1e300\n")
     with pytest.raises(RatingsFileError, match="does not fit into float32"):
-        (tmp_path / "r.dat").write_text("1::1::1e300\n")
         read_ratings(tmp_path / "r.dat", cache=False, dtype="float32")

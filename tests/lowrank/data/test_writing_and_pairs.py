@@ -44,7 +44,10 @@ def test_ids_with_delimiters_and_all_digits_are_read_again(ending, dtype):
     np.testing.assert_array_equal(np.sort(again.values), np.sort(values))
 
 
-@pytest.mark.parametrize(("ending", "name"), [("csv", "a\rb"), ("tsv", "b a "), ("dat", "a::b"), ("dat", "a\nb"), ("dat", "ab:")])
+@pytest.mark.parametrize(
+    ("ending", "name"),
+    [("csv", "a\rb"), ("tsv", "b a "), ("dat", "a::b"), ("dat", "a\nb"), ("dat", "ab:")],
+)
 def test_ids_that_would_be_read_otherwise_are_not_written(ending, name):
     Path(f"r.{ending}").write_text("precious")
     with pytest.raises(ValueError, match=r"cannot stand in .* write \.parquet"):
@@ -52,16 +55,15 @@ def test_ids_that_would_be_read_otherwise_are_not_written(ending, name):
     assert Path(f"r.{ending}").read_text() == "precious"
 
 
-
 # What a CSV cannot hold: carriage returns, zero bytes, lone surrogates; spaces around an id.
-ODD = st.text(st.characters(exclude_characters="\r\0", exclude_categories=["Cs"]), min_size=1).filter(
-    lambda name: name == name.strip(" \t\n") and len(name.encode()) <= 256
-)
+ODD = st.text(
+    st.characters(exclude_characters="\r\0", exclude_categories=["Cs"]), min_size=1
+).filter(lambda name: name == name.strip(" \t\n") and len(name.encode()) <= 256)
 
 
 @given(st.lists(ODD | st.sampled_from(['a"b', "a,b", 'x\n"y"', '"', '""', '",', '0\n"', "a\n\nb"]),
                 min_size=1, max_size=8, unique=True))  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_ids_survive_a_csv(names):
     count = len(names)
     ratings = Ratings(
@@ -111,7 +113,6 @@ def test_the_columns_of_pairs_are_those_asked_for(text, columns):
 def test_a_name_with_a_delimiter_in_quotes_is_one_field():
     Path("pairs").write_text('"Doe; Jane",x\n"say ""hi""",y\n')
     assert read_pairs(Path("pairs")).tolist() == [["Doe; Jane", "x"], ['say "hi"', "y"]]
-
 
 
 def test_pairs_come_from_tables_queries_json_and_parquet_too():

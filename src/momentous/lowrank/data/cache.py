@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.lowrank.data.ratings import Ratings, checked_storage
 from momentous.lowrank.data.sources import Source
@@ -50,20 +52,16 @@ class Cache:
     def load(self) -> tuple[Ratings, list[str]] | None:
         """The ratings and their warnings; None where there is no valid cache."""
         try:
-            kept = read_archive(self.path, KIND, VERSION, _SCHEMA)
-            if kept.content["key"] != self._key:
-                return None
-            m, n = kept.content["shape"]
-            notes = [str(note) for note in kept.content["notes"]]
-            return checked_storage((m, n), **kept.arrays), notes
-        except (ArchiveError, OSError, ValueError, TypeError, KeyError):
+            key, ratings, notes = read_cache(self.path)
+        except (OSError, ValueError):
             return None
+        return (ratings, notes) if key == self._key else None
 
     def save(self, ratings: Ratings, notes: list[str]) -> str | None:
         """Write it; where that is not possible, what to say about it, once per folder."""
         storage = ratings.by_row
         ids = {"row_ids": ratings.row_ids, "col_ids": ratings.col_ids}
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "starts": storage.starts,
             "others": storage.others,
             "values": storage.values,
@@ -80,3 +78,14 @@ class Cache:
                     f"({error.strerror}); cache=False does without"
                 )
         return None
+
+
+def read_cache(path: Path) -> tuple[str, Ratings, list[str]]:
+    """The key, the ratings and their warnings, all checked, from a cache of any file."""
+    kept = read_archive(path, KIND, VERSION, _SCHEMA)
+    try:
+        m, n = kept.content["shape"]
+        notes = [str(note) for note in kept.content["notes"]]
+        return str(kept.content["key"]), checked_storage((m, n), **kept.arrays), notes
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ArchiveError(f"{path}: {error}") from error

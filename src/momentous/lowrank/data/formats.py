@@ -25,7 +25,7 @@ FORMATS = {
     "netflix": "lines 'movie:' and 'user,rating,date', as combined_data_*.txt and mv_*.txt",
     "dense": "one line per user, one column per item, 99 or nothing where there is no rating",
     "mtx": "a matrix in MatrixMarket's coordinate format",
-    "npz": "a matrix written by scipy.sparse.save_npz",
+    "npz": "a matrix written by scipy.sparse.save_npz, or a cache (NAME.momentous.npz)",
     "parquet": "Parquet with columns of users, items and ratings",
 }
 """What can be read, by the names that `read_ratings` takes."""
@@ -254,9 +254,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-def records(
-    lines: Iterable[str], delimiter: str, most: int = _LONGEST_LINE
-) -> Iterator[list[str]]:
+def records(lines: Iterable[str], delimiter: str, most: int = _LONGEST_LINE) -> Iterator[list[str]]:
     """Lines, those together that are one record with line ends in its quotes.
 
     A record begins with a line that has an odd number of quotes and ends with the next such line.

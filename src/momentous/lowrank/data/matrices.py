@@ -63,7 +63,9 @@ def matrix_market_scan(text: Text, folder: Path, limits: Limits) -> tuple[Scan, 
 
 
 def _index(k: int) -> str:
-    return f"CASE WHEN regexp_full_match(cells[{k}], '[0-9]{{1,18}}') THEN CAST(cells[{k}] AS BIGINT) END"
+    """A field as a whole number, as SQL; NULL where it is none."""
+    whole = f"regexp_full_match(cells[{k}], '[0-9]{{1,18}}')"
+    return f"CASE WHEN {whole} THEN CAST(cells[{k}] AS BIGINT) END"
 
 
 def _sizes(text: Text) -> tuple[int, tuple[int, ...]]:
@@ -117,10 +119,10 @@ def read_npz(path: Path, name: str, limits: Limits) -> tuple[Ratings, list[str]]
             file.seek(0)
             with np.load(file, allow_pickle=False) as content:
                 arrays = {key: _member(content, key) for key in content.files}
-        shape, entries = _entries(arrays)
+        shape, (rows, cols, values) = _entries(arrays)
         for side, what in zip(shape, ("rows", "columns"), strict=True):
-            check_side(side, entries[2].size, what, name, limits)
-        return make_ratings(*entries, shape)
+            check_side(side, values.size, what, name, limits)
+        return make_ratings(rows, cols, values, shape)
     except RatingsFileError:
         raise
     except (*DAMAGED, TypeError) as error:
@@ -147,10 +149,14 @@ def _member(content: Any, key: str) -> NDArray[Any]:
     return array
 
 
-def _entries(arrays: dict[str, NDArray[Any]]) -> tuple[Shape, tuple[NDArray[Any], ...]]:
+def _entries(
+    arrays: dict[str, NDArray[Any]],
+) -> tuple[Shape, tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
     """Shape, rows, columns and values of a matrix in one of SciPy's forms."""
     form = arrays["format"].item()
     form = form.decode("ascii") if isinstance(form, bytes) else str(form)
+    if form not in ("coo", "csr", "csc"):
+        raise ValueError(f"its form is {form!r}; save it with save_npz(matrix.tocsr())")
     sides = arrays["shape"]
     if sides.shape != (2,) or sides.dtype.kind not in "iu" or sides.min() < 1:
         raise ValueError("its shape is not that of a matrix")
@@ -162,7 +168,7 @@ def _entries(arrays: dict[str, NDArray[Any]]) -> tuple[Shape, tuple[NDArray[Any]
         raise ValueError(f"its data are not a flat array of real numbers, but {values.dtype}")
     if form == "coo":
         rows, cols = _indices(arrays, "row"), _indices(arrays, "col")
-    elif form in ("csr", "csc"):
+    else:
         groups = shape[0] if form == "csr" else shape[1]
         starts, others = _indices(arrays, "indptr"), _indices(arrays, "indices")
         if (
@@ -174,8 +180,6 @@ def _entries(arrays: dict[str, NDArray[Any]]) -> tuple[Shape, tuple[NDArray[Any]
             raise ValueError("its indptr does not ascend from 0 to the number of entries")
         group = np.repeat(np.arange(groups, dtype=np.int32), np.diff(starts))
         rows, cols = (group, others) if form == "csr" else (others, group)
-    else:
-        raise ValueError(f"its form is {form!r}; save it with save_npz(matrix.tocsr())")
     return shape, (rows, cols, values)
 
 
@@ -249,9 +253,7 @@ def read_dense(
     return ratings, notes + more, skipped
 
 
-def _dense_row(
-    raw: bytes, delimiter: str, width: int
-) -> tuple[str, NDArray[np.float64] | None]:
+def _dense_row(raw: bytes, delimiter: str, width: int) -> tuple[str, NDArray[np.float64] | None]:
     """The numbers of a line, NaN where one is missing; or what is wrong with it."""
     try:
         cells = split(raw.decode().strip(" \r\n"), delimiter)

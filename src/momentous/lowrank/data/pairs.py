@@ -114,9 +114,7 @@ def _scan(
     sample = take_sample(path, name)
     if find_format(path, name, inner_name) == "json":
         return json_scan(text, sample, columns, folder, limits, 2)
-    return delimited_scan(
-        connection, text, _pairs_dialect(sample, columns, limits), folder, limits
-    )
+    return delimited_scan(connection, text, _pairs_dialect(sample, columns, limits), folder, limits)
 
 
 def _pairs_dialect(sample: Sample, columns: Columns | None, limits: Limits) -> Dialect:

@@ -14,9 +14,7 @@ LARGE = 1 << 25
 
 
 @contextlib.contextmanager
-def shown_progress(
-    progress: bool | None, what: str, total: int
-) -> Iterator[Callable[[int], None]]:
+def shown_progress(progress: bool | None, what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar of the bytes read.
 
     Parameters

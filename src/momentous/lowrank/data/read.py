@@ -6,12 +6,15 @@ import contextlib
 import os
 import re
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from momentous.lowrank.data.cache import Cache
+from momentous.io.archive import ArchiveError, is_archive
+from momentous.lowrank.data.cache import KIND, Cache, read_cache
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.formats import (
     DELIMITERS,
@@ -146,7 +149,7 @@ def _read_cached(source: Any, reader: _Reader, cache: bool) -> tuple[Ratings, li
     ratings, notes = reader.read_files(sources)
     if reader.worth_keeping:
         refusal = kept.save(ratings, notes)
-        notes = notes + [refusal] if refusal else notes
+        notes = [*notes, refusal] if refusal else notes
     return ratings, notes
 
 
@@ -163,7 +166,7 @@ def is_query(source: Any) -> bool:
 
 
 @contextlib.contextmanager
-def open_table(connection: Any, source: Any) -> Any:
+def open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
     """A query for all rows of a table or a query, and its name for messages."""
     if is_table(source):
         name = f"the {type(source).__name__}"
@@ -186,25 +189,20 @@ def open_table(connection: Any, source: Any) -> Any:
     yield last.query.strip().rstrip(";"), "the query"
 
 
+@dataclass
 class _Reader:
     """What was asked for, and how it is done."""
 
-    def __init__(
-        self,
-        format: str | None,
-        delimiter: str | None,
-        columns: Columns | None,
-        missing: float | None,
-        skip_bad: bool,
-        progress: bool | None,
-        dtype: Any,
-        threads: int | None,
-        limits: Limits,
-    ):
-        self.format, self.delimiter, self.columns = format, delimiter, columns
-        self.missing, self.skip_bad, self.progress = missing, skip_bad, progress
-        self.dtype, self.threads, self.limits = dtype, threads, limits
-        self.worth_keeping = True
+    format: str | None
+    delimiter: str | None
+    columns: Columns | None
+    missing: float | None
+    skip_bad: bool
+    progress: bool | None
+    dtype: Any
+    threads: int | None
+    limits: Limits
+    worth_keeping: bool = True  # whether a cache is any faster
 
     def key(self) -> dict[str, Any]:
         """All that the outcome depends on."""
@@ -285,7 +283,13 @@ class _Reader:
         """Ratings from a file that is a matrix."""
         name = source.name
         if format_ == "npz":
-            ratings, notes = read_npz(path, name, self.limits)
+            if is_archive(path, KIND):
+                try:
+                    _, ratings, notes = read_cache(path)
+                except ArchiveError as error:
+                    raise RatingsFileError(name, f"cannot be read: {error}") from error
+            else:
+                ratings, notes = read_npz(path, name, self.limits)
             return self._as_asked(ratings, name), notes
         text = check_text(path, name, self.limits)
         if format_ == "mtx":
@@ -312,8 +316,13 @@ class _Reader:
             found = triples.coded(self._stored_dtype())
         notes = _skipped(name, triples.skipped)
         if shape is None:
-            ids = {"row_ids": found.row_ids, "col_ids": found.col_ids}
-            ratings, more = make_ratings(found.rows, found.cols, found.values, **ids)
+            ratings, more = make_ratings(
+                found.rows,
+                found.cols,
+                found.values,
+                row_ids=found.row_ids,
+                col_ids=found.col_ids,
+            )
         else:
             rows, cols = found.row_ids[found.rows], found.col_ids[found.cols]
             ratings, more = make_ratings(rows, cols, found.values, shape)

@@ -251,7 +251,9 @@ class Triples:
         movies = self._movie_lines() if self._movies else None
         row_ids = self._number("user")
         col_ids = np.empty(0) if movies else self._number("item")
-        item, join = ("i.code", "JOIN item_codes i ON t.item = i.id") if movies is None else ("0", "")
+        item, join = (
+            ("i.code", "JOIN item_codes i ON t.item = i.id") if movies is None else ("0", "")
+        )
         rows, cols = np.empty(count, np.int32), np.empty(count, np.int32)
         values, done = np.empty(count, dtype), 0
         for first in range(0, self._total, CHUNK):
@@ -294,10 +296,13 @@ class Triples:
             f"CREATE TABLE {side}_ids AS SELECT DISTINCT {side} AS id FROM triples "
             "WHERE problem = 0"
         )
-        whole = side not in self._text_sides and self.fetch(
-            "SELECT bool_and(coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = id, false)) "
-            f"FROM {side}_ids"
-        )[0][0]
+        whole = (
+            side not in self._text_sides
+            and self.fetch(
+                "SELECT bool_and(coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = id, false)) "
+                f"FROM {side}_ids"
+            )[0][0]
+        )
         key = "CAST(id AS BIGINT)" if whole else "id"
         execute(
             f"CREATE TABLE {side}_codes AS SELECT id, "

@@ -207,7 +207,12 @@ def _one_line_per_record(
 
 
 def json_scan(
-    text: Text, sample: Sample, columns: Columns | None, folder: Path, limits: Limits, count: int = 3
+    text: Text,
+    sample: Sample,
+    columns: Columns | None,
+    folder: Path,
+    limits: Limits,
+    count: int = 3,
 ) -> Scan:
     """Read triples, or pairs, from lines that are JSON objects; the first one names the keys."""
     try:
