@@ -17,7 +17,7 @@ from momentous.lowrank.backends.numpy import entries
 from momentous.lowrank.losses import Logistic
 
 pytest.importorskip("numba")
-from momentous.lowrank.backends.numba import compiler, lanes  # noqa: E402
+from momentous.lowrank.backends.numba import compiler, lanes
 
 LOSSES = ("squared", "logistic", "implicit")
 BACKENDS = pytest.mark.parametrize("backend", ["numba", "numpy"])
@@ -437,7 +437,11 @@ def test_the_example_runs():
         ({"balance": -1.0}, ValueError, "balance=-1.0 must be a finite number >= 0"),
         ({"ridge": math.inf}, ValueError, "ridge=inf must be a finite number"),
         ({"backend": "fortran"}, ValueError, "no backend 'fortran'; known are auto, numba, numpy"),
-        ({"device": "cuda"}, ValueError, "device='cuda' is not supported: there are backends for cpu"),
+        (
+            {"device": "cuda"},
+            ValueError,
+            "device='cuda' is not supported: there are backends for cpu",
+        ),
         ({"loss": "hinge"}, ValueError, "no loss 'hinge'; known are squared, logistic"),
         ({"loss": "logistic"}, ValueError, r"entry 0 is \d .*ratings.signs\(\) makes labels"),
     ],

@@ -20,7 +20,7 @@ from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.backends.numpy import NumpyBackend
 
 pytest.importorskip("sklearn")
-from momentous.lowrank import (  # noqa: E402
+from momentous.lowrank import (
     ImplicitMF,
     LowRankImputer,
     MatrixCompletion,

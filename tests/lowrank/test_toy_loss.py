@@ -22,7 +22,7 @@ from momentous.lowrank import (
 )
 
 pytest.importorskip("sklearn")
-from momentous.lowrank import MatrixCompletion  # noqa: E402
+from momentous.lowrank import MatrixCompletion
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "numba"])
 
@@ -154,7 +154,9 @@ def test_outliers_hardly_move_the_huber_fit():
     data, clean = some_ratings("huber"), some_ratings("huber")
     clean = clean.with_values(np.where(clean.values > 10.0, 0.0, clean.values))
     errors = {
-        loss: np.mean(np.abs(MatrixCompletion(2, loss=loss).fit(data).predict(clean) - clean.values))
+        loss: np.mean(
+            np.abs(MatrixCompletion(2, loss=loss).fit(data).predict(clean) - clean.values)
+        )
         for loss in ("squared", "huber")
     }
     assert errors["huber"] < 0.6 * errors["squared"]

@@ -12,7 +12,7 @@ from momentous.lowrank import LowRankObjective, Metric, Penalty, Ratings, Sweep
 from momentous.lowrank.losses import Implicit
 
 pytest.importorskip("sklearn")
-from momentous.lowrank import ImplicitMF, MatrixCompletion  # noqa: E402
+from momentous.lowrank import ImplicitMF, MatrixCompletion
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "numba"])
 ALPHA, RIDGE, RANK = 2.5, 0.7, 3

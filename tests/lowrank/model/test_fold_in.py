@@ -7,10 +7,10 @@ import pytest
 from scipy.optimize import minimize
 
 from momentous.lowrank import Ratings
+from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.losses import Logistic
 from momentous.lowrank.model import fit_model
 from momentous.lowrank.model.fold_in import newton_rows
-from momentous.lowrank.ratings import Compressed
 from momentous.lowrank.solvers.fit import FitConfig
 
 
@@ -72,9 +72,7 @@ def one_by_one(fitted, groups):
     ("loss", "dtype", "tolerance"),
     [("squared", np.float64, 1e-10), ("squared", np.float32, 1e-4), ("logistic", np.float64, 1e-6)],
 )
-def test_all_rows_at_once_are_the_rows_one_by_one(
-    loss, dtype, tolerance, biases, backend
-):
+def test_all_rows_at_once_are_the_rows_one_by_one(loss, dtype, tolerance, biases, backend):
     fitted, groups = model(loss, dtype, biases=biases), newcomers(loss, dtype)
     solved = fitted.solve_rows(groups, backend)
     assert solved.dtype == dtype

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from momentous.lowrank.work import OptionError, fit
 
 from momentous.lowrank import Ratings
 from momentous.lowrank.model import fit_model, load_model, save_model
 from momentous.lowrank.solvers.fit import FitConfig
-from momentous.lowrank.work import OptionError, fit
 
 
 def entries(rows, seed=0):

@@ -30,7 +30,10 @@ BACKENDS = pytest.mark.parametrize("backend", ["numpy", "numba"])
 
 @pytest.fixture(autouse=True)
 def _numba_where_it_is_needed(request):
-    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("backend") == "numba":
+    if (
+        getattr(request.node, "callspec", None)
+        and request.node.callspec.params.get("backend") == "numba"
+    ):
         pytest.importorskip("numba")
 
 

@@ -31,9 +31,7 @@ V = np.random.default_rng(1).standard_normal((40, RANK))
 X = np.random.default_rng(2).standard_normal(100 * RANK)
 
 needs_numba = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
-BACKENDS = pytest.mark.parametrize(
-    "backend", ["numpy", pytest.param("numba", marks=needs_numba)]
-)
+BACKENDS = pytest.mark.parametrize("backend", ["numpy", pytest.param("numba", marks=needs_numba)])
 
 
 def dense(ratings, i):

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.ratings import Compressed, Floats
 
 Matrix = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from momentous.lowrank.backends.base import Matrix
 from momentous.lowrank.backends.numpy.entries import add_penalty
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.ratings import Compressed, Floats
 
 BLOCK = 1 << 20  # features that are held at a time
 NEWTON_STEPS = 20  # of a row; convex and damped by the ridge, a few are enough

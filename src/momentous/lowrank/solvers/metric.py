@@ -15,9 +15,9 @@ from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.front import iterate
 from momentous.lowrank.backends.base import Blocks, Matrix
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.factors import gram
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.ratings import Floats
 from momentous.methods.in_metric import InMetric, MetricState
 from momentous.methods.universal_heavy_ball import UniversalHeavyBall
 

@@ -7,8 +7,8 @@ from typing import Any
 from momentous.lowrank.backends.base import Backend, Blocks, Matrix
 from momentous.lowrank.backends.numpy.blocks import BlockSolver
 from momentous.lowrank.backends.numpy.entries import NumpySide
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.ratings import Compressed, Floats
 
 
 class NumpyBackend(Backend):

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from momentous.lowrank.backends.base import Matrix
-from momentous.lowrank.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed, Floats
 
 BLOCK = 8192  # rows that are worked on at a time: long vectors that still fit the caches
 NUMBERS = 1 << 20  # in the temporaries of a refresh

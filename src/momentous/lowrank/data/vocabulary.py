@@ -8,13 +8,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from momentous.lowrank.ratings import Ratings
+from momentous.lowrank.data.ratings import Ratings
 
 Positions = NDArray[np.intp]
 UNKNOWN = -1
 
 
-class Names:
+class Vocabulary:
     """The ids of all rows (or of all columns), each at its position.
 
     Integers, strings or other sortable values.  Where one side has numbers and the other strings
@@ -49,11 +49,11 @@ class Names:
         where = np.minimum(np.searchsorted(known, asked), known.size - 1)
         return np.where(known[where] == asked, order[where], UNKNOWN)
 
-    def extended(self, ids: ArrayLike) -> Names:
+    def extended(self, ids: ArrayLike) -> Vocabulary:
         """These, followed by those of ``ids`` that are new, in sorted order."""
         new = np.unique(as_ids(ids))
         new = new[self.positions(new) == UNKNOWN]
-        return Names(np.concatenate([self.ids, new])) if new.size else self
+        return Vocabulary(np.concatenate([self.ids, new])) if new.size else self
 
 
 def as_ids(ids: ArrayLike) -> NDArray[Any]:

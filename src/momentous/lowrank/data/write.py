@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import scipy.sparse
 
-from momentous.lowrank.ratings import Ratings
+from momentous.io.atomic import atomic_file
+from momentous.io.optional import require
+from momentous.lowrank.data.ratings import Ratings
 
 ENDINGS = (".csv", ".tsv", ".dat", ".parquet", ".npz")
 _BLOCK = 1 << 17  # entries that are text at a time
@@ -28,17 +29,20 @@ def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path.name!r} must end in one of {', '.join(ENDINGS)}")
     if path.suffix == ".npz":
-        scipy.sparse.save_npz(path, ratings.to_sparse())
+        with atomic_file(path) as file:
+            scipy.sparse.save_npz(file, ratings.to_sparse())
         return
     users = _named(ratings.rows, ratings.row_ids)
     items = _named(ratings.cols, ratings.col_ids)
     columns = {"user": users, "item": items, "rating": ratings.values}
     if path.suffix == ".parquet":
-        pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-        parquet.write_table(pyarrow.table(columns), path)
+        parquet = require("pyarrow.parquet", "app", "A Parquet file")
+        table = require("pyarrow", "app", "A Parquet file").table(columns)
+        with atomic_file(path) as file:
+            parquet.write_table(table, file)
         return
     _refuse_unwritable(path, ratings.row_ids, ratings.col_ids)
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with atomic_file(path, "w") as file:
         if path.suffix != ".dat":
             write_table(file, columns, "\t" if path.suffix == ".tsv" else ",")
             return
@@ -68,10 +72,11 @@ def _texts(values: Any) -> list[str]:
 
 def _refuse_unwritable(path: Path, *sides: Any) -> None:
     """Ids that would be read as something else: nothing is written then."""
-    forbidden = ("\n", "\r", "::") if path.suffix == ".dat" else ("\n", "\r")
+    forbidden = ("\r", "\0", "\n", "::") if path.suffix == ".dat" else ("\r", "\0")
+    edges = " \t:" if path.suffix == ".dat" else " \t\n"
     for ids in sides:
-        for name in () if ids is None or ids.dtype.kind not in "UO" else ids.tolist():
-            if any(part in str(name) for part in forbidden):
+        for name in () if ids is None or ids.dtype.kind not in "UO" else map(str, ids.tolist()):
+            if not name or name != name.strip(edges) or any(part in name for part in forbidden):
                 raise ValueError(
                     f"the id {name!r} cannot stand in a {path.suffix} file; write .parquet"
                 )

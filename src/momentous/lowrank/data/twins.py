@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.ratings import Ratings, Rng
+from momentous.lowrank.data.ratings import Ratings, Rng
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -79,7 +79,7 @@ def twin(name: str, rng: Rng = 0) -> Ratings:
 
     Examples
     --------
-    >>> from momentous.lowrank.twins import twin
+    >>> from momentous.lowrank.data.twins import twin
     >>> twin("ml-100k")
     <Ratings 943 x 1,682, 100,000 entries (6.30%), float64>
     """

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from momentous.lowrank import Ratings
-from momentous.lowrank.twins import (
+from momentous.lowrank.data.twins import (
     ITEMS_FALL,
     LEAST_ACTIVE,
     MODELS,

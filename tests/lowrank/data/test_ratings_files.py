@@ -1,11 +1,11 @@
 """Ratings are read as they stand in the file, or the file, the line and the remedy are told."""
 
-import contextlib
 import gzip
 import io
 import json
 import os
 import sys
+import tempfile
 import warnings
 import zipfile
 from pathlib import Path
@@ -17,6 +17,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from momentous.io.archive import read_archive
 from momentous.lowrank import Ratings
 from momentous.lowrank.data import (
     FORMATS,
@@ -24,8 +25,6 @@ from momentous.lowrank.data import (
     cache,
     describe,
     fetch,
-    fields,
-    lines,
     progress,
     read_ratings,
 )
@@ -122,14 +121,6 @@ def test_every_text_format_gives_the_same_ratings(write, name):
 )
 def test_how_lines_end_does_not_matter(write, name, change):
     check(read_ratings(write(name, change(TEXTS[name]))))
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_blocks_may_end_anywhere(write, name, monkeypatch):
-    path = write(name, TEXTS[name])
-    for size in (1, 7, 24, 25, 26, 200):
-        monkeypatch.setattr(lines, "BLOCK_SIZE", size)
-        check(read_ratings(path, cache=False))
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -267,7 +258,7 @@ def test_parquet(write, tmp_path):
     check(read_ratings(path), users=[f"u{user:02}" for user in USERS])
     holes = [*values[:3], None, float("nan"), *values[5:]]
     parquet.write_table(arrow.table({"user": users, "item": items, "rating": holes}), path)
-    with pytest.raises(RatingsFileError, match="finite rating") as told:
+    with pytest.raises(RatingsFileError, match="finite number") as told:
         read_ratings(path)
     assert told.value.line == 4
     with pytest.warns(RuntimeWarning, match="2 malformed"):
@@ -286,8 +277,7 @@ def test_ids_with_leading_zeros_stay_strings(write):
     assert ratings.col_ids.tolist() == ["0012", "007", "7"]
 
 
-def test_a_late_string_makes_all_ids_strings(write, monkeypatch):
-    monkeypatch.setattr(lines, "BLOCK_SIZE", 16)
+def test_a_late_string_makes_all_ids_strings(write):
     ratings = read_ratings(write("r.csv", "10,1,1\n9,1,2\n-3,1,3\n10,2,4\nbob,1,5\n9,2,6\n"))
     assert ratings.row_ids.tolist() == ["-3", "10", "9", "bob"]
     np.testing.assert_array_equal(dense(ratings)[:, 0], [3, 1, 2, 5])
@@ -314,34 +304,41 @@ def test_the_last_of_two_ratings_counts(write):
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def column_of(texts):
-    raw = "\n".join([*texts, ""]).encode()
-    data = np.frombuffer(raw, np.uint8)
-    ends = np.flatnonzero(data == 10)
-    return fields.Column(data, np.concatenate([[0], ends[:-1] + 1]), ends)
-
-
-@given(st.lists(st.floats(allow_nan=False).map(repr) | st.decimals(allow_nan=False).map(str)))
-@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-1e300, 1e300).map(repr) | st.decimals(-1e9, 1e9).map(str), max_size=20))
+@settings(max_examples=30, deadline=None)
 def test_ratings_are_read_to_the_last_bit(texts):
-    values, valid = fields.decimals(column_of(["3.5", *texts]))
-    assert valid.all()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "r.csv")
+        path.write_text("".join(f"1,{k},{text}\n" for k, text in enumerate(["3.5", *texts])))
+        values = read_ratings(path, cache=False).values
     assert values[1:].tolist() == [float(text) for text in texts]
 
 
-@given(st.lists(st.integers(-(10**18) + 1, 10**18 - 1)))
-@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=1, max_size=20))
+@settings(max_examples=30, deadline=None)
 def test_integers_are_read_exactly(numbers):
-    values, valid = fields.whole_numbers(column_of(["0", *map(str, numbers)]))
-    assert valid.all()
-    assert values[1:].tolist() == numbers
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "r.csv")
+        path.write_text("".join(f"{number},1,2\n" for number in numbers))
+        ids = read_ratings(path, cache=False).row_ids
+    assert ids.dtype == np.int64
+    assert ids.tolist() == sorted(numbers)
 
 
-def test_what_only_looks_like_a_number_is_none():
-    for text in ("", "+1", "01", "-0", "-", "1.0", "1e3", "12a", "٣", "1" * 19):
-        assert not fields.whole_numbers(column_of([text, "5"]))[1][0], text
-    for text in ("", ".", "1.2.3", "1,5", "five", "1_0", "0x10", "--1", "1e", "٣"):
-        assert not fields.decimals(column_of([text, "5"]))[1][0], text
+@pytest.mark.parametrize("text", ["+1", "01", "-0", "-", "1.0", "1e3", "12a", "٣", "1" * 20, "1_0"])
+def test_an_id_that_only_looks_like_a_number_is_text(write, text):
+    assert read_ratings(write("r.csv", f"{text},1,2\n5,1,2\n")).row_ids.dtype.kind == "U"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ".", "1.2.3", "five", "1_0", "0x10", "--1", "+-1", "1e", "٣", "nan", "-inf", "1e999",
+     "9" * 400],
+)  # fmt: skip
+def test_a_rating_that_only_looks_like_a_number_is_refused(write, text):
+    with pytest.raises(RatingsFileError, match="finite number as the rating") as told:
+        read_ratings(write("r.csv", f"1,1,4\n1,2,{text}\n"))
+    assert told.value.line == 2
 
 
 def test_values_are_float32_if_asked(write):
@@ -373,28 +370,25 @@ DAMAGED = {"ratings.dat": "::", "ratings.csv": ",", "u.data": "\t", "combined_da
 
 @pytest.mark.parametrize("name", DAMAGED)
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_every_damage_in_every_line_is_told_by_its_line(write, name, damage, monkeypatch):
+def test_every_damage_in_every_line_is_told_by_its_line(write, name, damage):
     separator = DAMAGED[name]
     whole = TEXTS[name].splitlines()
     header = int(name == "ratings.csv")
-    for size in (1 << 22, 150):
-        monkeypatch.setattr(lines, "BLOCK_SIZE", size)
-        for k in range(header, len(whole)):
-            if whole[k].endswith(":"):
-                continue
-            cells = whole[k].split(separator)
-            bad = DAMAGE[damage](cells, separator)
-            text = "\n".join([*whole[:k], bad, *whole[k + 1 :]])
-            path = write(name, text.encode("utf-8", "surrogateescape"))
-            with pytest.raises(RatingsFileError, match="expected") as told:
-                read_ratings(path, cache=False)
-            assert told.value.line == k + 1
-            assert told.value.path == str(path)
-            assert len(told.value.content) <= 80
-            assert f"{path}, line {k + 1}: " in str(told.value)
-            with pytest.warns(RuntimeWarning, match="skipped 1 malformed line$"):
-                ratings = read_ratings(path, skip_bad=True, cache=False)
-            assert ratings.nnz == len(TRIPLES) - 1
+    lines = [k for k in range(header, len(whole)) if not whole[k].endswith(":")]
+    for k in (lines[0], lines[3], lines[-1]):
+        cells = whole[k].split(separator)
+        bad = DAMAGE[damage](cells, separator)
+        text = "\n".join([*whole[:k], bad, *whole[k + 1 :]])
+        path = write(name, text.encode("utf-8", "surrogateescape"))
+        with pytest.raises(RatingsFileError, match=r"expected|UTF-8") as told:
+            read_ratings(path, cache=False)
+        assert told.value.line == k + 1
+        assert told.value.path == str(path)
+        assert len(told.value.content) <= 80
+        assert f"{path}, line {k + 1}: " in str(told.value)
+        with pytest.warns(RuntimeWarning, match="skipped 1 malformed line$"):
+            ratings = read_ratings(path, skip_bad=True, cache=False)
+        assert ratings.nnz == len(TRIPLES) - 1
 
 
 def test_the_first_of_several_damages_is_told(write):
@@ -425,13 +419,13 @@ def test_a_damaged_movie_takes_its_ratings_with_it(write, bad):
     [
         ("r.csv", "", "is empty"),
         ("r.csv", " \n\n", "is empty"),
-        ("r.csv.gz", gzip.compress(b""), "is empty"),
+        ("r.csv.gz", gzip.compress(b"", mtime=0), "is empty"),
         ("r.csv", "user,item,rating\n", "no ratings, at most a header"),
         ("r.dat", b"\x89PNG\0\0\0\1\2\3", "no format known.*netflix.*MatrixMarket"),
         ("r.csv", "1,2,3\n4,5,6\n".encode("utf-16"), "UTF-16"),
         ("r.csv", "hello\nworld\n", "lines of user, item and rating; formats.*netflix"),
         ("r.csv", "1,2\n3,4\n", "lines of user, item and rating"),
-        ("r.csv.gz", gzip.compress(b"1,2,3\n" * 99)[:-9], "cannot be unpacked"),
+        ("r.csv.gz", gzip.compress(b"1,2,3\n" * 99, mtime=0)[:-9], "cannot be unpacked"),
         ("r.csv.gz", b"not gzip at all", "cannot be unpacked"),
         ("r.npz", b"PK\3\4 and then nothing", "save_npz"),
         ("r.npz", "1,2,3\n", "no format known"),
@@ -445,29 +439,8 @@ def test_what_is_no_file_of_ratings_is_told_so(write, name, content, problem):
     assert not list(path.parent.glob("*.momentous.*"))
 
 
-@pytest.mark.parametrize("name", [*TEXTS, "m.mtx"])
-def test_no_random_damage_leads_to_another_kind_of_error(write, name):
-    good = TEXTS.get(
-        name, "%%MatrixMarket matrix coordinate real general\n%\n2 3 2\n1 1 5\n2 3 4\n"
-    )
-    rng = np.random.default_rng(0)
-    alphabet = b"0123456789,:;\t |\"'.-+eE\n\r\0nai%\xff\xc3\xef\xbb\xbf"
-    for _ in range(80):
-        content = bytearray(good.encode())
-        for _ in range(rng.integers(1, 4)):
-            place = rng.integers(len(content))
-            new = bytes(rng.choice(list(alphabet), rng.integers(0, 4)).astype(np.uint8))
-            content[place : place + rng.integers(0, 6)] = new
-        path = write(name, bytes(content))
-        for skip_bad in (False, True):
-            with warnings.catch_warnings(), contextlib.suppress(RatingsFileError):
-                warnings.simplefilter("ignore", RuntimeWarning)
-                ratings = read_ratings(path, skip_bad=skip_bad, cache=False)
-                assert np.isfinite(ratings.values).all()
-
-
 def test_text_that_turns_binary_late_is_told_so(write):
-    content = b"1,2,3\n" * 10_000 + b"\0\0\0\n"
+    content = b"1,2,3\n" * 100_000 + b"\0\0\0\n"
     with pytest.raises(RatingsFileError, match="zero bytes"):
         read_ratings(write("r.csv", content))
 
@@ -505,12 +478,22 @@ def test_the_cache_gives_the_same_ratings_without_reading_the_file(write, monkey
     path = write("r.dat", "1::007::3.5::0\nx::7::4::0\n")
     first = read_ratings(path)
     assert path.with_name("r.dat.momentous.npz").exists()
-    monkeypatch.setattr("momentous.lowrank.data.read._read", None)  # would fail if called
+    monkeypatch.setattr(
+        "momentous.lowrank.data.read._Reader.read_files", None
+    )  # would fail if called
     again = read_ratings(str(path))
     np.testing.assert_array_equal(dense(again), dense(first))
     assert again.row_ids.tolist() == first.row_ids.tolist()
     assert again.col_ids.tolist() == first.col_ids.tolist()
     assert again.dtype == first.dtype
+
+
+def test_a_cache_is_a_file_of_ratings_itself(write):
+    path = write("r.dat", "1::007::3.5::0\nx::7::4::0\n")
+    first = read_ratings(path)
+    again = read_ratings(path.with_name("r.dat.momentous.npz"))
+    assert again.col_ids.tolist() == first.col_ids.tolist() == ["007", "7"]
+    np.testing.assert_array_equal(dense(again), dense(first))
 
 
 def test_the_cache_knows_the_file_and_the_options(write):
@@ -532,8 +515,9 @@ def test_a_corrupt_cache_is_ignored_and_rewritten(write, damage):
     good = kept.read_bytes()
     kept.write_bytes(damage(good))
     check(read_ratings(path))
-    with np.load(kept) as content:
-        assert json.loads(str(content["key"]))[1][0][0] == "ratings.dat"
+    assert json.loads(read_archive(kept, cache.KIND, cache.VERSION).content["key"])[0][0][0] == (
+        "ratings.dat"
+    )
 
 
 def test_every_single_flipped_byte_of_a_cache_is_harmless(write):
@@ -561,7 +545,7 @@ def test_a_folder_that_cannot_be_written_is_told_once(write, monkeypatch):
     def refuse(*arguments, **named):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cache.np, "savez", refuse)
+    monkeypatch.setattr(cache, "write_archive", refuse)
     with pytest.warns(RuntimeWarning, match="no cache .*Permission denied"):
         check(read_ratings(path))
     check(read_ratings(path))  # warnings are errors: nothing is said
@@ -577,12 +561,8 @@ def test_progress_is_shown_when_asked_and_counts_all_bytes(write, capsys):
     assert "reading ratings.dat" in capsys.readouterr().err
     check(read_ratings(path, cache=False))
     assert capsys.readouterr().err == ""
-    with progress.shown_progress(False, "x", None) as advance:
+    with progress.shown_progress(False, "x", 1) as advance:
         assert advance(3) is None
-    seen = []
-    stream = io.BytesIO(TEXTS["ratings.dat"].encode())
-    assert sum(len(block) for block in lines.blocks(stream, "x", seen.append)) == len(TRIPLES)
-    assert sum(seen) == len(TEXTS["ratings.dat"])
 
 
 def test_describe_counts_right(write):

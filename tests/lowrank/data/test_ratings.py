@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from momentous.lowrank import Ratings
-from momentous.lowrank import ratings as module
+from momentous.lowrank.data import ratings as module
 
 
 def triples(rows, cols, values):
