@@ -20,7 +20,7 @@ from momentous.lowrank.data.formats import (
 )
 from momentous.lowrank.data.ratings import Ratings, make_ratings
 from momentous.lowrank.data.tables import NOT_UTF8, Problem, Scan
-from momentous.lowrank.data.text import Text, lines, plain_name
+from momentous.lowrank.data.text import Text, lines, number, plain_name
 
 Shape = tuple[int, int]
 
@@ -45,12 +45,15 @@ def matrix_market_scan(text: Text, folder: Path, limits: Limits) -> tuple[Scan, 
     scan = Scan(
         text.name,
         f"SELECT CAST({row} - 1 AS VARCHAR) AS user, CAST({column} - 1 AS VARCHAR) AS item, "
-        f"cells[3] AS rating, CASE WHEN trim(line) = '' OR starts_with(trim(line), '%') "
-        f"THEN {Problem.BLANK:d} WHEN len(cells) <> 3 THEN {Problem.FIELDS:d} "
+        f"{number('cells[3]', text)} AS rating, line, cells "
+        f"FROM (SELECT line, {cells} AS cells FROM "
+        f"({lines([path], text.separator, skip, limits)}))",
+        f"len(cells) = 3 AND {row} BETWEEN 1 AND {rows} AND {column} BETWEEN 1 AND {columns}",
+        f"CASE WHEN trim(line) = '' OR starts_with(trim(line), '%') THEN {Problem.BLANK:d} "
+        f"WHEN len(cells) <> 3 THEN {Problem.FIELDS:d} "
         f"WHEN coalesce({row} NOT BETWEEN 1 AND {rows}, true) THEN {Problem.ROW:d} "
         f"WHEN coalesce({column} NOT BETWEEN 1 AND {columns}, true) THEN {Problem.COLUMN:d} "
-        f"ELSE 0 END AS problem FROM (SELECT line, {cells} AS cells FROM "
-        f"({lines([path], text.separator, skip, limits)}))",
+        "ELSE 0 END",
         ((text.path, text.name),),
         skip,
         {

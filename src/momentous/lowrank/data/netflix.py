@@ -23,13 +23,14 @@ def netflix_scan(texts: list[Text], folder: Path, limits: Limits) -> Scan:
         texts[0].name,
         "SELECT CASE WHEN names THEN '0' ELSE trim(cells[1]) END AS user, "
         "CASE WHEN names THEN movie ELSE '0' END AS item, trim(cells[2]) AS rating, "
-        f"CASE WHEN line = '' THEN {Problem.BLANK:d} "
-        f"WHEN names AND {number} THEN {Problem.MOVIE:d} WHEN names THEN {Problem.BAD_MOVIE:d} "
-        f"WHEN len(cells) <> 3 THEN {Problem.FIELDS:d} ELSE 0 END AS problem "
-        "FROM (SELECT line, ends_with(line, ':') AS names, "
+        "line, names, movie, cells FROM (SELECT line, ends_with(line, ':') AS names, "
         "left(line, greatest(0, length(line) - 1)) AS movie, string_split(line, ',') AS cells "
         "FROM (SELECT trim(line, chr(9) || ' ') AS line FROM "
         f"({lines(paths, min(common), 0, limits)})))",
+        "NOT names AND len(cells) = 3",
+        f"CASE WHEN line = '' THEN {Problem.BLANK:d} "
+        f"WHEN names AND {number} THEN {Problem.MOVIE:d} WHEN names THEN {Problem.BAD_MOVIE:d} "
+        f"WHEN len(cells) <> 3 THEN {Problem.FIELDS:d} ELSE 0 END",
         tuple((text.path, text.name) for text in texts),
         words={Problem.FIELDS: "expected 'user,rating,date' or 'movie:'"},
         movies=True,

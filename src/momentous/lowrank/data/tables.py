@@ -25,6 +25,7 @@ from momentous.lowrank.data.formats import BYTE_ORDER_MARK, Columns, places
 
 CHUNK = 1 << 23  # rows that are taken out of DuckDB at a time
 SINGLE_FROM = 1 << 25  # values, from which on they are kept in float32 where that is exact
+HAS_ZERO = "coalesce(contains(user, chr(0)) OR contains(item, chr(0)), false)"
 NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 
 
@@ -73,8 +74,12 @@ class Scan:
     name : str
         For messages.
     select : str
-        A query with the columns ``user, item, rating, problem``, one row per line in their order:
-        texts (a rating may also be a number) and the number of a `Problem` or 0.
+        A query with the columns ``user, item, rating`` and whatever ``fits`` and ``problem`` need,
+        one row per line in their order; ids are texts, a rating is a text or a number.
+    fits : str
+        A condition for lines that are cut as they must be.
+    problem : str
+        For other lines, the number of the `Problem`; 0 where none is seen.
     files : tuple of (Path, str)
         The files and their names; empty for a table.
     skip : int
@@ -89,6 +94,8 @@ class Scan:
 
     name: str
     select: str
+    fits: str = "true"
+    problem: str = "0"
     files: tuple[tuple[Path, str], ...] = ()
     skip: int = 0
     words: dict[Problem, str] = field(default_factory=dict)
@@ -143,8 +150,8 @@ class Triples:
         before = self._total
         with reading(scan.name):
             self.connection.execute(
-                f"INSERT INTO triples SELECT user, item, value, {self._judge()} "
-                f"FROM (SELECT user, item, problem, {_NUMBER} AS value FROM ({scan.select}))"
+                f"INSERT INTO triples SELECT user, item, value, {self._judge(scan)} "
+                f"FROM (SELECT *, TRY_CAST(rating AS DOUBLE) AS value FROM ({scan.select}))"
             )
         self._text_sides |= scan.text_sides
         if scan.movies:
@@ -161,17 +168,18 @@ class Triples:
         self.count += good
         self.skipped += bad + rejected
 
-    def _judge(self) -> str:
-        """What is wrong with a triple, as SQL."""
+    def _judge(self, scan: Scan) -> str:
+        """What is wrong with a triple, as SQL; first the one question that nearly all pass."""
         most = self.limits.id_bytes
-        sides = "".join(
+        sides = " ".join(
             f"WHEN {side} IS NULL OR {side} = '' THEN {Problem[f'NO_{side.upper()}']:d} "
-            f"WHEN strlen({side}) > {most} THEN {Problem[f'LONG_{side.upper()}']:d} "
+            f"WHEN strlen({side}) > {most} THEN {Problem[f'LONG_{side.upper()}']:d}"
             for side in ("user", "item")
         )
         return (
-            "CASE WHEN problem <> 0 THEN problem "
-            f"WHEN value IS NULL OR NOT isfinite(value) THEN {Problem.RATING:d} {sides} ELSE 0 END"
+            f"CASE WHEN ({scan.fits}) AND isfinite(value) AND strlen(user) BETWEEN 1 AND {most} "
+            f"AND strlen(item) BETWEEN 1 AND {most} THEN 0 "
+            f"WHEN ({scan.problem}) <> 0 THEN ({scan.problem}) {sides} ELSE {Problem.RATING:d} END"
         )
 
     def _rejected(self) -> int:
@@ -249,33 +257,38 @@ class Triples:
         if dtype is None:
             dtype = self._dtype(count)
         movies = self._movie_lines() if self._movies else None
-        row_ids = self._number("user")
-        col_ids = np.empty(0) if movies else self._number("item")
-        item, join = (
-            ("i.code", "JOIN item_codes i ON t.item = i.id") if movies is None else ("0", "")
-        )
+        user = self._number("user")
+        item = _Side(np.empty(0), "0") if movies else self._number("item")
         rows, cols = np.empty(count, np.int32), np.empty(count, np.int32)
         values, done = np.empty(count, dtype), 0
         for first in range(0, self._total, CHUNK):
             part = self.connection.execute(
-                f"SELECT t.rowid - {first} AS place, u.code AS user, {item} AS item, t.value "
-                f"FROM triples t JOIN user_codes u ON t.user = u.id {join} "
-                f"WHERE t.problem = 0 AND t.rowid >= {first} AND t.rowid < {first + CHUNK}"
+                f"SELECT CAST(triples.rowid - {first} AS INTEGER) AS place, {user.column} AS user, "
+                f"{item.column} AS item, value FROM triples {user.join} {item.join} "
+                "WHERE problem = 0 "
+                f"AND triples.rowid >= {first} AND triples.rowid < {first + CHUNK}"
             ).fetchnumpy()
-            # A join keeps no order: every triple goes back to the place of its line.
             place, size = part["place"], part["place"].size
-            there = np.zeros(min(CHUNK, self._total - first), bool)
-            there[place] = True
-            at = np.cumsum(there, dtype=np.int64)[place] - 1 + done
-            rows[at], values[at] = part["user"], part["value"]
-            cols[at] = part["item"] if movies is None else _latest(movies[0], place + first)
+            at: Any = slice(done, done + size)
+            if np.any(place[1:] < place[:-1]):
+                # A join keeps no order: every triple goes back to the place of its line.
+                there = np.zeros(min(CHUNK, self._total - first), bool)
+                there[place] = True
+                at = np.cumsum(there, dtype=np.int64)[place] - 1 + done
+            rows[at], values[at] = user.codes(part["user"]), part["value"]
+            cols[at] = (
+                item.codes(part["item"])
+                if movies is None
+                else np.searchsorted(movies[0], place.astype(np.int64) + first) - 1
+            )
             done += size
+        col_ids = item.ids
         if movies is not None:
             used = np.zeros(movies[0].size, bool)
             used[cols] = True
             col_ids = np.unique(movies[2][used])
             cols = np.searchsorted(col_ids, movies[2])[cols].astype(np.int32)
-        return Coded(rows, cols, values, row_ids, col_ids)
+        return Coded(rows, cols, values, user.ids, col_ids)
 
     def _dtype(self, count: int) -> Any:
         if count <= SINGLE_FROM:
@@ -286,8 +299,8 @@ class Triples:
         )[0][0]
         return np.float32 if exact else np.float64
 
-    def _number(self, side: str) -> NDArray[Any]:
-        """Number the ids of a side into a table ``SIDE_codes (id, code)``; returns them in order.
+    def _number(self, side: str) -> _Side:
+        """Number the ids of a side in their order.
 
         They are whole numbers if every one is written as one, and texts otherwise: 7 is not 007.
         """
@@ -304,24 +317,36 @@ class Triples:
             )[0][0]
         )
         key = "CAST(id AS BIGINT)" if whole else "id"
+        found = execute(f"SELECT {key} AS id FROM {side}_ids ORDER BY {key}").fetchnumpy()["id"]
+        ids = np.asarray(found, np.int64) if whole else np.array(found.tolist(), np.str_)
+        if whole and int(ids[-1]) - int(ids[0]) < min(max(4 * self.count, 1 << 24), 2**31):
+            place = f"CAST(CAST({side} AS BIGINT) - ({ids[0]}) AS INTEGER)"
+            return _Side(ids, place, table=True)
         execute(
             f"CREATE TABLE {side}_codes AS SELECT id, "
             f"CAST(row_number() OVER (ORDER BY {key}) - 1 AS INTEGER) AS code FROM {side}_ids"
         )
-        ids = execute(f"SELECT {key} AS id FROM {side}_codes ORDER BY code").fetchnumpy()["id"]
-        return np.asarray(ids, np.int64) if whole else np.array(ids.tolist(), np.str_)
+        codes = f"{side}_codes"
+        return _Side(ids, f"{codes}.code", f"JOIN {codes} ON triples.{side} = {codes}.id")
 
 
-# A rating as a number, where DuckDB takes too much for one (1_0 and +-5).
-_NUMBER = (
-    "CASE WHEN contains(CAST(rating AS VARCHAR), '_') OR starts_with(CAST(rating AS VARCHAR), '+-')"
-    " THEN NULL ELSE TRY_CAST(rating AS DOUBLE) END"
-)
+class _Side:
+    """The ids of users or items in order, and how a triple comes to its code.
 
+    By a join in DuckDB; whole numbers that lie close together by a table in memory, which is
+    several times as fast.
+    """
 
-def _latest(rows: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
-    """The last of the rows that stands before each place."""
-    return np.searchsorted(rows, places, "right") - 1
+    def __init__(self, ids: NDArray[Any], column: str, join: str = "", table: bool = False):
+        self.ids, self.column, self.join = ids, column, join
+        self._codes: NDArray[np.int32] | None = None
+        if table:
+            self._codes = np.zeros(int(ids[-1] - ids[0]) + 1, np.int32)
+            self._codes[ids - ids[0]] = np.arange(ids.size, dtype=np.int32)
+
+    def codes(self, column: NDArray[Any]) -> NDArray[Any]:
+        """The codes of some triples, from what DuckDB gave for them."""
+        return column if self._codes is None else self._codes[column]
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -392,9 +417,9 @@ def table_scan(
         exprs.append("0 AS rating")
     return Scan(
         name,
-        f"SELECT *, CASE WHEN contains(user, chr(0)) OR contains(item, chr(0)) "
-        f"THEN {Problem.ZERO:d} ELSE 0 END AS problem FROM "
-        f"(SELECT {', '.join(exprs)} FROM ({query}))",
+        f"SELECT {', '.join(exprs)} FROM ({query})",
+        f"NOT {HAS_ZERO}",
+        f"CASE WHEN {HAS_ZERO} THEN {Problem.ZERO:d} ELSE 0 END",
         text_sides=frozenset(text_sides),
     )
 

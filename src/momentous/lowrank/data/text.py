@@ -26,8 +26,9 @@ from momentous.lowrank.data.formats import (
     quoted_record,
     records,
 )
-from momentous.lowrank.data.tables import Problem, Scan, quoted_text
+from momentous.lowrank.data.tables import HAS_ZERO, Problem, Scan, quoted_text
 
+_LOOKED_FOR = ('"', " ", "\t", "_", "+", ":::")
 _UNUSED = [chr(code) for code in (31, 30, 29, 28, 1, 2, 3, 4, 5, 6)]
 
 
@@ -41,14 +42,14 @@ class Text:
     name : str
     unused : list of str
         Control characters that are nowhere in it, at least two.
-    quotes : bool
-        Whether it has any.
+    found : set of str
+        Which of `_LOOKED_FOR` are in it: what is nowhere need not be looked for in every line.
     """
 
     path: Path
     name: str
     unused: list[str]
-    quotes: bool
+    found: set[str]
 
     @property
     def separator(self) -> str:
@@ -91,7 +92,10 @@ def check_text(path: Path, name: str, limits: Limits) -> Text:
         unused = [one for one in _UNUSED if content.find(one.encode()) < 0]
         if len(unused) < 2:
             raise RatingsFileError(name, "expected text, but it is full of control characters")
-        return Text(path, name, unused, content.find(b'"') >= 0)
+        found = {one for one in _LOOKED_FOR if content.find(one.encode()) >= 0}
+        if "+" in found:  # one letter is found much faster than two
+            found |= {"+-"} if content.find(b"+-") >= 0 else set()
+        return Text(path, name, unused, found)
 
 
 def _line_number(content: mmap.mmap, place: int) -> int:
@@ -130,7 +134,7 @@ def delimited_scan(
 ) -> Scan:
     """Read triples, or pairs, from lines with a delimiter."""
     delimiter = dialect.delimiter
-    quoted = text.quotes and len(delimiter) == 1 and delimiter != WHITESPACE
+    quoted = '"' in text.found and len(delimiter) == 1 and delimiter != WHITESPACE
     path = plain_name(text.path, folder)
     if quoted:
         path = _one_line_per_record(connection, text, path, delimiter, dialect.skip, folder, limits)
@@ -145,31 +149,45 @@ def delimited_scan(
             f"WHEN regexp_full_match(line || {mark}, {whole}) "
             f"THEN regexp_extract_all(line || {mark}, {one}, 1) END"
         )
-    merged = f" OR contains(line, '{delimiter[0] * 3}')" if delimiter == "::" else ""
-    problem = (
-        f"CASE WHEN trim(line) = '' THEN {Problem.BLANK:d} "
-        f"WHEN cells IS NULL THEN {Problem.QUOTES:d} "
-        f"WHEN len(cells) <> {dialect.fields}{merged} THEN {Problem.FIELDS:d} ELSE 0 END"
-    )
-    user, item, *rating = (_cell(k, quoted, text.joiner) for k in dialect.columns)
+    fits = f"len(cells) = {dialect.fields}"
+    if delimiter == "::" and ":::" in text.found:
+        fits += " AND NOT contains(line, ':::')"
+    user, item, *rating = (_cell(k, text, quoted) for k in dialect.columns)
     return Scan(
         text.name,
-        f"SELECT {user} AS user, {item} AS item, {rating[0] if rating else '0'} AS rating, "
-        f"{problem} AS problem FROM (SELECT line, {cut} AS cells FROM "
+        f"SELECT {user} AS user, {item} AS item, "
+        f"{number(rating[0], text) if rating else '0'} AS rating, line, cells "
+        f"FROM (SELECT line, {cut} AS cells FROM "
         f"({lines([path], text.separator, dialect.skip, limits)}))",
+        fits,
+        f"CASE WHEN trim(line) = '' THEN {Problem.BLANK:d} "
+        f"WHEN cells IS NULL THEN {Problem.QUOTES:d} "
+        f"WHEN NOT ({fits}) THEN {Problem.FIELDS:d} ELSE 0 END",
         ((text.path, text.name),),
         dialect.skip,
         {Problem.FIELDS: f"expected {dialect.fields} fields separated by {dialect.words}"},
     )
 
 
-def _cell(k: int, quoted: bool, joiner: str) -> str:
+def _cell(k: int, text: Text, quoted: bool) -> str:
     """A field without what stands around it, as SQL."""
-    cell = f"trim(cells[{k + 1}], chr(9) || ' ')"
+    cell = f"cells[{k + 1}]"
+    if {" ", "\t"} & text.found:
+        cell = f"trim({cell}, chr(9) || ' ')" if "\t" in text.found else f"trim({cell})"
     if not quoted:
         return cell
-    inner = f"replace(replace({cell}[2:-2], '\"\"', '\"'), {quoted_text(joiner)}, chr(10))"
+    joiner = quoted_text(text.joiner)
+    inner = f"replace(replace({cell}[2:-2], '\"\"', '\"'), {joiner}, chr(10))"
     return f"CASE WHEN starts_with({cell}, '\"') THEN trim({inner}) ELSE {cell} END"
+
+
+def number(cell: str, text: Text) -> str:
+    """A rating as SQL, without what DuckDB takes for a number and nobody else: 1_0 and +-5."""
+    odd = [one for one in ("_", "+-") if one in text.found]
+    if not odd:
+        return cell
+    found = " OR ".join(f"contains({cell}, '{one}')" for one in odd)
+    return f"CASE WHEN NOT ({found}) THEN {cell} END"
 
 
 def _one_line_per_record(
@@ -231,13 +249,14 @@ def json_scan(
     path = plain_name(text.path, folder)
     return Scan(
         text.name,
-        f"SELECT *, CASE WHEN blank THEN {Problem.BLANK:d} "
-        f"WHEN object IS NULL OR json_type(object) <> 'OBJECT' THEN {Problem.JSON:d} "
-        f"WHEN contains(user, chr(0)) OR contains(item, chr(0)) THEN {Problem.ZERO:d} "
-        f"ELSE 0 END AS problem FROM (SELECT {user} AS user, {item} AS item, "
-        f"{rating[0] if rating else '0'} AS rating, object, blank FROM "
+        f"SELECT {user} AS user, {item} AS item, "
+        f"{number(rating[0], text) if rating else '0'} AS rating, object, blank FROM "
         "(SELECT trim(line) = '' AS blank, CASE WHEN json_valid(line) THEN line END AS object "
-        f"FROM ({lines([path], text.separator, 0, limits)})))",
+        f"FROM ({lines([path], text.separator, 0, limits)}))",
+        f"object IS NOT NULL AND json_type(object) = 'OBJECT' AND NOT {HAS_ZERO}",
+        f"CASE WHEN blank THEN {Problem.BLANK:d} "
+        f"WHEN object IS NULL OR json_type(object) <> 'OBJECT' THEN {Problem.JSON:d} "
+        f"WHEN {HAS_ZERO} THEN {Problem.ZERO:d} ELSE 0 END",
         ((text.path, text.name),),
     )
 
