@@ -73,7 +73,8 @@ def _run_set_figure(run_set: RunSet, looks: Looks) -> dict[str, Any]:
                 **_first_view(columns[-1]), name=name, legendgroup=name, mode="lines", line=line
             )
         )
-        events = [(row, kind) for row, kind in _events(run_set, run) if row in set(kept.tolist())]
+        drawn = set(kept.tolist())
+        events = [(row, kind) for row, kind in _events(run_set, run) if row in drawn]
         if events:
             rows = np.array([row for row, _ in events])
             columns.append({key: _short(column[rows]) for key, column in of_run.items()})
