@@ -45,11 +45,6 @@ FLOORS = [
     {"cli"},
     {"__main__"},
 ]
-# Until the branches are merged: what moves into lowrank.data, and what goes.
-MOVING = dict.fromkeys(("lowrank.ratings", "lowrank.entries", "lowrank.names", "lowrank.twins",
-                        "lowrank.pairs_file", "lowrank.writing"), "lowrank.data")  # fmt: skip
-if (ROOT / "comparison").exists():
-    FLOORS[-4:-4] = [{"comparison"}, {"reproduce"}, {"demo"}]
 ROOMS = {name: number for number, names in enumerate(FLOORS) for name in names}
 
 ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}
@@ -67,7 +62,7 @@ def room(name: str) -> str | None:
     """The longest name of a room that a module is in."""
     parts = name.split(".") if name else []
     prefixes = [".".join(parts[:k]) for k in range(len(parts), 0, -1)] or [""]
-    return next((MOVING.get(p, p) for p in prefixes if p in {*ROOMS, *MOVING}), None)
+    return next((prefix for prefix in prefixes if prefix in ROOMS), None)
 
 
 FILES = sorted(ROOT.rglob("*.py"))

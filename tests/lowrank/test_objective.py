@@ -1,4 +1,4 @@
-"""The low-rank objective is what its formula says on every backend, with the same bits each time."""
+"""The low-rank objective is what its formula says on every backend, the same bits each time."""
 
 import doctest
 import math
@@ -440,7 +440,7 @@ def test_the_example_runs():
         (
             {"device": "cuda"},
             ValueError,
-            "device='cuda' is not supported: there are backends for cpu",
+            "device='cuda' is not supported",
         ),
         ({"loss": "hinge"}, ValueError, "no loss 'hinge'; known are squared, logistic"),
         ({"loss": "logistic"}, ValueError, r"entry 0 is \d .*ratings.signs\(\) makes labels"),

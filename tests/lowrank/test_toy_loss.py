@@ -154,12 +154,10 @@ def test_outliers_hardly_move_the_huber_fit():
     data, clean = some_ratings("huber"), some_ratings("huber")
     clean = clean.with_values(np.where(clean.values > 10.0, 0.0, clean.values))
     errors = {
-        loss: np.mean(
-            np.abs(MatrixCompletion(2, loss=loss).fit(data).predict(clean) - clean.values)
-        )
+        loss: MatrixCompletion(2, loss=loss).fit(data).predict(clean) - clean.values
         for loss in ("squared", "huber")
     }
-    assert errors["huber"] < 0.6 * errors["squared"]
+    assert np.mean(np.abs(errors["huber"])) < 0.6 * np.mean(np.abs(errors["squared"]))
 
 
 def test_a_model_of_a_loss_that_is_not_registered_is_refused(tmp_path, monkeypatch):

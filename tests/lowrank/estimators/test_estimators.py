@@ -27,7 +27,7 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
-from momentous.lowrank.estimators import (  # noqa: E402  # noqa: E402
+from momentous.lowrank.estimators import (  # noqa: E402
     LowRankImputer,
     MatrixCompletion,
     OneBitMatrixCompletion,
@@ -756,7 +756,7 @@ def test_files_that_are_no_models_are_refused(tmp_path, fitted, labelled):
     for name in ("cut", "text", "other.npz"):
         with pytest.raises(ArchiveError, match=name):
             MatrixCompletion.load(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="there is no model"):
         MatrixCompletion.load(tmp_path / "nothing")
     with pytest.raises(ArchiveError, match="squared loss"):
         OneBitMatrixCompletion.load(good)

@@ -107,7 +107,7 @@ def test_sweeps_never_raise_it_and_end_where_the_gradient_is_zero(backend, biase
 def test_the_metric_has_the_blocks_of_all_pairs(backend):
     problem = made(backend)
     x = np.random.default_rng(3).standard_normal(problem.dimension)
-    metric, (U, V) = Metric(problem, x, 1e-9), problem.split(x)
+    metric, (_, V) = Metric(problem, x, 1e-9), problem.split(x)
     C, _ = dense(problem.ratings)
     v = np.zeros(problem.dimension)
     v[RANK * 7 : RANK * 8] = [1.0, -2.0, 0.5]  # row 7

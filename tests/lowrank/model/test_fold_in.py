@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from momentous.lowrank import Ratings
+from momentous.lowrank import Penalty, Ratings
 from momentous.lowrank.data.ratings import Compressed
-from momentous.lowrank.losses import Logistic
 from momentous.lowrank.model import fit_model
-from momentous.lowrank.model.fold_in import newton_rows
 from momentous.lowrank.solvers.fit import FitConfig
 
 
@@ -99,6 +99,13 @@ def test_rows_are_put_where_they_belong():
     np.testing.assert_array_equal(folded.row_factors[others], fitted.row_factors[others])
 
 
+def logistic_rows(groups, features, offsets, ridge):
+    """Rows of a model with these columns, no mean and no biases of rows."""
+    fitted = model("logistic", biases=False, centre=False, max_iterations=1)
+    parts = {"col_factors": features, "row_factors": features[:0], "col_bias": offsets}
+    return replace(fitted, penalty=Penalty(ridge), **parts).solve_rows(groups)
+
+
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_rows_without_a_ridge_have_finite_factors(loss):
     fitted = model(loss, ridge=0.0, bias_ridge=0.0, max_iterations=5)
@@ -113,7 +120,7 @@ def test_a_ridge_too_small_for_the_systems_is_no_harm(ridge):
     others = np.concatenate([rng.choice(8, 3, replace=False) for _ in range(20)])
     labels = rng.choice([-1.0, 1.0], 60)
     groups = Compressed(3 * np.arange(21), others.astype(np.int32), labels)
-    rows = newton_rows(Logistic(), groups, features, np.zeros(8), np.full((20, 6), ridge))
+    rows = logistic_rows(groups, features, np.zeros(8), ridge)
     margins = labels * np.sum(rows.repeat(3, axis=0) * features[others], axis=1)
     assert np.all(margins > 10.0)  # three independent labels can be met
 
@@ -122,8 +129,7 @@ def test_a_ridge_too_small_for_the_systems_is_no_harm(ridge):
 def test_a_label_that_is_thought_impossible_moves_its_row(ridge):
     """At a score of -60 for +1 the loss is as good as linear: no curvature to go by."""
     groups = Compressed(np.array([0, 1]), np.array([0], np.int32), np.ones(1))
-    weights = np.full((1, 2), ridge)
-    row = newton_rows(Logistic(), groups, np.array([[3.0, 4.0]]), np.array([-60.0]), weights)[0]
+    row = logistic_rows(groups, np.array([[3.0, 4.0]]), np.array([-60.0]), ridge)[0]
     score = row @ [3.0, 4.0] - 60.0
     if ridge < 0.1:
         assert score > 0.0

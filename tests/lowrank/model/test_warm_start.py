@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from momentous.lowrank.work import OptionError, fit
 
 from momentous.lowrank import Ratings
 from momentous.lowrank.model import fit_model, load_model, save_model
 from momentous.lowrank.solvers.fit import FitConfig
+from momentous.lowrank.tasks import OptionError, fit_file
 
 
 def entries(rows, seed=0):
@@ -72,14 +72,14 @@ def test_resuming_on_another_file_drops_nobody(tmp_path):
         Path(tmp_path / name).write_text("\n".join(["user,item,rating", *lines, ""]))
         return tmp_path / name
 
-    out, options = tmp_path / "model", {"quiet": True, "threads": 1, "rank": 2}
-    fit(write("old.csv", OLD), out, False, **options)
+    out, options = tmp_path / "model", {"progress": False, "threads": 1, "rank": 2}
+    fit_file(write("old.csv", OLD), out, **options)
     before = out.read_bytes()
     few = tuple(part[:30] for part in OLD)
     with pytest.raises(OptionError, match=r"27 users and \d+ items of the model are not in .*new"):
-        fit(write("new.csv", few, NEW_USERS), out, True, quiet=True)
+        fit_file(write("new.csv", few, NEW_USERS), out, resume=True, progress=False)
     assert out.read_bytes() == before
-    fit(write("both.csv", OLD, NEW_USERS), out, True, quiet=True)
+    fit_file(write("both.csv", OLD, NEW_USERS), out, resume=True, progress=False)
     assert len(load_model(out)[0].rows) == 40
 
 
@@ -93,5 +93,5 @@ def test_the_command_goes_on_with_the_solver_of_an_estimator(tmp_path):
     out = tmp_path / "model"
     estimator = MatrixCompletion(2, threads=1, solver=LBFGS(memory=3), max_iterations=3)
     estimator.fit(Ratings.read(tmp_path / "r.csv")).save(out)
-    fit(tmp_path / "r.csv", out, True, quiet=True)
+    fit_file(tmp_path / "r.csv", out, resume=True, progress=False)
     assert MatrixCompletion.load(out).solver == LBFGS(memory=3)

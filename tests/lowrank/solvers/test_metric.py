@@ -12,7 +12,7 @@ from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.status import EventKind, Status
 from momentous.front import iterate
 from momentous.lowrank import GaussNewton, LowRankObjective, Metric, Ratings, minimize_in_metric
-from momentous.lowrank.backends.numpy import blocks
+from momentous.lowrank.backends import blocks
 from momentous.lowrank.solvers.metric import DAMPING
 from momentous.methods import (
     LBFGS,
@@ -30,10 +30,8 @@ BACKENDS = pytest.mark.parametrize("backend", ["numpy", "numba"])
 
 @pytest.fixture(autouse=True)
 def _numba_where_it_is_needed(request):
-    if (
-        getattr(request.node, "callspec", None)
-        and request.node.callspec.params.get("backend") == "numba"
-    ):
+    call = getattr(request.node, "callspec", None)
+    if call and call.params.get("backend") == "numba":
         pytest.importorskip("numba")
 
 

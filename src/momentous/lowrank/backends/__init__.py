@@ -3,7 +3,6 @@
 from momentous.lowrank.backends.base import (
     BACKENDS,
     Backend,
-    Blocks,
     RowStep,
     Side,
     find_backend,
@@ -13,7 +12,6 @@ from momentous.lowrank.backends.base import (
 __all__ = [
     "BACKENDS",
     "Backend",
-    "Blocks",
     "RowStep",
     "Side",
     "find_backend",

@@ -11,15 +11,13 @@ import warnings
 from abc import ABC, abstractmethod
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
-
-Matrix = NDArray[np.float64]
 
 # The least penalty of a change, relative to the trace of the row's system: enough to solve it when
 # entries do not determine it, too little to be seen when they do.
@@ -127,31 +125,8 @@ class Side(ABC):
         """
 
 
-class Blocks(Protocol):
-    """A block-diagonal matrix D = L L', one r x r block per row of a factor (r, rows)."""
-
-    @property
-    def factor(self) -> Floats:
-        """(r, rows)."""
-
-    def down(self, v: Floats) -> Floats:
-        """L v."""
-
-    def up(self, v: Floats) -> Floats:
-        """L' v."""
-
-    def forward(self, v: Floats) -> Floats:
-        """L^-1 v."""
-
-    def backward(self, v: Floats) -> Floats:
-        """L'^-1 v."""
-
-    def products(self) -> Matrix:
-        """``4 sum_i D_i^-1 (x) u_i u_i'`` with indices (a, b, c, d) for u_a, D_bc, u_d."""
-
-
 class Backend(ABC):
-    """Makes sides and block solvers, and holds the arrays.
+    """Makes sides, solves blocks, and holds the arrays.
 
     Attributes
     ----------
@@ -168,10 +143,9 @@ class Backend(ABC):
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         """The entries, ready for passes and row solves; at most so many threads."""
 
-    @abstractmethod
     def factorised(self, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
-        """Cholesky factors of positive definite blocks (r, r, rows), of which the lower triangles
-        are given and overwritten; ``factor`` is (rows, r)."""
+        """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
+        return Blocks.of(blocks, factor, dtype)
 
     def asarray(self, array: Any, dtype: Any) -> Any:
         """An array on the device, C-contiguous; the same one where it is that already."""

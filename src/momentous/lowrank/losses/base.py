@@ -40,6 +40,8 @@ class Loss:
         Does a model have biases, and a mean, unless one says otherwise?
     weighting : float
         Default of the exponent with which the ridge grows with a row's number of entries.
+    bias_ridge : float
+        Default weight of the squared biases.
     """
 
     name: ClassVar[str]
@@ -50,6 +52,7 @@ class Loss:
     biases: ClassVar[bool] = True
     centred: ClassVar[bool] = True
     weighting: ClassVar[float] = 0.5  # benchmarks/held_out.py
+    bias_ridge: ClassVar[float] = 1.0
 
     # --- one entry --------------------------------------------------------------------------------
 
@@ -90,10 +93,6 @@ class Loss:
 
     def default_ridge(self, ratings: Ratings) -> float:
         """A ridge of the factors that predicts well."""
-        return 1.0
-
-    def default_bias_ridge(self) -> float:
-        """A ridge of the biases that predicts well."""
         return 1.0
 
     # --- predictions ------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
         parts do not fit together.
     FileNotFoundError
     """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no model {path}")
     archive = read_archive(path, KIND, VERSION, SCHEMA)
     try:
         return _model(archive), archive.content["extra"]

@@ -14,11 +14,11 @@ from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Positions, Vocabulary, pairs_of, ratings_of
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.model.fold_in import newton_rows
 from momentous.lowrank.penalty import Penalty
 
 Unknown = Literal["mean", "nan", "error"]
 BLOCK = 1 << 20  # predictions that are held at a time
+NEWTON_STEPS = 50  # of rows that are folded in; convex and damped by the ridge, a few are enough
 
 
 class Recommended(NamedTuple):
@@ -250,13 +250,17 @@ class LowRankModel:
             features = np.column_stack([features, np.ones_like(features[:, :1])])
         offsets = (self.mean + self.col_bias).astype(features.dtype)
         weights = self.penalty.weights(np.diff(groups.starts), self.rank).astype(features.dtype)
-        if not self.loss.quadratic:
-            return newton_rows(self.loss, groups, features, offsets, weights)
         kind = find_backend(backend)
-        step = RowStep(
-            *(kind.asarray(part, features.dtype) for part in (weights, features, offsets))
-        )
-        return kind.to_host(kind.side(groups, self.loss, thread_count(None)).solve_rows(step)[0])
+        side = kind.side(groups, self.loss, thread_count(None))
+        step = RowStep(*(kind.asarray(a, features.dtype) for a in (weights, features, offsets)))
+        rows, _ = side.solve_rows(step)
+        rounding = 64.0 * np.finfo(features.dtype).eps
+        for _ in range(0 if self.loss.quadratic else NEWTON_STEPS):
+            before = rows
+            rows, _ = side.solve_rows(step._replace(current=before, with_value=False))
+            if kind.xp.abs(rows - before).max() <= rounding * kind.xp.abs(rows).max():
+                break
+        return kind.to_host(rows)
 
 
 def check_unknown(unknown: Any) -> None:

@@ -85,10 +85,9 @@ class FitConfig:
         loss = find_loss(self.loss)
         loss.check(ratings)
         centre = loss.centred if self.centre is None else self.centre
-        bias_ridge = loss.default_bias_ridge() if self.bias_ridge is None else self.bias_ridge
         penalty = Penalty(
             loss.default_ridge(ratings) if self.ridge is None else self.ridge,
-            bias_ridge,
+            loss.bias_ridge if self.bias_ridge is None else self.bias_ridge,
             loss.weighting if self.weighting is None else self.weighting,
             loss.biases if self.biases is None else self.biases,
         )

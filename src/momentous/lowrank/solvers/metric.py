@@ -14,7 +14,7 @@ from momentous.core.arrays import Array
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.front import iterate
-from momentous.lowrank.backends.base import Blocks, Matrix
+from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.factors import gram
 from momentous.lowrank.objective import LowRankObjective

@@ -208,19 +208,11 @@ class ALSSweep(_PlainSweep):
     r x r system for every row; V*(U) likewise.  The value that comes with the map is that of
     (U*(V), V), for free.
 
-    U*(V) is a function of V, so it is V alone that carries momentum.  Where a row has fewer entries
-    than the rank and there is no ridge, it is the shortest of its many solutions; where factors
-    have become nearly dependent, rounding can make that one worse than the row of U in x, and then
-    the row moves from there as little as possible.  So F does not rise, up to the rounding of its
-    sums.
-
-    Which factor comes first makes no difference to the plain iteration, but it does to the
-    accelerated one: rows that hardly more entries than unknowns determine jump from sweep to
-    sweep, and momentum must not follow them.  On the MovieLens-1M twin, where users have 20
-    ratings or more and some items have one, momentum in U halves the number of sweeps
-    (`benchmarks/sweeps.py`).
-
-    A row without entries is zero.  Sums are in double precision.
+    U*(V) is a function of V, so it is V alone that carries momentum.  Which factor comes first is
+    the same to the plain iteration, but not to the accelerated one: on the MovieLens-1M twin, where
+    users have 20 ratings or more and some items have one, momentum in U halves the number of sweeps
+    (`benchmarks/sweeps.py`).  What happens to rows with fewer entries than the rank, and to factors
+    that are nearly dependent, `Side.solve_rows` says.
 
     Parameters
     ----------

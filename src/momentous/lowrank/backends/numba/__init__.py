@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from momentous.io.optional import require
-from momentous.lowrank.backends.base import Matrix, RowStep, Side
-from momentous.lowrank.backends.numpy import NumpyBackend
+from momentous.lowrank.backends.base import Backend, RowStep, Side
+from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
 
@@ -27,12 +27,12 @@ from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
 FEWEST = 10_000  # entries that a second thread is worth
 
 
-class NumbaBackend(NumpyBackend):
-    """Compiled passes and row solves; blocks are solved as NumPy does, which is as fast."""
+class NumbaBackend(Backend):
+    """Compiled passes and row solves."""
 
     name = "numba"
 
-    def side(self, groups: Compressed, loss: Loss, threads: int) -> NumbaSide:  # type: ignore[override]
+    def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         """The entries, shared out among threads."""
         return NumbaSide(groups, loss, threads)
 

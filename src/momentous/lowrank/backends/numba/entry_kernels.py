@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.backends.base import FULL_STEP, Matrix
+from momentous.lowrank.backends.base import FULL_STEP
+from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_entry, kernel_of
 from momentous.lowrank.backends.numba.lanes import row_products, spread_slopes
 from momentous.lowrank.backends.numba.row_kernels import (

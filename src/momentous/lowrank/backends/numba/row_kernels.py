@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.backends.base import DAMPING, LEAST, Matrix
+from momentous.lowrank.backends.base import DAMPING, LEAST
+from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_pool
 from momentous.lowrank.data.ratings import Compressed, Floats
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from momentous.lowrank.backends.base import Backend, Blocks, Matrix
-from momentous.lowrank.backends.numpy.blocks import BlockSolver
+from momentous.lowrank.backends.base import Backend, Side
 from momentous.lowrank.backends.numpy.entries import NumpySide
-from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.losses import Loss
 
 
@@ -16,10 +13,6 @@ class NumpyBackend(Backend):
 
     name = "numpy"
 
-    def side(self, groups: Compressed, loss: Loss, threads: int) -> NumpySide:
+    def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         """The entries as they are."""
         return NumpySide(groups, loss)
-
-    def factorised(self, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
-        """See `Backend.factorised`."""
-        return BlockSolver.of(blocks, factor, dtype)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse
 
-from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST, Matrix, RowStep, Side
-from momentous.lowrank.backends.numpy.blocks import weighted_blocks
+from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST, RowStep, Side
+from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
 
 BLOCK = 1 << 17  # entries worked on at a time: the temporaries take this times the rank
@@ -96,7 +97,7 @@ class NumpySide(Side):
                 before += step.current[part]
             if not loss.dense_weight:
                 before[counts == 0] = 0.0
-            z = _products(before, F, owners, others) + o[others]
+            z = products(before, F, owners, others) + o[others]
             values, slopes, curvatures = loss.entries(z, groups.values[entries].astype(np.float64))
             seen = scipy.sparse.csr_array(
                 (np.full(z.shape, curvatures), others, starts - starts[0]),
@@ -127,7 +128,7 @@ class NumpySide(Side):
                 total += 0.5 * float(np.sum(penalty * np.square(before)))
                 total -= 0.5 * float(np.sum(np.where(raised, safe, gains)))
             elif loss.self_concordant:
-                moves = np.abs(_products(change, F, owners, others))
+                moves = np.abs(products(change, F, owners, others))
                 reach = np.zeros(counts.size)
                 np.maximum.at(reach, owners, moves)
                 far = reach > FULL_STEP
@@ -137,16 +138,23 @@ class NumpySide(Side):
 
     def blocks(self, right: Floats) -> Matrix:
         """Sums of curvatures times products."""
-        return weighted_blocks(self.groups, right, self.loss.largest_curvature(self.groups.values))
-
-
-def _products(left: Floats, right: Floats, rows: Floats, cols: Floats) -> Floats:
-    """``left[rows[k]] . right[cols[k]]`` for each k, block by block."""
-    out = np.empty(rows.size)
-    for start in range(0, rows.size, BLOCK):
-        block = slice(start, start + BLOCK)
-        out[block] = np.einsum("ij,ij->i", left[rows[block]], right[cols[block]])
-    return out
+        groups, rank = self.groups, right.shape[1]
+        rows, (p, q) = groups.starts.size - 1, np.tril_indices(rank)
+        V = right.astype(np.float64, copy=False)
+        squares = V[:, p] * V[:, q]
+        curvatures = self.loss.largest_curvature(groups.values)
+        weights = np.full(groups.others.size, curvatures, np.float64)
+        blocks = np.zeros((rank, rank, rows))
+        length = max(1, SYSTEMS // (4 * p.size))
+        for first in range(0, rows, length):
+            starts = groups.starts[first : first + length + 1]
+            entries = slice(starts[0], starts[-1])
+            seen = scipy.sparse.csr_array(
+                (weights[entries], groups.others[entries], starts - starts[0]),
+                shape=(starts.size - 1, len(V)),
+            )
+            blocks[p, q, first : first + length] = (seen @ squares).T
+        return blocks
 
 
 def add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:

@@ -11,37 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+from numpy.typing import NDArray
 
-from momentous.lowrank.backends.base import Matrix
-from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Floats
 
+Matrix = NDArray[np.float64]
 BLOCK = 8192  # rows that are worked on at a time: long vectors that still fit the caches
 NUMBERS = 1 << 20  # in the temporaries of a refresh
-
-
-def weighted_blocks(groups: Compressed, right: Floats, curvatures: Any) -> Matrix:
-    """``sum_j c_ij v_j v_j'`` over the entries j of each row; lower triangles, (r, r, rows).
-
-    ``curvatures`` is one number, or one per entry.
-    """
-    rows, rank = groups.starts.size - 1, right.shape[1]
-    p, q = np.tril_indices(rank)
-    V = right.astype(np.float64, copy=False)
-    squares = V[:, p] * V[:, q]
-    blocks = np.zeros((rank, rank, rows))
-    weights = np.ones(groups.others.size) if np.ndim(curvatures) == 0 else curvatures
-    for part in _parts(rows, max(1, NUMBERS // p.size)):
-        starts = groups.starts[part.start : part.stop + 1]
-        entries = slice(starts[0], starts[-1])
-        shape = (starts.size - 1, len(V))
-        seen = scipy.sparse.csr_array(
-            (weights[entries], groups.others[entries], starts - starts[0]), shape
-        )
-        blocks[p, q, part] = (seen @ squares).T
-    if np.ndim(curvatures) == 0:
-        blocks *= curvatures
-    return blocks
 
 
 def _parts(rows: int, length: int) -> Iterator[slice]:
@@ -60,15 +36,15 @@ def factorise(A: Matrix) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockSolver:
-    """D = L L', a block for each row of a factor, and that factor; see `Blocks`."""
+class Blocks:
+    """D = L L', a block for each row of a factor, and that factor."""
 
     L: Floats  # (r, r, rows)
     factor: Floats  # (r, rows)
 
     @classmethod
-    def of(cls, blocks: Matrix, factor: Floats, dtype: Any) -> BlockSolver:
-        """Of positive definite blocks, which are overwritten."""
+    def of(cls, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
+        """Of positive definite blocks, of which the lower triangles are given and overwritten."""
         factorise(blocks)
         return cls(blocks.astype(dtype, copy=False), np.ascontiguousarray(factor.T))
 
