@@ -1,15 +1,17 @@
 """Smooth nonconvex optimisation by accelerated first-order methods that carry guarantees."""
 
 from momentous import testbed
+from momentous.api import accelerate, iterate, minimize
 from momentous.certify import Certificate, Verdict, certify
 from momentous.comparison import Comparison, compare
 from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.loop import IntermediateResult, Run
-from momentous.core.method import Method, State
+from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.result import Result
 from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.core.step import Report, RiseLimit, Step
 from momentous.core.stopping import (
     Criterion,
     Evaluations,
@@ -21,7 +23,6 @@ from momentous.core.stopping import (
     WallTime,
 )
 from momentous.core.trace import Trace
-from momentous.front import accelerate, iterate, minimize
 from momentous.methods import (
     LBFGS,
     RAGD,
@@ -68,13 +69,15 @@ __all__ = [
     "ParameterFreeAGD",
     "PerturbedRAGD",
     "Progress",
+    "Report",
     "Result",
+    "RiseLimit",
     "Run",
     "Safeguarded",
     "Sample",
     "Stagnation",
-    "State",
     "Status",
+    "Step",
     "Target",
     "Trace",
     "UniversalHeavyBall",

@@ -116,14 +116,14 @@ def _commands() -> Callable[[], None]:
         from rich.console import Console
         from rich.table import Table
 
-        from momentous.methods import AUTO, REGISTRY
+        from momentous.methods import AUTO, REGISTRY, requirements
 
         table = Table(show_lines=True)
-        for heading in ("name", "what it is", "needs", "guarantee", "an iteration"):
+        for heading in ("name", "what it is", "needs", "guarantee", "cost per iteration"):
             table.add_column(heading)
         for name, cls in REGISTRY.items():
             shown = f"{name} (= auto)" if cls is AUTO else name
-            table.add_row(shown, cls.summary, cls.needs, cls.guarantee, cls.cost)
+            table.add_row(shown, cls.summary, requirements(cls), cls.guarantee, cls.cost)
         Console().print(table)
 
     @momentous.command()

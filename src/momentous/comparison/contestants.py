@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from momentous.api import minimize
 from momentous.comparison.history import History, Limits, NotApplicableError, Ran, risen
 from momentous.comparison.rivals import RIVALS, run_rival
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
 from momentous.core.status import Status
 from momentous.core.trace import Trace
-from momentous.front import minimize
-from momentous.methods import REGISTRY, method_class
+from momentous.methods import REGISTRY, method_class, requirements
 from momentous.testbed import Problem
 from momentous.testbed.suite import Entry
 
@@ -105,7 +105,7 @@ def _ours(method: Method | type[Method], label: str, signature: str) -> Contesta
 
 def _outfitted(cls: type[Method], problem: Problem) -> Method:
     """The method with its defaults; where it needs L and rho, with those of the problem."""
-    if not cls.needs or cls.needs.startswith("nothing"):
+    if not cls.requires:
         return cls()
     constants = {
         "gradient_lipschitz": problem.gradient_lipschitz,
@@ -113,7 +113,8 @@ def _outfitted(cls: type[Method], problem: Problem) -> Method:
     }
     if None in constants.values() or math.isfinite(problem.constants_radius):
         raise NotApplicableError(
-            f"{cls.name} needs {cls.needs}, and {problem.name} has none that hold everywhere"
+            f"{cls.name} needs {requirements(cls)}, and {problem.name} has none that hold "
+            "everywhere"
         )
     return cls(**constants)
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from momentous.api import accelerate, minimize
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.front import accelerate, minimize
 from momentous.lowrank.biased import BiasedProblem, Loss, log_odds
 from momentous.lowrank.biased_sweep import BiasedSweep
 from momentous.lowrank.model import LowRankModel
@@ -272,9 +272,9 @@ def run_sweeps(
         callback=callback,
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
-    if result.jac is None:
+    if result.image is None:
         return sweep.point(result.x), result
-    return sweep.point_after(result.x, result.x - result.jac), result
+    return sweep.point_after(result.x, result.image), result
 
 
 def _descend(

@@ -12,15 +12,15 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from momentous.core.arrays import Array
+from momentous.api import iterate
 from momentous.core.method import Method
 from momentous.core.result import Result
-from momentous.front import iterate
+from momentous.core.space import Array
 from momentous.lowrank.blocks import Blocks, Matrix, factorise, plain_blocks
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.ratings import Compressed, Floats
-from momentous.methods.in_metric import InMetric, MetricState
-from momentous.methods.universal_heavy_ball import UniversalHeavyBall
+from momentous.methods.in_metric import InMetric
+from momentous.methods.parameter_free import UniversalHeavyBall
 
 CURVATURE = {"squared": 1.0, "logistic": 0.25}  # the largest second derivative of each loss
 DAMPING = 0.3  # benchmarks/metric.py
@@ -322,9 +322,8 @@ def minimize_in_metric(
         objective.value_and_gradient, start, jac=True, method=InMetric(method, metrics), **options
     )
     result = run.finish()
-    assert isinstance(run.state, MetricState)
     result.numbers |= {
-        "refreshes": run.state.refreshes,
+        "refreshes": run.memory.refreshes,
         "refresh_seconds": metrics.seconds,
     }
     return result

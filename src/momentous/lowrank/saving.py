@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from momentous.core.method import Method
-from momentous.front import method_of
 from momentous.lowrank.model import LowRankModel
 from momentous.lowrank.names import Names
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.ratings import Ratings
+from momentous.methods import method_of
 
 FORMAT = "momentous low-rank model"
 VERSION = 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.interrupt import Interrupts
+from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
 from momentous.lowrank.data import describe
 from momentous.lowrank.display import shown_fit
@@ -68,7 +68,9 @@ def fit(
         _refuse_to_forget(start, ratings, file)
     with shown_fit(quiet) as watch:
         found = fit_model(labelled, recipe, start=start, watch=watch)
-    with Interrupts().held_back():  # a second Ctrl-C must not lose what the first one asked to keep
+    with (
+        InterruptFlag().held_back()
+    ):  # a second Ctrl-C must not lose what the first one asked to keep
         _save(found, recipe, threshold, out)
     result = found.result
     facts = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from momentous.api import accelerate
 from momentous.comparison.history import History, Limits
 from momentous.comparison.rivals import run_rival
 from momentous.core.loop import IntermediateResult
-from momentous.front import accelerate
 from momentous.lowrank.sweeps import ALSSweep, MMSweep
 from momentous.reproduce.problem import PaperProblem
 from momentous.reproduce.recorded import Recorded

@@ -16,7 +16,7 @@ from momentous.methods import (
     HeuristicAGD,
     JinAGD,
 )
-from momentous.methods.epoch import whole_epoch
+from momentous.methods.restarted.parameters import whole_epoch
 from momentous.reproduce.problem import Profile
 
 EPS, RHO = 1e-4, 1.0  # section 5.1

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from momentous.api import minimize
 from momentous.comparison.look import FAINT, line_styles, new_figure, quiet, save
 from momentous.core.method import Method
-from momentous.front import minimize
 from momentous.methods import (
     RAGD,
     RHB,

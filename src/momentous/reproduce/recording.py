@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from momentous.api import minimize
 from momentous.comparison.history import History
 from momentous.comparison.runner import setup
 from momentous.core.checkpoint import Checkpoint, CheckpointError
@@ -21,7 +22,6 @@ from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.core.trace import Trace
-from momentous.front import minimize
 from momentous.reproduce.contenders import Contender
 from momentous.reproduce.problem import PaperProblem
 from momentous.reproduce.recorded import UNREADABLE, About, Recorded

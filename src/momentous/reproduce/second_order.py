@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from momentous.certify import certify
-from momentous.methods.momentum import ESCAPING_NESTEROV
 from momentous.methods.restarted import PerturbedRAGD
+from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
 from momentous.reproduce.statements import Case
 from momentous.reproduce.study import Bound
 from momentous.reproduce.watched import Watched, watch

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from momentous.methods.epoch import whole_epoch
-from momentous.methods.momentum import HEAVY_BALL, Momentum
+from momentous.methods.restarted.momentum import HEAVY_BALL, Momentum
+from momentous.methods.restarted.parameters import whole_epoch
 from momentous.reproduce.study import Bound
 from momentous.reproduce.watched import EndedEpoch, Watched
 from momentous.testbed import Problem

@@ -16,8 +16,9 @@ import numpy as np
 
 from momentous import testbed
 from momentous.core.method import Method
-from momentous.methods.adaptive import AdaptiveRadius, AdaRAGD, AdaRHB
-from momentous.methods.restarted import RAGD, RHB, FixedRadius
+from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB
+from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
+from momentous.methods.restarted.fixed_radius import FixedRadius
 from momentous.reproduce.second_order import second_order
 from momentous.reproduce.statements import (
     Case,
