@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from momentous import Status
-from momentous.front import accelerate
+from momentous.api import accelerate
 from momentous.lowrank import Ratings, biased_sweep
 from momentous.lowrank.biased import BiasedProblem
 from momentous.lowrank.biased_sweep import BiasedSweep

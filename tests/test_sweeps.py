@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from momentous import Status
-from momentous.front import accelerate
+from momentous.api import accelerate
 from momentous.lowrank import LowRankObjective, Ratings
 from momentous.lowrank.sweeps import ALSSweep, MMSweep
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from momentous import RAGD, RHB, AdaRAGD, PerturbedRAGD, Status, testbed
-from momentous.methods.momentum import ESCAPING_NESTEROV
+from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
 from momentous.reproduce import exponents, second_order, theorems
 from momentous.reproduce.findings import load_findings, save_findings
 from momentous.reproduce.statements import Case

@@ -27,6 +27,12 @@ class Progress:
     acceptable: bool = True  # may a run end at the last sample, if its gradient is small enough?
     noun: str = "gradient"  # what the norms are norms of, for messages
 
+    @property
+    def norm_in_words(self) -> str:
+        """The norm at the last sample, for messages."""
+        risen = "" if self.acceptable else ", where the objective has risen"
+        return f"{self.noun} norm {self.grad_norm:.3g}{risen}"
+
 
 class Criterion:
     """A reason to stop.  ``check`` returns an :class:`Ending` when it holds, otherwise None."""
@@ -100,8 +106,8 @@ class Iterations(Criterion):
             return None
         return Ending(
             Status.MAX_ITERATIONS,
-            f"{progress.nit} iterations, the limit, with {progress.noun} norm "
-            f"{progress.grad_norm:.3g}; raise max_iterations to go on",
+            f"{progress.nit} iterations, the limit, with {progress.norm_in_words}; raise "
+            "max_iterations to go on",
             {"nit": progress.nit, "limit": self.limit, "grad_norm": progress.grad_norm},
         )
 
@@ -121,7 +127,7 @@ class Evaluations(Criterion):
         return Ending(
             Status.MAX_EVALUATIONS,
             f"{progress.nfev} values and {progress.njev} {progress.noun}s, {self.limit} allowed, "
-            f"with {progress.noun} norm {progress.grad_norm:.3g}; raise max_evaluations to go on",
+            f"with {progress.norm_in_words}; raise max_evaluations to go on",
             {"nfev": progress.nfev, "njev": progress.njev, "limit": self.limit},
         )
 
@@ -140,8 +146,8 @@ class WallTime(Criterion):
             return None
         return Ending(
             Status.MAX_TIME,
-            f"{progress.time:.3g} s, {self.seconds:.3g} s allowed, with {progress.noun} norm "
-            f"{progress.grad_norm:.3g}; raise max_time to go on",
+            f"{progress.time:.3g} s, {self.seconds:.3g} s allowed, with {progress.norm_in_words}; "
+            "raise max_time to go on",
             {"time": progress.time, "limit": self.seconds},
         )
 

@@ -68,9 +68,8 @@ def fit(
         _refuse_to_forget(start, ratings, file)
     with shown_fit(quiet) as watch:
         found = fit_model(labelled, recipe, start=start, watch=watch)
-    with (
-        InterruptFlag().held_back()
-    ):  # a second Ctrl-C must not lose what the first one asked to keep
+    # A second Ctrl-C must not lose what the first one asked to keep.
+    with InterruptFlag().held_back():
         _save(found, recipe, threshold, out)
     result = found.result
     facts = {

@@ -34,7 +34,6 @@ def needed(owner: str, name: str, value: float | None, instead: str) -> float:
     """A parameter that must be given."""
     if value is None:
         raise ValueError(
-            f"{owner} needs {name}= (or {instead} by hand); safeguarded, ada-ragd and ada-rhb need "
-            "neither"
+            f"{owner} needs {name}= (or {instead} by hand); method='auto' needs no constants"
         )
     return value

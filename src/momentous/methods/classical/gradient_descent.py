@@ -64,8 +64,8 @@ class GradientDescent(Method[DescentMemory]):
     *Backtracking* (nothing given, or ``backtracking=True``), as in the experiments of Marumo &
     Takeda [2]_: the step is halved until ``f(x^{k+1}) <= f(x^k) - eta |grad f(x^k)|^2/2``, which
     eta <= 1/L satisfies, and multiplied by 1/0.9 for the next iteration.  One gradient per
-    iteration and one value per trial, on average at most 1.16 trials.  Every iteration lowers f, and
-    4 L (f(x0) - inf f)/eps^2 iterations are enough, if the first step is at least 1/(2L); no
+    iteration and one value per trial, on average at most 1.16 trials.  Every iteration lowers f,
+    and 4 L (f(x0) - inf f)/eps^2 iterations are enough, if the first step is at least 1/(2L); no
     constant is needed.  The first step is 1/L with L from one extra gradient near x0, which scales
     with f and x.
 

@@ -57,8 +57,8 @@ class HeuristicAGD(Method[HeuristicMemory]):
     number of gradients.
 
     *Fixed step* (``step_size`` or ``gradient_lipschitz`` given): the heuristic RAGD of section 5.1
-    of Li & Lin [2]_, a baseline of their Algorithm 2.  beta = (m - 1)/(m + 2), where m counts from 1
-    and is 1 again after a restart, at which the new, higher point is kept.  One gradient per
+    of Li & Lin [2]_, a baseline of their Algorithm 2.  beta = (m - 1)/(m + 2), where m counts from
+    1 and is 1 again after a restart, at which the new, higher point is kept.  One gradient per
     iteration, and one value with the function test.
 
     *Backtracking* (nothing given, or ``backtracking=True``), as in the experiments of Marumo &
@@ -66,8 +66,8 @@ class HeuristicAGD(Method[HeuristicMemory]):
     by 1/0.9 for the next iteration; beta = theta (1 - theta)/(theta^2 + theta') with
     theta' = theta (sqrt(theta^2 + 4) - theta)/2, from theta = 1; and a restart goes back to x^k
     (in [1]_ it goes on from x^{k+1}).  One gradient per iteration, one value (of y^k) and one
-    per trial.  With the function test f(x^k) never rises by more than rounding.  Where values cannot
-    tell, the slope at the end of a step decides (which takes the gradient there), and the gradient
+    per trial.  With the function test f(x^k) never rises by more than rounding.  Where values
+    cannot tell, the slope at the end of a step decides (which takes the gradient there), and the gradient
     test replaces the function test; how noisy they are is measured (four values, a few times).
 
     Parameters

@@ -22,8 +22,8 @@ class PerturbedRAGD(FixedRadius):
 
     Algorithm 1 with a random displacement, uniform in a ball of radius r, at every restart at which
     the last gradient norm was at most B/eta.  Since no restart happens at a start in a saddle, the
-    start is displaced under the same condition (the paper is silent on that case).  One gradient per
-    iteration, no values.
+    start is displaced under the same condition (the paper is silent on that case).  One gradient
+    per iteration, no values.
 
     eta = 1/(4L), theta = (1/2)(eps rho/L^2)^(1/4), K = ceil(2 chi/theta),
     r = min{B/2, theta B/(20 K), sqrt(theta B^2/(2K))}.  Settings:

@@ -8,11 +8,11 @@ import pytest
 
 from conftest import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
-from momentous.core.arrays import Space
-from momentous.core.oracle import Oracle, Sample
-from momentous.methods.estimates import Rounding
-from momentous.methods.parameter_free_agd import ParameterFreeAGD
-from momentous.methods.universal_heavy_ball import UniversalHeavyBall
+from momentous.core.acceptance import accepts_stop
+from momentous.core.oracle import FunctionOracle, Sample
+from momentous.core.space import Space
+from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
+from momentous.methods.search.rounding import Rounding
 from reference import CHAIN, COSINES, FLAT_SADDLE, FUNCTIONS, NESTED, SADDLE, started
 
 METHODS = [ParameterFreeAGD, UniversalHeavyBall]
@@ -170,24 +170,24 @@ def test_every_point_restart_and_estimate_is_the_printed_one(problem, method, pr
     run = iterate(fun, problem.start, jac=True, method=method, tol=0, max_iterations=most)
     ends, k = [], 0
     for step, (estimate, mean) in zip(run, right.estimates, strict=True):
-        state, k = step.state, k + 1
+        memory, k = step.memory, k + 1
         if step.events:
             (event,) = step.events
             assert event.value == k
             ends.append((event.kind, k))
             theirs = right.starts[len(ends)]
-            assert norm(state.x.point - theirs) <= 1e-10 * norm(theirs)
+            assert norm(memory.x.point - theirs) <= 1e-10 * norm(theirs)
             k = 0
         else:
-            mine = state.hessian if isinstance(method, ParameterFreeAGD) else state.variation
+            mine = memory.hessian if isinstance(method, ParameterFreeAGD) else memory.variation
             assert mine == pytest.approx(estimate, rel=1e-5, abs=1e-7)
             if mean is not None:
-                np.testing.assert_allclose(state.average, mean, rtol=1e-10, atol=1e-12)
+                np.testing.assert_allclose(memory.average, mean, rtol=1e-10, atol=1e-12)
     assert ends == right.ends
     assert {kind for kind, _ in ends} == {EventKind.RESTART, EventKind.ROLLBACK}
     for mine, theirs in zip(points[1:], right.points, strict=True):
         assert norm(mine - theirs) <= 1e-10 * norm(theirs)
-    assert state.lipschitz == pytest.approx(right.L, rel=1e-12)
+    assert memory.lipschitz == pytest.approx(right.L, rel=1e-12)
 
 
 # --- what an iteration costs ----------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_the_first_lipschitz_constant_costs_one_gradient(cls):
     calls = counted(Waves())
     run = iterate(**calls.given("separate"), x0=Waves().start, method=cls())
     assert (calls.values, calls.gradients) == (1, 2)
-    assert 1.0 <= run.state.lipschitz <= 100.0
+    assert 1.0 <= run.memory.lipschitz <= 100.0
 
 
 def test_the_lazy_average_is_evaluated_on_its_schedule():
@@ -222,7 +222,7 @@ def test_the_lazy_average_is_evaluated_on_its_schedule():
     method = UniversalHeavyBall(gradient_lipschitz=200.0, average_growth=1.25, contraction=0)
     run = iterate(problem.value, problem.start, jac=problem.gradient, method=method, tol=0)
     steps = itertools.islice(run, 40)
-    at = [step.nit for step in steps if not math.isnan(step.state.mean_norm)]
+    at = [step.nit for step in steps if not math.isnan(step.memory.mean_norm)]
     assert at == [1, 2, 3, 4, 5, 7, 9, 12, 15, 19, 24, 30, 38]
 
 
@@ -257,7 +257,7 @@ def test_the_estimate_of_rho_is_never_above_it(problem):
         problem.value_and_gradient, problem.start, jac=True, method=ParameterFreeAGD(), tol=tol,
         max_iterations=1000,
     )  # fmt: skip
-    largest = max(step.state.hessian for step in run)
+    largest = max(step.memory.hessian for step in run)
     assert 0 < largest <= problem.hessian_lipschitz * (1 + 1e-9)
 
 
@@ -271,7 +271,7 @@ def test_the_variation_of_the_hessian_is_never_overestimated(problem):
     )  # fmt: skip
     found = 0
     for step in run:
-        s = step.state
+        s = step.memory
         bound = math.sqrt(s.travelled) * max(1 / 4, math.sqrt(s.k / 32))
         assert s.variation <= problem.hessian_lipschitz * bound * (1 + 1e-9)
         found += s.variation > 0
@@ -292,8 +292,8 @@ def test_the_heavy_ball_restarts_from_the_lowest_point_of_the_epoch(problem):
     restarts = 0
     for step in run:
         if step.events:
-            assert step.state.x.value == min(values)
-            values[:] = [step.state.x.value]
+            assert step.memory.x.value == min(values)
+            values[:] = [step.memory.x.value]
             restarts += 1
     assert restarts > 3
 
@@ -302,8 +302,8 @@ def test_the_heavy_ball_restarts_from_the_lowest_point_of_the_epoch(problem):
 @each([COSINES, CHAIN, testbed.rosenbrock(10)])
 def test_epochs_never_climb(cls, problem):
     run = iterate(problem.value_and_gradient, problem.start, jac=True, method=cls(), tol=1e-4)
-    starts = [run.state.x.value]
-    starts += [step.state.x.value for step in run if step.events]
+    starts = [run.memory.x.value]
+    starts += [step.memory.x.value for step in run if step.events]
     first = abs(starts[0])
     assert all(b <= a + 1e-13 * first for a, b in itertools.pairwise(starts))
 
@@ -358,7 +358,7 @@ def test_without_guards_rounding_drives_the_lipschitz_constant_away(cls):
             problem.value_and_gradient, problem.start, jac=True, method=method, tol=tol,
             max_iterations=4000,
         )  # fmt: skip
-        largest = max(step.state.lipschitz for step in run)
+        largest = max(step.memory.lipschitz for step in run)
         return run.result, largest
 
     bare, runaway = ran(False)
@@ -385,7 +385,7 @@ def test_a_run_ends_with_a_reason_where_nothing_more_can_be_had(cls):
 def measured(fun, start, gradient, change=1e-12):
     """What is known of the noise after a look at it, and what the look has cost."""
     x = np.array(start)
-    oracle = Oracle(fun, lambda x: np.array(gradient), (), Space(x))
+    oracle = FunctionOracle(fun, lambda x: np.array(gradient), (), Space(x))
     oracle.value(x)
     here = oracle.gradient(x)
     v = -1e-3 * here.gradient
@@ -430,11 +430,11 @@ def test_noise_of_the_values_is_measured_and_left_behind(cls):
         return float(waves.value(x)) + 1e-9 * math.sin(1e12 * float(np.sum(x)))
 
     run = iterate(noisy, waves.start, jac=waves.gradient, method=cls(), tol=1e-9)
-    largest = max(step.state.lipschitz for step in run)
+    largest = max(step.memory.lipschitz for step in run)
     assert run.result.status is Status.CONVERGED
     assert norm(waves.gradient(run.result.x)) <= 1e-9
     assert largest <= 2**10 * waves.gradient_lipschitz  # without guards: to infinity
-    assert 1e-9 <= run.state.rounding.level <= 1e-8
+    assert 1e-9 <= run.memory.rounding.level <= 1e-8
 
 
 @both
@@ -450,7 +450,7 @@ def test_values_that_contradict_the_gradient_end_the_run_before_the_step_vanishe
     result = run.finish()
     assert result.status is Status.NO_PROGRESS
     assert "2^20" in result.message
-    assert 2**20 * run.state.confirmed < run.state.lipschitz < math.inf
+    assert 2**20 * run.memory.confirmed < run.memory.lipschitz < math.inf
 
 
 def test_a_ball_on_a_bowl_does_not_swing_for_ever():
@@ -532,17 +532,17 @@ def test_a_start_at_a_stationary_point_is_complete(cls):
 def test_a_small_gradient_above_the_accepted_point_is_no_reason_to_stop(cls):
     waves = Waves()
     space = Space(np.zeros(3))
-    oracle = Oracle(waves.value, waves.gradient, (), space)
+    oracle = FunctionOracle(waves.value, waves.gradient, (), space)
     x0 = np.array([0.1, 0.1, 0.1])
     oracle.value(x0)
     method = cls()
-    state = method.start(oracle, x0, 1e-3, 0)
-    assert method.stands_by(oracle, state)
+    report = method.start(oracle, x0, 1e-3, 0).report
+    assert accepts_stop(oracle, report)
     top = np.full(3, math.pi)
-    state.sample = Sample(top, float(waves.value(top)), np.zeros(3), 0.0)
-    assert not method.stands_by(oracle, state)
-    state.sample = Sample(top, math.nan, np.zeros(3), math.nan)
-    assert not method.stands_by(oracle, state)
+    report.sample = Sample(top, float(waves.value(top)), np.zeros(3), 0.0)
+    assert not accepts_stop(oracle, report)
+    report.sample = Sample(top, math.inf, np.zeros(3), math.nan)
+    assert not accepts_stop(oracle, report)
 
 
 # --- contract -------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_the_displacement_is_uniform_in_the_ball() -> None:
     drawn = []
     for seed in range(400):
         run = iterate(problem.value, problem.start, jac=problem.gradient, method=method, rng=seed)
-        drawn.append(run.state.epoch.start)
+        drawn.append(run.memory.epoch.start)
     radii = np.linalg.norm(drawn, axis=1) / r
     assert radii.max() <= 1.0
     shares = [np.mean(radii <= t) for t in (0.5, 0.8, 0.9)]

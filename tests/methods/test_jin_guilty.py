@@ -118,7 +118,7 @@ def test_jin_goes_where_the_algorithm_goes(problem, eps, shows):
     steps = steps_of(problem, jin_method(problem, eps, perturbed=False), 150, tol=0.0)
     assert {row[3] for row in rows} == shows
     near([step.x for step, *_ in steps], [row[0] for row in rows])
-    near([step.state.x for step, *_ in steps], [row[1] for row in rows])
+    near([step.memory.x for step, *_ in steps], [row[1] for row in rows])
     assert [GUILT in kinds(step) for step, *_ in steps] == [row[3] != "step" for row in rows]
 
 
@@ -129,7 +129,7 @@ def test_jin_as_li_and_lin_ran_it(problem):
     numbers = {"eta": eta, "theta": theta, "gamma": theta**2 / eta, "s": theta**2 / eta / 4}
     rows = jin(problem, **numbers, most=150)
     steps = steps_of(problem, JinAGD.as_compared(eta), 150, tol=0.0)
-    near([step.state.x for step, *_ in steps], [row[1] for row in rows])
+    near([step.memory.x for step, *_ in steps], [row[1] for row in rows])
     assert "dropped" in {row[3] for row in rows} or problem is CHAIN
 
 
@@ -145,7 +145,7 @@ def test_jin_is_perturbed_from_a_stream_for_each_draw():
     rows = jin(problem, **theory(problem, eps), most=60, eps=eps, wait=wait, draw=draw)
     method = jin_method(problem, eps, perturbation=r, wait=wait, drop=1e-9)
     steps = steps_of(problem, method, 60, rng=seed)
-    near([step.state.x for step, *_ in steps], [row[1] for row in rows])
+    near([step.memory.x for step, *_ in steps], [row[1] for row in rows])
     assert sum(EventKind.PERTURBED in kinds(step) for step, *_ in steps) >= 2
 
 
@@ -176,17 +176,17 @@ def test_the_hamiltonian_falls_as_the_theory_says(problem):
             problem.value, problem.start, jac=problem.gradient, method=method, tol=1e-4,
             max_iterations=200,
         )  # fmt: skip
-        energy, speed, value = run.state.energy, run.state.speed, run.state.value
+        energy, speed, value = run.memory.energy, run.memory.speed, run.memory.value
         for step in run:
-            state = step.state
+            memory = step.memory
             noise = 1e-14 * (abs(energy) + 1)
             if GUILT in kinds(step):
-                assert state.energy <= energy - exploited + noise
-                assert state.value <= value
+                assert memory.energy <= energy - exploited + noise
+                assert memory.value <= value
             else:
                 kept = p["theta"] / (2 * eta) * speed**2 + eta / 4 * step.grad_norm**2
-                assert state.energy <= energy - kept + noise
-            energy, speed, value = state.energy, state.speed, state.value
+                assert memory.energy <= energy - kept + noise
+            energy, speed, value = memory.energy, memory.speed, memory.value
 
 
 def test_exploited_curvature_is_there_and_f_falls():
@@ -201,10 +201,10 @@ def test_exploited_curvature_is_there_and_f_falls():
             claimed = step.events[0].value
             assert claimed > p["gamma"]
             assert mean_curvature(HILL, x, step.x) == pytest.approx(-claimed, rel=1e-5, abs=1e-6)
-            moved = step.state.x is not x
+            moved = step.memory.x is not x
             lowered += moved
-            assert step.state.value < value if moved else step.state.value == value
-        x, value = step.state.x, step.state.value
+            assert step.memory.value < value if moved else step.memory.value == value
+        x, value = step.memory.x, step.memory.value
     assert found >= 5
     assert lowered >= 3
 
@@ -227,10 +227,10 @@ def test_a_displacement_that_does_not_help_is_not_made():
     kept = None
     for step, *_ in steps_of(HILL, method, 100, tol=0.0):
         if GUILT in kinds(step):
-            assert step.state.x is kept
-            assert step.state.speed == 0.0
+            assert step.memory.x is kept
+            assert step.memory.speed == 0.0
             break
-        kept = step.state.x
+        kept = step.memory.x
     else:
         pytest.fail("no negative curvature was met")
 
@@ -359,11 +359,11 @@ def test_guilty_goes_where_the_algorithm_goes(problem, eps, order, constant, opt
     run = iterate(seen.value, problem.start, jac=seen.gradient, method=method, tol=0.0)
     outer, pairs, tried, ys = [], [], [], []
     for step in run:
-        state = step.state
-        if state.search is None and len(state.values) > 1:
-            ys.append(state.y)
-        if state.pair is not None:
-            pairs.append((state.pair.u, state.pair.v))
+        memory = step.memory
+        if memory.search is None and len(memory.values) > 1:
+            ys.append(memory.y)
+        if memory.pair is not None:
+            pairs.append((memory.pair.u, memory.pair.v))
             tried += seen.values[-len(rows[len(outer)][4]) :]
         if EventKind.RESTART in kinds(step):
             outer.append(step.x)
@@ -400,7 +400,7 @@ def test_guilty_takes_two_gradients_and_two_values_an_iteration(order):
         assert (step.nfev, step.njev) == (all_values, all_gradients)
         new_values, new_gradients = all_values - values, all_gradients - gradients
         values, gradients = all_values, all_gradients
-        guilty = step.state.pair is not None
+        guilty = step.memory.pair is not None
         if searching:
             at_x = int(searched > 0)  # a gradient and a value at x_s; those at x_0 = p are known
             tried = (2 + 2 * (order == 3 and searched > 0)) * guilty
@@ -412,7 +412,7 @@ def test_guilty_takes_two_gradients_and_two_values_an_iteration(order):
             assert new_values == 2
             assert new_gradients == 2 - known
         searched = searched + 1 if searching else 0
-        searching = step.state.search is not None
+        searching = step.memory.search is not None
         known = EventKind.RESTART in kinds(step)
     assert pairs >= 2
 
@@ -432,7 +432,7 @@ def test_guilty_blames_the_step_where_there_is_no_pair():
     steps = steps_of(CHAIN, method, 3000, tol=1e-3)
     values, risen = 1, 0
     for step, all_values, _ in steps:
-        accused = step.state.search is not None and step.state.t == 0
+        accused = step.memory.search is not None and step.memory.t == 0
         risen += accused and all_values - values == 1  # f(z) is not asked for
         values = all_values
     assert risen
@@ -468,7 +468,7 @@ def test_every_return_of_guilty_keeps_its_promise(problem, order, constant):
         )  # fmt: skip
         value = problem.value(problem.start)
         for step in run:
-            pair = step.state.pair
+            pair = step.memory.pair
             if pair is not None:
                 u, v = pair.u, pair.v
                 bend = problem.value(u) - problem.value(v) - problem.gradient(v) @ (u - v)
@@ -495,7 +495,7 @@ def test_pairs_let_guilty_go_down_the_hill(order):
     alpha, eta = p.curvature, p.exploration
     found = 0
     for step, *_ in steps_of(hill, method, 300, tol=0.0):
-        pair = step.state.pair
+        pair = step.memory.pair
         if pair is not None and np.linalg.norm(pair.u - pair.v) <= eta / 2:
             found += 1
             bound = hill.value(pair.u) - alpha * eta**2 / 12

@@ -175,8 +175,8 @@ def test_the_memory_is_bounded(memory):
         problem.value, problem.start, jac=problem.gradient, method=LBFGS(memory=memory), tol=0
     )
     for step, _ in zip(run, range(15), strict=False):
-        assert len(step.state.known) <= memory
-    assert len(step.state.known) == memory
+        assert len(step.memory.curvature) <= memory
+    assert len(step.memory.curvature) == memory
 
 
 def test_resuming_goes_on_bit_for_bit(tmp_path):

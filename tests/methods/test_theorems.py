@@ -40,15 +40,15 @@ def theory_and_run(problem, method, K):
     return theory, *watched_run(problem, problem.start, chosen)
 
 
-def first_state(problem, method, **options):
+def first_memory(problem, method, **options):
     return momentous.iterate(
         problem.value, problem.start, jac=problem.gradient, method=method, **options
-    ).state
+    ).memory
 
 
-def numbers(state):
+def numbers(memory):
     """(eta, theta, B, K) of the epoch under way."""
-    p = state.schedule if hasattr(state, "schedule") else state.parameters
+    p = memory.schedule if hasattr(memory, "schedule") else memory.parameters
     return p.step_size, p.theta, p.radius, p.epoch_length
 
 
@@ -171,19 +171,19 @@ def test_the_class_finds_the_parameters_of_its_theorem(problem, method, fraction
     largest = (1.6e-7 if heavy_ball else 1 / 16) / problem.hessian_lipschitz
     largest *= problem.gradient_lipschitz**2
     theory = Theory(*constants(problem).values(), fraction * largest, heavy_ball)
-    state = first_state(problem, method(**constants(problem), eps=theory.eps))
+    memory = first_memory(problem, method(**constants(problem), eps=theory.eps))
     expected = (theory.eta, theory.theta, theory.B, theory.K)
-    assert numbers(state) == pytest.approx(expected, rel=1e-12)
+    assert numbers(memory) == pytest.approx(expected, rel=1e-12)
     if fraction == 1.0:
-        assert numbers(state)[-1] == (10 if heavy_ball else 1)
+        assert numbers(memory)[-1] == (10 if heavy_ball else 1)
 
 
 @each_by_theory
 def test_eps_follows_from_the_tolerance(method):
     heavy_ball = method in HEAVY_BALLS
     theory = Theory.with_integer_length(COSINES, 12, heavy_ball)
-    by_tol = first_state(COSINES, method(**constants(COSINES)), tol=theory.gradient_bound)
-    by_eps = first_state(COSINES, method(**constants(COSINES), eps=theory.eps))
+    by_tol = first_memory(COSINES, method(**constants(COSINES)), tol=theory.gradient_bound)
+    by_eps = first_memory(COSINES, method(**constants(COSINES), eps=theory.eps))
     assert numbers(by_tol) == pytest.approx(numbers(by_eps), rel=1e-12)
 
 
@@ -193,8 +193,8 @@ def test_an_inadmissible_eps_is_refused_and_a_loose_tolerance_clipped(method):
     longest = 10 if heavy_ball else 1
     largest = Theory.with_integer_length(COSINES, longest, heavy_ball)
     with pytest.raises(ValueError, match="above"):
-        first_state(COSINES, method(**constants(COSINES), eps=1.001 * largest.eps))
-    clipped = first_state(COSINES, method(**constants(COSINES)), tol=1e3 * largest.gradient_bound)
+        first_memory(COSINES, method(**constants(COSINES), eps=1.001 * largest.eps))
+    clipped = first_memory(COSINES, method(**constants(COSINES)), tol=1e3 * largest.gradient_bound)
     expected = (largest.eta, 1 / longest, largest.B, longest)
     assert numbers(clipped) == pytest.approx(expected, rel=1e-12)
 
@@ -204,7 +204,7 @@ def test_an_inadmissible_eps_is_refused_and_a_loose_tolerance_clipped(method):
 def test_a_tolerance_is_reached_by_theory_alone(method, problem):
     """eps from the tolerance, but no stop at it: the last epoch leads there all the same."""
     tol = Theory.with_integer_length(problem, 15, method is RHB).gradient_bound
-    p = first_state(problem, method(**constants(problem)), tol=tol).parameters
+    p = first_memory(problem, method(**constants(problem)), tol=tol).parameters
     by_hand = method(
         step_size=p.step_size, momentum=1 - p.theta, radius=p.radius, epoch_length=p.epoch_length
     )
@@ -343,7 +343,7 @@ def test_a_completed_epoch_is_never_run_again():
 def test_the_perturbed_method_has_the_parameters_of_its_theorem():
     L, rho, eps, chi = 3.0, 0.5, 1e-3, 4.0
     chosen = PerturbedRAGD(L, rho, eps, setting="theory", log_factor=chi)
-    p = first_state(SADDLE, chosen).parameters
+    p = first_memory(SADDLE, chosen).parameters
     theta = (eps * rho / L**2) ** (1 / 4) / 2
     B, K = math.sqrt(eps / rho) / (288 * chi**2), math.ceil(2 * chi / theta)
     assert (p.step_size, p.theta, p.radius) == pytest.approx((1 / (4 * L), theta, B), rel=1e-12)
@@ -355,14 +355,14 @@ def test_the_perturbed_method_has_the_parameters_of_its_theorem():
 @pytest.mark.parametrize("setting", ["practical", "theory"])
 def test_the_perturbed_method_promises_eps_itself(setting):
     for eps in (1e-2, 1e-3, 1e-4):
-        p = first_state(SADDLE, PerturbedRAGD(1.0, 1.0, eps, setting=setting)).parameters
+        p = first_memory(SADDLE, PerturbedRAGD(1.0, 1.0, eps, setting=setting)).parameters
         assert p.promise <= eps
 
 
 def test_restarts_are_perturbed_iff_the_last_gradient_was_small():
     chosen = PerturbedRAGD(**constants(SADDLE), eps=3e-2, perturbation=1e-3)
     run = momentous.iterate(SADDLE.value, 3 * SADDLE.start, jac=SADDLE.gradient, method=chosen)
-    p, x, before = run.state.parameters, run.state.epoch.x, run.state.epoch.x_prev
+    p, x, before = run.memory.parameters, run.memory.epoch.x, run.memory.epoch.x_prev
     perturbed = {True: 0, False: 0}
     for step in run:
         kinds = [event.kind for event in step.events]
@@ -370,10 +370,10 @@ def test_restarts_are_perturbed_iff_the_last_gradient_was_small():
             small = step.grad_norm <= p.radius / p.step_size
             assert (EventKind.PERTURBED in kinds) == small
             end = x + (1 - p.theta) * (x - before) - p.step_size * step.jac
-            jump = np.linalg.norm(step.state.epoch.start - end)
+            jump = np.linalg.norm(step.memory.epoch.start - end)
             assert (0 < jump <= 1e-3 * (1 + 1e-9)) if small else jump <= 1e-12
             perturbed[small] += 1
-        x, before = step.state.epoch.x, step.state.epoch.x_prev
+        x, before = step.memory.epoch.x, step.memory.epoch.x_prev
     assert min(perturbed.values()) >= 3
 
 
@@ -396,8 +396,8 @@ def test_eps_is_not_read_off_a_radius_given_by_hand():
     run = momentous.iterate(
         problem.value, np.ones(4), jac=problem.gradient, method=chosen, tol=1e-3
     )
-    assert run.state.schedule.radius == 10.0
-    assert run.state.schedule.eps <= 1e-3 / 82
+    assert run.memory.schedule.radius == 10.0
+    assert run.memory.schedule.eps <= 1e-3 / 82
 
 
 def test_the_largest_eps_matters_only_where_theta_comes_from_it():

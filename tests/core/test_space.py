@@ -10,7 +10,8 @@ import pytest
 
 from conftest import LIBRARIES, METHODS, Waves, fingerprint
 from momentous import Status, iterate, minimize, testbed
-from momentous.core.arrays import BLOCK, Space
+from momentous.core.blocks import BLOCK
+from momentous.core.space import Space
 
 WAVES = Waves()
 LARGE = BLOCK + 4_465
@@ -322,10 +323,10 @@ def test_the_travelled_distance_is_summed_in_double_precision():
                   epoch_length=50, tol=0.0)  # fmt: skip
     exact, previous = 0.0, x0
     for step, _ in zip(run, range(3), strict=False):
-        now = step.state.epoch.x
+        now = step.memory.epoch.x
         exact += float(np.sum((now.astype(np.float64) - previous) ** 2))
         previous = now
-        travelled = step.state.epoch.travelled
+        travelled = step.memory.epoch.travelled
         assert travelled == pytest.approx(exact, rel=1e-12)
     naive = np.float32(0.0)
     for entry in ((1.0 - curvatures) - x0)[:200_000] ** 2:
@@ -357,7 +358,7 @@ def test_sums_do_not_depend_on_where_the_array_lies():
 
 def test_sums_do_not_depend_on_the_number_of_threads():
     code = (
-        "import numpy as np; from momentous.core.arrays import Space\n"
+        "import numpy as np; from momentous.core.space import Space\n"
         "r = np.random.default_rng(0)\n"
         "for n in (9_000, 20_000, 40_000, 60_000, 65_536, 70_000, 300_000):\n"
         "    a = r.standard_normal(n); print(Space(a).inner(a, a))"
@@ -470,7 +471,7 @@ def test_a_perturbation_is_as_long_as_the_inner_product_says():
     lengths = []
     for seed in range(20):
         run = iterate(WAVES.both, np.zeros(3), inner=scaled(100.0), rng=seed, **options)
-        moved = run.state.epoch.start
+        moved = run.memory.epoch.start
         lengths.append(10.0 * np.linalg.norm(moved))
     assert 0.5e-2 < max(lengths) <= 1e-2 * (1 + 1e-12)
 

@@ -23,8 +23,9 @@ from momentous import (
     minimize,
     testbed,
 )
-from momentous.core.method import Method, State
+from momentous.core.method import Method
 from momentous.core.status import Ending, EventKind
+from momentous.core.step import Report, Step
 
 GUARD = UniversalHeavyBall(average_growth=1.0, contraction=0.0)
 FAST, SAFE = 0.0, 1.0
@@ -59,13 +60,15 @@ class Idle(Method):
     gives_up: bool = True
 
     def start(self, oracle, x0, tol, seed):
-        return State(oracle.gradient(x0), 0.0, (), None)
+        sample = oracle.gradient(x0)
+        return Step(sample, Report(sample, 0.0))
 
-    def step(self, oracle, state):
-        point = oracle.space.copy(state.sample.point)
+    def step(self, oracle, memory):
+        point = oracle.space.copy(memory.point)
         oracle.value(point)
         ending = Ending(Status.NO_PROGRESS, "idle", {}) if self.gives_up else None
-        return State(oracle.gradient(point), 0.0, (), ending)
+        sample = oracle.gradient(point)
+        return Step(sample, Report(sample, 0.0, ending=ending))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_without_any_help_it_is_the_guard_alone():
     for step in iterate(problem.value, problem.start, method=Safeguarded(Idle()), **options):
         if guarding:
             both.append((step.x.tobytes(), step.step_size))
-        guarding = step.state.guarding
+        guarding = step.memory.guarding
     assert both == alone
 
 
@@ -129,11 +132,12 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
     first = relative(problem, 1.0)
     allowance = max(shortest, 2 * (1 / share) ** 0.25)
     low, mark, smallest = float(problem.value(problem.start)), first, first
-    price, guarding, began, began_low = None, False, run.state.began, low
+    price, guarding, began, began_low = None, False, run.memory.began, low
     passed = 0
     for step in run:
-        state, spent = step.state, step.nfev + step.njev - began
-        low = min(low, state.best.value)
+        memory, spent = step.memory, step.nfev + step.njev - began
+        fast = memory.fast.report
+        low = min(low, memory.best.value)
         if run.ended:
             break
         expected = guarding
@@ -145,7 +149,7 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
                 allowance, over = 2 * allowance, True
             expected = not over
         else:
-            smallest = min(smallest, (state.fast.accepted or state.fast.sample).grad_norm)
+            smallest = min(smallest, (fast.accepted or fast.sample).grad_norm)
             if spent >= allowance:
                 gain = began_low - low
                 if gain <= 8 * 2.0**-53 * abs(began_low):
@@ -164,8 +168,8 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
         assert seen == ([] if expected == guarding else [float(expected)])
         if seen:
             guarding, passed = expected, passed + 1
-            began, began_low = state.began, low
-            assert state.began == step.nfev + step.njev
+            began, began_low = memory.began, low
+            assert memory.began == step.nfev + step.njev
     assert run.result.success, run.result.message
     assert passed >= 2
 
@@ -181,7 +185,7 @@ def test_the_objective_never_rises(fast):
             tol=relative(problem, 1e-6),
             max_iterations=3000,
         )
-        best = np.array([step.state.best.value for step in run])
+        best = np.array([step.memory.best.value for step in run])
         assert np.all(np.diff(best) <= 1e-14 * np.abs(best[:-1]) + 1e-15)
         accepted = run.result
         assert accepted.fun <= float(problem.value(problem.start))
@@ -200,8 +204,8 @@ def test_the_guard_takes_at_most_half_of_the_evaluations_beside_a_working_method
     for step in run:
         now = step.nfev + step.njev
         spent[guarding] += now - before
-        before, guarding = now, step.state.guarding
-        longest = step.state.allowance + 4  # a turn ends with the step that reaches its limit
+        before, guarding = now, step.memory.guarding
+        longest = step.memory.allowance + 4  # a turn ends with the step that reaches its limit
         assert spent[True] <= spent[False] + longest
     assert run.result.success
     assert spent[True] > 0
@@ -226,8 +230,9 @@ def test_foreign_points_are_taken_up_with_what_was_learned():
     seen = []
     for step in iterate(problem.value, problem.start, **options):
         if any(event.value == FAST for event in step.events if event.kind is EventKind.TURN):
-            known, here = step.state.fast.known, step.state.fast.sample
-            assert here.point is step.state.best.point
+            fast = step.memory.fast
+            known, here = fast.memory.curvature, fast.memory.current
+            assert here.point is step.memory.best.point
             seen.append(len(known))
             for vectors, products in (
                 (known.steps, known.steps_gradient),
@@ -268,7 +273,7 @@ def test_the_lowest_point_is_not_given_up_for_noise_that_is_long_gone():
     for trial in range(12):
         start = 1e4 * np.random.default_rng(trial).uniform(-1, 1, 4)
         run = iterate(both, start, jac=True, method="auto", tol=1e-6, max_iterations=2000)
-        best = np.array([step.state.best.value for step in run])
+        best = np.array([step.memory.best.value for step in run])
         assert np.all(np.diff(best) <= 1e-13 * np.abs(best[:-1]))
 
 
@@ -280,12 +285,13 @@ def test_a_verdict_of_the_guard_is_forgotten_when_the_fast_method_has_moved_on()
         name = "gives-up"
 
         def start(self, oracle, x0, tol, seed):
-            return State(oracle.gradient(x0), 0.0, (), None)
+            sample = oracle.gradient(x0)
+            return Step(sample, Report(sample, 0.0))
 
-        def step(self, oracle, state):
-            norm = state.sample.grad_norm
+        def step(self, oracle, memory):
+            norm = memory.grad_norm
             ending = Ending(Status.NO_PROGRESS, f"stuck at {norm:.6g}", {"grad_norm": norm})
-            return State(state.sample, 0.0, (), ending)
+            return Step(memory, Report(memory, 0.0, ending=ending))
 
     problem = testbed.rosenbrock(6)
     method = Safeguarded(LBFGS(max_trials=1), GivesUp(), shortest_round=6)

@@ -13,7 +13,7 @@ MUS = (0.03, 0.01, 0.003)
 
 
 def load_benchmark():
-    path = Path(__file__).parents[1] / "benchmarks" / "scaling.py"
+    path = Path(__file__).parents[2] / "benchmarks" / "scaling.py"
     spec = importlib.util.spec_from_file_location("scaling_benchmark", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

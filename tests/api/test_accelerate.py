@@ -9,7 +9,7 @@ import pytest
 
 from conftest import Waves, fingerprint
 from momentous import CheckpointError, HeuristicAGD, Iterations, Stagnation, Status, minimize
-from momentous.front import accelerate
+from momentous.api import accelerate
 from momentous.methods.descent_map import FIRST_RADIUS, WINDOW
 
 RULES = ("either", "function", "gradient", "distance")
@@ -277,7 +277,7 @@ def test_the_end_is_never_above_an_accepted_point_whatever_the_map_does(rule, fu
         True if fused else WAVES.value,
         restart=rule,
         max_iterations=50,
-        callback=lambda r: accepted.append(r.state.accepted.value),
+        callback=lambda r: accepted.append(r.report.accepted.value),
     )
     noise = 1e-12 * WAVES.value(WAVES.start)
     assert result.fun <= min(accepted) + noise

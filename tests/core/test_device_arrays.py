@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from momentous import RAGD, RHB, AdaRAGD, AdaRHB, Method, PerturbedRAGD, minimize, testbed
-from momentous.core.arrays import Space, to_numpy
+from momentous.core.space import Space, to_numpy
 
 # Convex, so that two roundings of one trajectory stay together.
 PROBLEM = testbed.rotated(testbed.separable("log-cosh", np.linspace(0.5, 2, 12), np.full(12, 1.0)))

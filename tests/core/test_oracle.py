@@ -7,8 +7,10 @@ import pytest
 
 import momentous
 from conftest import Waves, counted
-from momentous import Oracle, Status, Trace, minimize
-from momentous.core.arrays import BLOCK, Space
+from momentous import Status, Trace, minimize
+from momentous.core.blocks import BLOCK
+from momentous.core.oracle import FunctionOracle
+from momentous.core.space import Space
 
 WAVES = Waves()
 LARGE = BLOCK + 4_465  # above the size from which arrays are used again
@@ -162,7 +164,7 @@ def test_peek_gives_the_value_and_disturbs_nothing(method, how):
 
 def an_oracle(user, how, start=WAVES.start):
     given = user.given(how)
-    return Oracle(given["fun"], given["jac"], (), Space(start))
+    return FunctionOracle(given["fun"], given["jac"], (), Space(start))
 
 
 def test_what_is_known_costs_nothing():

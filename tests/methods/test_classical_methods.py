@@ -14,9 +14,10 @@ import pytest
 
 from conftest import LIBRARIES, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
-from momentous.methods.conjugate_gradient import ConjugateGradient
-from momentous.methods.gradient_descent import GradientDescent
-from momentous.methods.heuristic import HeuristicAGD
+from momentous.core.acceptance import accepts_stop
+from momentous.methods.classical.conjugate_gradient import ConjugateGradient
+from momentous.methods.classical.gradient_descent import GradientDescent
+from momentous.methods.classical.heuristic_agd import HeuristicAGD
 
 
 class Swell(Waves):
@@ -301,12 +302,12 @@ def test_an_iteration_costs_what_the_docstring_says(name):
     before = (problem.values, problem.gradients)
     assert before[0] == 1
     assert before[1] == (2 if name in SCALE_FREE else 1)  # the probe
-    n, trial = 15, run.state.trial
+    n, trial = 15, run.memory.trial
     for _ in range(n):
         step = next(run)
         if searches:
             values += 1 + round(math.log2(trial / step.step_size))
-        trial = step.state.trial
+        trial = step.memory.trial
     at_x0 = name.startswith("agd")  # their first gradient is the one at x0
     assert problem.gradients - before[1] == n - at_x0
     assert problem.values - before[0] == values * (1 if searches else n)
@@ -369,8 +370,8 @@ def test_every_accepted_step_lowers_the_objective(problem, name):
         problem.value, problem.start, jac=problem.gradient, method=FORMS[name], tol=1e-4,
         max_iterations=300,
     )  # fmt: skip
-    states = [run.state, *(step.state for step in run)]
-    for before, after in pairwise(states):
+    memories = [run.memory, *(step.memory for step in run)]
+    for before, after in pairwise(memories):
         x, new = before.current, after.current
         if new is x:
             continue
@@ -386,7 +387,7 @@ def test_the_function_test_with_backtracking_never_rises(problem):
         problem.value, problem.start, jac=problem.gradient, method=SCALE_FREE["agd-function"],
         tol=1e-4,
     )  # fmt: skip
-    values = [step.state.x.value for step in run]
+    values = [step.memory.x.value for step in run]
     noise = 8 * 2.0**-53 * max(map(abs, values))
     assert all(after <= before + noise for before, after in pairwise(values))
 
@@ -407,8 +408,8 @@ def test_falling_back_starts_from_the_lowest_point():
             kinds = {event.kind for event in step.events}
             seen |= {(fall_back, kind) for kind in kinds}
             if fall_back and kinds:
-                assert wavy(step.state.start.point)[0] <= step.state.best.value + 1e-14
-                assert step.state.y is step.state.x.point
+                assert wavy(step.memory.start.point)[0] <= step.memory.best.value + 1e-14
+                assert step.memory.y is step.memory.x.point
     assert (True, EventKind.ROLLBACK) in seen
     assert (False, EventKind.ROLLBACK) not in seen
 
@@ -429,12 +430,12 @@ def test_a_direction_that_does_not_descend_is_replaced():
     )  # fmt: skip
     resets = 0
     for step in run:
-        state = step.state
-        norms = np.linalg.norm(state.p) * np.linalg.norm(state.current.gradient)
-        assert np.dot(state.p, state.current.gradient) >= 1e-10 * norms
+        memory = step.memory
+        norms = np.linalg.norm(memory.p) * np.linalg.norm(memory.current.gradient)
+        assert np.dot(memory.p, memory.current.gradient) >= 1e-10 * norms
         for event in step.events:
             assert event.kind is EventKind.RESTART
-            assert state.steepest
+            assert memory.steepest
             resets += 1
     assert run.result.success
     assert run.result.restarts == resets >= 1
@@ -443,15 +444,15 @@ def test_a_direction_that_does_not_descend_is_replaced():
 def test_a_direction_along_which_no_trial_is_accepted_is_replaced():
     method = ConjugateGradient()
     run = iterate(ROSENBROCK.value, ROSENBROCK.start, jac=ROSENBROCK.gradient, method=method)
-    state = next(step.state for step in run if not step.state.steepest)
-    after = method.step(run.oracle, dataclasses.replace(state, trial=1e6))
-    assert after.current is state.current
-    assert after.steepest
-    assert [event.kind for event in after.events] == [EventKind.RESTART]
-    again = method.step(run.oracle, after)  # as long a step, now along the gradient
-    assert again.current is state.current
-    assert again.trial == 1e6 / 2**11
-    assert again.ending is None
+    memory = next(step.memory for step in run if not step.memory.steepest)
+    after = method.step(run.oracle, dataclasses.replace(memory, trial=1e6))
+    assert after.memory.current is memory.current
+    assert after.memory.steepest
+    assert [event.kind for event in after.report.events] == [EventKind.RESTART]
+    again = method.step(run.oracle, after.memory)  # as long a step, now along the gradient
+    assert again.memory.current is memory.current
+    assert again.memory.trial == 1e6 / 2**11
+    assert again.report.ending is None
 
 
 def test_a_small_gradient_up_on_a_hill_is_not_the_end():
@@ -459,12 +460,12 @@ def test_a_small_gradient_up_on_a_hill_is_not_the_end():
     for name in ("agd-function", "agd-gradient", "agd-fallback-fixed", "agd-function-fixed"):
         method = FORMS[name]
         run = iterate(WAVES.value, WAVES.start, jac=WAVES.gradient, method=method)
-        state = next(run).state
-        assert method.stands_by(run.oracle, state)
+        report = next(run).report
+        assert accepts_stop(run.oracle, report)
         top = run.oracle.gradient(np.full(3, math.pi))
         known = run.oracle.last
-        on_top = dataclasses.replace(state, sample=top)
-        assert method.stands_by(run.oracle, on_top) == (name == "agd-function-fixed")
+        on_top = dataclasses.replace(report, sample=top)
+        assert accepts_stop(run.oracle, on_top) == (name == "agd-function-fixed")
         assert run.oracle.last is known
 
 
