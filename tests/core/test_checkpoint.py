@@ -799,7 +799,7 @@ for i in range({times}):
 
 def in_another_process(folder, times, name, seed=1):
     """Runs that are sent a signal at random moments; what became of them."""
-    tests = os.path.dirname(__file__)
+    tests = os.path.dirname(os.path.dirname(__file__))
     source = os.path.dirname(os.path.dirname(momentous.__file__))
     code = CHILD.format(tests=tests, times=times, signal=name, seed=seed)
     told = subprocess.run(

@@ -370,15 +370,15 @@ def test_every_accepted_step_lowers_the_objective(problem, name):
         problem.value, problem.start, jac=problem.gradient, method=FORMS[name], tol=1e-4,
         max_iterations=300,
     )  # fmt: skip
-    memories = [run.memory, *(step.memory for step in run)]
-    for before, after in pairwise(memories):
+    steps = [(run.memory, math.nan), *((step.memory, step.step_size) for step in run)]
+    for (before, _), (after, step_size) in pairwise(steps):
         x, new = before.current, after.current
         if new is x:
             continue
         direction = before.p if name == "cg" else x.gradient
         slope = float(np.dot(direction, x.gradient))
         assert slope > 0
-        assert new.value <= x.value - after.step_size * slope / 2 + 1e-14 * abs(x.value)
+        assert new.value <= x.value - step_size * slope / 2 + 1e-14 * abs(x.value)
 
 
 @each_problem
