@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -29,17 +28,18 @@ class IntermediateResult:
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
     does too, or is NaN if the method needed no value there (``peek()`` evaluates it, uncounted).
-    ``memory`` is what the method will go on with, ``report`` what it has told the loop.
+    ``memory`` is what the method will go on with, ``report`` what it has told the loop (the loop
+    lets its sample go when the next step begins).
     """
 
     __slots__ = (
-        "_oracle", "best_grad_norm", "events", "fun", "grad_norm", "memory", "nfev", "nit", "njev",
-        "report", "restarts", "step_size", "time", "x",
+        "_oracle", "_sample", "best_grad_norm", "events", "fun", "grad_norm", "memory", "nfev",
+        "nit", "njev", "report", "restarts", "step_size", "time", "x",
     )  # fmt: skip
 
     def __init__(self, run: Run):
         progress, report = run.progress, run.report
-        self._oracle = run.oracle
+        self._oracle, self._sample = run.oracle, report.sample
         self.x: Array = report.sample.point
         self.fun: float = report.sample.value
         self.grad_norm: float = report.sample.grad_norm
@@ -57,7 +57,7 @@ class IntermediateResult:
     @property
     def jac(self) -> Array:
         """The gradient at x (of a map: the residual)."""
-        return self._oracle.arrays_at(self.report.sample)["jac"]
+        return self._oracle.arrays_at(self._sample)["jac"]
 
     def peek(self) -> float:
         """f(x), for plots only: neither counted nor timed."""
@@ -169,7 +169,7 @@ class Run(Iterator[IntermediateResult]):
         oracle, started = self.oracle, perf_counter()
         oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
-        self.report = dataclasses.replace(self.report, sample=NO_SAMPLE)
+        self.report.sample = NO_SAMPLE
         step = self.method.step(oracle, self.memory)
         acceptable = self._is_acceptable(step.report)
         if self._stop.needs_value:

@@ -90,8 +90,8 @@ class DescentMap(Method[MapMemory]):
     the epoch began (the paper's decrease test; its eps^(3/2)/sqrt(rho) is ``decrease`` here);
     otherwise the epoch is discarded, and the next one begins at the image of the old beginning
     (with ``"distance"``, B0 shrinks by c1).  That takes one value per restart, and is left out
-    where there are no values.  So no accepted point is above the one before, beyond rounding, and a map
-    that raises the objective without the help of momentum ends the run, at the point below.
+    where there are no values.  So no accepted point is above the one before, beyond rounding, and
+    a map that raises the objective without the help of momentum ends the run, at the point below.
 
     Where two values differ by no more than rounding the gradient test decides in place of the
     function test; how far rounding goes is learned from the map, which alone should not raise the

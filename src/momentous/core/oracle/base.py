@@ -55,6 +55,8 @@ class Oracle(abc.ABC):
         Values and gradients that were computed, each counted on its own.
     interrupts : InterruptFlag
         Stands around every call of user code.
+    fused : bool
+        Does every gradient bring the value with it?
     noun : str
         What the norms of samples are norms of, for messages: "gradient" or "residual".
     """
@@ -63,12 +65,8 @@ class Oracle(abc.ABC):
     nfev: int
     njev: int
     interrupts: InterruptFlag
+    fused: bool
     noun: ClassVar[str] = "gradient"
-
-    @property
-    @abc.abstractmethod
-    def fused(self) -> bool:
-        """Does every gradient bring the value with it?"""
 
     @abc.abstractmethod
     def value(self, x: Array) -> float:
@@ -103,8 +101,9 @@ class Oracle(abc.ABC):
 class CachedOracle(Oracle):
     """Counts, and remembers the last point: what the oracles that call user code share."""
 
-    def __init__(self, space: Space):
+    def __init__(self, space: Space, *, fused: bool):
         self.space = space
+        self.fused = fused
         self.nfev = 0
         self.njev = 0
         self.interrupts = InterruptFlag()

@@ -42,17 +42,13 @@ class MapOracle(CachedOracle):
             raise TypeError(f"step must be callable, not {step!r}")
         if not (value is None or value is True or callable(value)):
             raise TypeError(f"value={value!r} must be callable, True or None")
-        super().__init__(space)
+        super().__init__(space, fused=not callable(value))
         self._step = without_grad(step, space)
         self._objective = without_grad(value, space) if callable(value) else None
         self._paired = value is True
         self._valueless = value is None
         self._args = args
         self._admission = Admission(space)
-
-    @property
-    def fused(self) -> bool:
-        return self._objective is None
 
     def arrays_at(self, sample: Sample) -> dict[str, Array]:
         """The residual x - T(x) as ``jac``, and T(x) as ``image``."""

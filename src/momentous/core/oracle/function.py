@@ -30,12 +30,8 @@ class FunctionOracle(CachedOracle):
     """
 
     def __init__(self, fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space):
-        super().__init__(space)
         self._source = _source(fun, jac, args, space)
-
-    @property
-    def fused(self) -> bool:
-        return self._source.fused
+        super().__init__(space, fused=self._source.fused)
 
     def _call_value(self, x: Array) -> float:
         return self._source.value(x)

@@ -36,7 +36,7 @@ class MetricOracle(Oracle):
 
     def __init__(self, oracle: Oracle, coordinates: Coordinates, last: Sample | None = None):
         self.outer, self.coordinates = oracle, coordinates
-        self.space, self.interrupts = oracle.space, oracle.interrupts
+        self.space, self.interrupts, self.fused = oracle.space, oracle.interrupts, oracle.fused
         self._last = last
 
     @property
@@ -46,10 +46,6 @@ class MetricOracle(Oracle):
     @property
     def njev(self) -> int:  # type: ignore[override]
         return self.outer.njev
-
-    @property
-    def fused(self) -> bool:
-        return self.outer.fused
 
     def value(self, x: Array) -> float:
         sample = self._at(x)

@@ -144,7 +144,13 @@ class GradientDescent(Method[DescentMemory]):
             events = (Event(EventKind.NON_FINITE, sample.grad_norm),)
             ending = left_the_domain(sample, eta)
             return Step(memory, memory.report(sample, eta, events, ending))
-        after = dataclasses.replace(memory, current=sample)
+        after = DescentMemory(
+            current=sample,
+            trial=eta,
+            shortest=memory.shortest,
+            origin=memory.origin,
+            rounding=memory.rounding,
+        )
         return Step(after, after.report(sample, eta))
 
     def _searched(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
@@ -160,11 +166,11 @@ class GradientDescent(Method[DescentMemory]):
             backoff=self.backoff,
         )
         t = found.step_size
-        after = dataclasses.replace(
-            memory,
+        after = DescentMemory(
             current=found.sample if found.accepted else x,
             trial=t * self.growth if found.accepted else t / self.backoff,
             shortest=found.shortest,
+            origin=None,
             rounding=found.rounding,
         )
         ending = None if found.accepted else found.ending(x)

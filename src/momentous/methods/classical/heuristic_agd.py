@@ -67,8 +67,9 @@ class HeuristicAGD(Method[HeuristicMemory]):
     theta' = theta (sqrt(theta^2 + 4) - theta)/2, from theta = 1; and a restart goes back to x^k
     (in [1]_ it goes on from x^{k+1}).  One gradient per iteration, one value (of y^k) and one
     per trial.  With the function test f(x^k) never rises by more than rounding.  Where values
-    cannot tell, the slope at the end of a step decides (which takes the gradient there), and the gradient
-    test replaces the function test; how noisy they are is measured (four values, a few times).
+    cannot tell, the slope at the end of a step decides (which takes the gradient there), and the
+    gradient test replaces the function test; how noisy they are is measured (four values, a few
+    times).
 
     Parameters
     ----------

@@ -31,11 +31,12 @@ SMALLEST = 1e-150
 class AdaptiveMemory:
     """The epoch under way, its schedule, and what its decrease is measured against."""
 
-    epoch: Epoch  # epoch.start is x_cur^0: the last accepted point
+    epoch: Epoch
     schedule: Schedule
-    start_value: float  # f(x^0)
+    start: Sample  # x_cur^0 and f(x_cur^0): the last accepted point
     start_norm: float  # |grad f(x^0)|
     tol: float  # what an epoch that completes is judged by, 0 for nothing
+    limit: RiseLimit  # for an end within the epoch: if it has climbed, it would be discarded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,14 +140,8 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         events: tuple[Event, ...] = ()
         if schedule.at_radius:
             events = (Event(EventKind.RADIUS_REACHED, schedule.radius),)
-        memory = AdaptiveMemory(
-            epoch=Epoch.at(x0, averaged=schedule.at_radius),
-            schedule=schedule,
-            start_value=sample.value,
-            start_norm=sample.grad_norm,
-            tol=goal,
-        )
-        return _step(oracle.space, memory, sample, schedule.step_size, events)
+        memory = _at_start(oracle.space, Sample(x0, sample.value), schedule, sample.grad_norm, goal)
+        return _step(memory, sample, schedule.step_size, events)
 
     def _first_schedule(self, oracle: Oracle, sample: Sample, tol: float) -> Schedule:
         if self._by_theory:
@@ -216,27 +211,30 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             return self._failed(oracle, memory, sample, k)
         if moved == 0.0 and k == 1:
             ending = stuck(sample.grad_norm, now.step_size)
-            return _step(space, memory, sample, now.step_size, ending=ending)
+            return _step(memory, sample, now.step_size, ending=ending)
         if not k * travelled <= now.limit * now.limit or k > now.epoch_length:  # line 6
             return self._restarted(oracle, memory, sample, x_next, k)
         if epoch.average is not None:
             epoch.average.add(epoch.k, sample.point, moved, now.epoch_length, space)
-        after = dataclasses.replace(
-            memory,
+        after = AdaptiveMemory(
             epoch=epoch.advanced(x_next, moved),
+            schedule=now,
+            start=memory.start,
             start_norm=sample.grad_norm if k == 1 else memory.start_norm,
+            tol=memory.tol,
+            limit=memory.limit,
         )
         if k >= now.epoch_length and now.at_radius:  # line 2
             del sample  # make room for the gradients to come
             return self._completed(oracle, after)
-        return _step(space, after, sample, now.step_size)
+        return _step(after, sample, now.step_size)
 
     def _restarted(
         self, oracle: Oracle, memory: AdaptiveMemory, sample: Sample, x_next: Array, k: int
     ) -> Step[AdaptiveMemory]:
         """Lines 7-9: keep the end of the epoch, if it is low enough."""
-        now, old, old_value = memory.schedule, memory.epoch, memory.start_value
-        start = self.scheme.restart_point(oracle.space, x_next, old.x, now.theta)
+        now, old_value = memory.schedule, memory.start.value
+        start = self.scheme.restart_point(oracle.space, x_next, memory.epoch.x, now.theta)
         value, known = oracle.value(start), oracle.last
         if known is not None and known.gradient is not None and not known.finite:
             return self._failed(oracle, memory, sample, k)
@@ -271,7 +269,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             None if self.momentum is not None else self._largest_theta,
             self.epoch_length,
         )
-        start = Sample(memory.epoch.start, memory.start_value)
+        start = Sample(memory.start.point, memory.start.value)
         oracle.recall(start)
         events: tuple[Event, ...] = (Event(EventKind.ROLLBACK, float(k)),)
         if not sample.finite:
@@ -296,24 +294,19 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         """On from ``start``, whose value is known, without momentum."""
         if schedule.at_radius and not memory.schedule.at_radius:
             events += (Event(EventKind.RADIUS_REACHED, schedule.radius),)
-        after = dataclasses.replace(
-            memory,
-            epoch=Epoch.at(start.point, averaged=schedule.at_radius),
-            schedule=schedule,
-            start_value=start.value,
-        )
-        return _step(space, after, sample, memory.schedule.step_size, events, ending)
+        after = _at_start(space, start, schedule, memory.start_norm, memory.tol)
+        return _step(after, sample, memory.schedule.step_size, events, ending)
 
     def _completed(self, oracle: Oracle, memory: AdaptiveMemory) -> Step[AdaptiveMemory]:
         """Lines 15-17: the average or the last iterate, whichever has the smaller gradient."""
-        epoch, now, space = memory.epoch, memory.schedule, oracle.space
+        epoch, now = memory.epoch, memory.schedule
         assert epoch.average is not None
         epoch.average.mean = None  # no longer needed: make room
-        space.release()
+        oracle.space.release()
         averaged = oracle.gradient(epoch.average.snapshot)
         last = oracle.gradient(epoch.x)
         sample = last if last.grad_norm <= averaged.grad_norm else averaged
-        if self._backoff > 1 and not within_limit(oracle, sample, _limit(space, memory)):
+        if self._backoff > 1 and not within_limit(oracle, sample, memory.limit):
             return self._failed(oracle, memory, sample, epoch.k)
         promise = math.nan
         if self._by_theory and self._backoff == 1.0:
@@ -324,7 +317,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         ending = completed(sample, promise, memory.tol, epoch.k)
         if ending.status is Status.ABOVE_TOLERANCE and self._scale_free and self.eps is None:
             return self._tightened(oracle, memory, sample)
-        return _step(space, memory, sample, now.step_size, ending=ending)
+        return _step(memory, sample, now.step_size, ending=ending)
 
     def _tightened(
         self, oracle: Oracle, memory: AdaptiveMemory, sample: Sample
@@ -332,8 +325,8 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         """eps was ours to choose and did not lead to the tolerance: take a tenth, keep theta."""
         oracle.recall(sample)
         start = Sample(sample.point, oracle.value(sample.point))
-        if not start.value <= memory.start_value:
-            start = Sample(memory.epoch.start, memory.start_value)
+        if not start.value <= memory.start.value:
+            start = Sample(memory.start.point, memory.start.value)
             oracle.recall(start)
         tighter = memory.schedule.tightened()
         event = Event(EventKind.TIGHTENED, tighter.eps)
@@ -367,27 +360,33 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         return 1 + 0.001 * (now.restarts + 1)
 
 
-def _limit(space: Space, memory: AdaptiveMemory) -> RiseLimit:
-    """Not in the middle of an epoch that has climbed: it would be discarded in the end."""
-    start = Sample(memory.epoch.start, memory.start_value)
-    return RiseLimit(start, allowance=space.value_noise(memory.start_value))
+def _at_start(
+    space: Space, start: Sample, schedule: Schedule, start_norm: float, tol: float
+) -> AdaptiveMemory:
+    """The memory at the start of an epoch, whose value is known."""
+    return AdaptiveMemory(
+        epoch=Epoch.at(start.point, averaged=schedule.at_radius),
+        schedule=schedule,
+        start=start,
+        start_norm=start_norm,
+        tol=tol,
+        limit=RiseLimit(start, allowance=space.value_noise(start.value)),
+    )
 
 
 def _step(
-    space: Space,
     memory: AdaptiveMemory,
     sample: Sample,
     step_size: float,
     events: tuple[Event, ...] = (),
     ending: Ending | None = None,
 ) -> Step[AdaptiveMemory]:
-    limit = _limit(space, memory)
     report = Report(
         sample=sample,
         step_size=step_size,
         events=events,
         ending=ending,
-        accepted=limit.reference,
-        limit=limit,
+        accepted=memory.start,
+        limit=memory.limit,
     )
     return Step(memory, report)

@@ -29,6 +29,16 @@ class FixedMemory:
     draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
     origin: Sample  # x0 and f(x0): the only point whose value is looked at
 
+    def with_epoch(self, epoch: Epoch) -> FixedMemory:
+        return FixedMemory(
+            epoch=epoch,
+            parameters=self.parameters,
+            tol=self.tol,
+            seed=self.seed,
+            draws=self.draws,
+            origin=self.origin,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class FixedRadius(Method[FixedMemory]):
@@ -115,7 +125,7 @@ class FixedRadius(Method[FixedMemory]):
         average = epoch.average
         assert average is not None
         average.add(epoch.k, sample.point, moved, p.epoch_length, space)
-        after = dataclasses.replace(memory, epoch=epoch.advanced(x_next, moved))
+        after = memory.with_epoch(epoch.advanced(x_next, moved))
         if k < p.epoch_length:  # line 2
             return _step(after, sample)
         sample = oracle.gradient(average.snapshot)  # lines 10-11
@@ -125,9 +135,7 @@ class FixedRadius(Method[FixedMemory]):
         self, oracle: Oracle, memory: FixedMemory, sample: Sample, start: Array, *events: Event
     ) -> Step[FixedMemory]:
         """On from ``start`` without momentum; the last gradient was that of the sample."""
-        return _step(
-            dataclasses.replace(memory, epoch=Epoch.at(start, averaged=True)), sample, events
-        )
+        return _step(memory.with_epoch(Epoch.at(start, averaged=True)), sample, events)
 
     def _non_finite(self, memory: FixedMemory, sample: Sample) -> Step[FixedMemory]:
         """Drop the momentum and go on from x^k; if x^k itself is bad, there is no way on."""
@@ -135,8 +143,7 @@ class FixedRadius(Method[FixedMemory]):
         events: tuple[Event, ...] = (Event(EventKind.NON_FINITE, sample.grad_norm),)
         if epoch.k > 0:
             events += (Event(EventKind.RESTART, float(epoch.k)),)
-            fresh = Epoch.at(epoch.x, averaged=True)
-            return _step(dataclasses.replace(memory, epoch=fresh), sample, events)
+            return _step(memory.with_epoch(Epoch.at(epoch.x, averaged=True)), sample, events)
         ending = Ending(
             Status.NON_FINITE,
             "the gradient is not finite at the point that the method reached, and the step size "
