@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.interrupt import Interrupts
+from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
 from momentous.io.archive import ArchiveError
 from momentous.lowrank.data import describe
@@ -66,7 +66,9 @@ def fit_file(
     if start is not None:
         _require_all_ids(start, ratings, file)
     found = fit_model(labelled, config, start=start, watch=watch)
-    with Interrupts().held_back():  # a second Ctrl-C must not lose what the first one asked to keep
+    with (
+        InterruptFlag().held_back()
+    ):  # a second Ctrl-C must not lose what the first one asked to keep
         _save(found, config, threshold, out)
     result = found.result
     facts = {

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from momentous.core.method import Method
-from momentous.front import method_of
 from momentous.io.archive import Archive, ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.data.ratings import Ratings
@@ -21,6 +20,7 @@ from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.losses import Loss, restore_loss
 from momentous.lowrank.model.fitted import LowRankModel
 from momentous.lowrank.penalty import Penalty
+from momentous.methods import method_of
 
 KIND, VERSION = "low-rank model", 2
 

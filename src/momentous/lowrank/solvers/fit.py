@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from momentous.api import accelerate, minimize
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.front import accelerate, minimize
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
