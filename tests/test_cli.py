@@ -78,7 +78,7 @@ def test_commands_without_pictures_do_without_matplotlib(tmp_path: Path) -> None
     [
         ("momentous_command", "numpy"),
         ("momentous_command", "momentous"),
-        ("momentous_command", "momentous.front"),
+        ("momentous_command", "momentous.api"),
         ("momentous.cli", "momentous.lowrank.commands"),
     ],
 )
