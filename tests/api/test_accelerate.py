@@ -510,3 +510,45 @@ def test_wrong_functions_are_refused_by_name(step, value, error, told):
 def test_wrong_options_are_refused_by_name(options, error, told):
     with pytest.raises(error, match=told):
         accelerate(downhill, WAVES.start, WAVES.value, **options)
+
+
+# --- what a result holds --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_image_is_what_the_map_returned_and_jac_the_residual(fused):
+    step, value = (downhill_with_value, True) if fused else (downhill, WAVES.value)
+    result = accelerate(step, WAVES.start, value, max_iterations=7)
+    assert np.array_equal(result.image, downhill(result.x))  # to the last bit: nothing is undone
+    assert np.array_equal(result.jac, result.x - result.image)
+    assert result.grad_norm == pytest.approx(np.linalg.norm(result.jac), rel=1e-14)
+
+
+def test_a_callback_sees_the_residual_too():
+    seen = []
+    accelerate(
+        downhill, WAVES.start, WAVES.value, max_iterations=3,
+        callback=lambda step: seen.append((step.x, step.jac, step.grad_norm, repr(step))),
+    )  # fmt: skip
+    for x, residual, norm, shown in seen:
+        assert np.array_equal(residual, x - downhill(x))
+        assert norm == pytest.approx(np.linalg.norm(residual), rel=1e-14)
+        assert "residual norm" in shown
+    assert len(seen) == 3
+
+
+def test_the_replaced_inner_product_makes_every_norm():
+    """Twice the sum of products: norms are larger by the root of two, decisions are the same."""
+    plain = accelerate(downhill, WAVES.start, WAVES.value)
+    doubled = accelerate(
+        downhill, WAVES.start, WAVES.value, inner=lambda a, b: 2 * float(np.dot(a, b))
+    )
+    assert np.allclose(
+        doubled.trace["grad_norm"], math.sqrt(2) * plain.trace["grad_norm"], rtol=1e-12
+    )
+    assert (doubled.nit, doubled.restarts) == (plain.nit, plain.restarts)
+
+
+def test_a_residual_that_is_not_finite_at_the_start_is_called_one():
+    with pytest.raises(ValueError, match="the residual at x0 has 3 non-finite of 3 entries"):
+        accelerate(lambda x: x * math.nan, np.ones(3), lambda x: float(x @ x))
