@@ -21,8 +21,8 @@ import numpy as np
 import scipy.sparse
 from scipy.special import expit
 
+from momentous.api import accelerate
 from momentous.core.result import Result
-from momentous.front import accelerate
 from momentous.lowrank import ALSSweep, MMSweep, Ratings
 
 RANK, SWEEPS = 10, 60

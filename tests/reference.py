@@ -281,8 +281,8 @@ class Watched:
 def watched_run(problem, x0, method, *, tol=0.0, max_iterations=100_000, **options):
     """Run ``method``; returns its epochs (as `Epoch`), its result and the `Watched` problem.
 
-    Its y and g are what the method asked for, its x and its numbers what the state holds; the last
-    x of a restarted epoch, which no state holds, is computed from the step before.
+    Its y and g are what the method asked for, its x and its numbers what the memory holds; the last
+    x of a restarted epoch, which no memory holds, is computed from the step before.
     """
     seen = Watched(problem)
     run = momentous.iterate(
@@ -294,36 +294,36 @@ def watched_run(problem, x0, method, *, tol=0.0, max_iterations=100_000, **optio
         max_iterations=max_iterations,
         **options,
     )
-    epochs = [_epoch_of(run.state)]
+    epochs = [_epoch_of(run.memory)]
     evaluated = len(seen.gradients)
     for step in run:
-        epoch, state = epochs[-1], step.state
+        epoch, memory, ending = epochs[-1], step.memory, step.report.ending
         y, g = step.x, step.jac
-        if state.ending is not None and state.epoch.k > 0:
+        if ending is not None and memory.epoch.k > 0:
             # The step went on to the output; its own gradient is the first that it asked for.
             y = seen.gradients[evaluated] if epoch.k > 0 else epoch.x[0]
             g = problem.gradient(y)
         evaluated = len(seen.gradients)
         epoch.y.append(np.array(y))
         epoch.g.append(np.array(g))
-        if state.epoch.k > 0:
-            epoch.x.append(np.array(state.epoch.x))
-            epoch.end = "" if state.ending is None else "complete"
+        if memory.epoch.k > 0:
+            epoch.x.append(np.array(memory.epoch.x))
+            epoch.end = "" if ending is None else "complete"
             continue
         x, before = epoch.x[-1], epoch.x[max(epoch.k - 1, 0)]
         epoch.x.append(x + (1 - epoch.theta) * (x - before) - epoch.eta * g)
         rolled_back = any(event.kind is EventKind.ROLLBACK for event in step.events)
         epoch.end = "rollback" if rolled_back else "restart"
-        epoch.next_start = np.array(state.epoch.start)
-        epochs.append(_epoch_of(state))
+        epoch.next_start = np.array(memory.epoch.start)
+        epochs.append(_epoch_of(memory))
     return epochs, run.result, seen
 
 
-def _epoch_of(state):
-    """A fresh epoch with the numbers that the state says it runs with."""
-    x0 = [np.array(state.epoch.start)]
-    if hasattr(state, "schedule"):
-        now = state.schedule
+def _epoch_of(memory):
+    """A fresh epoch with the numbers that the memory says it runs with."""
+    x0 = [np.array(memory.epoch.start)]
+    if hasattr(memory, "schedule"):
+        now = memory.schedule
         return Epoch(
             x0,
             now.step_size,
@@ -333,5 +333,5 @@ def _epoch_of(state):
             now.wide_radius,
             now.hessian_lipschitz,
         )
-    p = state.parameters
+    p = memory.parameters
     return Epoch(x0, p.step_size, p.theta, p.radius, p.epoch_length)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from momentous.methods import REGISTRY, methods_table
+from momentous.methods import REGISTRY, methods_table, requirements
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -48,4 +48,4 @@ def test_the_table_of_methods_is_the_registry_s() -> None:
 
 def test_every_method_says_what_it_needs_and_guarantees() -> None:
     for cls in REGISTRY.values():
-        assert all((cls.summary, cls.needs, cls.guarantee, cls.cost)), cls
+        assert all((cls.summary, requirements(cls), cls.guarantee, cls.cost)), cls

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import momentous
-from momentous import front
+from momentous import api
 from momentous.methods import REGISTRY
 
 ROOT = Path(momentous.__file__).parent
@@ -25,8 +25,8 @@ ROOT = Path(momentous.__file__).parent
 FLOORS = [
     {"io", "version"},
     {"core"},
-    {"methods", "testbed", "curvature"},
-    {"certify", "api", "front"},
+    {"methods", "testbed"},
+    {"certify", "api"},
     {"lowrank.checks"},
     {"lowrank.data"},
     {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
@@ -45,11 +45,6 @@ FLOORS = [
     {"cli"},
     {"__main__"},
 ]
-# Until the branches are merged: what moves into lowrank.data, and what goes.
-MOVING = dict.fromkeys(("lowrank.ratings", "lowrank.entries", "lowrank.names", "lowrank.twins",
-                        "lowrank.pairs_file", "lowrank.writing"), "lowrank.data")  # fmt: skip
-if (ROOT / "comparison").exists():
-    FLOORS[-4:-4] = [{"comparison"}, {"reproduce"}, {"demo"}]
 ROOMS = {name: number for number, names in enumerate(FLOORS) for name in names}
 
 ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}
@@ -67,7 +62,7 @@ def room(name: str) -> str | None:
     """The longest name of a room that a module is in."""
     parts = name.split(".") if name else []
     prefixes = [".".join(parts[:k]) for k in range(len(parts), 0, -1)] or [""]
-    return next((MOVING.get(p, p) for p in prefixes if p in {*ROOMS, *MOVING}), None)
+    return next((prefix for prefix in prefixes if prefix in ROOMS), None)
 
 
 FILES = sorted(ROOT.rglob("*.py"))
@@ -270,7 +265,7 @@ def test_the_registry_knows_every_public_method():
 
 
 def test_methods_neither_print_nor_time_nor_loop_over_iterations():
-    for path in (ROOT / "methods").glob("*.py"):
+    for path in (ROOT / "methods").rglob("*.py"):
         tree = ast.parse(path.read_text())
         called = {
             node.func.id
@@ -284,8 +279,8 @@ def test_methods_neither_print_nor_time_nor_loop_over_iterations():
 
 def test_only_the_oracle_calls_user_code():
     """Nobody else in core and methods knows fun and jac."""
-    for path in [*(ROOT / "core").glob("*.py"), *(ROOT / "methods").glob("*.py")]:
-        if path.name == "oracle.py":
+    for path in [*(ROOT / "core").rglob("*.py"), *(ROOT / "methods").rglob("*.py")]:
+        if path.parent.name == "oracle":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
@@ -309,6 +304,6 @@ def test_the_map_of_modules_is_up_to_date():
 
 
 def test_the_examples_in_docstrings_run():
-    results = doctest.testmod(front, optionflags=doctest.NORMALIZE_WHITESPACE)
+    results = doctest.testmod(api, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert results.attempted >= 8
     assert results.failed == 0

@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous import lab as lab
     from momentous import lowrank as lowrank
     from momentous import testbed as testbed
+    from momentous.api import accelerate as accelerate
+    from momentous.api import iterate as iterate
+    from momentous.api import minimize as minimize
     from momentous.certify import Certificate as Certificate
     from momentous.certify import Verdict as Verdict
     from momentous.certify import certify as certify
@@ -23,7 +26,6 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous.core.loop import IntermediateResult as IntermediateResult
     from momentous.core.loop import Run as Run
     from momentous.core.method import Method as Method
-    from momentous.core.method import State as State
     from momentous.core.oracle import Oracle as Oracle
     from momentous.core.oracle import Sample as Sample
     from momentous.core.record import record as record
@@ -32,6 +34,9 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous.core.status import Event as Event
     from momentous.core.status import EventKind as EventKind
     from momentous.core.status import Status as Status
+    from momentous.core.step import Report as Report
+    from momentous.core.step import RiseLimit as RiseLimit
+    from momentous.core.step import Step as Step
     from momentous.core.stopping import Criterion as Criterion
     from momentous.core.stopping import Evaluations as Evaluations
     from momentous.core.stopping import GradientNorm as GradientNorm
@@ -41,9 +46,6 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous.core.stopping import Target as Target
     from momentous.core.stopping import WallTime as WallTime
     from momentous.core.trace import Trace as Trace
-    from momentous.front import accelerate as accelerate
-    from momentous.front import iterate as iterate
-    from momentous.front import minimize as minimize
     from momentous.lab.compare import Comparison as Comparison
     from momentous.lab.compare import compare as compare
     from momentous.methods import LBFGS as LBFGS
@@ -66,17 +68,18 @@ _NAMES = {
     "certify": ("Certificate", "Verdict", "certify"),
     "core.checkpoint": ("Checkpoint", "CheckpointError"),
     "core.loop": ("IntermediateResult", "Run"),
-    "core.method": ("Method", "State"),
+    "core.method": ("Method",),
     "core.oracle": ("Oracle", "Sample"),
     "core.record": ("record",),
     "core.result": ("Result",),
     "core.status": ("Ending", "Event", "EventKind", "Status"),
+    "core.step": ("Report", "RiseLimit", "Step"),
     "core.stopping": (
         "Criterion", "Evaluations", "GradientNorm", "Iterations", "Progress", "Stagnation",
         "Target", "WallTime",
     ),
     "core.trace": ("Trace",),
-    "front": ("accelerate", "iterate", "minimize"),
+    "api": ("accelerate", "iterate", "minimize"),
     "lab.compare": ("Comparison", "compare"),
     "methods": (
         "LBFGS", "RAGD", "RHB", "AdaRAGD", "AdaRHB", "ConjugateGradient", "ConvexUntilGuilty",

@@ -26,11 +26,10 @@ from momentous.cli.fit import show_fit
 from momentous.lowrank import Ratings
 from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.backends.numpy import NumpyBackend
+from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.losses import LOSSES, Squared
 from momentous.lowrank.model import load_model
-from momentous.lowrank.pairs_file import read_pairs
 from momentous.lowrank.solvers.fit import Step
-from momentous.lowrank.writing import write_ratings
 
 
 @pytest.fixture(autouse=True)
@@ -241,46 +240,6 @@ def test_a_twin_is_written_and_can_be_read():
     assert Ratings.read("twin.npz").nnz == 100_000
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "dat", "parquet"])
-def test_what_is_written_is_read_again(ending):
-    ratings = Ratings([0, 0, 1], [0, 1, 1], [0.5, 3.0, 4.0], row_ids=["a", "b"], col_ids=[7, 9])
-    write_ratings(ratings, f"r.{ending}")
-    again = Ratings.read(f"r.{ending}", cache=False)
-    assert again.row_ids.tolist() == ["a", "b"]
-    assert again.col_ids.tolist() == [7, 9]
-    np.testing.assert_array_equal(again.values, ratings.values)
-
-
-@pytest.mark.parametrize("ending", ["csv", "tsv", "dat"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_ids_with_delimiters_and_all_digits_are_read_again(ending, dtype):
-    values = np.array([1 / 3, 1e-7, 12345678.9], dtype)
-    ids = ['x, "y"', "tab"] if ending == "dat" else ['x,\t"y"', "a;b"]
-    write_ratings(Ratings([0, 0, 1], [0, 1, 1], values, row_ids=ids), f"r.{ending}")
-    again = Ratings.read(f"r.{ending}", cache=False, dtype=dtype)
-    assert set(again.row_ids) == set(ids)
-    np.testing.assert_array_equal(np.sort(again.values), np.sort(values))
-
-
-@pytest.mark.parametrize(("ending", "name"), [("csv", "a\nb"), ("tsv", "a\rb"), ("dat", "a::b")])
-def test_ids_that_would_be_read_otherwise_are_not_written(ending, name):
-    Path(f"r.{ending}").write_text("precious")
-    with pytest.raises(ValueError, match=r"a.*b.*cannot stand in .* write \.parquet"):
-        write_ratings(Ratings([0], [0], [1.0], row_ids=[name], col_ids=["x"]), f"r.{ending}")
-    assert Path(f"r.{ending}").read_text() == "precious"
-
-
-@pytest.mark.parametrize(
-    "lines",
-    ["a,x\nb,y\n", "a\tx\nb\ty", "a::x::3\nb::y::4", "a x\nb y\n", '"a";x\r\n\r\nb;y\r\n',
-     "\ufeffuserId,movieId\na,x\nb,y\n", "item,time,user\nx,1,a\ny,2,b\n",
-     'time|"Film ID"|customer\n1|x|a\n2|y|b\n'],
-)  # fmt: skip
-def test_pairs_are_read_in_the_usual_forms(lines):
-    Path("pairs").write_bytes(lines.encode())
-    assert read_pairs(Path("pairs")).tolist() == [["a", "x"], ["b", "y"]]
-
-
 def test_on_a_terminal_there_is_one_living_line(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
@@ -295,27 +254,6 @@ def test_on_a_terminal_there_is_one_living_line(monkeypatch):
     assert "objective 0.3333333" in terminal.getvalue()
     with show_fit(quiet=True) as watch:
         assert watch is None
-
-
-def test_a_file_without_pairs_is_refused():
-    Path("pairs").write_text("user,item\n")
-    with pytest.raises(ValueError, match="no pairs"):
-        read_pairs(Path("pairs"))
-
-
-@pytest.mark.parametrize(
-    ("text", "columns"),
-    [("who,what\nx,a\ny,b\n", ["what", "who"]), ("item,user\nx,a\ny,b\n", [1, 0]),
-     ("1;x;a\n2;y;b\n", [2, 1])],
-)  # fmt: skip
-def test_the_columns_of_pairs_are_those_asked_for(text, columns):
-    Path("pairs").write_text(text)
-    assert read_pairs(Path("pairs"), columns).tolist() == [["a", "x"], ["b", "y"]]
-
-
-def test_a_name_with_a_delimiter_in_quotes_is_one_field():
-    Path("pairs").write_text('"Doe; Jane",x\n"say ""hi""",y\n')
-    assert read_pairs(Path("pairs")).tolist() == [["Doe; Jane", "x"], ['say "hi"', "y"]]
 
 
 def test_pairs_with_named_columns_are_predicted_alike_in_any_order(model):

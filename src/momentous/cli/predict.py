@@ -32,8 +32,8 @@ def command(
     model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path
 ) -> None:
     """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
+    from momentous.lowrank.data.write import write_table
     from momentous.lowrank.tasks import predict_file
-    from momentous.lowrank.writing import write_table
 
     predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
     if out == Path("-"):

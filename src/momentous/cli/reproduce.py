@@ -18,7 +18,7 @@ from momentous.lab.paper.folder import is_study
 from momentous.lab.paper.methods import PAPER_METHODS
 from momentous.lab.paper.plan import FIGURES, Settings
 from momentous.lab.paper.problems import PROFILES, DataSet
-from momentous.lowrank.twins import MODELS
+from momentous.lowrank.data.twins import MODELS
 
 WHAT = (*FIGURES, "theorems", "all", "report")
 

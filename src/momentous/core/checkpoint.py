@@ -1,18 +1,16 @@
 """Checkpoints: a run between two steps, on disk, so that it can go on another day.
 
-The file is a NumPy ``.npz`` archive without pickles: a JSON header and the arrays it refers to,
-each stored once however many fields share it.  It is written beside its final name, flushed to the
-disk and renamed; the file before it is kept as ``NAME.previous``.
+The file is an archive (`momentous.io.archive`) of kind "checkpoint": a tree of records in its
+header, and the arrays that it refers to, each stored once however many fields share it.  The file
+before it is kept as ``NAME.previous``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 import os
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,12 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from momentous.core.arrays import Array, to_numpy
 from momentous.core.record import RECORDS
+from momentous.core.space import Array, to_numpy
 from momentous.core.status import EventKind, Status
+from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 
-FORMAT = "momentous checkpoint"
-VERSION = 1
+KIND, VERSION = "checkpoint", 2
 
 _ENUMS: dict[str, type[enum.Enum]] = {cls.__name__: cls for cls in (Status, EventKind)}
 
@@ -65,7 +63,7 @@ class Checkpoint:
             raise FileNotFoundError(
                 f"the folder {self.path.parent} for the checkpoint {self.path.name} does not exist"
             )
-        if self.path.exists() and not _is_checkpoint(self.path):
+        if self.path.exists() and not is_archive(self.path, KIND):
             raise CheckpointError(
                 f"{self.path} exists and is not a checkpoint; it is not overwritten: remove it or "
                 "choose another name"
@@ -90,45 +88,24 @@ class Checkpoint:
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint atomically, and keep the one before it."""
     packer = _Packer()
-    header = {"format": FORMAT, "version": VERSION, "content": packer.pack(content)}
-    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as file:
-        arrays: dict[str, Any] = {f"a{i}": a for i, a in enumerate(packer.arrays)}
-        np.savez(file, header=text, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        _keep_previous(path)
-    os.replace(partial, path)
-    _sync_folder(path.parent)
+    packed = packer.pack(content)
+    arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
+    write_archive(path, KIND, VERSION, packed, arrays, keep_previous=True)
 
 
 def load(path: str | os.PathLike[str], from_numpy: Callable[[np.ndarray], Array]) -> dict[str, Any]:
     """Read a checkpoint; ``from_numpy`` turns its arrays into those of the caller's library."""
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no checkpoint {path} to resume from")
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                header = _header(archive, path)
-                arrays = [archive[f"a{i}"] for i in range(len(archive.files) - 1)]
-    except CheckpointError:
-        raise
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError) as error:
-        previous = path.with_name(path.name + ".previous")
-        remedy = f"; the checkpoint before it is {previous}" if previous.exists() else ""
-        raise CheckpointError(
-            f"{path} is truncated, damaged or not a checkpoint ({error}){remedy}"
-        ) from error
-    if header["version"] != VERSION:
-        raise CheckpointError(
-            f"{path} has checkpoint version {header['version']}, this release of momentous reads "
-            f"version {VERSION}; resume it with the release that wrote it"
-        )
-    content: dict[str, Any] = _unpack(header["content"], arrays, [None] * len(arrays), from_numpy)
+        archive = read_archive(path, KIND, VERSION)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no checkpoint {path} to resume from") from None
+    except ArchiveError as error:
+        raise CheckpointError(str(error)) from error
+    try:
+        arrays = [archive.arrays[f"a{i}"] for i in range(len(archive.arrays))]
+        content: dict[str, Any] = _unpack(archive.content, arrays, [None] * len(arrays), from_numpy)
+    except (KeyError, IndexError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
     return content
 
 
@@ -158,7 +135,7 @@ class _Packer:
             fields = {f.name: self.pack(getattr(item, f.name)) for f in dataclasses.fields(item)}
             return {"record": name, "fields": fields}
         raise TypeError(
-            f"a checkpoint cannot hold {item!r} ({name}); states are made of numbers, text, "
+            f"a checkpoint cannot hold {item!r} ({name}); memories are made of numbers, text, "
             "arrays, tuples and classes decorated with @record"
         )
 
@@ -203,46 +180,3 @@ def _unpack(item: Any, arrays: list[np.ndarray], made: list[Any], from_numpy: An
         )
     fields = {name: again(part) for name, part in item["fields"].items()}
     return RECORDS[item["record"]](**fields)
-
-
-def _header(archive: Any, path: Path) -> dict[str, Any]:
-    """The header of an open archive, if it is one of ours."""
-    if "header" in archive.files:
-        try:
-            header = json.loads(archive["header"].tobytes())
-        except (ValueError, UnicodeDecodeError):
-            header = None
-        if isinstance(header, dict) and header.get("format") == FORMAT:
-            return header
-    raise CheckpointError(f"{path} is not a checkpoint of momentous, but another npz archive")
-
-
-def _is_checkpoint(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                return bool(_header(archive, path))
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError):
-        return False
-
-
-def _keep_previous(path: Path) -> None:
-    """Give the present file a second name, without a moment in which it has none."""
-    aside = path.with_name(path.name + ".aside")
-    try:
-        aside.unlink(missing_ok=True)
-        os.link(path, aside)
-        os.replace(aside, path.with_name(path.name + ".previous"))
-    except OSError:  # a file system without hard links: the atomic rename still protects the file
-        aside.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 
-class Interrupts:
+class InterruptFlag:
     """A context manager around user code; :meth:`held_back` makes it matter.
 
     Held back, an interrupt that arrives outside of user code waits for the next piece of user code

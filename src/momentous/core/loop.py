@@ -1,8 +1,7 @@
-"""The one loop: it steps the method, keeps the score, tells the observers, and stops."""
+"""The one loop: it steps the method, keeps track of progress, calls the observers, and stops."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -10,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.arrays import Array, set_writable, to_numpy
+from momentous.core.acceptance import accepts_stop, verify_success
 from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain
-from momentous.core.method import Method, State
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.method import Method
+from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample
 from momentous.core.result import Result
-from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.core.space import Array, set_writable, to_numpy
+from momentous.core.status import RESTARTS, Ending, Event, Status
+from momentous.core.step import Report, Step
 from momentous.core.stopping import Criterion, Progress, gradient_tolerance
 from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
-
-RESTARTS = frozenset({EventKind.RESTART, EventKind.ROLLBACK})
 
 
 class IntermediateResult:
@@ -29,38 +28,46 @@ class IntermediateResult:
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
     does too, or is NaN if the method needed no value there (``peek()`` evaluates it, uncounted).
+    ``memory`` is what the method will go on with, ``report`` what it has told the loop (the loop
+    lets its sample go when the next step begins).
     """
 
     __slots__ = (
-        "_oracle", "best_grad_norm", "events", "fun", "grad_norm", "jac", "nfev", "nit", "njev",
-        "restarts", "state", "step_size", "time", "x",
+        "_oracle", "_sample", "best_grad_norm", "events", "fun", "grad_norm", "memory", "nfev",
+        "nit", "njev", "report", "restarts", "step_size", "time", "x",
     )  # fmt: skip
 
     def __init__(self, run: Run):
-        progress, sample = run.progress, run.state.sample
-        self._oracle = run.oracle
-        self.x: Array = sample.point
-        self.fun: float = sample.value
-        self.jac: Array = sample.gradient
-        self.grad_norm: float = sample.grad_norm
+        progress, report = run.progress, run.report
+        self._oracle, self._sample = run.oracle, report.sample
+        self.x: Array = report.sample.point
+        self.fun: float = report.sample.value
+        self.grad_norm: float = report.sample.grad_norm
         self.nit: int = progress.nit
         self.nfev: int = progress.nfev
         self.njev: int = progress.njev
         self.restarts: int = progress.restarts
         self.time: float = progress.time
         self.best_grad_norm: float = progress.best_grad_norm
-        self.step_size: float = run.state.step_size
-        self.events: tuple[Event, ...] = run.state.events
-        self.state: State = run.state
+        self.step_size: float = report.step_size
+        self.events: tuple[Event, ...] = report.events
+        self.memory: Any = run.memory
+        self.report: Report = report
+
+    @property
+    def jac(self) -> Array:
+        """The gradient at x (of a map: the residual)."""
+        return self._oracle.arrays_at(self._sample)["jac"]
 
     def peek(self) -> float:
-        """f(x), for the eye only: neither counted nor timed."""
+        """f(x), for plots only: neither counted nor timed."""
         return self._oracle.peek(self.x)
 
     def __repr__(self) -> str:
+        noun = self._oracle.noun
         return (
-            f"<iteration {self.nit}: fun {self.fun:.6g}, gradient norm {self.grad_norm:.3g}, "
-            f"{self.nfev} values, {self.njev} gradients, {self.restarts} restarts>"
+            f"<iteration {self.nit}: fun {self.fun:.6g}, {noun} norm {self.grad_norm:.3g}, "
+            f"{self.nfev} values, {self.njev} {noun}s, {self.restarts} restarts>"
         )
 
 
@@ -73,7 +80,7 @@ class Run(Iterator[IntermediateResult]):
 
     def __init__(
         self,
-        oracle: Oracle,
+        oracle: CachedOracle,
         method: Method,
         x0: Array,
         *,
@@ -87,7 +94,7 @@ class Run(Iterator[IntermediateResult]):
     ):
         self.oracle = oracle
         self.method = method
-        self.progress = Progress()
+        self.progress = Progress(noun=oracle.noun)
         self.trace = trace
         self.ending: Ending | None = None
         self._stop = stop
@@ -99,7 +106,7 @@ class Run(Iterator[IntermediateResult]):
         if resume is None:
             self._begin(x0, tol, seed)
         else:
-            self._take_up(resume, tol)
+            self._resume(resume, tol)
         if self.ended and checkpoint is not None:
             self.save()
 
@@ -110,12 +117,12 @@ class Run(Iterator[IntermediateResult]):
     def _begin(self, x0: Array, tol: float | None, seed: int) -> None:
         started = perf_counter()
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
-        _require_finite(value, sample)
+        _require_finite(self.oracle, value, sample)
         self.progress.start_fun = value
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
-    def _take_up(self, content: dict[str, Any], tol: float | None) -> None:
+    def _resume(self, content: dict[str, Any], tol: float | None) -> None:
         described = self.method.described()
         if content["method"] != described:
             raise CheckpointError(
@@ -123,14 +130,18 @@ class Run(Iterator[IntermediateResult]):
                 "leave method out to go on with the method of the checkpoint"
             )
         self.progress = content["progress"]
-        self.state = self.method.with_tolerance(content["state"], tol)
+        step = Step(content["memory"], content["report"])
+        step = self.method.with_new_tolerance(step, tol)
+        self.memory, self.report = step.memory, step.report
         self.best_point = content["best_point"]
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if content["last"] is not None:
             self.oracle.recall(content["last"])
         if self.trace is not None and content["trace"] is not None:
             self.trace.unpack(content["trace"], content["events"])
-        self._judge()
+        if self.report.sample.point is not None:
+            self.progress.acceptable = self._is_acceptable(self.report)
+        self._decide()
 
     def __iter__(self) -> Run:
         return self
@@ -157,21 +168,28 @@ class Run(Iterator[IntermediateResult]):
     def _advance(self) -> None:
         oracle, started = self.oracle, perf_counter()
         oracle.begin_step()
-        state = self.method.step(oracle, self.state)
-        small = state.sample.grad_norm <= self._tolerance
-        stands = not small or self.method.stands_by(oracle, state)
+        # Make room: should this step be interrupted, the run ends with the best point.
+        self.report.sample = NO_SAMPLE
+        step = self.method.step(oracle, self.memory)
+        acceptable = self._is_acceptable(step.report)
         if self._stop.needs_value:
-            oracle.learn_value(state.sample)
-        seen, looking = self._look(state.sample)
+            oracle.learn_value(step.report.sample)
+        seen, looking = self._look(step.report.sample)
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         self.progress.nit += 1
-        self._commit(state, seen, started + looking, stands)
+        self.progress.acceptable = acceptable
+        self._commit(step, seen, started + looking)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
-            self._tell(self._callback)
+            self._call(self._callback)
         if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
             self.save()
         oracle.interrupts.raise_pending()
+
+    def _is_acceptable(self, report: Report) -> bool:
+        """May the run end at the report's sample?  Asked only where the gradient is small."""
+        small = report.sample.grad_norm <= self._tolerance
+        return not small or accepts_stop(self.oracle, report)
 
     def _look(self, sample: Sample) -> tuple[float, float]:
         """The value to show in the trace, and how long it took to get it for that purpose alone."""
@@ -181,10 +199,11 @@ class Run(Iterator[IntermediateResult]):
         seen = self.oracle.peek(sample.point)
         return seen, perf_counter() - started
 
-    def _commit(self, state: State, seen: float, started: float, stands: bool = True) -> None:
-        """Write down what the state says: scoreboard, best point, trace, and whether it ends."""
-        progress, oracle, sample = self.progress, self.oracle, state.sample
-        self.state = state
+    def _commit(self, step: Step, seen: float, started: float) -> None:
+        """Write down what the report says: progress, best point, trace, and whether it ends."""
+        progress, oracle, report = self.progress, self.oracle, step.report
+        sample = report.sample
+        self.memory, self.report = step.memory, report
         oracle.end_step()
         progress.fun = sample.value
         progress.grad_norm = norm = sample.grad_norm
@@ -192,27 +211,21 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
-        for event in state.events:
+        for event in report.events:
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
         if self.trace is not None:
-            self.trace.add(progress, seen, state.step_size)
-            for event in state.events:
+            self.trace.add(progress, seen, report.step_size)
+            for event in report.events:
                 self.trace.events.append((progress.nit, event))
-        self._judge(stands)
+        self._decide()
 
-    def _judge(self, stands: bool = True) -> None:
-        """What was asked for, if it is reached, goes before the method's own reason to end.
-
-        A gradient that is small where the method would not stay is no reason.
-        """
-        progress, own = self.progress, self.state.ending
-        if not stands:
-            progress = dataclasses.replace(progress, grad_norm=math.inf)
-        asked = self._stop.check(progress)
+    def _decide(self) -> None:
+        """What was asked for, if it is reached, goes before the method's own reason to end."""
+        own, asked = self.report.ending, self._stop.check(self.progress)
         self.ending = own if own is not None and not (asked and asked.status.success) else asked
 
-    def _tell(self, callback: Callback) -> None:
+    def _call(self, callback: Callback) -> None:
         try:
             with self.oracle.interrupts:
                 answer = callback(IntermediateResult(self))
@@ -225,7 +238,7 @@ class Run(Iterator[IntermediateResult]):
         """End the run here."""
         if self.ending is None:
             norm = self.progress.grad_norm
-            message = f"{why} in iteration {self.progress.nit}, gradient norm {norm:.3g}"
+            message = f"{why} in iteration {self.progress.nit}, {self.oracle.noun} norm {norm:.3g}"
             self.ending = Ending(Status.STOPPED, message, {"grad_norm": norm})
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -248,8 +261,8 @@ class Run(Iterator[IntermediateResult]):
             norm = self.progress.best_grad_norm
             self.ending = Ending(
                 Status.INTERRUPTED,
-                f"interrupted after iteration {self.progress.nit}; the smallest gradient norm so "
-                f"far is {norm:.3g}",
+                f"interrupted after iteration {self.progress.nit}; the smallest {self.oracle.noun} "
+                f"norm so far is {norm:.3g}",
                 {"best_grad_norm": norm},
             )
 
@@ -270,7 +283,8 @@ class Run(Iterator[IntermediateResult]):
             "tol": self._tol,
             "space": self.oracle.space.describe(),
             "progress": self.progress,
-            "state": self.state,
+            "memory": self.memory,
+            "report": self.report,
             "best_point": self.best_point,
             "last": self.oracle.carried,
             "trace": None,
@@ -300,9 +314,11 @@ class Run(Iterator[IntermediateResult]):
         try:
             sample = self._choose(ending.status)
             if ending.status.success:
-                ending = self._doubted(ending, sample)
+                ending = verify_success(
+                    ending, self.report, sample, oracle.space, progress.start_fun
+                )
         except KeyboardInterrupt:  # give what is known without further calls
-            sample = self.state.sample
+            sample = self.report.sample
             if sample.point is None:
                 sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
         if sample.grad_norm < progress.best_grad_norm:
@@ -314,7 +330,7 @@ class Run(Iterator[IntermediateResult]):
         return Result(
             x=sample.point,
             fun=sample.value,
-            jac=sample.gradient,
+            **oracle.arrays_at(sample),
             grad_norm=sample.grad_norm,
             success=ending.status.success,
             status=ending.status,
@@ -338,7 +354,7 @@ class Run(Iterator[IntermediateResult]):
         it is the lowest, by the objective, of the last sample, the point with the smallest gradient
         and the last point that the method accepted by its value.
         """
-        oracle, last = self.oracle, self.state.sample
+        oracle, last = self.oracle, self.report.sample
         candidates = [Sample(self.best_point)]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.recall(last)
@@ -347,8 +363,8 @@ class Run(Iterator[IntermediateResult]):
                 if status.is_output or self.best_point is last.point:
                     return oracle.gradient(last.point)
                 candidates.append(last)
-        if self.state.accepted is not None:
-            candidates.append(self.state.accepted)
+        if self.report.accepted is not None:
+            candidates.append(self.report.accepted)
         for sample in candidates:
             oracle.recall(sample)
             sample.value = oracle.value(sample.point)
@@ -369,40 +385,17 @@ class Run(Iterator[IntermediateResult]):
         self.oracle.recall(sample)
         return self.oracle.gradient(sample.point)
 
-    def _doubted(self, ending: Ending, chosen: Sample) -> Ending:
-        """A small gradient is no success where f is not finite, or has risen without reason."""
-        last, accepted = self.state.sample, self.state.accepted
-        numbers = ending.numbers | {"fun": last.value}
-        if chosen.point is not last.point or not math.isfinite(last.value):
-            message = f"{ending.message}, but the objective there is {last.value}"
-            return Ending(Status.NON_FINITE, message, numbers)
-        if accepted is None:
-            return ending
-        rise = last.value - accepted.value
-        scale = max(abs(last.value), abs(accepted.value), abs(self.progress.start_fun))
-        if rise > max(math.sqrt(self.oracle.space.rounding) * scale, self.state.value_noise):
-            # Nor can a convex function have risen by more than |grad f(x)| |x - x0|.
-            square = self.oracle.space.distance_squared(last.point, accepted.point)
-            if rise > last.grad_norm * math.sqrt(square):
-                message = (
-                    f"{ending.message}, but the objective has risen from {accepted.value:.6g} to "
-                    f"{last.value:.6g}: jac is not the gradient of fun, or the step size is too "
-                    "large"
-                )
-                return Ending(Status.OBJECTIVE_ROSE, message, numbers)
-        return ending
 
-
-def _require_finite(value: float, sample: Sample) -> None:
+def _require_finite(oracle: Oracle, value: float, sample: Sample) -> None:
     if not math.isfinite(value):
         raise ValueError(f"fun(x0) is {value}; start where the objective is finite")
     if not sample.finite:
-        gradient = to_numpy(sample.gradient)
-        bad = np.argwhere(~np.isfinite(gradient))
+        entries, noun = to_numpy(oracle.arrays_at(sample)["jac"]), oracle.noun
+        bad = np.argwhere(~np.isfinite(entries))
         if not len(bad):
-            raise ValueError("the norm of the gradient at x0 overflows; rescale the objective")
+            raise ValueError(f"the norm of the {noun} at x0 overflows; rescale the objective")
         first = tuple(int(i) for i in bad[0])
         raise ValueError(
-            f"the gradient at x0 has {len(bad)} non-finite of {gradient.size} entries, the first "
-            f"at index {first} ({gradient[tuple(bad[0])]}); start where the gradient is finite"
+            f"the {noun} at x0 has {len(bad)} non-finite of {entries.size} entries, the first "
+            f"at index {first} ({entries[tuple(bad[0])]}); start where the {noun} is finite"
         )

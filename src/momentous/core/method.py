@@ -1,60 +1,35 @@
-"""The contract of a method: frozen hyper-parameters, a state that is a value, one step.
+"""The contract of a method: frozen hyper-parameters, a memory that is a value, one step.
 
-A method never loops, prints, times or stops: it maps a state to the next.  What a step needs of the
-state it is given must not be changed by it, so that a run that is interrupted in the middle of a
-step still holds the state before it.
+A method never loops, prints, times or stops: it maps a memory to the next.  What a step needs of
+the memory it is given must not be changed by it, so that a run that is interrupted in the middle of
+a step still holds the memory before it.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 
-from momentous.core.arrays import Array
-from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
-from momentous.core.record import record
-from momentous.core.status import Ending, Event
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.space import Array
+from momentous.core.step import M, Step
 
 DEFAULT_TOLERANCE = 1e-5
 
 
-@record
-class State:
-    """What every method tells the loop after a step; methods add fields of their own."""
-
-    sample: Sample  # the point whose gradient this step took
-    step_size: float  # eta, for the trace
-    events: tuple[Event, ...]  # what happened in this step
-    ending: Ending | None  # set when the method has ended by its own rule
-
-    def release(self) -> None:
-        """Let the arrays of the sample go: for a step that does not need them and is short of
-        memory.  Should that step be interrupted, the run ends with the best point."""
-        self.sample = NO_SAMPLE
-
-    @property
-    def value_noise(self) -> float:
-        """How far a difference of values may be off here, where the method has measured it."""
-        return 0.0
-
-    @property
-    def accepted(self) -> Sample | None:
-        """The last point that was accepted by its value: for a method that looks at none, x0."""
-        return None
-
-
 @dataclasses.dataclass(frozen=True)
-class Method(abc.ABC):
-    """Hyper-parameters of a method, and its two maps: x0 -> state and state -> state."""
+class Method(abc.ABC, Generic[M]):
+    """Hyper-parameters of a method, and its two maps: x0 -> step and memory -> step."""
 
     name: ClassVar[str]
-    summary: ClassVar[str] = ""  # these four stand in the table of methods
-    needs: ClassVar[str] = ""
+    summary: ClassVar[str] = ""  # these stand in the table of methods
     guarantee: ClassVar[str] = ""
-    cost: ClassVar[str] = ""  # of an iteration
+    cost: ClassVar[str] = ""  # of one iteration
+    requires: ClassVar[tuple[str, ...]] = ()  # parameters without which it cannot run
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # what may be given in their place
 
     def __post_init__(self) -> None:
         """NumPy's numbers become Python's: they would change the dtype of the arrays they meet."""
@@ -75,34 +50,37 @@ class Method(abc.ABC):
         return DEFAULT_TOLERANCE
 
     @abc.abstractmethod
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> State:
-        """The state before the first step.  Value and gradient at x0 are known to the oracle.
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:
+        """What stands before the first step.  Value and gradient at x0 are known to the oracle.
 
         ``tol`` is the gradient norm that the user asked for (None: nothing was asked for, and the
         run stops at ``default_tolerance``); ``seed`` is where randomised methods draw from.
         """
 
     @abc.abstractmethod
-    def step(self, oracle: Oracle, state: State) -> State:
+    def step(self, oracle: Oracle, memory: M) -> Step[M]:
         """One iteration."""
 
-    def stands_by(self, oracle: Oracle, state: State) -> bool:
-        """Asked where the gradient is small enough: may the run end at ``state.sample``?"""
-        return True
-
     def moved_to(
-        self, oracle: Oracle, state: State, sample: Sample, tol: float | None, seed: int
-    ) -> State:
-        """The state of a run that goes on at another point, where value and gradient are known.
+        self, oracle: Oracle, memory: M, sample: Sample, tol: float | None, seed: int
+    ) -> Step[M]:
+        """What stands before the next step of a run that goes on at another point, where value and
+        gradient are known.
 
         A method that has learned something on its way carries it over; others start anew.
         """
         oracle.recall(sample)
         return self.start(oracle, sample.point, tol, seed)
 
-    def with_tolerance(self, state: State, tol: float | None) -> State:
-        """The state of a run that is resumed and asked for another tolerance (None: for none)."""
-        return state
+    def with_new_tolerance(self, step: Step[M], tol: float | None) -> Step[M]:
+        """The same in a run that is resumed and asked for another tolerance (None: for none).
+
+        By default a memory that has a field ``tol`` gets the new one.
+        """
+        memory: Any = step.memory
+        if tol is None or not hasattr(memory, "tol"):
+            return step
+        return Step(dataclasses.replace(memory, tol=tol), step.report)
 
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name."""

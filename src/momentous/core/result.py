@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from momentous.core.arrays import Array
+from momentous.core.space import Array
 from momentous.core.status import Status
 from momentous.core.trace import Trace
 
@@ -19,7 +19,9 @@ class Result(dict[str, Any]):
     fun : float
         f(x).
     jac : array
-        The gradient at x.
+        The gradient at x; of `accelerate` the residual x - T(x).
+    image : array
+        Of `accelerate` only: T(x), where the objective is no higher than at x.
     grad_norm : float
         Its Euclidean norm.
     success : bool
@@ -49,6 +51,7 @@ class Result(dict[str, Any]):
     x: Array
     fun: float
     jac: Array
+    image: Array
     grad_norm: float
     success: bool
     status: Status

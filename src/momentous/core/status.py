@@ -61,6 +61,9 @@ class EventKind(enum.StrEnum):
     TURN = "turn"  # of two methods that alternate, the other one goes on: 0 the fast, 1 the safe
 
 
+RESTARTS = frozenset({EventKind.RESTART, EventKind.ROLLBACK})  # the momentum was dropped
+
+
 @record
 class Event:
     """Something that happened in a step, with the number that explains it."""

@@ -12,7 +12,7 @@ from momentous.core.status import Ending, Status
 
 @record
 class Progress:
-    """The scoreboard of a run, kept by the loop and read by everybody else."""
+    """Where a run stands, kept by the loop and read by everybody else."""
 
     nit: int = 0
     nfev: int = 0
@@ -24,6 +24,14 @@ class Progress:
     fun: float = math.nan  # at the last sample too, NaN where the method needed no value
     best_grad_norm: float = math.inf
     best_nit: int = 0
+    acceptable: bool = True  # may a run end at the last sample, if its gradient is small enough?
+    noun: str = "gradient"  # what the norms are norms of, for messages
+
+    @property
+    def norm_in_words(self) -> str:
+        """The norm at the last sample, for messages."""
+        risen = "" if self.acceptable else ", where the objective has risen"
+        return f"{self.noun} norm {self.grad_norm:.3g}{risen}"
 
 
 class Criterion:
@@ -43,7 +51,10 @@ class Criterion:
 
 @dataclasses.dataclass(frozen=True)
 class GradientNorm(Criterion):
-    """|grad f| <= tolerance, in the Euclidean norm, at the last point evaluated."""
+    """|grad f| <= tolerance, in the Euclidean norm, at the last point evaluated.
+
+    Where the objective has risen without reason (`Progress.acceptable`) that is not enough.
+    """
 
     tolerance: float
 
@@ -51,11 +62,11 @@ class GradientNorm(Criterion):
         _require("tolerance", self.tolerance, self.tolerance >= 0, "a number >= 0")
 
     def check(self, progress: Progress) -> Ending | None:
-        if not progress.grad_norm <= self.tolerance:
+        if not (progress.grad_norm <= self.tolerance and progress.acceptable):
             return None
         return Ending(
             Status.CONVERGED,
-            f"the gradient norm {progress.grad_norm:.3g} is within the tolerance "
+            f"the {progress.noun} norm {progress.grad_norm:.3g} is within the tolerance "
             f"{self.tolerance:.3g}",
             {"grad_norm": progress.grad_norm, "tolerance": self.tolerance},
         )
@@ -95,8 +106,8 @@ class Iterations(Criterion):
             return None
         return Ending(
             Status.MAX_ITERATIONS,
-            f"{progress.nit} iterations, the limit, with gradient norm {progress.grad_norm:.3g}; "
-            "raise max_iterations to go on",
+            f"{progress.nit} iterations, the limit, with {progress.norm_in_words}; raise "
+            "max_iterations to go on",
             {"nit": progress.nit, "limit": self.limit, "grad_norm": progress.grad_norm},
         )
 
@@ -115,8 +126,8 @@ class Evaluations(Criterion):
             return None
         return Ending(
             Status.MAX_EVALUATIONS,
-            f"{progress.nfev} values and {progress.njev} gradients, {self.limit} allowed, with "
-            f"gradient norm {progress.grad_norm:.3g}; raise max_evaluations to go on",
+            f"{progress.nfev} values and {progress.njev} {progress.noun}s, {self.limit} allowed, "
+            f"with {progress.norm_in_words}; raise max_evaluations to go on",
             {"nfev": progress.nfev, "njev": progress.njev, "limit": self.limit},
         )
 
@@ -135,8 +146,8 @@ class WallTime(Criterion):
             return None
         return Ending(
             Status.MAX_TIME,
-            f"{progress.time:.3g} s, {self.seconds:.3g} s allowed, with gradient norm "
-            f"{progress.grad_norm:.3g}; raise max_time to go on",
+            f"{progress.time:.3g} s, {self.seconds:.3g} s allowed, with {progress.norm_in_words}; "
+            "raise max_time to go on",
             {"time": progress.time, "limit": self.seconds},
         )
 
@@ -155,7 +166,8 @@ class Stagnation(Criterion):
             return None
         return Ending(
             Status.STAGNATED,
-            f"the gradient norm {progress.best_grad_norm:.3g} of iteration {progress.best_nit} "
+            f"the {progress.noun} norm {progress.best_grad_norm:.3g} of iteration "
+            f"{progress.best_nit} "
             f"was not improved on in {self.iterations} iterations",
             {"best_grad_norm": progress.best_grad_norm, "best_nit": progress.best_nit},
         )

@@ -1,4 +1,4 @@
-"""The trace: one row an iteration and one entry an event, compact enough to be always on."""
+"""The trace: one row per iteration and one entry per event, compact enough to be always on."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from momentous.core.acceptance import has_risen
 from momentous.core.result import Result
 from momentous.core.trace import Trace
 from momentous.io.atomic import PathLike, atomic_file
@@ -236,11 +237,6 @@ class RunRecord(Generic[Info]):
             ) from error
         record = RunRecord.from_columns(info, outcome, columns, events)
         return replace(record, path=Path(path))
-
-
-def has_risen(fun: float, start_fun: float) -> bool:
-    """Is f above f(x0) by more than rounding explains, or not finite?"""
-    return not fun <= start_fun + 1e-8 * max(abs(fun), abs(start_fun)) < math.inf
 
 
 @functools.cache

@@ -11,14 +11,14 @@ from typing import Any
 
 from momentous.lowrank.backends import Backend, find_backend, register_backend
 from momentous.lowrank.data import RatingsFileError, describe, fetch, read_ratings
+from momentous.lowrank.data.ratings import Compressed, Ratings
+from momentous.lowrank.data.twins import twin
 from momentous.lowrank.factors import balanced, svd_start
 from momentous.lowrank.losses import Loss, find_loss, register_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ratings import Compressed, Ratings
 from momentous.lowrank.solvers.metric import GaussNewton, Metric, minimize_in_metric
 from momentous.lowrank.solvers.sweeps import ALSSweep, MMSweep, Sweep
-from momentous.lowrank.twins import twin
 
 __all__ = [
     "ALSSweep",

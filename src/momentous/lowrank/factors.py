@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 
 BLOCK = 1 << 16  # rows that are held in double precision at a time
 PAIRS = 1 << 17  # pairs whose factors are held at a time

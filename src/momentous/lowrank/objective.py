@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from momentous.lowrank.backends import Backend, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import gram, products, svd_start
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ratings import Compressed, Floats, Ratings
 
 BLOCK = 1 << 15  # entries whose predictions are held at a time: these and their factors fit a cache
 

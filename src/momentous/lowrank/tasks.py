@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.interrupt import Interrupts
+from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
 from momentous.io.archive import ArchiveError
 from momentous.lowrank.data import describe
+from momentous.lowrank.data.pairs import read_pairs
+from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
+from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.losses import find_loss
 from momentous.lowrank.model import Fit, LowRankModel, Unknown, fit_model, load_model, save_model
 from momentous.lowrank.model.files import as_plain, from_plain
-from momentous.lowrank.names import UNKNOWN, Names, pairs_of
-from momentous.lowrank.pairs_file import read_pairs
-from momentous.lowrank.ratings import Ratings
 from momentous.lowrank.solvers.fit import FitConfig, Watcher
-from momentous.lowrank.writing import write_ratings
 
 Columns = list[str | int] | None
 """Names of columns, or their numbers from 0; None: found by their usual names."""
@@ -66,7 +66,9 @@ def fit_file(
     if start is not None:
         _require_all_ids(start, ratings, file)
     found = fit_model(labelled, config, start=start, watch=watch)
-    with Interrupts().held_back():  # a second Ctrl-C must not lose what the first one asked to keep
+    with (
+        InterruptFlag().held_back()
+    ):  # a second Ctrl-C must not lose what the first one asked to keep
         _save(found, config, threshold, out)
     result = found.result
     facts = {
@@ -107,7 +109,10 @@ def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[st
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:
     """A model knows the users and items of its last file alone."""
-    given = Names(ratings.row_ids, ratings.shape[0]), Names(ratings.col_ids, ratings.shape[1])
+    given = (
+        Vocabulary(ratings.row_ids, ratings.shape[0]),
+        Vocabulary(ratings.col_ids, ratings.shape[1]),
+    )
     users, items = (
         int(np.count_nonzero(now.positions(before.ids) == UNKNOWN))
         for now, before in zip(given, (start.rows, start.cols), strict=True)

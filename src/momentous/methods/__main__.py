@@ -4,12 +4,12 @@ import re
 import sys
 from pathlib import Path
 
+from momentous.io.atomic import write_text
 from momentous.methods import methods_table
 
 BETWEEN = r"(?<=methods_table\(\) -->\n).*?(?=\n<!-- end of methods)"
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        path = Path(name)
-        text = re.sub(BETWEEN, lambda _: methods_table(), path.read_text(), flags=re.DOTALL)
-        path.write_text(text)
+        text = Path(name).read_text()
+        write_text(name, re.sub(BETWEEN, lambda _: methods_table(), text, flags=re.DOTALL))

@@ -1,7 +1,7 @@
 """Restarted momentum around a map that never raises the objective: an ALS sweep, an EM step.
 
-For the oracle the residual y - T(y) of the map stands where a gradient would stand: its norm is
-zero at the fixed points, and y minus it is T(y), so that nothing else needs to be kept.
+Its oracle is a `MapOracle`: a sample holds the image T(y), and its norm is that of the residual
+y - T(y), which is zero at the fixed points.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import dataclasses
 import math
 from typing import Literal, get_args
 
-from momentous.core.arrays import Array, Space
-from momentous.core.method import Method, State
+from momentous.core.acceptance import within_limit
+from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
+from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.epoch import check_positive
-from momentous.methods.estimates import NOISE
+from momentous.core.step import Report, RiseLimit, Step
+from momentous.methods.checks import check_positive
+from momentous.methods.search.rounding import NOISE
 
 RestartRule = Literal["either", "function", "gradient", "distance", "always"]
 
@@ -28,7 +30,7 @@ WINDOW = 10
 
 
 @record
-class MapState(State):
+class MapMemory:
     """The momentum iteration under way."""
 
     y: Array  # y^k, where the map is applied next; the very array x after a restart
@@ -47,17 +49,23 @@ class MapState(State):
     mark: float  # what the objective was ...
     marked: int  # ... so many iterations ago
 
-    @property
-    def value_noise(self) -> float:
-        return self.noise
-
-    @property
-    def accepted(self) -> Sample:
-        return self.base
+    def step(
+        self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
+    ) -> Step[MapMemory]:
+        """The step that led here.  There is no step size."""
+        report = Report(
+            sample=sample,
+            step_size=1.0,
+            events=events,
+            ending=ending,
+            accepted=self.base,
+            noise=self.noise,
+        )
+        return Step(self, report)
 
 
 @dataclasses.dataclass(frozen=True)
-class DescentMap(Method):
+class DescentMap(Method[MapMemory]):
     """Restarted momentum around a descent map T, f(T(y)) <= f(y): the method of ``accelerate``.
 
     ``x^{k+1} = T(y^k)``, ``y^{k+1} = x^{k+1} + beta (x^{k+1} - x^k)`` with
@@ -71,7 +79,7 @@ class DescentMap(Method):
       wrong.  That makes a difference where there are several restarts: on quadratics of condition
       100 to 1e5 it saves from nothing to a fifth of the maps, and it does not cost any.
     - ``"function"``: when f(y^k) is above f(y^{k-1}).  y^k is discarded and x^k = T(y^{k-1}), which
-      is known, takes its place.  One value an iteration.
+      is known, takes its place.  One value per iteration.
     - ``"gradient"``: when <y^k - x^{k+1}, x^{k+1} - x^k> > 0 (O'Donoghue & Candes [2]_, with the
       residual for the gradient); free.
     - ``"distance"``: when m sum |x^{t+1} - x^t|^2 > max(B, B0)^2 over the epoch, as in Algorithm 2
@@ -81,9 +89,9 @@ class DescentMap(Method):
     After a restart by the second or third rule the point is accepted if it is no higher than where
     the epoch began (the paper's decrease test; its eps^(3/2)/sqrt(rho) is ``decrease`` here);
     otherwise the epoch is discarded, and the next one begins at the image of the old beginning
-    (with ``"distance"``, B0 shrinks by c1).  That takes one value a restart, and is left out where
-    there are no values.  So no accepted point is above the one before, beyond rounding, and a map
-    that raises the objective without the help of momentum ends the run, at the point below.
+    (with ``"distance"``, B0 shrinks by c1).  That takes one value per restart, and is left out
+    where there are no values.  So no accepted point is above the one before, beyond rounding, and
+    a map that raises the objective without the help of momentum ends the run, at the point below.
 
     Where two values differ by no more than rounding the gradient test decides in place of the
     function test; how far rounding goes is learned from the map, which alone should not raise the
@@ -123,9 +131,8 @@ class DescentMap(Method):
 
     name = "descent-map"
     summary = "restarted momentum around any descent map"
-    needs = "a map with f(T(y)) <= f(y)"
     guarantee = "descent"
-    cost = "1 map; 1 value (function) or 1 a restart"
+    cost = "1 map; 1 value (function) or 1 per restart"
 
     restart: RestartRule = "either"
     has_values: bool = True
@@ -164,14 +171,10 @@ class DescentMap(Method):
         """The tolerance is relative to the first residual: for this method to judge."""
         return False
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> MapState:
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[MapMemory]:
         sample = oracle.gradient(x0)
         norm = sample.grad_norm
-        state = MapState(
-            sample=sample,
-            step_size=1.0,
-            events=(),
-            ending=None,
+        memory = MapMemory(
             y=x0,
             x=x0,
             base=sample,
@@ -188,145 +191,140 @@ class DescentMap(Method):
             mark=sample.value,
             marked=0,
         )
-        state.ending = _fixed_point() if norm == 0.0 else None
-        return state
+        return memory.step(sample, ending=_fixed_point() if norm == 0.0 else None)
 
-    def with_tolerance(self, state: State, tol: float | None) -> State:
-        assert isinstance(state, MapState)
+    def with_new_tolerance(self, step: Step[MapMemory], tol: float | None) -> Step[MapMemory]:
         if tol is None:
-            return state
-        after = dataclasses.replace(state, tol=tol)
-        if state.ending is not None and "tolerance" in state.ending.numbers:
-            after.ending = _small_residual(after)  # what was reached may not be enough any more
-        return after
+            return step
+        memory, report = dataclasses.replace(step.memory, tol=tol), step.report
+        if report.ending is not None and "tolerance" in report.ending.numbers:
+            # What was reached may not be enough any more.
+            ending = _small_residual(memory, report.sample)
+            report = dataclasses.replace(report, ending=ending)
+        return Step(memory, report)
 
-    def step(self, oracle: Oracle, state: State) -> MapState:
-        assert isinstance(state, MapState)
-        if state.y is state.base.point:
-            oracle.recall(state.base)  # the first step: T(x^0) is known
-        now = dataclasses.replace(state, events=(), ending=None)
-        sample, usable = self._tried(oracle, now)
-        if not usable and not now.bare:
-            now = self._discarded(oracle.space, now, sample)
-            sample, usable = self._tried(oracle, now)
-        rise = sample.value - now.lowest
-        if not usable and now.noise < rise <= math.sqrt(oracle.space.rounding) * now.scale:
+    def step(self, oracle: Oracle, memory: MapMemory) -> Step[MapMemory]:
+        if memory.y is memory.base.point:
+            oracle.recall(memory.base)  # the first step: T(x^0) is known
+        events: tuple[Event, ...] = ()
+        sample, usable = self._tried(oracle, memory)
+        if not usable and not memory.bare:
+            events = self._rollback(memory, sample)
+            memory = self._discarded(memory)
+            sample, usable = self._tried(oracle, memory)
+        rise = sample.value - memory.lowest
+        if not usable and memory.noise < rise <= math.sqrt(oracle.space.rounding) * memory.scale:
             # The map alone does not raise the objective: so small a rise measures the rounding.
-            now.noise = 2 * rise
-            sample, usable = self._tried(oracle, now)
+            memory = dataclasses.replace(memory, noise=2 * rise)
+            sample, usable = self._tried(oracle, memory)
         if usable:
-            return self._moved(oracle, now, sample)
-        return dataclasses.replace(
-            now,
-            sample=now.base,
-            events=(*now.events, *_if_not_finite(sample)),
-            ending=_no_descent(sample, now.base),
-        )
+            return self._moved(oracle, memory, sample, events)
+        events += _if_not_finite(sample)
+        return memory.step(memory.base, events, _no_descent(sample, memory.base))
 
-    def _accepts_here(self, state: MapState) -> bool:
+    def _accepts_here(self, memory: MapMemory) -> bool:
         """Is y^k one of the points that are accepted by their value?"""
-        return state.count == 1 or self.restart in ("either", "function", "always")
+        return memory.count == 1 or self.restart in ("either", "function", "always")
 
-    def _tried(self, oracle: Oracle, state: MapState) -> tuple[Sample, bool]:
+    def _tried(self, oracle: Oracle, memory: MapMemory) -> tuple[Sample, bool]:
         """The sample at y^k, and whether it can be used."""
-        if self.has_values and self._accepts_here(state):
+        if self.has_values and self._accepts_here(memory):
             # First the value: where the two are had apart, the map is not applied in vain.
-            value, limit = oracle.value(state.y), state.lowest + state.noise
-            if not (state.bare or self.restart in ("either", "function")):
+            value, limit = oracle.value(memory.y), memory.lowest + memory.noise
+            if not (memory.bare or self.restart in ("either", "function")):
                 limit -= self.decrease
             if not (math.isfinite(value) and value <= limit):
-                return Sample(state.y, value), False
-        sample = oracle.gradient(state.y)
+                return Sample(memory.y, value), False
+        sample = oracle.gradient(memory.y)
         if self.value_tol and sample.finite:
-            oracle.value(state.y)  # the sample knows it from now on
+            oracle.value(memory.y)  # the sample knows it from now on
         return sample, sample.finite
 
-    def _moved(self, oracle: Oracle, state: MapState, y: Sample) -> MapState:
+    def _moved(
+        self, oracle: Oracle, memory: MapMemory, y: Sample, events: tuple[Event, ...]
+    ) -> Step[MapMemory]:
         """From y^k, which can be used, to y^{k+1}."""
-        space, m = oracle.space, state.count
-        x_next = space.combination(y.point, -1.0, y.gradient)
-        change = space.combination(x_next, -1.0, state.x)
-        travelled = state.travelled + space.inner(change, change)
-        restarts = self._restarts(space, state, y, change, travelled)
-        now = dataclasses.replace(state, sample=y, x=x_next, marked=state.marked + 1)
-        if self._accepts_here(state):
-            now.base, now.lowest = y, min(y.value, state.lowest)
+        space, m, x_next = oracle.space, memory.count, y.image
+        change = space.combination(x_next, -1.0, memory.x)
+        travelled = memory.travelled + space.inner(change, change)
+        restarts = self._restarts(space, memory, y, change, travelled)
+        now = dataclasses.replace(memory, x=x_next, marked=memory.marked + 1)
+        if self._accepts_here(memory):
+            now.base, now.lowest = y, min(y.value, memory.lowest)
         if restarts:
             now.y, now.bare, now.travelled = x_next, now.base is y, 0.0
             now.count = max(1, m // 2) if self.restart == "either" else 1
-            now.radius, now.epochs = state.radius / self._shrink(state), state.epochs + 1
+            now.radius, now.epochs = memory.radius / self._shrink(memory), memory.epochs + 1
             if self.restart != "always":
-                now.events = (*now.events, Event(EventKind.RESTART, float(m)))
+                events += (Event(EventKind.RESTART, float(m)),)
         else:
             beta = m / (m + 3)  # (m - 1)/(m + 2) with the m of y^{k+1}
             now.y = space.combination(x_next, beta, change)
             now.bare, now.count, now.travelled = False, m + 1, travelled
-        return self._judged(oracle, now)
+        return self._ended(oracle, now, y, events)
 
     def _restarts(
-        self, space: Space, state: MapState, y: Sample, change: Array, travelled: float
+        self, space: Space, memory: MapMemory, y: Sample, change: Array, travelled: float
     ) -> bool:
         if self.restart == "always":
             return True
         if self.restart == "distance":
-            limit = max(self.radius, state.radius)
-            return not state.count * travelled <= limit * limit
-        if self.restart == "function" and y.value < state.lowest - state.noise:
+            limit = max(self.radius, memory.radius)
+            return not memory.count * travelled <= limit * limit
+        if self.restart == "function" and y.value < memory.lowest - memory.noise:
             return False
-        return space.inner(y.gradient, change) > 0.0
+        residual = space.combination(y.point, -1.0, y.image)
+        return space.inner(residual, change) > 0.0
 
-    def _judged(self, oracle: Oracle, state: MapState) -> MapState:
+    def _ended(
+        self, oracle: Oracle, memory: MapMemory, sample: Sample, events: tuple[Event, ...]
+    ) -> Step[MapMemory]:
         """Is this the end?  Not at a point that momentum has climbed to."""
-        sample = state.sample
-        ending = _small_residual(state)
-        if state.marked >= WINDOW and self.value_tol:
-            ending = ending or _small_decrease(state, self.value_tol)
-            state.mark, state.marked = sample.value, 0
-        if ending is None:
-            return state
-        if self.has_values and sample is not state.base:
-            oracle.value(sample.point)  # the sample knows it from now on
-            if not sample.value <= state.lowest + state.noise:
-                return self._discarded(oracle.space, state, sample)
-        state.ending = ending
-        return state
+        ending = _small_residual(memory, sample)
+        if memory.marked >= WINDOW and self.value_tol:
+            ending = ending or _small_decrease(memory, sample, self.value_tol)
+            memory.mark, memory.marked = sample.value, 0
+        if ending is not None and self.has_values and sample is not memory.base:
+            lowest = Sample(memory.base.point, memory.lowest)
+            if not within_limit(oracle, sample, RiseLimit(lowest, allowance=memory.noise)):
+                events += self._rollback(memory, sample)
+                return self._discarded(memory).step(sample, events)
+        return memory.step(sample, events, ending)
 
-    def _discarded(self, space: Space, state: MapState, seen: Sample) -> MapState:
+    def _rollback(self, memory: MapMemory, seen: Sample) -> tuple[Event, ...]:
+        return (*_if_not_finite(seen), Event(EventKind.ROLLBACK, float(memory.count)))
+
+    def _discarded(self, memory: MapMemory) -> MapMemory:
         """What momentum has led to is left: on from the image of the last accepted point."""
-        image = space.combination(state.base.point, -1.0, state.base.gradient)
+        image = memory.base.image
         return dataclasses.replace(
-            state,
-            events=(
-                *state.events,
-                *_if_not_finite(seen),
-                Event(EventKind.ROLLBACK, float(state.count)),
-            ),
+            memory,
             y=image,
             x=image,
             bare=True,
             count=1,
             travelled=0.0,
-            radius=state.radius / (self._shrink(state) * self.failure_shrink),
-            epochs=state.epochs + 1,
-            mark=state.base.value,
+            radius=memory.radius / (self._shrink(memory) * self.failure_shrink),
+            epochs=memory.epochs + 1,
+            mark=memory.base.value,
             marked=0,
         )
 
-    def _shrink(self, state: MapState) -> float:
-        return self.radius_shrink or 1 + 0.001 * state.epochs
+    def _shrink(self, memory: MapMemory) -> float:
+        return self.radius_shrink or 1 + 0.001 * memory.epochs
 
 
-def _small_residual(state: MapState) -> Ending | None:
-    norm, first = state.sample.grad_norm, state.first_norm
+def _small_residual(memory: MapMemory, sample: Sample) -> Ending | None:
+    norm, first = sample.grad_norm, memory.first_norm
     if norm == 0.0:
         return _fixed_point()
-    if not norm <= state.tol * first:
+    if not norm <= memory.tol * first:
         return None
     return Ending(
         Status.CONVERGED,
         f"the residual |x - T(x)| = {norm:.3g} is {norm / first:.3g} times the first one, within "
-        f"the tolerance {state.tol:.3g}",
-        {"grad_norm": norm, "first_grad_norm": first, "tolerance": state.tol},
+        f"the tolerance {memory.tol:.3g}",
+        {"grad_norm": norm, "first_grad_norm": first, "tolerance": memory.tol},
     )
 
 
@@ -334,13 +332,13 @@ def _fixed_point() -> Ending:
     return Ending(Status.COMPLETED, "the map leaves x exactly where it is", {"grad_norm": 0.0})
 
 
-def _small_decrease(state: MapState, value_tol: float) -> Ending | None:
-    value, fall = state.sample.value, state.mark - state.sample.value
+def _small_decrease(memory: MapMemory, sample: Sample, value_tol: float) -> Ending | None:
+    value, fall = sample.value, memory.mark - sample.value
     if not abs(fall) <= value_tol * abs(value):  # where it rises, momentum is at work
         return None
     return Ending(
         Status.CONVERGED,
-        f"{state.marked} iterations lowered the objective by {fall:.3g}, to {value:.6g}: within "
+        f"{memory.marked} iterations lowered the objective by {fall:.3g}, to {value:.6g}: within "
         f"the relative value_tol {value_tol:.3g}",
         {"decrease": fall, "fun": value, "value_tol": value_tol},
     )
@@ -348,7 +346,7 @@ def _small_decrease(state: MapState, value_tol: float) -> Ending | None:
 
 def _rejected_for(sample: Sample) -> float:
     """The number that a sample was judged by: its value if that was enough, or its residual."""
-    return sample.value if sample.gradient is None else sample.grad_norm
+    return sample.grad_norm if sample.evaluated else sample.value
 
 
 def _if_not_finite(sample: Sample) -> tuple[Event, ...]:

@@ -6,13 +6,14 @@ import dataclasses
 import math
 from typing import Literal
 
-from momentous.core.arrays import Array
-from momentous.core.method import DEFAULT_TOLERANCE, Method, State
+from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
+from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.epoch import check_positive, judged_anew
-from momentous.methods.estimates import Rounding, ValueState
+from momentous.core.step import Report, RiseLimit, Step
+from momentous.methods.checks import check_positive, check_whole, needed
+from momentous.methods.search.rounding import Rounding
 
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
 # values carry no signal any more.
@@ -50,7 +51,7 @@ class Search:
 
 
 @record
-class GuiltyState(ValueState):
+class GuiltyMemory:
     """The inner iteration under way (or, during a search, repeated) from the outer iterate."""
 
     outer: Sample  # p_{k-1}, with value and gradient
@@ -62,17 +63,34 @@ class GuiltyState(ValueState):
     search: Search | None
     smoothness: float  # Lg
     stalls: int  # outer iterations in a row that have not lowered f
-    pair: Pair | None  # the pair found in this step
+    pair: Pair | None  # the pair found in the last step
     parameters: GuiltyParameters
     tol: float  # what the user asked for, 0 if nothing
+    rounding: Rounding  # how noisy values are
 
-    @property
-    def accepted(self) -> Sample:
-        return self.outer
+    def step(
+        self,
+        space: Space,
+        sample: Sample,
+        events: tuple[Event, ...] = (),
+        ending: Ending | None = None,
+    ) -> Step[GuiltyMemory]:
+        """The step that led here."""
+        report = Report(
+            sample=sample,
+            step_size=1 / self.smoothness,
+            events=events,
+            ending=ending,
+            accepted=self.outer,
+            noise=self.rounding.seen,
+            # Not where f is higher than at the outer iterate.
+            limit=RiseLimit(self.outer, allowance=self.rounding.between(space, self.outer.value)),
+        )
+        return Step(self, report)
 
 
 @dataclasses.dataclass(frozen=True)
-class ConvexUntilGuilty(Method):
+class ConvexUntilGuilty(Method[GuiltyMemory]):
     """ "Convex until proven guilty": Carmon, Duchi, Hinder & Sidford [1]_, for p = 2 and p = 3.
 
     From the outer iterate p, Nesterov's iteration for strongly convex functions is run on
@@ -89,7 +107,7 @@ class ConvexUntilGuilty(Method):
     eta = sqrt(2 alpha/L3), two more points are tried; min{eps^2/(5 alpha), alpha^2/(32 L3)} and
     O(eps^(-5/3) log(1/eps)).  Both need alpha <= L/4.  A deterministic first-order method.
 
-    Two gradients and two values an iteration.  The pair is searched for by repeating the inner
+    Two gradients and two values per iteration.  The pair is searched for by repeating the inner
     iteration from p, so that a handful of vectors is all that is ever stored: at a violation, one
     gradient and one value for every point x_s until the first pair, then 2 (order 3: 4) values;
     and a gradient at the next outer iterate.
@@ -131,7 +149,8 @@ class ConvexUntilGuilty(Method):
 
     name = "guilty"
     summary = "convex until proven guilty (Carmon et al.)"
-    needs = "L, rho (order 2) or L, L3 (order 3)"
+    requires = ("gradient_lipschitz", "hessian_lipschitz")
+    alternatives = (("gradient_lipschitz", "third_lipschitz"),)  # for order 3
     guarantee = "O(eps^-7/4 log) gradients, O(eps^-5/3 log) for order 3"
     cost = "2 gradients, 2 values"
 
@@ -151,10 +170,7 @@ class ConvexUntilGuilty(Method):
         check_positive("ConvexUntilGuilty", **self.parameters())
         if self.order not in (2, 3):
             raise ValueError(f"ConvexUntilGuilty: order={self.order!r} (p) must be 2 or 3")
-        if self.inner_cap is not None and self.inner_cap != int(self.inner_cap):
-            raise ValueError(
-                f"ConvexUntilGuilty: inner_cap={self.inner_cap!r} must be a whole number >= 1"
-            )
+        check_whole("ConvexUntilGuilty", inner_cap=self.inner_cap)
 
     @property
     def default_tolerance(self) -> float:
@@ -194,7 +210,12 @@ class ConvexUntilGuilty(Method):
             )
         inner = self.inner_tolerance if self.inner_tolerance is not None else eps / 10
         return GuiltyParameters(
-            smoothness, alpha, eta, eps, inner, float(self.inner_cap or math.inf)
+            smoothness=smoothness,
+            curvature=alpha,
+            exploration=eta,
+            eps=eps,
+            inner_eps=inner,
+            inner_cap=float(self.inner_cap or math.inf),
         )
 
     def _constant(self) -> float:
@@ -203,20 +224,12 @@ class ConvexUntilGuilty(Method):
         return self._needed(name, "curvature and exploration")
 
     def _needed(self, name: str, instead: str) -> float:
-        value: float | None = getattr(self, name)
-        if value is None:
-            raise ValueError(f"ConvexUntilGuilty needs {name}=, or {instead} by hand")
-        return value
+        return needed("ConvexUntilGuilty", name, getattr(self, name), instead)
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> GuiltyState:
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[GuiltyMemory]:
         p = self.resolved(self.default_tolerance if tol is None else tol)
         here = oracle.gradient(x0)
-        return GuiltyState(
-            sample=here,
-            step_size=1 / p.smoothness,
-            events=(),
-            ending=None,
-            rounding=Rounding.at(oracle.space, here.value),
+        memory = GuiltyMemory(
             outer=here,
             y=x0,
             y_prev=x0,
@@ -229,112 +242,106 @@ class ConvexUntilGuilty(Method):
             pair=None,
             parameters=p,
             tol=tol or 0.0,
+            rounding=Rounding.at(oracle.space, here.value),
         )
+        return memory.step(oracle.space, here)
 
-    def stands_by(self, oracle: Oracle, state: State) -> bool:
-        """Not where f is higher than at the outer iterate."""
-        assert isinstance(state, GuiltyState)
-        noise = state.rounding.between(oracle.space, state.outer.value)
-        return state.sample.value <= state.outer.value + noise
-
-    def with_tolerance(self, state: State, tol: float | None) -> State:
-        return judged_anew(state, tol)
-
-    def step(self, oracle: Oracle, state: State) -> GuiltyState:
-        assert isinstance(state, GuiltyState)
-        p, space, Lg = state.parameters, oracle.space, state.smoothness
-        state = dataclasses.replace(state, events=(), pair=None)
-        alpha, centre, kappa = p.curvature, state.outer.point, Lg / p.curvature
+    def step(self, oracle: Oracle, memory: GuiltyMemory) -> Step[GuiltyMemory]:
+        p, space, Lg = memory.parameters, oracle.space, memory.smoothness
+        memory = dataclasses.replace(memory, pair=None)
+        alpha, centre, kappa = p.curvature, memory.outer.point, Lg / p.curvature
         omega = (math.sqrt(kappa) - 1) / (math.sqrt(kappa) + 1)
-        x = state.y if state.t == 0 else space.combination(state.y, omega, state.y, state.y_prev)
+        y = memory.y
+        x = y if memory.t == 0 else space.combination(y, omega, y, memory.y_prev)
         at_x = oracle.gradient(x)
         if not at_x.finite:
-            return self._lost(oracle, state, at_x)
+            return self._lost(oracle, memory, at_x)
         slope = space.combination(at_x.gradient, 2 * alpha, x, centre)  # grad g(x_t)
         y = space.combination(x, -1 / Lg, slope)
-        if state.search is not None:
-            return self._searched(oracle, state, state.search, at_x, slope, y)
-        at_y, t = oracle.gradient(y), state.t + 1
+        if memory.search is not None:
+            return self._searched(oracle, memory, memory.search, at_x, slope, y)
+        at_y, t = oracle.gradient(y), memory.t + 1
         fy = oracle.value(y)
         if not (at_y.finite and math.isfinite(fy)):
-            return self._lost(oracle, state, at_y)
+            return self._lost(oracle, memory, at_y)
         g_y = fy + alpha * space.distance_squared(y, centre)
         slope = space.combination(at_y.gradient, 2 * alpha, y, centre)  # grad g(y_t)
         after = dataclasses.replace(
-            state,
-            sample=at_y,
+            memory,
             y=y,
-            y_prev=state.y,
+            y_prev=memory.y,
             t=t,
-            values=(*state.values, g_y),
-            lowest=at_y if fy < state.lowest.value else state.lowest,
+            values=(*memory.values, g_y),
+            lowest=at_y if fy < memory.lowest.value else memory.lowest,
         )
         # Certify-Progress
-        noise = state.rounding.between(space, state.outer.value, g_y)
-        if g_y > state.outer.value + noise:
-            return self._accused(oracle, after, state.outer)
+        noise = memory.rounding.between(space, memory.outer.value, g_y)
+        if g_y > memory.outer.value + noise:
+            return self._accused(oracle, after, at_y, memory.outer)
         z = space.combination(y, -1 / Lg, slope)
         fz, far = oracle.value(z), space.distance_squared(z, centre)
         if not math.isfinite(fz):
             return self._lost(oracle, after, at_y)
-        gap = state.outer.value - (fz + alpha * far) + alpha / 2 * far  # psi
+        gap = memory.outer.value - (fz + alpha * far) + alpha / 2 * far  # psi
         norm = space.norm(slope)
         if norm * norm > 2 * Lg * (gap + noise) * math.exp(-t / math.sqrt(kappa)):
-            return self._accused(oracle, after, Sample(z, fz))
+            return self._accused(oracle, after, at_y, Sample(z, fz))
         if norm <= p.inner_eps or t >= p.inner_cap:
             return self._next(oracle, after, at_y)
-        return after
+        return after.step(space, at_y)
 
-    def _accused(self, oracle: Oracle, state: GuiltyState, witness: Sample) -> GuiltyState:
+    def _accused(
+        self, oracle: Oracle, memory: GuiltyMemory, last: Sample, witness: Sample
+    ) -> Step[GuiltyMemory]:
         """Slower than a strongly convex function allows: go through the iteration once more."""
-        outer = state.outer
+        outer = memory.outer
         oracle.recall(outer)
-        return dataclasses.replace(
-            state,
+        after = dataclasses.replace(
+            memory,
             y=outer.point,
             y_prev=outer.point,
             t=0,
-            search=Search(witness, state.sample, state.t),
+            search=Search(witness=witness, last=last, length=memory.t),
         )
+        return after.step(oracle.space, last)
 
     def _searched(
         self,
         oracle: Oracle,
-        state: GuiltyState,
+        memory: GuiltyMemory,
         search: Search,
         at_x: Sample,
         slope: Array,
         y_next: Array,
-    ) -> GuiltyState:
+    ) -> Step[GuiltyMemory]:
         """Find-Witness-Pair: does y_s or w prove, together with x_s, that g is not convex?"""
-        space, alpha, centre = oracle.space, state.parameters.curvature, state.outer.point
+        space, alpha, centre = oracle.space, memory.parameters.curvature, memory.outer.point
         x, fx = at_x.point, oracle.value(at_x.point)
         g_x = fx + alpha * space.distance_squared(x, centre)
         w = search.witness
         g_w = w.value + alpha * space.distance_squared(w.point, centre)
-        for u, g_u in ((Sample(state.y), state.values[state.t]), (w, g_w)):
+        for u, g_u in ((Sample(memory.y), memory.values[memory.t]), (w, g_w)):
             apart = space.combination(u.point, -1.0, x)
             square, rise = space.inner(apart, apart), g_u - g_x - space.inner(slope, apart)
-            noise = state.rounding.between(space, g_u, g_x)
+            noise = memory.rounding.between(space, g_u, g_x)
             if rise < alpha / 2 * square - noise:
-                pair = Pair(u.point, x, 2 * alpha - 2 * rise / square)
-                return self._exploited(
-                    oracle, dataclasses.replace(state, sample=at_x, pair=pair), u
-                )
-        s = state.t + 1
-        after = dataclasses.replace(state, sample=at_x, y=y_next, y_prev=state.y, t=s)
+                pair = Pair(u=u.point, v=x, curvature=2 * alpha - 2 * rise / square)
+                return self._exploited(oracle, dataclasses.replace(memory, pair=pair), pair, u)
+        s = memory.t + 1
+        after = dataclasses.replace(memory, y=y_next, y_prev=memory.y, t=s)
         if s < search.length:
-            return after
+            return after.step(space, at_x)
         # No pair: 1/Lg is too large, or values are lost in rounding, where the gradient can tell.
-        last, lowest = search.last, state.lowest
-        best = lowest if lowest.value < state.outer.value else last
+        last, lowest = search.last, memory.lowest
+        best = lowest if lowest.value < memory.outer.value else last
         return self._next(oracle, after, best, blamed=True)
 
-    def _exploited(self, oracle: Oracle, state: GuiltyState, u: Sample) -> GuiltyState:
+    def _exploited(
+        self, oracle: Oracle, memory: GuiltyMemory, pair: Pair, u: Sample
+    ) -> Step[GuiltyMemory]:
         """Find-Best-Iterate and Exploit-NC-Pair; the curvature along u - v is below -alpha."""
-        space, eta, pair = oracle.space, state.parameters.exploration, state.pair
-        assert pair is not None
-        v, y, y_prev = pair.v, state.y, state.y_prev
+        space, eta = oracle.space, memory.parameters.exploration
+        v, y, y_prev = pair.v, memory.y, memory.y_prev
         apart = math.sqrt(space.distance_squared(pair.u, v))
         if self.order == 2:
             trials = [
@@ -347,47 +354,48 @@ class ConvexUntilGuilty(Method):
                 space.combination(pair.u, forth / apart, pair.u, v),
                 space.combination(v, -eta / apart, pair.u, v),
             ]
-            if state.t > 0:  # these bound f(v), which is no point of descent itself
+            if memory.t > 0:  # these bound f(v), which is no point of descent itself
                 trials.append(space.combination(y, 0.5, y_prev, y))  # c_j
                 trials.append(space.combination(y, 3.0, y_prev, y))  # q_j
-        best = state.lowest  # of the y_s; u is one of them, its value unknown here, or w
+        best = memory.lowest  # of the y_s; u is one of them, its value unknown here, or w
         for trial in (u, *(Sample(point, oracle.value(point)) for point in trials)):
             if trial.value < best.value and math.isfinite(trial.value):
                 best = trial
-        state.events = (Event(EventKind.NEGATIVE_CURVATURE, pair.curvature),)
-        return self._next(oracle, state, best)
+        event = Event(EventKind.NEGATIVE_CURVATURE, pair.curvature)
+        return self._next(oracle, memory, best, (event,))
 
-    def _lost(self, oracle: Oracle, state: GuiltyState, bad: Sample) -> GuiltyState:
+    def _lost(self, oracle: Oracle, memory: GuiltyMemory, bad: Sample) -> Step[GuiltyMemory]:
         """Not finite: back to the lowest point, and if that is where it began, smaller steps."""
-        state.events = (Event(EventKind.NON_FINITE, bad.grad_norm),)
-        state.sample = bad
-        return self._next(oracle, state, state.lowest)
+        event = Event(EventKind.NON_FINITE, bad.grad_norm)
+        return self._next(oracle, memory, memory.lowest, (event,))
 
     def _next(
-        self, oracle: Oracle, state: GuiltyState, best: Sample, *, blamed: bool = False
-    ) -> GuiltyState:
+        self,
+        oracle: Oracle,
+        memory: GuiltyMemory,
+        best: Sample,
+        events: tuple[Event, ...] = (),
+        *,
+        blamed: bool = False,
+    ) -> Step[GuiltyMemory]:
         """The next outer iterate, if it is better than the one before; the step may be to blame."""
-        old, p = state.outer, state.parameters
+        old, p = memory.outer, memory.parameters
         oracle.recall(best)
         new = oracle.gradient(best.point)
-        noise = state.rounding.between(oracle.space, old.value)
+        noise = memory.rounding.between(oracle.space, old.value)
         falls = new.value < old.value - noise or (
             new.value <= old.value + noise and new.grad_norm < old.grad_norm
         )
         ending, stalls, kind = None, 0, EventKind.RESTART
         if new.grad_norm <= p.eps:
-            ending = self._completed(state, new)
+            ending = self._completed(memory, new)
         elif not (new.finite and falls):
-            new, blamed, stalls, kind = old, True, state.stalls + 1, EventKind.ROLLBACK
-            ending = self._stalled(state) if stalls > MOST_STALLS else None
-        Lg = 2 * state.smoothness if blamed else state.smoothness
+            new, blamed, stalls, kind = old, True, memory.stalls + 1, EventKind.ROLLBACK
+            ending = self._stalled(memory, events) if stalls > MOST_STALLS else None
+        Lg = 2 * memory.smoothness if blamed else memory.smoothness
         oracle.recall(new)
-        return dataclasses.replace(
-            state,
-            sample=new,
-            step_size=1 / Lg,
-            events=(*state.events, Event(kind, float(state.t))),
-            ending=ending,
+        after = dataclasses.replace(
+            memory,
             outer=new,
             y=new.point,
             y_prev=new.point,
@@ -398,27 +406,28 @@ class ConvexUntilGuilty(Method):
             smoothness=Lg,
             stalls=stalls,
         )
+        return after.step(oracle.space, new, (*events, Event(kind, float(memory.t))), ending)
 
-    def _completed(self, state: GuiltyState, new: Sample) -> Ending:
-        norm, eps, tol = new.grad_norm, state.parameters.eps, state.tol
-        told = f"the gradient norm {norm:.3g} of an outer iterate is within eps = {eps:.3g}"
+    def _completed(self, memory: GuiltyMemory, new: Sample) -> Ending:
+        norm, eps, tol = new.grad_norm, memory.parameters.eps, memory.tol
+        message = f"the gradient norm {norm:.3g} of an outer iterate is within eps = {eps:.3g}"
         numbers = {"grad_norm": norm, "eps": eps, "tolerance": tol}
         if tol and norm > tol:
-            told = f"{told}, the tolerance is {tol:.3g}: lower eps"
-            return Ending(Status.ABOVE_TOLERANCE, told, numbers)
-        return Ending(Status.COMPLETED, told, numbers)
+            message += f", the tolerance is {tol:.3g}: lower eps"
+            return Ending(Status.ABOVE_TOLERANCE, message, numbers)
+        return Ending(Status.COMPLETED, message, numbers)
 
-    def _stalled(self, state: GuiltyState) -> Ending:
-        step, norm = 1 / state.smoothness, state.outer.grad_norm
-        finite = not any(event.kind is EventKind.NON_FINITE for event in state.events)
+    def _stalled(self, memory: GuiltyMemory, events: tuple[Event, ...]) -> Ending:
+        step, norm, value = 1 / memory.smoothness, memory.outer.grad_norm, memory.outer.value
+        finite = not any(event.kind is EventKind.NON_FINITE for event in events)
         return Ending(
             Status.NO_PROGRESS if finite else Status.NON_FINITE,
-            f"{state.stalls} halvings of the step, to {step:.3g}, have not lowered the objective "
-            f"{state.outer.value:.6g}, gradient norm {norm:.3g}: "
+            f"{memory.stalls} halvings of the step, to {step:.3g}, have not lowered the objective "
+            f"{value:.6g}, gradient norm {norm:.3g}: "
             + (
                 "the differences are lost in rounding; subtract a constant from fun, or raise tol"
                 if finite
                 else "f is not finite nearby; give a smaller step_size"
             ),
-            {"grad_norm": norm, "step_size": step, "fun": state.outer.value},
+            {"grad_norm": norm, "step_size": step, "fun": value},
         )

@@ -5,14 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from momentous.core.arrays import Array
-from momentous.core.method import DEFAULT_TOLERANCE, Method, State
+from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
+from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.epoch import check_common, check_positive, judged_anew
-from momentous.methods.estimates import Rounding, ValueState
-from momentous.methods.momentum import NESTEROV
+from momentous.core.step import Report, RiseLimit, Step
+from momentous.methods.checks import (
+    check_momentum,
+    check_positive,
+    check_probability,
+    check_whole,
+    needed,
+)
+from momentous.methods.endings import stuck
+from momentous.methods.restarted.momentum import NESTEROV
+from momentous.methods.search.rounding import Rounding
 
 
 @record
@@ -35,7 +43,7 @@ class JinParameters:
 
 
 @record
-class JinState(ValueState):
+class JinMemory:
     """Where x and its momentum are, and what the last perturbation is judged by."""
 
     x: Array
@@ -52,19 +60,38 @@ class JinState(ValueState):
     draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
     rejected_at: float  # f(x) when a step was last rejected, infinity before
     origin: Sample  # x0 and f(x0)
-
-    @property
-    def accepted(self) -> Sample:
-        return self.origin
+    rounding: Rounding  # how noisy values are
 
     @property
     def energy(self) -> float:
         """The Hamiltonian, f(x) + |v|^2/(2 eta)."""
         return self.value + self.speed * self.speed / (2 * self.parameters.step_size)
 
+    def at_rest(self, at: Sample) -> JinMemory:
+        """The same with the momentum dropped, at a point whose value is known."""
+        return dataclasses.replace(
+            self, x=at.point, x_prev=at.point, value=at.value, speed=0.0, floor=0.0
+        )
+
+    def step(
+        self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
+    ) -> Step[JinMemory]:
+        """The step that led here."""
+        report = Report(
+            sample=sample,
+            step_size=self.parameters.step_size,
+            events=events,
+            ending=ending,
+            accepted=self.origin,
+            noise=self.rounding.seen,
+            # Not where f is higher than at the start: the momentum will carry on from there.
+            limit=RiseLimit(self.origin, allowance=self.rounding.level),
+        )
+        return Step(self, report)
+
 
 @dataclasses.dataclass(frozen=True)
-class JinAGD(Method):
+class JinAGD(Method[JinMemory]):
     """Perturbed AGD with negative-curvature exploitation: Jin, Netrapalli & Jordan [1]_.
 
     Nesterov's iteration y = x + (1 - theta) v, x+ = y - eta grad f(y), v+ = x+ - x.  Where
@@ -85,7 +112,7 @@ class JinAGD(Method):
     :func:`momentous.certify` checks the output.  With a
     guessed rho neither gamma nor s, nor the promise, say anything about the function.
 
-    One gradient and two values an iteration, f(x+) and f(y); where x is displaced by s, three.
+    One gradient and two values per iteration, f(x+) and f(y); where x is displaced by s, three.
     The test |grad f(x)| <= eps takes one gradient more, only where L and the gradient at y leave it
     open and a perturbation may be due.
 
@@ -127,7 +154,7 @@ class JinAGD(Method):
 
     name = "jin-agd"
     summary = "AGD with negative-curvature exploitation and perturbation (Jin et al.)"
-    needs = "L, rho"
+    requires = ("gradient_lipschitz", "hessian_lipschitz")
     guarantee = "second-order point in O(eps^-7/4 log) with high probability"
     cost = "1 gradient, 2 values"
 
@@ -159,13 +186,9 @@ class JinAGD(Method):
         for name in ("momentum", "perturbed", "failure_probability"):
             given.pop(name)
         check_positive("JinAGD", **given)
-        check_common("JinAGD", self.momentum, None)
-        if self.wait is not None and self.wait != int(self.wait):
-            raise ValueError(f"JinAGD: wait={self.wait!r} (T) must be a whole number >= 1")
-        if not 0 < self.failure_probability < 1:
-            raise ValueError(
-                f"JinAGD: failure_probability={self.failure_probability!r} must be in (0, 1)"
-            )
+        check_momentum("JinAGD", self.momentum)
+        check_whole("JinAGD", "T", wait=self.wait)
+        check_probability("JinAGD", self.failure_probability)
 
     @classmethod
     def as_compared(cls, step_size: float) -> JinAGD:
@@ -235,20 +258,12 @@ class JinAGD(Method):
         return r, int(wait), drop
 
     def _needed(self, name: str, instead: str) -> float:
-        value: float | None = getattr(self, name)
-        if value is None:
-            raise ValueError(f"JinAGD needs {name}=, or {instead} by hand")
-        return value
+        return needed("JinAGD", name, getattr(self, name), instead)
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> JinState:
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[JinMemory]:
         p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
         sample = oracle.gradient(x0)
-        return JinState(
-            sample=sample,
-            step_size=p.step_size,
-            events=(),
-            ending=None,
-            rounding=Rounding.at(oracle.space, sample.value),
+        memory = JinMemory(
             x=x0,
             x_prev=x0,
             value=sample.value,
@@ -263,85 +278,78 @@ class JinAGD(Method):
             draws=0,
             rejected_at=math.inf,
             origin=Sample(x0, sample.value),
+            rounding=Rounding.at(oracle.space, sample.value),
         )
+        return memory.step(sample)
 
-    def stands_by(self, oracle: Oracle, state: State) -> bool:
-        """Not where f is higher than it was at the start: the momentum will carry on from there."""
-        assert isinstance(state, JinState)
-        return state.sample.value <= state.origin.value + state.rounding.level
-
-    def with_tolerance(self, state: State, tol: float | None) -> State:
-        return judged_anew(state, tol)
-
-    def step(self, oracle: Oracle, state: State) -> JinState:
-        assert isinstance(state, JinState)
-        state = dataclasses.replace(state, events=(), waited=state.waited + 1)
-        state = self._perturbed(oracle, state)
-        if state.ending is not None:
-            return state
-        p, x = state.parameters, state.x
-        sample, x_next, moved = NESTEROV.advance(oracle, x, state.x_prev, p.step_size, p.theta)
+    def step(self, oracle: Oracle, memory: JinMemory) -> Step[JinMemory]:
+        memory = dataclasses.replace(memory, waited=memory.waited + 1)
+        events: tuple[Event, ...] = ()
+        displaced = self._perturbed(oracle, memory)
+        if displaced is not None:
+            if displaced.report.ending is not None:
+                return displaced
+            memory, events = displaced.memory, displaced.report.events
+        p, x = memory.parameters, memory.x
+        sample, x_next, moved = NESTEROV.advance(oracle, x, memory.x_prev, p.step_size, p.theta)
         fy = oracle.value(sample.point)
         if not (sample.finite and math.isfinite(fy) and math.isfinite(moved)):
-            return self._rejected(oracle, state, sample)
-        proven = self._proven_curvature(oracle, state, sample)
+            return self._rejected(oracle, memory, sample, events)
+        proven = self._proven_curvature(oracle, memory, sample)
         if proven > p.curvature:
-            return self._judged(oracle, self._exploited(oracle, state, sample, proven))
-        if moved == 0.0 and x is state.x_prev and state.before is None:
-            return self._stuck(state, sample)
+            events += (Event(EventKind.NEGATIVE_CURVATURE, proven),)
+            return self._judged(oracle, self._exploited(oracle, memory), sample, events)
+        if moved == 0.0 and x is memory.x_prev and memory.before is None:
+            return memory.step(sample, events, stuck(sample.grad_norm, p.step_size))
         value, known = oracle.value(x_next), oracle.last
         if not math.isfinite(value) or (known and known.gradient is not None and not known.finite):
-            return self._rejected(oracle, state, sample)
+            return self._rejected(oracle, memory, sample, events)
         L = self.gradient_lipschitz or 1 / (4 * p.step_size)
         after = dataclasses.replace(
-            state,
-            sample=sample,
+            memory,
             x=x_next,
             x_prev=x,
             value=value,
             speed=math.sqrt(moved),
             floor=(1 - L * p.step_size) * sample.grad_norm,  # |grad f(y - eta g) - g| <= L eta |g|
         )
-        return self._judged(oracle, after)
+        return self._judged(oracle, after, sample, events)
 
-    def _proven_curvature(self, oracle: Oracle, state: JinState, sample: Sample) -> float:
+    def _proven_curvature(self, oracle: Oracle, memory: JinMemory, sample: Sample) -> float:
         """The largest c for which f(x) <= f(y) + <grad f(y), x - y> - (c/2)|x - y|^2 for sure."""
-        x, y, space = state.x, sample.point, oracle.space
-        if state.speed == 0.0 or x is y:
+        x, y, space = memory.x, sample.point, oracle.space
+        if memory.speed == 0.0 or x is y:
             return 0.0
         back = space.combination(x, -1.0, y)
-        noise = 2 * state.rounding.between(space, state.value, sample.value)
-        gap = sample.value - state.value + space.inner(sample.gradient, back) - noise
+        noise = 2 * memory.rounding.between(space, memory.value, sample.value)
+        gap = sample.value - memory.value + space.inner(sample.gradient, back) - noise
         square = space.inner(back, back)
         return 2 * gap / square if square > 0.0 else 0.0
 
-    def _exploited(
-        self, oracle: Oracle, state: JinState, sample: Sample, proven: float
-    ) -> JinState:
+    def _exploited(self, oracle: Oracle, memory: JinMemory) -> JinMemory:
         """Negative-curvature exploitation with the pair (x, v) before the step."""
-        x, s, speed = state.x, state.parameters.curvature_step, state.speed
-        best = Sample(x, state.value)
+        x, s, speed = memory.x, memory.parameters.curvature_step, memory.speed
+        best = Sample(x, memory.value)
         if speed < s:
             for sign in (1.0, -1.0):
-                point = oracle.space.combination(x, sign * s / speed, x, state.x_prev)
+                point = oracle.space.combination(x, sign * s / speed, x, memory.x_prev)
                 value = oracle.value(point)
                 if value < best.value and math.isfinite(value):
                     best = Sample(point, value)
         oracle.recall(best)
-        events = (*state.events, Event(EventKind.NEGATIVE_CURVATURE, proven))
-        return _at_rest(state, sample, best, events)
+        return memory.at_rest(best)
 
-    def _perturbed(self, oracle: Oracle, state: JinState) -> JinState:
+    def _perturbed(self, oracle: Oracle, memory: JinMemory) -> Step[JinMemory] | None:
         """x + xi, xi uniform in the ball, if it is time and the gradient at x is small."""
-        p, space = state.parameters, oracle.space
-        if p.perturbation == 0.0 or state.waited <= p.wait or state.floor > p.eps:
-            return state
-        here = oracle.gradient(state.x)
+        p, space = memory.parameters, oracle.space
+        if p.perturbation == 0.0 or memory.waited <= p.wait or memory.floor > p.eps:
+            return None
+        here = oracle.gradient(memory.x)
         if not here.grad_norm <= p.eps or space.size == 0:
-            return state
-        here.value = state.value
-        r = max(p.perturbation, 8 * space.rounding * space.norm(state.x))
-        x = space.displaced(state.x, r, state.seed, state.draws)
+            return None
+        here.value = memory.value
+        r = max(p.perturbation, 8 * space.rounding * space.norm(memory.x))
+        x = space.displaced(memory.x, r, memory.seed, memory.draws)
         value = oracle.value(x)
         if not math.isfinite(value):
             ending = Ending(
@@ -350,82 +358,63 @@ class JinAGD(Method):
                 f"leads to f = {value}; give a smaller perturbation=, or perturbed=False",
                 {"grad_norm": here.grad_norm, "perturbation": r},
             )
-            return dataclasses.replace(state, sample=here, ending=ending)
-        at_rest = state.x is state.x_prev
-        return dataclasses.replace(
-            state,
-            events=(Event(EventKind.PERTURBED, r),),
+            return memory.step(here, ending=ending)
+        at_rest = memory.x is memory.x_prev
+        after = dataclasses.replace(
+            memory,
             x=x,
-            x_prev=x if at_rest else space.displaced(state.x_prev, r, state.seed, state.draws),
+            x_prev=x if at_rest else space.displaced(memory.x_prev, r, memory.seed, memory.draws),
             value=value,
             waited=0,
             before=here,
-            energy_before=state.energy,
-            draws=state.draws + 1,
+            energy_before=memory.energy,
+            draws=memory.draws + 1,
         )
+        return after.step(here, (Event(EventKind.PERTURBED, r),))
 
-    def _judged(self, oracle: Oracle, state: JinState) -> JinState:
+    def _judged(
+        self, oracle: Oracle, memory: JinMemory, sample: Sample, events: tuple[Event, ...]
+    ) -> Step[JinMemory]:
         """T iterations after a perturbation: has the Hamiltonian fallen by E?"""
-        p, before = state.parameters, state.before
-        if before is None or state.waited + 1 < p.wait:
-            return state
-        fallen = state.energy_before - state.energy
-        noise = state.rounding.between(oracle.space, state.energy_before)
+        p, before = memory.parameters, memory.before
+        if before is None or memory.waited + 1 < p.wait:
+            return memory.step(sample, events)
+        fallen = memory.energy_before - memory.energy
+        noise = memory.rounding.between(oracle.space, memory.energy_before)
         if fallen >= max(p.drop, noise):
-            return dataclasses.replace(state, before=None)
+            return dataclasses.replace(memory, before=None).step(sample, events)
         norm = before.grad_norm
-        told = (
+        message = (
             f"the gradient norm is {norm:.3g}, and {p.wait} iterations after a perturbation of "
             f"length {p.perturbation:.3g} the Hamiltonian has fallen by {fallen:.3g} only, less "
             f"than {p.drop:.3g}"
         )
-        numbers = {"grad_norm": norm, "fallen": fallen, "drop": p.drop, "tolerance": state.tol}
+        numbers = {"grad_norm": norm, "fallen": fallen, "drop": p.drop, "tolerance": memory.tol}
         status = Status.COMPLETED
-        if state.tol and norm > state.tol:
-            status, told = Status.ABOVE_TOLERANCE, f"{told}; lower eps={p.eps:.3g}"
-        return dataclasses.replace(state, sample=before, ending=Ending(status, told, numbers))
+        if memory.tol and norm > memory.tol:
+            status, message = Status.ABOVE_TOLERANCE, f"{message}; lower eps={p.eps:.3g}"
+        return memory.step(before, events, Ending(status, message, numbers))
 
-    def _rejected(self, oracle: Oracle, state: JinState, sample: Sample) -> JinState:
+    def _rejected(
+        self, oracle: Oracle, memory: JinMemory, sample: Sample, events: tuple[Event, ...]
+    ) -> Step[JinMemory]:
         """Not finite: drop the momentum; if that has not helped the last time, halve the step."""
-        resting = sample.point is state.x
-        here = sample if resting else Sample(state.x, state.value)
+        resting = sample.point is memory.x
+        here = sample if resting else Sample(memory.x, memory.value)
         oracle.recall(here)
-        events = (*state.events, Event(EventKind.NON_FINITE, sample.grad_norm))
+        events += (Event(EventKind.NON_FINITE, sample.grad_norm),)
         if not resting:
-            events += (Event(EventKind.RESTART, state.speed),)
-        after = _at_rest(state, sample, here, events)
-        if resting or not state.value < state.rejected_at:
-            after.parameters = state.parameters.halved()
-            after.step_size = after.parameters.step_size
-        after.rejected_at = state.value
+            events += (Event(EventKind.RESTART, memory.speed),)
+        after = memory.at_rest(here)
+        after.rejected_at = memory.value
+        if resting or not memory.value < memory.rejected_at:
+            after.parameters = memory.parameters.halved()
+        ending = None
         if resting and not sample.finite:
-            after.ending = Ending(
+            ending = Ending(
                 Status.NON_FINITE,
-                f"f is {state.value:.6g} where the method stands, but its gradient is not finite; "
+                f"f is {memory.value:.6g} where the method stands, but its gradient is not finite; "
                 "give a smaller step_size or a larger gradient_lipschitz",
-                {"step_size": state.step_size, "fun": state.value},
+                {"step_size": memory.parameters.step_size, "fun": memory.value},
             )
-        return after
-
-    def _stuck(self, state: JinState, sample: Sample) -> JinState:
-        eta, norm = state.parameters.step_size, sample.grad_norm
-        ending = Ending(
-            Status.NO_PROGRESS,
-            f"a step of size {eta:.3g} along a gradient of norm {norm:.3g} does not move x",
-            {"grad_norm": norm, "step_size": eta},
-        )
-        return dataclasses.replace(state, sample=sample, ending=ending)
-
-
-def _at_rest(state: JinState, sample: Sample, at: Sample, events: tuple[Event, ...]) -> JinState:
-    """The state with the momentum dropped, at a point whose value is known."""
-    return dataclasses.replace(
-        state,
-        sample=sample,
-        events=events,
-        x=at.point,
-        x_prev=at.point,
-        value=at.value,
-        speed=0.0,
-        floor=0.0,
-    )
+        return after.step(sample, events, ending)

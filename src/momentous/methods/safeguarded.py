@@ -6,13 +6,14 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from momentous.core.arrays import Array
-from momentous.core.method import Method, State
+from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
+from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.lbfgs import LBFGS
-from momentous.methods.universal_heavy_ball import UniversalHeavyBall
+from momentous.core.step import Report, Step
+from momentous.methods.classical.lbfgs import LBFGS
+from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
 
 # Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
 DEFAULT_FAST = LBFGS()
@@ -25,11 +26,11 @@ FAST, SAFE = 0.0, 1.0
 
 
 @record
-class SafeguardedState(State):
-    """The states of both methods, whose turn it is, and what a round must earn."""
+class SafeguardedMemory:
+    """The last steps of both methods, whose turn it is, and what a round must earn."""
 
-    fast: State
-    safe: State | None  # None until its first turn
+    fast: Step
+    safe: Step | None  # None until its first turn
     guarding: bool  # is it the safe method's turn?
     best: Sample  # the lowest point that either has accepted
     tol: float | None
@@ -38,7 +39,7 @@ class SafeguardedState(State):
     floor: float  # what rounding leaves of |grad f(x0)|
     start_norm: float  # |grad f(x0)|
     allowance: float  # evaluations that a round may take
-    price: float  # decrease an evaluation that a round must bring; negative: not known yet
+    price: float  # decrease per evaluation that a round must bring; negative: not known yet
     began: int  # evaluations when the round began
     began_at: Sample  # the best point then
     mark: float  # the smallest gradient norm when that last earned a round
@@ -48,16 +49,26 @@ class SafeguardedState(State):
     given_up: Ending | None  # why the safe method's last turn ended, if it could not go on
 
     @property
-    def value_noise(self) -> float:
-        return max(self.fast.value_noise, self.safe.value_noise if self.safe is not None else 0.0)
+    def noise(self) -> float:
+        """What either of the methods has measured."""
+        return max(self.fast.report.noise, 0.0 if self.safe is None else self.safe.report.noise)
 
-    @property
-    def accepted(self) -> Sample:
-        return self.best
+    def after(
+        self, report: Report, *events: Event, ending: Ending | None = None
+    ) -> Step[SafeguardedMemory]:
+        """The step of one of the two that led here, as a step of our own."""
+        own = dataclasses.replace(
+            report,
+            events=(*report.events, *events),
+            ending=ending,
+            accepted=self.best,
+            noise=self.noise,
+        )
+        return Step(self, own)
 
 
 @dataclasses.dataclass(frozen=True)
-class Safeguarded(Method):
+class Safeguarded(Method[SafeguardedMemory]):
     """A fast method (H) that must keep earning its turn, guarded by one with a guarantee (G).
 
     H runs in rounds of K evaluations.  A round that earns its cost is followed by another, and H
@@ -65,7 +76,7 @@ class Safeguarded(Method):
     or K evaluations of it.  Then H goes on at the lowest point, with what it has learned.  A round
     of H earns its cost if
 
-    - it lowers f by at least ``price`` an evaluation, which is what G's last turn has brought;
+    - it lowers f by at least ``price`` per evaluation, which is what G's last turn has brought;
       before an epoch of G was completed, by at least D_1 (eps/|grad f(x0)|)^(3/2) in K evaluations,
       where D_1 is the decrease of the first round that has brought any; or
     - it halves the smallest gradient norm since that was last the reason.
@@ -119,7 +130,6 @@ class Safeguarded(Method):
 
     name = "safeguarded"
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
-    needs = "nothing"
     guarantee = "O(eps^-7/4) values and gradients, the order of the guard's"
     cost = "that of the method whose turn it is (1 value, 1 gradient)"
 
@@ -139,17 +149,15 @@ class Safeguarded(Method):
                 f"Safeguarded: shortest_round={self.shortest_round!r} must be at least 1"
             )
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> SafeguardedState:
+    def start(
+        self, oracle: Oracle, x0: Array, tol: float | None, seed: int
+    ) -> Step[SafeguardedMemory]:
         here = oracle.gradient(x0)
         fast = self.fast.start(oracle, x0, tol, seed)
         floor = math.sqrt(oracle.space.rounding) * here.grad_norm
         goal = max(self.default_tolerance if tol is None else tol, floor)
         ratio = here.grad_norm / goal if goal > 0 else 1.0
-        return SafeguardedState(
-            sample=here,
-            step_size=fast.step_size,
-            events=fast.events,
-            ending=None,
+        memory = SafeguardedMemory(
             fast=fast,
             safe=None,
             guarding=False,
@@ -169,174 +177,158 @@ class Safeguarded(Method):
             left=0,
             given_up=None,
         )
+        return memory.after(dataclasses.replace(fast.report, sample=here))
 
-    def with_tolerance(self, state: State, tol: float | None) -> SafeguardedState:
-        assert isinstance(state, SafeguardedState)
-        safe = state.safe
-        return dataclasses.replace(
-            state,
-            fast=self.fast.with_tolerance(state.fast, tol),
-            safe=None if safe is None else self.guaranteed.with_tolerance(safe, tol),
+    def with_new_tolerance(
+        self, step: Step[SafeguardedMemory], tol: float | None
+    ) -> Step[SafeguardedMemory]:
+        memory = step.memory
+        safe = memory.safe
+        changed = dataclasses.replace(
+            memory,
+            fast=self.fast.with_new_tolerance(memory.fast, tol),
+            safe=None if safe is None else self.guaranteed.with_new_tolerance(safe, tol),
             tol=tol,
-            goal=max(self.default_tolerance if tol is None else tol, state.floor),
+            goal=max(self.default_tolerance if tol is None else tol, memory.floor),
         )
+        return Step(changed, step.report)
 
-    def step(self, oracle: Oracle, state: State) -> SafeguardedState:
-        assert isinstance(state, SafeguardedState)
-        return self._guard(oracle, state) if state.guarding else self._run(oracle, state)
+    def step(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
+        if memory.guarding:
+            assert memory.safe is not None
+            return self._guard(oracle, memory, memory.safe)
+        return self._run(oracle, memory)
 
-    def stands_by(self, oracle: Oracle, state: State) -> bool:
-        assert isinstance(state, SafeguardedState)
-        safe = state.safe
-        if safe is not None and state.sample is safe.sample:
-            return self.guaranteed.stands_by(oracle, safe)
-        return self.fast.stands_by(oracle, state.fast)
-
-    def _run(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
+    def _run(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
         """A step of H."""
-        inner = self.fast.step(oracle, state.fast)
-        stand = _standing(oracle, inner, state.began_at)
-        best = _lower(_noise(oracle, state), state.best, stand)
-        after = _passed_on(state, inner, fast=inner, best=best)
-        after.smallest = min(state.smallest, stand.grad_norm) if stand.finite else state.smallest
-        ended = inner.ending
+        inner = self.fast.step(oracle, memory.fast.memory)
+        report = inner.report
+        stand = _standing(oracle, report, memory.began_at)
+        best = _lower(_noise(oracle, memory), memory.best, stand)
+        after = dataclasses.replace(memory, fast=inner, best=best)
+        after.smallest = min(memory.smallest, stand.grad_norm) if stand.finite else memory.smallest
+        ended = report.ending
         if ended is not None and ended.status.success:
-            after.ending = ended
-            return after
-        spent = _evaluations(oracle) - state.began
-        if ended is None and spent < state.allowance:
-            return after
-        gain = state.began_at.value - after.best.value
+            return after.after(report, ending=ended)
+        spent = _evaluations(oracle) - memory.began
+        if ended is None and spent < memory.allowance:
+            return after.after(report)
+        gain = memory.began_at.value - after.best.value
         if gain <= _noise(oracle, after):
             gain = 0.0
-        earned = gain > 0.0 and gain >= state.price * spent
-        if state.price < 0.0 and earned:  # the first that has brought any
-            after.price = gain * (state.goal / state.start_norm) ** 1.5 / state.allowance
+        earned = gain > 0.0 and gain >= memory.price * spent
+        if memory.price < 0.0 and earned:  # the first that has brought any
+            after.price = gain * (memory.goal / memory.start_norm) ** 1.5 / memory.allowance
         if after.smallest <= after.mark / 2:
             after.mark, earned = after.smallest, True
         if ended is None and earned:
             after.given_up, after.patience = None, 1
-            return _new_round(oracle, after)
-        if state.given_up is not None and after.best.point is state.began_at.point:
-            after.ending = state.given_up
-            return after
+            return _new_round(oracle, after).after(report)
+        if memory.given_up is not None and after.best.point is memory.began_at.point:
+            return after.after(report, ending=memory.given_up)
         if ended is not None:
             after.patience *= 2
-        after.left = state.patience if ended is not None else 1
-        return self._turned_to_safe(oracle, after)
+        after.left = memory.patience if ended is not None else 1
+        return self._turned_to_safe(oracle, after).after(report, Event(EventKind.TURN, SAFE))
 
-    def _turned_to_safe(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
-        best = state.best
+    def _turned_to_safe(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
+        best = memory.best
         oracle.recall(best)
         known = oracle.gradient(best.point)
-        if state.safe is None:
-            state.safe = self.guaranteed.start(oracle, known.point, state.tol, state.seed)
+        if memory.safe is None:
+            memory.safe = self.guaranteed.start(oracle, known.point, memory.tol, memory.seed)
         else:
-            state.safe = self.guaranteed.moved_to(oracle, state.safe, known, state.tol, state.seed)
-        state.best, state.guarding = known, True
-        state.events = (*state.events, Event(EventKind.TURN, SAFE))
-        return _new_round(oracle, state)
+            memory.safe = self.guaranteed.moved_to(
+                oracle, memory.safe.memory, known, memory.tol, memory.seed
+            )
+        memory.best, memory.guarding = known, True
+        return _new_round(oracle, memory)
 
-    def _guard(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
+    def _guard(
+        self, oracle: Oracle, memory: SafeguardedMemory, safe: Step
+    ) -> Step[SafeguardedMemory]:
         """A step of G."""
-        assert state.safe is not None
-        inner = self.guaranteed.step(oracle, state.safe)
-        after = _passed_on(state, inner, safe=inner)
-        stand = _standing(oracle, inner, state.began_at)
-        after.best = _lower(_noise(oracle, after), state.best, stand)
-        if inner.ending is not None and inner.ending.status.is_output:
-            after.ending = inner.ending
-            return after
-        spent = _evaluations(oracle) - state.began
-        broken = state.fast.ending  # why H cannot go on from where it is
+        inner = self.guaranteed.step(oracle, safe.memory)
+        report = inner.report
+        after = dataclasses.replace(memory, safe=inner)
+        stand = _standing(oracle, report, memory.began_at)
+        after.best = _lower(_noise(oracle, after), memory.best, stand)
+        if report.ending is not None and report.ending.status.is_output:
+            return after.after(report, ending=report.ending)
+        spent = _evaluations(oracle) - memory.began
+        broken = memory.fast.report.ending  # why H cannot go on from where it is
         # Where nothing was accepted, the step after an epoch shows where that has led.
-        over = _restarted(inner) and _accepts(inner, state.began_at)
-        over |= _restarted(state.safe) and not _accepts(state.safe, state.began_at)
+        over = _restarted(report) and _has_accepted(report, memory.began_at)
+        over |= _restarted(safe.report) and not _has_accepted(safe.report, memory.began_at)
         if over:
-            after.price = max(0.0, state.began_at.value - after.best.value) / max(spent, 1)
+            after.price = max(0.0, memory.began_at.value - after.best.value) / max(spent, 1)
             after.left -= 1
             if after.left > 0:
-                return after
-            if broken is not None and after.best.point is state.began_at.point:
-                after.ending = _no_way(after.best, broken)
-                return after
-        elif inner.ending is not None:
-            after.given_up = inner.ending
-            if broken is not None and after.best.point is state.began_at.point:
-                after.ending = inner.ending
-                return after
-        elif spent >= state.allowance and broken is None:
+                return after.after(report)
+            if broken is not None and after.best.point is memory.began_at.point:
+                return after.after(report, ending=_no_way(after.best, broken))
+        elif report.ending is not None:
+            after.given_up = report.ending
+            if broken is not None and after.best.point is memory.began_at.point:
+                return after.after(report, ending=report.ending)
+        elif spent >= memory.allowance and broken is None:
             after.allowance *= 2.0
         else:
-            return after
-        return self._turned_to_fast(oracle, after)
+            return after.after(report)
+        return self._turned_to_fast(oracle, after).after(report, Event(EventKind.TURN, FAST))
 
-    def _turned_to_fast(self, oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
-        best, fast = state.best, state.fast
-        if (
-            fast.ending is not None
-            or fast.accepted is None
-            or fast.accepted.point is not best.point
-        ):
+    def _turned_to_fast(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
+        best, fast = memory.best, memory.fast
+        accepted = fast.report.accepted
+        if fast.report.ending or accepted is None or accepted.point is not best.point:
             oracle.recall(best)
-            state.best = oracle.gradient(best.point)
-            state.fast = self.fast.moved_to(oracle, fast, state.best, state.tol, state.seed)
-        state.guarding = False
-        state.events = (*state.events, Event(EventKind.TURN, FAST))
-        return _new_round(oracle, state)
-
-
-def _passed_on(state: SafeguardedState, inner: State, **changes: object) -> SafeguardedState:
-    """The state after a step of one of the two, which tells what the step told."""
-    return dataclasses.replace(
-        state,
-        sample=inner.sample,
-        step_size=inner.step_size,
-        events=inner.events,
-        ending=None,
-        **changes,  # type: ignore[arg-type]
-    )
+            memory.best = oracle.gradient(best.point)
+            memory.fast = self.fast.moved_to(
+                oracle, fast.memory, memory.best, memory.tol, memory.seed
+            )
+        memory.guarding = False
+        return _new_round(oracle, memory)
 
 
 def _no_way(best: Sample, broken: Ending) -> Ending:
     """H has broken down, and a whole turn of G has found nothing lower."""
     return Ending(
         Status.NO_PROGRESS,
-        f"neither method gets on: {broken.message}; and whole epochs of the guaranteed one bring "
-        f"no decrease at gradient norm {best.grad_norm:.3g}: rounding is reached, or jac is not "
-        "the gradient of fun",
+        f"neither method makes progress: {broken.message}; and whole epochs of the guaranteed one "
+        f"bring no decrease at gradient norm {best.grad_norm:.3g}: rounding is reached, or jac is "
+        "not the gradient of fun",
         {"grad_norm": best.grad_norm},
     )
 
 
-def _new_round(oracle: Oracle, state: SafeguardedState) -> SafeguardedState:
-    state.began, state.began_at = _evaluations(oracle), state.best
-    return state
+def _new_round(oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
+    memory.began, memory.began_at = _evaluations(oracle), memory.best
+    return memory
 
 
 def _evaluations(oracle: Oracle) -> int:
     return oracle.nfev + oracle.njev
 
 
-def _restarted(state: State) -> bool:
-    return any(event.kind is EventKind.RESTART for event in state.events)
+def _restarted(report: Report) -> bool:
+    return any(event.kind is EventKind.RESTART for event in report.events)
 
 
-def _accepts(state: State, origin: Sample) -> bool:
+def _has_accepted(report: Report, origin: Sample) -> bool:
     """Has a method accepted a point by its value since it was at the origin?"""
-    return state.accepted is not None and state.accepted.point is not origin.point
+    return report.accepted is not None and report.accepted.point is not origin.point
 
 
-def _standing(oracle: Oracle, state: State, origin: Sample) -> Sample:
+def _standing(oracle: Oracle, report: Report, origin: Sample) -> Sample:
     """Where a method stands: the last point that it accepted, otherwise the last it evaluated."""
-    stand = state.accepted if _accepts(state, origin) else state.sample
+    stand = report.accepted if _has_accepted(report, origin) else report.sample
     assert stand is not None
     oracle.learn_value(stand)
     return stand
 
 
-def _noise(oracle: Oracle, state: SafeguardedState) -> float:
-    return max(oracle.space.value_noise(state.best.value), state.value_noise)
+def _noise(oracle: Oracle, memory: SafeguardedMemory) -> float:
+    return max(oracle.space.value_noise(memory.best.value), memory.noise)
 
 
 def _lower(noise: float, best: Sample, other: Sample) -> Sample:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from momentous import GradientDescent, compare, testbed
+from momentous.core.acceptance import has_risen
 from momentous.lab.compare import MEASURES, Comparison, Row, convergence, performance_profile
 from momentous.lab.compare.problems import select
 from momentous.lab.compare.profiles import costs, plot_convergence, plot_profiles
@@ -18,7 +19,7 @@ from momentous.lab.compare.scoreboard import (
     write_scoreboard,
 )
 from momentous.lab.compare.verdicts import duel, heuristics, median, summaries
-from momentous.lab.record import Outcome, RunInfo, RunRecord, has_risen
+from momentous.lab.record import Outcome, RunInfo, RunRecord
 from momentous.lab.style import line_styles
 from momentous.testbed.suite import Entry, suite
 

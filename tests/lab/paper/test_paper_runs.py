@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from momentous.api import iterate
 from momentous.core.checkpoint import load as load_checkpoint
-from momentous.front import iterate
 from momentous.lab import studies
 from momentous.lab.paper import runs as paper_runs_module
 from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
@@ -71,7 +71,7 @@ def test_the_adaptive_methods_have_the_parameters_of_section_5_1(name, profile, 
         problem.value, problem.start(), jac=problem.gradient, method=method, tol=0.0,
         max_iterations=1,
     )  # fmt: skip
-    schedule = run.state.schedule  # what a run really goes by
+    schedule = run.memory.schedule  # what a run really goes by
     theta = 0.005 * (1e-4 * 1.0 * eta**2) ** 0.25
     assert schedule.theta == pytest.approx(theta, rel=1e-12)
     assert schedule.epoch_length == math.floor(1 / theta)
@@ -98,7 +98,7 @@ def test_the_wide_radius_shrinks_by_one_plus_a_thousandth_of_the_epoch(problems)
             assert event.kind.name == "RESTART"
             restarts += 1
             radius /= 1 + 0.001 * restarts
-            assert step.state.schedule.wide_radius == pytest.approx(radius, rel=1e-12)
+            assert step.memory.schedule.wide_radius == pytest.approx(radius, rel=1e-12)
     assert restarts >= 3
 
 

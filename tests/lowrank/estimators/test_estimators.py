@@ -15,8 +15,8 @@ import scipy.sparse
 
 from momentous.io.archive import ArchiveError
 from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
+from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.model import fit_model
-from momentous.lowrank.names import Names
 from momentous.lowrank.solvers.fit import FitConfig
 from momentous.methods import REGISTRY
 
@@ -563,13 +563,13 @@ def test_a_missing_id_in_a_table_is_refused():
 
 
 def test_names_find_their_positions():
-    names = Names(np.array([30, 10, 20]))
+    names = Vocabulary(np.array([30, 10, 20]))
     assert names.positions([10, 20, 30, 40]).tolist() == [1, 2, 0, -1]
     assert names.positions(["10", "x"]).tolist() == [1, -1]
     assert names.positions([10.0]).tolist() == [1]
     longer = names.extended([5, 10])
     assert longer.ids.tolist() == [30, 10, 20, 5]
-    assert Names(None, 3).positions([2, 3]).tolist() == [2, -1]
+    assert Vocabulary(None, 3).positions([2, 3]).tolist() == [2, -1]
 
 
 # --- scikit-learn ---------------------------------------------------------------------------------

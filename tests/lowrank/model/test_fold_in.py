@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 from momentous.lowrank import Penalty, Ratings
+from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.model import fit_model
-from momentous.lowrank.ratings import Compressed
 from momentous.lowrank.solvers.fit import FitConfig
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from momentous import minimize
+from momentous.api import iterate
 from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.status import EventKind, Status
-from momentous.front import iterate
 from momentous.lowrank import GaussNewton, LowRankObjective, Metric, Ratings, minimize_in_metric
 from momentous.lowrank.backends import blocks
 from momentous.lowrank.solvers.metric import DAMPING
@@ -198,7 +198,7 @@ def test_evaluations_are_counted_once_each_and_metrics_apart():
     )
     result = run.finish()
     assert result.nfev == result.njev == len(calls)
-    assert metrics.count == run.state.refreshes + 1
+    assert metrics.count == run.memory.refreshes + 1
     assert 0.0 < metrics.seconds < result.time
 
 
@@ -232,20 +232,20 @@ def test_the_metric_is_that_of_the_point_where_the_momentum_restarted():
         jac=True,
         method=InMetric(UniversalHeavyBall(gradient_lipschitz=1.0), metrics),
     )
-    before, moves = run.state.centre, 0
+    before, moves = run.memory.centre, 0
     for step in run:
         restarted = any(
             event.kind in (EventKind.RESTART, EventKind.ROLLBACK) for event in step.events
         )
-        if run.state.centre is not before:
+        if run.memory.centre is not before:
             moves += 1
             assert restarted
-            assert run.state.centre is run.state.accepted.point
+            assert run.memory.centre is run.report.accepted.point
             # The tolerance that the method knows is in the norm that it sees.
-            assert run.state.inner.tol == run.state.tol * run.state.dual
-            assert np.array_equal(metrics(run.state.centre).x, run.state.centre)
-        before = run.state.centre
-    assert moves == run.state.refreshes > 2
+            assert run.memory.inner.tol == run.memory.tol * run.memory.dual
+            assert np.array_equal(metrics(run.memory.centre).x, run.memory.centre)
+        before = run.memory.centre
+    assert moves == run.memory.refreshes > 2
 
 
 def test_steps_that_overflow_are_taken_back():

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from momentous import Status
-from momentous.front import accelerate
+from momentous.api import accelerate
 from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
 from momentous.lowrank.factors import balanced, least_penalty
 from momentous.lowrank.model import fit_model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from momentous import Status
-from momentous.front import accelerate
+from momentous.api import accelerate
 from momentous.lowrank import ALSSweep, LowRankObjective, MMSweep, Ratings
 
 RANK = 3

@@ -18,15 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from momentous.api import minimize
+from momentous.core.acceptance import has_risen
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
 from momentous.core.status import Status
 from momentous.core.trace import Trace
-from momentous.front import minimize
 from momentous.io.optional import require
 from momentous.lab.compare.problems import require_distinct
-from momentous.lab.record import Outcome, RunInfo, RunRecord, has_risen, setup
-from momentous.methods import REGISTRY, method_class
+from momentous.lab.record import Outcome, RunInfo, RunRecord, setup
+from momentous.methods import REGISTRY, method_class, requirements
 from momentous.testbed import Problem
 
 NEVER = 10**9  # iterations or evaluations: a limit that is never met
@@ -134,19 +135,13 @@ def _name_of(method: Method) -> str:
     return f"{method.name}({', '.join(changed)})" if changed else method.name
 
 
-def _required(cls: type[Method]) -> tuple[str, ...]:
-    """The parameters without which the method cannot be run."""
-    if not cls.needs or cls.needs.startswith("nothing"):
-        return ()
-    return ("gradient_lipschitz", "hessian_lipschitz")
-
-
 def _with_constants(cls: type[Method], problem: Problem) -> Method:
     """The method with its defaults; where it needs L and rho, with those of the problem."""
-    constants = {name: getattr(problem, name, None) for name in _required(cls)}
+    constants = {name: getattr(problem, name, None) for name in cls.requires}
     if constants and (None in constants.values() or math.isfinite(problem.constants_radius)):
         raise NotApplicableError(
-            f"{cls.name} needs {cls.needs}, and {problem.name} has none that hold everywhere"
+            f"{cls.name} needs {requirements(cls)}, and {problem.name} has none that hold "
+            "everywhere"
         )
     return cls(**constants)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from momentous.api import accelerate
 from momentous.core.loop import IntermediateResult
-from momentous.front import accelerate
 from momentous.lab.compare.solvers import Limits, run_outside
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.results import RunSet

@@ -21,8 +21,8 @@ from functools import cached_property
 
 from momentous.lab.paper.epochs import EndedEpoch, EpochRun
 from momentous.lab.paper.results import Bound
-from momentous.methods.epoch import whole_epoch
-from momentous.methods.momentum import HEAVY_BALL, Momentum
+from momentous.methods.restarted.momentum import HEAVY_BALL, Momentum
+from momentous.methods.restarted.parameters import whole_epoch
 from momentous.testbed import Problem
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from momentous.core.method import Method, State
+from momentous.api import iterate
+from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import EventKind, Status
-from momentous.front import iterate
-from momentous.methods.adaptive import AdaptiveState
-from momentous.methods.restarted import FixedState
+from momentous.methods.restarted.adaptive_radius import AdaptiveMemory
+from momentous.methods.restarted.fixed_radius import FixedMemory
 from momentous.testbed import Problem
 
 MOST_ITERATIONS = 300_000
@@ -97,32 +97,30 @@ def run_epochs(
         rng=seed,
         trace=False,
     )
-    first = now = _numbers(run.state)
-    start_value = value = _value_at_start(problem, run.state)
+    first = now = _numbers(run.memory)
+    start_value = value = _value_at_start(problem, run.memory)
     ended = []
     for step in run:
         kinds = {event.kind for event in step.events}
         if EventKind.ROLLBACK in kinds:
             ended.append(EndedEpoch(now, 0.0, discarded=True))
         elif EventKind.RESTART in kinds:
-            after = _value_at_start(problem, step.state)
+            after = _value_at_start(problem, step.memory)
             ended.append(EndedEpoch(now, value - after, discarded=False))
             value = after
-        now = _numbers(step.state)
+        now = _numbers(step.memory)
     return EpochRun(run.result, start_value, first, now, ended)
 
 
-def _numbers(state: State) -> EpochNumbers:
-    if isinstance(state, AdaptiveState):
-        s = state.schedule
+def _numbers(memory: AdaptiveMemory | FixedMemory) -> EpochNumbers:
+    if isinstance(memory, AdaptiveMemory):
+        s = memory.schedule
         return EpochNumbers(
             s.step_size, s.theta, s.radius, s.epoch_length, s.wide_radius, s.hessian_lipschitz
         )
-    assert isinstance(state, FixedState)
-    p = state.parameters
+    p = memory.parameters
     return EpochNumbers(p.step_size, p.theta, p.radius, p.epoch_length, 0.0, math.nan)
 
 
-def _value_at_start(problem: Problem, state: State) -> float:
-    assert isinstance(state, AdaptiveState | FixedState)
-    return float(problem.value(state.epoch.start))
+def _value_at_start(problem: Problem, memory: AdaptiveMemory | FixedMemory) -> float:
+    return float(problem.value(memory.epoch.start))

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from momentous.api import minimize
 from momentous.core.method import Method
-from momentous.front import minimize
 from momentous.lab.paper.progress import OnPart, announced
 from momentous.lab.paper.results import Growth
 from momentous.methods import (

@@ -220,6 +220,9 @@ def _run(unit: Unit, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
         on_iteration=progress.on_iteration,
     )
     run, given_up = _stable_run(unit, found.step_size, "tuned", folder, progress)
+    for discarded, _ in found.discarded:
+        if discarded.path != run.path:
+            remove_checkpoint(discarded)
     return with_tuning(run, found.showing(run, given_up).summary)
 
 

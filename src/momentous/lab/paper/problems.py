@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from momentous.lowrank import LowRankObjective, Ratings
-from momentous.lowrank.ratings import Floats
-from momentous.lowrank.twins import MODELS
+from momentous.lowrank.data.ratings import Floats
+from momentous.lowrank.data.twins import MODELS
 
 PROBLEMS = {"completion": "matrix completion", "one-bit": "one-bit matrix completion"}
 """The paper's two problems, as they are called in files and in words."""

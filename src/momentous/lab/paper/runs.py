@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from momentous.api import minimize
 from momentous.core.checkpoint import Checkpoint, CheckpointError
 from momentous.core.checkpoint import load as load_checkpoint
 from momentous.core.loop import IntermediateResult
@@ -19,7 +20,6 @@ from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.core.trace import Trace
-from momentous.front import minimize
 from momentous.io.atomic import previous_path
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import PROBLEMS, PaperProblem

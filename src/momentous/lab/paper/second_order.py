@@ -24,8 +24,8 @@ from momentous.certify import certify
 from momentous.lab.paper.bounds import Case
 from momentous.lab.paper.epochs import EpochRun, run_epochs
 from momentous.lab.paper.results import Bound
-from momentous.methods.momentum import ESCAPING_NESTEROV
 from momentous.methods.restarted import PerturbedRAGD
+from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
 from momentous.testbed import Problem
 
 FAILURE_PROBABILITY = 0.1  # zeta

@@ -27,8 +27,9 @@ from momentous.lab.paper.epochs import run_epochs
 from momentous.lab.paper.progress import OnPart, announced
 from momentous.lab.paper.results import Bound
 from momentous.lab.paper.second_order import second_order
-from momentous.methods.adaptive import AdaptiveRadius, AdaRAGD, AdaRHB
-from momentous.methods.restarted import RAGD, RHB, FixedRadius
+from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB
+from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
+from momentous.methods.restarted.fixed_radius import FixedRadius
 from momentous.testbed import Problem
 
 Part = tuple[str, Callable[[], list[Bound]]]

@@ -256,8 +256,10 @@ def tune(
             + (f"; the last one was refused: {refusal}" if refusal else "")
         ) from refusal
     chosen = full.pop(best.step_size)
-    for discarded in full.values():
-        remove_checkpoint(discarded)
+    for step_size, discarded in full.items():
+        # A run with a smaller step may be shown in the end, and then goes on from there.
+        if step_size > best.step_size:
+            remove_checkpoint(discarded)
     needed = [(each, trial_iterations) for each in short.values()]
     needed += [(each, iterations) for each in full.values()]
     unstable = [each for each in at_length if each.instability and each.step_size > best.step_size]

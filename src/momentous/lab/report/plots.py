@@ -22,7 +22,7 @@ from momentous.lab.style import GRID, LINES, line_styles
 
 LONG = 5000  # iterations from which a curve is first shown against a logarithm
 WINDOW = 200  # rows of a long curve that are all in the page, so that zooming in shows the truth
-HEIGHT, GROWTH_HEIGHT = 560, 440  # pixels
+HEIGHT, GROWTH_HEIGHT = 560, 460  # pixels
 X_AXES = {
     "evaluations": "values + gradients",
     "time": "time in seconds",
@@ -73,7 +73,8 @@ def _run_set_figure(run_set: RunSet, looks: Looks) -> dict[str, Any]:
                 **_first_view(columns[-1]), name=name, legendgroup=name, mode="lines", line=line
             )
         )
-        events = [(row, kind) for row, kind in _events(run_set, run) if row in set(kept.tolist())]
+        drawn = set(kept.tolist())
+        events = [(row, kind) for row, kind in _events(run_set, run) if row in drawn]
         if events:
             rows = np.array([row for row, _ in events])
             columns.append({key: _short(column[rows]) for key, column in of_run.items()})
@@ -286,4 +287,5 @@ def growth_figure(growths: Sequence[Growth]) -> dict[str, Any]:
         for growth in growths
     ]
     layout = _layout(GROWTH_HEIGHT, "1/μ", "gradients", log_x=True)
+    layout["legend"]["y"] = -0.3  # the plot is lower than the others, the axis title as high
     return _as_json(plotly.Figure(traces, layout))

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from momentous.lowrank.backends.blocks import Blocks, Matrix
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.ratings import Compressed, Floats
 
 # The least penalty of a change, relative to the trace of the row's system: enough to solve it when
 # entries do not determine it, too little to be seen when they do.

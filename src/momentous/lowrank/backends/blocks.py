@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.ratings import Floats
+from momentous.lowrank.data.ratings import Floats
 
 Matrix = NDArray[np.float64]
 BLOCK = 8192  # rows that are worked on at a time: long vectors that still fit the caches

@@ -14,6 +14,8 @@ from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.io.archive import ArchiveError
 from momentous.io.optional import require
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.vocabulary import ratings_of
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
     LowRankModel,
@@ -24,8 +26,6 @@ from momentous.lowrank.model import (
 )
 from momentous.lowrank.model.files import as_plain, from_plain
 from momentous.lowrank.model.fitted import check_unknown
-from momentous.lowrank.names import ratings_of
-from momentous.lowrank.ratings import Floats, Ratings
 from momentous.lowrank.solvers.fit import FitConfig
 
 _BaseEstimator: Any = require("sklearn.base", "app", "The estimators").BaseEstimator

@@ -8,12 +8,12 @@ import numpy as np
 
 from momentous.core.method import Method
 from momentous.lowrank.backends import Backend
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.vocabulary import pairs_of, ratings_of
 from momentous.lowrank.estimators.base import Completion, check_is_fitted, keep_arguments
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
 from momentous.lowrank.model import Unknown
-from momentous.lowrank.names import pairs_of, ratings_of
-from momentous.lowrank.ratings import Floats, Ratings
 
 
 class ImplicitMF(Completion):

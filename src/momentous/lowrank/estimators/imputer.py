@@ -9,10 +9,10 @@ import numpy as np
 from momentous.io.optional import require
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import thread_count
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.losses import Squared
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.solvers.fit import FitConfig, solve
 
 _base: Any = require("sklearn.base", "app", "The estimators")

@@ -7,6 +7,7 @@ from typing import Any, Self
 from momentous.core.method import Method
 from momentous.io.optional import require
 from momentous.lowrank.backends import Backend
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.estimators.base import (
     Completion,
     check_is_fitted,
@@ -15,7 +16,6 @@ from momentous.lowrank.estimators.base import (
 )
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.model import Unknown
-from momentous.lowrank.ratings import Floats
 
 _RegressorMixin: Any = require("sklearn.base", "app", "The estimators").RegressorMixin
 

@@ -12,6 +12,8 @@ from momentous.core.method import Method
 from momentous.io.optional import require
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.checks import check_number
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.vocabulary import ratings_of
 from momentous.lowrank.estimators.base import (
     Completion,
     check_is_fitted,
@@ -19,8 +21,6 @@ from momentous.lowrank.estimators.base import (
     values_of,
 )
 from momentous.lowrank.model import Unknown
-from momentous.lowrank.names import ratings_of
-from momentous.lowrank.ratings import Floats, Ratings
 
 _ClassifierMixin: Any = require("sklearn.base", "app", "The estimators").ClassifierMixin
 

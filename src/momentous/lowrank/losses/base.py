@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from momentous.lowrank.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 
 Limits = tuple[float, float]
 Triple = tuple[Any, Any, Any]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from momentous.lowrank.checks import check_number
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.losses.base import Limits, Loss, Triple
-from momentous.lowrank.ratings import Floats, Ratings
 
 ALPHA = 1.0
 RIDGE_PER_CONFIDENCE = 20.0  # by NDCG@10 on held-out shares: benchmarks/implicit_feedback.py

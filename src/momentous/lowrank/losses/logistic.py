@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.losses.base import Limits, Loss, Triple
-from momentous.lowrank.ratings import Floats, Ratings
 
 RIDGE = 0.8  # chosen on 90/10 splits: benchmarks/held_out.py
 FLATTEST = 1e-8  # curvatures below this count as this: more is on the safe side

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.losses.base import Limits, Loss, Triple
-from momentous.lowrank.ratings import Floats, Ratings
 
 RIDGE_PER_DEVIATION = 1.1  # chosen on 90/10 splits: benchmarks/held_out.py
 

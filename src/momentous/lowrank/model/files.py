@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from momentous.core.method import Method
-from momentous.front import method_of
 from momentous.io.archive import Archive, ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.lowrank.backends import Backend
+from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.losses import Loss, restore_loss
 from momentous.lowrank.model.fitted import LowRankModel
-from momentous.lowrank.names import Names
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ratings import Ratings
+from momentous.methods import method_of
 
 KIND, VERSION = "low-rank model", 2
 
@@ -105,7 +105,7 @@ def _model(archive: Archive) -> LowRankModel:
     for name in ("row_factors", "col_factors", "row_bias", "col_bias"):
         if arrays[name].dtype != dtype or not np.all(np.isfinite(arrays[name])):
             raise ValueError(f"its {name} are not all finite numbers of type {dtype}")
-    rows, cols = (Names(arrays[name]) for name in ("row_ids", "col_ids"))
+    rows, cols = (Vocabulary(arrays[name]) for name in ("row_ids", "col_ids"))
     for names in (rows, cols):
         if np.unique(names.ids).size != len(names):
             raise ValueError("an id comes twice")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from momentous.core.result import Result
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.factors import balanced
 from momentous.lowrank.model.fitted import LowRankModel
-from momentous.lowrank.names import UNKNOWN, Names
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.ratings import Floats, Ratings
 from momentous.lowrank.solvers.fit import FitConfig, Observer, Watcher, limits_of, solve
 
 
@@ -110,8 +110,8 @@ def _split_like(
     return ratings._where(~held), ratings._where(held)
 
 
-def _names(ratings: Ratings, side: int) -> Names:
-    return Names((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
+def _names(ratings: Ratings, side: int) -> Vocabulary:
+    return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
 
 
 def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfig) -> Floats:

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.data.vocabulary import UNKNOWN, Positions, Vocabulary, pairs_of, ratings_of
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.names import UNKNOWN, Names, Positions, pairs_of, ratings_of
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ratings import Compressed, Floats, Ratings
 
 Unknown = Literal["mean", "nan", "error"]
 BLOCK = 1 << 20  # predictions that are held at a time
@@ -38,7 +38,7 @@ class LowRankModel:
     ----------
     loss : Loss
     mean : float
-    rows, cols : Names
+    rows, cols : Vocabulary
         The ids.
     row_factors, col_factors : array, (rows, rank) and (cols, rank)
     row_bias, col_bias : array
@@ -55,8 +55,8 @@ class LowRankModel:
 
     loss: Loss
     mean: float
-    rows: Names
-    cols: Names
+    rows: Vocabulary
+    cols: Vocabulary
     row_factors: Floats
     col_factors: Floats
     row_bias: Floats

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from momentous.api import accelerate, minimize
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.front import accelerate, minimize
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.checks import check_number
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
-from momentous.lowrank.ratings import Floats, Ratings
 from momentous.lowrank.solvers.sweeps import Sweep
 from momentous.methods import method_class
 

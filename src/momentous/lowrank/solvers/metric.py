@@ -10,16 +10,16 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
-from momentous.core.arrays import Array
+from momentous.api import iterate
 from momentous.core.method import Method
 from momentous.core.result import Result
-from momentous.front import iterate
+from momentous.core.space import Array
 from momentous.lowrank.backends.blocks import Blocks, Matrix
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.factors import gram
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.ratings import Floats
-from momentous.methods.in_metric import InMetric, MetricState
-from momentous.methods.universal_heavy_ball import UniversalHeavyBall
+from momentous.methods.in_metric import InMetric
+from momentous.methods.parameter_free import UniversalHeavyBall
 
 DAMPING = 0.3  # benchmarks/metric.py
 
@@ -324,9 +324,8 @@ def minimize_in_metric(
         objective.value_and_gradient, start, jac=True, method=InMetric(method, metrics), **options
     )
     result = run.finish()
-    assert isinstance(run.state, MetricState)
     result.numbers |= {
-        "refreshes": run.state.refreshes,
+        "refreshes": run.memory.refreshes,
         "refresh_seconds": metrics.seconds,
     }
     return result

@@ -7,9 +7,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from momentous.lowrank.backends.base import DAMPING, Backend
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import balanced, least_penalty
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.ratings import Compressed, Floats, Ratings
 
 Factor = Literal["U", "V"]
 ROWS, COLS = 0, 1

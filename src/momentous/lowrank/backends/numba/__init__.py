@@ -12,8 +12,8 @@ import numpy as np
 from momentous.io.optional import require
 from momentous.lowrank.backends.base import Backend, RowStep, Side
 from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.ratings import Compressed, Floats
 
 require("numba", "app", "backend='numba'")
 

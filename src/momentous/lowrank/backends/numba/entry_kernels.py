@@ -37,8 +37,8 @@ from momentous.lowrank.backends.numba.row_kernels import (
     shortest_change,
     substitute,
 )
+from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.losses import Loss, Squared
-from momentous.lowrank.ratings import Floats
 
 LOSS: type[Loss] = globals().get("LOSS", Squared)
 QUADRATIC, UNIT, CUT = LOSS.quadratic, LOSS.unit_curvature, LOSS.self_concordant

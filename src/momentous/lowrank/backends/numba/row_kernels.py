@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends.base import DAMPING, LEAST
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_pool
-from momentous.lowrank.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed, Floats
 
 PIECE = 128  # entries gathered at a time: up to rank 30 or so they fit the fastest cache
 GAP = 8  # more numbers in a row of them, or all rows would fall into the same few lines of it

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from momentous.lowrank.backends.base import Backend, Side
 from momentous.lowrank.backends.numpy.entries import NumpySide
+from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.ratings import Compressed
 
 
 class NumpyBackend(Backend):

@@ -9,9 +9,9 @@ import scipy.sparse
 
 from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST, RowStep, Side
 from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.ratings import Compressed, Floats
 
 BLOCK = 1 << 17  # entries worked on at a time: the temporaries take this times the rank
 SYSTEMS = 1 << 22  # numbers in the normal equations that are held at a time

@@ -1,0 +1,483 @@
+"""The API: ``minimize`` to the end, ``iterate`` step by step, ``accelerate`` for maps."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from momentous.core import checkpoint as checkpoints
+from momentous.core.admission import starting_point
+from momentous.core.checkpoint import Checkpoint, CheckpointError
+from momentous.core.loop import Callback, Run
+from momentous.core.method import Method
+from momentous.core.oracle import CachedOracle, Fun, FunctionOracle, Jac, MapOracle
+from momentous.core.result import Result
+from momentous.core.space import Array, Inner, Space
+from momentous.core.stopping import (
+    Criterion,
+    Evaluations,
+    GradientNorm,
+    Iterations,
+    Target,
+    WallTime,
+    flatten,
+)
+from momentous.core.trace import Trace
+from momentous.methods.descent_map import DescentMap, RestartRule
+from momentous.methods.registry import REGISTRY, method_class, method_of
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# What a SciPy user might type, and what it is called here.
+_SCIPY_NAMES = {
+    "maxiter": "max_iterations",
+    "maxfun": "max_evaluations",
+    "maxfev": "max_evaluations",
+    "gtol": "tol",
+    "xtol": "stop=Stagnation(...)",
+    "ftol": "stop=Stagnation(...) or target",
+    "disp": "callback",
+    "options": "keyword arguments",
+    "seed": "rng",
+}
+
+
+def iterate(
+    fun: Fun,
+    x0: Any,
+    args: Any = (),
+    *,
+    jac: Jac = None,
+    method: str | Method | type[Method] = "auto",
+    tol: float | None = None,
+    max_iterations: int | None = 100_000,
+    max_evaluations: int | None = None,
+    max_time: float | None = None,
+    target: float | None = None,
+    stop: Criterion | None = None,
+    callback: Callback | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    rng: int | np.random.Generator | None = None,
+    trace: bool | Trace = True,
+    inner: Inner | None = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    hess: Any = None,
+    hessp: Any = None,
+    **parameters: Any,
+) -> Run:
+    """The same as :func:`minimize`, one step at a time.
+
+    Returns an iterator that takes a step whenever it is asked for the next item, and yields an
+    intermediate result: ``x fun jac grad_norm nit nfev njev restarts time events``.  Its attribute
+    ``result`` is the :class:`Result`; asking for it ends the run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momentous import iterate
+    >>> run = iterate(lambda x: (float(x @ x), 2 * x), np.ones(3), jac=True)
+    >>> norms = [step.grad_norm for step in run]
+    >>> run.result.success
+    True
+    """
+    _refuse(bounds=bounds, constraints=constraints, hess=hess, hessp=hessp)
+    start = starting_point(x0)
+    space = Space(start, inner)
+    saved = None if resume is None else _saved_run(resume, space)
+    return _run(
+        FunctionOracle(fun, jac, _tuple(args), space),
+        _choose_method(method, parameters, saved),
+        start,
+        saved,
+        tol=tol,
+        max_iterations=max_iterations,
+        max_evaluations=max_evaluations,
+        max_time=max_time,
+        target=target,
+        stop=stop,
+        callback=callback,
+        checkpoint=checkpoint,
+        trace=trace,
+        seed=_seed(rng),
+    )
+
+
+def _run(
+    oracle: CachedOracle,
+    method: Method,
+    start: Array,
+    saved: dict[str, Any] | None,
+    *,
+    tol: float | None,
+    max_iterations: int | None,
+    max_evaluations: int | None,
+    max_time: float | None,
+    target: float | None,
+    stop: Criterion | None,
+    callback: Callback | None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None,
+    trace: bool | Trace,
+    seed: int = 0,
+) -> Run:
+    """The loop, with what was asked for as criteria; ``saved`` is a run to resume."""
+    if saved is not None and tol is None:
+        tol = saved["tol"]
+    if tol is not None and not tol >= 0:
+        raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
+    effective = method.default_tolerance if tol is None else tol
+    criteria: list[Criterion] = []
+    if effective and method.stops_at_tolerance:
+        criteria.append(GradientNorm(float(effective)))
+    if target is not None:
+        criteria.append(Target(float(target)))
+    if stop is not None:
+        if not isinstance(stop, Criterion):
+            raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
+        criteria.append(stop)
+    if max_evaluations is not None:
+        criteria.append(Evaluations(max_evaluations))
+    if max_time is not None:
+        criteria.append(WallTime(max_time))
+    if max_iterations is not None:
+        criteria.append(Iterations(max_iterations))
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, not {callback!r}")
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+        checkpoint = Checkpoint(checkpoint)
+    return Run(
+        oracle,
+        method,
+        start,
+        stop=flatten(criteria),
+        tol=None if tol is None else float(tol),
+        seed=seed,
+        callback=_positional(callback),
+        checkpoint=checkpoint,
+        trace=_trace(trace, saved is not None),
+        resume=saved,
+    )
+
+
+def _with_the_arguments_of(
+    other: Callable[_P, Any],
+) -> Callable[[Callable[..., _T]], Callable[_P, _T]]:
+    """Decorator: show (and type) a function's arguments as those of another."""
+
+    def decorate(function: Callable[..., _T]) -> Callable[_P, _T]:
+        returns = inspect.signature(function).return_annotation
+        signature = inspect.signature(other).replace(return_annotation=returns)
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+@_with_the_arguments_of(iterate)
+def minimize(*args: Any, **keywords: Any) -> Result:
+    """Find a stationary point of a smooth, possibly nonconvex function.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args) -> float``, or ``-> (float, array)`` with ``jac=True``.  It must not write
+        into x: NumPy arrays are read-only there (compiled code that insists on a writable buffer
+        needs ``const``, or ``x.copy()``).
+    x0 : array
+        Where to start: an array of NumPy, PyTorch, JAX or CuPy, of any shape and floating-point
+        dtype; the result has the same type, shape, dtype and device.
+    args : tuple
+        Further arguments of ``fun`` and ``jac``.
+    jac : callable, True, 'autodiff', '2-point', '3-point' or None
+        The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value;
+        'autodiff': by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None:
+        '2-point', with a warning.
+    method : str, Method or class
+        ``"auto"``, a registered name such as ``"ada-ragd"``, a class, or an instance with its
+        parameters.  Parameters of the method may also be given here as keywords.
+    tol : float, optional
+        Stop when the Euclidean norm of the gradient is at most this.  The default is the method's:
+        1e-5, or for RAGD and RHB with ``eps`` given what their theorem promises.  0: never.
+    max_iterations, max_evaluations, max_time : optional
+        Limits on iterations (default 100,000), on values plus gradients, and on seconds inside the
+        method and the user's functions.
+    target : float, optional
+        Stop when the objective is at most this.
+    stop : Criterion, optional
+        A further reason to stop: ``Stagnation(500)``, ``GradientNorm(1e-3) & Iterations(100)``, ...
+    callback : callable, optional
+        ``callback(intermediate_result)`` after every iteration, whatever its argument is called
+        (SciPy would pass x to another name); it stops the run by returning True or by raising
+        StopIteration.
+    checkpoint : path or Checkpoint, optional
+        Save the run there from time to time.
+    resume : path, optional
+        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).  Method
+        and tolerance are those of the checkpoint where they are not given.
+    rng : int, numpy.random.Generator or None
+        Where randomised methods draw from; None is 0, so that runs repeat.
+    trace : bool or Trace
+        Keep every iteration (default).  ``Trace(values=True)`` evaluates the objective in each,
+        neither counted nor timed.
+    inner : callable, optional
+        ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
+    **parameters
+        Parameters of the method, when ``method`` is a name or a class.
+
+    Returns
+    -------
+    Result
+        ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts
+        time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
+        where they were not known when the run ended they are evaluated, and counted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momentous import minimize
+    >>> def f(x):
+    ...     return float(np.sum(x**4 - 8 * x**2)), 4 * x**3 - 16 * x
+    >>> result = minimize(f, np.array([0.5, -3.0]), jac=True, tol=1e-8)
+    >>> np.round(result.x, 6), result.status.name
+    (array([ 2., -2.]), 'CONVERGED')
+    """
+    return iterate(*args, **keywords).finish()
+
+
+def accelerate(
+    step: Callable[..., Any],
+    x0: Any,
+    value: Callable[..., Any] | bool | None = None,
+    args: Any = (),
+    *,
+    restart: RestartRule | None = None,
+    tol: float | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    max_iterations: int | None = 10_000,
+    max_evaluations: int | None = None,
+    max_time: float | None = None,
+    target: float | None = None,
+    stop: Criterion | None = None,
+    callback: Callback | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    trace: bool | Trace = True,
+    inner: Inner | None = None,
+    **parameters: Any,
+) -> Result:
+    """Restarted momentum around an iteration of your own that never raises an objective.
+
+    For alternating least squares, expectation-maximisation, multiplicative updates and other maps
+    T with f(T(x)) <= f(x): the same fixed points in fewer applications of the map.  How it goes,
+    and the restart rules, are described in :class:`momentous.methods.descent_map.DescentMap`.
+
+    Parameters
+    ----------
+    step : callable
+        The map: ``step(x, *args) -> x_next``, an array like x; with ``value=True`` it returns
+        ``(x_next, f(x))``, where f at the point it was *given* is known for free.  It is applied
+        to extrapolated points: where it is made for a set only (x >= 0), either bring x into the
+        set first, in ``value`` too (by ``abs(x)`` rather than by cutting off, if the map never
+        leaves a zero), or let ``value`` be infinite outside.
+    x0 : array
+        Where to start; any array and shape, as for :func:`minimize`.
+    value : callable, True or None
+        The objective: ``value(x, *args) -> float``; True: ``step`` brings it along; None: there is
+        none, ``restart="gradient"`` is the only rule, nothing watches the objective, and
+        ``fun`` is the norm of the residual.
+    args : tuple
+        Further arguments of ``step`` and ``value``.
+    restart : {"either", "function", "gradient", "distance", "always"}, optional
+        When the momentum is dropped; by default "either" with values and "gradient" without.
+        "always" is the plain iteration, to compare with.
+    tol : float, optional
+        Stop when the residual |x - T(x)| is at most this times the first one; default 1e-5, 0:
+        never.  (``value_tol=1e-6`` stops when ten iterations lower the objective by no more than
+        that, relatively.)
+    resume : path, optional
+        Go on from that checkpoint; rule, parameters and tolerance are those of the checkpoint
+        where they are not given.
+    max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint, trace, inner
+        As for :func:`minimize`; read "residual" for "gradient".
+    **parameters
+        Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...
+
+    Returns
+    -------
+    Result
+        ``jac`` is the residual x - T(x) and ``njev`` the number of maps.  ``x`` is the last point
+        that the map was applied to; ``image``, which is T(x), lies in the set that the map leads
+        to, and is no higher.
+
+    Examples
+    --------
+    Nonnegative factors of a matrix by the multiplicative updates of Lee and Seung:
+
+    >>> import numpy as np
+    >>> from momentous import accelerate
+    >>> X = np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 2.0]) + np.eye(3)
+    >>> def update(x):
+    ...     W, H = np.abs(x)
+    ...     H = H * (X.T @ W) / (H @ (W.T @ W))
+    ...     return np.array([W * (X @ H) / (W @ (H.T @ H)), H])
+    >>> def distance(x):
+    ...     W, H = np.abs(x)
+    ...     return float(np.sum((X - W @ H.T) ** 2))
+    >>> x0 = np.random.default_rng(0).random((2, 3, 2))
+    >>> fast = accelerate(update, x0, distance)
+    >>> plain = accelerate(update, x0, distance, restart="always")
+    >>> fast.success, fast.njev < plain.njev / 2
+    (True, True)
+    """
+    if restart is not None:
+        parameters["restart"] = restart
+    start = starting_point(x0)
+    space = Space(start, inner)
+    saved = None if resume is None else _saved_run(resume, space)
+    if saved is not None:
+        described = saved["method"]
+        if described["name"] != DescentMap.name:
+            raise CheckpointError(
+                f"{resume} was written by minimize with the method {described['name']!r}; resume "
+                "it there"
+            )
+        parameters = described["parameters"] | parameters
+    elif value is None:
+        parameters.setdefault("restart", "gradient")
+    parameters["has_values"] = value is not None
+    if value is None and target is not None:
+        raise ValueError(f"target={target!r} is a value of the objective: pass value=")
+    return _run(
+        MapOracle(step, value, _tuple(args), space),
+        _choose_method(DescentMap, parameters, None, "accelerate"),
+        start,
+        saved,
+        tol=tol,
+        max_iterations=max_iterations,
+        max_evaluations=max_evaluations,
+        max_time=max_time,
+        target=target,
+        stop=stop,
+        callback=callback,
+        checkpoint=checkpoint,
+        trace=trace,
+    ).finish()
+
+
+def _tuple(args: Any) -> tuple[Any, ...]:
+    return args if isinstance(args, tuple) else (args,)
+
+
+def _refuse(**given: Any) -> None:
+    """SciPy passes these to every method; here only their absence is understood."""
+    for name, value in given.items():
+        if value is None or (isinstance(value, tuple | list) and not value):
+            continue
+        raise ValueError(
+            f"{name}= is not supported: momentous minimises smooth functions without constraints, "
+            "from values and gradients"
+        )
+
+
+def _saved_run(path: Any, space: Space) -> dict[str, Any]:
+    """What a checkpoint holds, if it belongs to a problem of this shape."""
+    content = checkpoints.load(path, space.from_numpy)
+    here, there = space.describe(), content["space"]
+    if here != there:
+        raise CheckpointError(
+            f"{path} belongs to another problem: its x has shape {tuple(there['shape'])} and "
+            f"dtype {there['dtype']}, x0 has {tuple(here['shape'])} and {here['dtype']}"
+        )
+    return content
+
+
+def _choose_method(
+    method: Any,
+    parameters: dict[str, Any],
+    saved: dict[str, Any] | None,
+    caller: str = "minimize",
+) -> Method:
+    if isinstance(method, Method):
+        if parameters:
+            raise TypeError(
+                f"{_unknown(parameters, method)}; the method is an instance already: give its "
+                "parameters where it is made"
+            )
+        return method
+    if isinstance(method, str):
+        if method == "auto" and saved is not None and not parameters:
+            return _saved_method(saved)
+        method = method_class(method)
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise TypeError(
+            f"method={method!r} must be a name, a Method class or an instance; registered names: "
+            f"auto, {', '.join(REGISTRY)}"
+        )
+    known = {field.name for field in dataclasses.fields(method)}
+    unknown = {name: value for name, value in parameters.items() if name not in known}
+    if unknown:
+        raise TypeError(_unknown(unknown, method, caller))
+    return method(**parameters)
+
+
+def _saved_method(saved: dict[str, Any]) -> Method:
+    try:
+        return method_of(saved["method"])
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
+
+
+def _unknown(
+    parameters: dict[str, Any], method: Method | type[Method], caller: str = "minimize"
+) -> str:
+    name = next(iter(parameters))
+    fields = [field.name for field in dataclasses.fields(method)]
+    message = f"{caller}() has no option {name!r}"
+    if name in _SCIPY_NAMES:
+        return f"{message}; it is called {_SCIPY_NAMES[name]} here"
+    close = difflib.get_close_matches(name, [*fields, *_ARGUMENTS], n=1)
+    if close:
+        return f"{message}; did you mean {close[0]!r}?"
+    return f"{message}, and {method.name} has no such parameter; it has {', '.join(fields)}"
+
+
+_ARGUMENTS = tuple(name for name in iterate.__kwdefaults__ or ())
+
+
+def _positional(callback: Callback | None) -> Callback | None:
+    """SciPy passes intermediate_result by name; a callback may insist on that."""
+    if callback is None:
+        return None
+    try:
+        parameters = inspect.signature(callback).parameters
+    except (TypeError, ValueError):  # built-in functions do not tell
+        return callback
+    by_name = parameters.get("intermediate_result")
+    if by_name is None or by_name.kind is not inspect.Parameter.KEYWORD_ONLY:
+        return callback
+    return lambda result: callback(intermediate_result=result)  # type: ignore[call-arg]
+
+
+def _trace(trace: bool | Trace, resumed: bool) -> Trace | None:
+    if isinstance(trace, Trace):
+        if len(trace) and not resumed:
+            raise ValueError(f"{trace!r} already holds a run; give every run a Trace of its own")
+        return trace
+    return Trace() if trace else None
+
+
+def _seed(rng: int | np.random.Generator | None) -> int:
+    if rng is None:
+        return 0
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**63))
+    if isinstance(rng, int | np.integer) and rng >= 0:
+        return int(rng)
+    raise ValueError(f"rng={rng!r} must be a whole number >= 0, a numpy Generator or None")

@@ -1,0 +1,358 @@
+"""Is x a first-order or a second-order stationary point?  Says so with numbers.
+
+The Hessian is only ever multiplied by vectors: by all unit vectors where there are few of them, and
+then the answer is certain; otherwise by a Krylov basis from a random start (Lanczos), and then
+negative curvature that was found is certain, its absence up to a stated probability.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
+from momentous.core.admission import starting_point
+from momentous.core.oracle import Fun, FunctionOracle, Jac
+from momentous.core.space import Array, Space
+
+DENSE = 500  # up to this many variables the whole matrix is formed
+# Lanczos steps by default, and as many vectors in memory: enough to rule out, but for a probability
+# of 1e-3, eigenvalues below minus a thousandth of the largest among up to 1e9 (Goal.miss).
+STEPS = 300
+
+
+class Verdict(enum.StrEnum):
+    """What a point is."""
+
+    NOT_STATIONARY = "not stationary"  # |grad f(x)| > eps; the curvature was not looked at
+    FIRST_ORDER = "first-order"  # |grad f(x)| <= eps; the curvature is not settled
+    SECOND_ORDER = "second-order"  # ... and no eigenvalue of the Hessian is below -tau
+    SADDLE = "saddle"  # ... but one of them is: a saddle or a maximum
+    NOT_CERTIFIABLE = "not certifiable"  # ... but the Hessian products are too inaccurate to tell
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Certificate:
+    """What :func:`certify` found, and the numbers behind it.
+
+    Attributes
+    ----------
+    verdict : Verdict
+        ``NOT_STATIONARY``, ``FIRST_ORDER``, ``SECOND_ORDER``, ``SADDLE`` or ``NOT_CERTIFIABLE``.
+    message : str
+        The same in words, with the numbers and, where there is one, the remedy.
+    grad_norm, eps : float
+        The norm of the gradient at x, and what it may be.
+    curvature_tolerance : float
+        tau: eigenvalues of at least -tau are accepted.
+    smallest_eigenvalue : float
+        Of the Hessian; with Lanczos, which stops as soon as it can decide, the smallest Ritz value:
+        an upper bound.  NaN if the Hessian was not looked at, infinite if x has no entries.
+    eigenvalue_error : float
+        Estimate of what inaccurate Hessian products may have done to it.
+    lower_bound : float
+        No eigenvalue is below this, within the error estimate; with Lanczos that holds with
+        probability at least ``1 - failure_probability``.
+    probability : float
+        Upper bound on the probability that the verdict is wrong for an unlucky random start: 0
+        unless it is ``SECOND_ORDER`` by Lanczos.
+    residual : float
+        ``|H w - t w|``, t the smallest eigenvalue and w its unit vector, from a fresh product.  A
+        small one says that t is near an eigenvalue, not that it is the smallest.
+    products, nfev, njev : int
+        Hessian-vector products, values and gradients that were computed; the gradients behind
+        products by differences are counted as gradients too.
+    direction : array or None
+        For ``SADDLE`` the unit vector w, an array like x; downhill: ``<grad f(x), w> <= 0``.
+    """
+
+    verdict: Verdict
+    message: str
+    grad_norm: float
+    eps: float
+    curvature_tolerance: float = math.nan
+    smallest_eigenvalue: float = math.nan
+    eigenvalue_error: float = math.nan
+    lower_bound: float = -math.inf
+    probability: float = 0.0
+    residual: float = math.nan
+    products: int = 0
+    nfev: int = 0
+    njev: int = 0
+    direction: Array | None = field(default=None, repr=False)
+
+    @property
+    def is_first_order(self) -> bool:
+        """The gradient is small, whatever the curvature."""
+        return self.verdict is not Verdict.NOT_STATIONARY
+
+    @property
+    def is_second_order(self) -> bool:
+        return self.verdict is Verdict.SECOND_ORDER
+
+    @property
+    def is_saddle(self) -> bool:
+        return self.verdict is Verdict.SADDLE
+
+    def escape(
+        self, fun: Fun, x: Any, args: Any = (), *, jac: Jac = None, rho: float | None = None
+    ) -> Array:
+        """A point below the saddle x, along `direction`.
+
+        Let ``-t`` be the curvature along it, its error allowed for.  With ``rho``, the Lipschitz
+        constant of the Hessian, the step is ``s = 2 t / rho``: f falls by ``2 t^3 / (3 rho^2)`` at
+        least.  Without it s is halved from 1, either way along the direction, until f falls by
+        ``s^2 t / 4``.  ``fun``, ``x``, ``args`` and ``jac`` are as for :func:`certify`; only values
+        are computed, and none with ``rho``.
+        """
+        if self.direction is None:
+            raise ValueError(f"x is {self.verdict.value}: there is no direction to escape along")
+        _check_positive(rho=rho)
+        x, w = starting_point(x), self.direction
+        space = Space(x)
+        if space != Space(w):
+            raise ValueError(
+                f"x is {space.describe()} and the direction {Space(w).describe()}; pass the x that "
+                "was certified"
+            )
+        t = -(self.smallest_eigenvalue + self.eigenvalue_error)
+        if rho is not None:
+            return x + (2.0 * t / rho) * w
+        oracle = FunctionOracle(fun, True if jac is True else "2-point", _tuple(args), space)
+        value, s = oracle.value(x), 1.0
+        while s > math.sqrt(space.rounding):
+            for candidate in (x + s * w, x - s * w):
+                if oracle.value(candidate) <= value - s * s * t / 4.0:
+                    return candidate
+            s /= 2.0
+        raise RuntimeError(
+            f"f(x) = {value:.6g} does not fall along a direction of curvature {-t:.3g}, by steps "
+            f"from 1 to {s:.1g}: is fun the function whose gradient was certified?"
+        )
+
+
+def certify(
+    fun: Fun,
+    x: Any,
+    args: Any = (),
+    *,
+    jac: Jac = None,
+    eps: float,
+    rho: float | None = None,
+    curvature: float | None = None,
+    hessp: Callable[..., Any] | None = None,
+    failure_probability: float = 1e-3,
+    max_products: int | None = None,
+    gradient_lipschitz: float | None = None,
+    step: float | None = None,
+    rng: int | np.random.Generator | None = 0,
+) -> Certificate:
+    """Decide whether x is an eps-approximate first-order or second-order stationary point.
+
+    It is of first order if ``|grad f(x)| <= eps``, and of second order if moreover no eigenvalue of
+    the Hessian is below ``-tau``, where ``tau = sqrt(eps rho)`` [1]_.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args) -> float``, or ``-> (float, array)`` with ``jac=True``.
+    x : array
+        The point: an array of any library, shape and real floating-point dtype.
+    args : tuple
+        Further arguments of ``fun``, ``jac`` and ``hessp``.
+    jac : callable, True or 'autodiff'
+        The gradient, as for `minimize`, but not by differences: they cannot be differenced again.
+    eps : float
+        What the norm of the gradient may be.
+    rho : float, optional
+        Lipschitz constant of the Hessian, ``tau = sqrt(eps rho)``.
+    curvature : float, optional
+        tau itself, in place of ``rho``.  With neither, tau is a thousandth of the largest absolute
+        eigenvalue (or Ritz value).
+    hessp : callable, optional
+        ``hessp(x, v, *args) -> array``, exact Hessian-vector products; by default differences of
+        gradients.
+    failure_probability : float
+        The probability p with which Lanczos may miss a negative eigenvalue.
+    max_products : int, optional
+        Hessian-vector products allowed, 0 for a look at the gradient only.  By default all that the
+        whole matrix takes, or about 300 with Lanczos, which keeps a vector like x for each of them.
+    gradient_lipschitz : float, optional
+        L, a bound on the absolute eigenvalues: it may save products.
+    step : float, optional
+        The length h of difference steps.
+    rng : int, numpy.random.Generator or None
+        Where the random start comes from; None is 0.
+
+    Returns
+    -------
+    Certificate
+        A `verdict`, a `message` and the numbers.  Where the gradient is too large, the Hessian is
+        not looked at.
+
+    Notes
+    -----
+    *Eigenvalues.*  With up to 500 variables, ``max_products`` permitting, the whole matrix is
+    formed.  Otherwise the Lanczos process with full reorthogonalisation starts from q, uniform on
+    the sphere.  After j steps the smallest Ritz value exceeds the smallest eigenvalue by more than
+    ``delta`` times the length of the spectrum only if the eigenvector e has
+    ``|<q, e>| cosh((2j-1) artanh(sqrt(delta))) < 1``.  The probability of that is at most
+    ``1.6 sqrt(d) exp(-(2j-1) sqrt(delta))``, which is the bound of [2]_; as an event of q alone it
+    covers all j at once, so the process may stop as soon as it can decide.  The length of the
+    spectrum is bounded in the same way, from the Ritz values at both ends.
+
+    *Products.*  With ``rho``, where that is accurate enough for tau, forward differences: one
+    gradient, ``h = 2 sqrt(u) (1 + |x|)`` with the unit roundoff u, and an error of at most
+    ``rho h / 2`` before rounding.  Otherwise central differences: two gradients,
+    ``h = u^(1/3) (1 + |x|)``.  The error estimate adds up that bound, or if it is larger the change
+    when h is doubled (measured for the eigenvector, and for q), the rounding to be expected, and
+    half the asymmetry of the (projected) matrix.  If it exceeds a quarter of tau and of the
+    eigenvalue, the verdict is ``NOT_CERTIFIABLE``.
+
+    References
+    ----------
+    .. [1] H. Li and Z. Lin, "Restarted nonconvex accelerated gradient descent: no more
+       polylogarithmic factor in the O(eps^(-7/4)) complexity", J. Mach. Learn. Res. 24 (2023).
+    .. [2] J. Kuczynski and H. Wozniakowski, "Estimating the largest eigenvalue by the power and
+       Lanczos algorithms with a random start", SIAM J. Matrix Anal. Appl. 13 (1992), 1094-1122.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momentous import certify
+    >>> def f(x):
+    ...     return float(np.sum(x**4 - 2 * x**2)), 4 * x**3 - 4 * x
+    >>> found = certify(f, np.array([0.0, 1.0]), jac=True, eps=1e-6)
+    >>> found.verdict.name, round(found.smallest_eigenvalue, 6)
+    ('SADDLE', -4.0)
+    >>> certify(f, np.array([-1.0, 1.0]), jac=True, eps=1e-6).is_second_order
+    True
+    """
+    if eps is None:
+        raise ValueError("eps=None must be a positive number")
+    _check_positive(eps=eps, rho=rho, curvature=curvature, step=step)
+    _check_positive(gradient_lipschitz=gradient_lipschitz)
+    if rho is not None and curvature is not None:
+        raise ValueError(
+            f"rho={rho!r} and curvature={curvature!r} are both given, but curvature stands in place"
+            " of sqrt(eps*rho): give one of them"
+        )
+    if not 0.0 < failure_probability < 1.0:
+        raise ValueError(f"failure_probability={failure_probability!r} must be between 0 and 1")
+    if not (
+        max_products is None or (isinstance(max_products, int | np.integer) and max_products >= 0)
+    ):
+        raise ValueError(f"max_products={max_products!r} must be a whole number >= 0 or None")
+    if hessp is not None and not callable(hessp):
+        raise TypeError(f"hessp={hessp!r} must be callable or None")
+    if not (callable(jac) or jac is True or jac == "autodiff"):
+        raise ValueError(
+            f"jac={jac!r}: a certificate needs gradients, differences of fun are too inaccurate; "
+            "pass a callable, True if fun returns (f, g), or 'autodiff' for PyTorch and JAX"
+        )
+    x = starting_point(x)
+    space = Space(x)
+    if not math.isfinite(space.norm(x)):
+        raise ValueError(f"x is not finite (its norm is {space.norm(x)}); certify a finite point")
+    oracle = FunctionOracle(fun, jac, _tuple(args), space)
+    sample = oracle.gradient(x)
+    if not sample.finite:
+        raise ValueError(
+            f"the gradient at x is not finite (its norm is {sample.grad_norm}); check jac there"
+        )
+    eps = float(eps)
+    tau = curvature if rho is None else math.sqrt(eps * rho)
+
+    def certificate(verdict: Verdict, words: str, **numbers: Any) -> Certificate:
+        norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
+        return Certificate(
+            verdict=verdict,
+            message=f"|grad f(x)| = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
+            grad_norm=norm,
+            eps=eps,
+            curvature_tolerance=math.nan if tau is None else tau,
+            nfev=oracle.nfev,
+            njev=oracle.njev,
+            **numbers,
+        )
+
+    if sample.grad_norm > eps:
+        words = "x is not stationary, and its curvature was not looked at"
+        return certificate(Verdict.NOT_STATIONARY, words)
+    d = space.size
+    if d == 0:
+        ends = {"smallest_eigenvalue": math.inf, "eigenvalue_error": 0.0, "lower_bound": math.inf}
+        return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
+
+    # Products that check others, by differences: two for the eigenvector, one for the random start.
+    checks, check = (2, 1) if hessp is None else (1, 0)
+    allowed = (DENSE if d <= DENSE else STEPS) + 3 if max_products is None else int(max_products)
+    dense = d <= DENSE and d + checks <= allowed
+    steps = d if dense else min(d, allowed - checks - check)
+    if steps < 1:
+        words = f"its curvature is unknown, since max_products={allowed} allows no look at it"
+        return certificate(Verdict.FIRST_ORDER, words)
+    hessian = Hessian(oracle, sample, hessp, _tuple(args), step)
+    hessian.prefer_forward(rho, tau, steps)
+    goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
+    if dense:
+        basis, G, beta = whole_matrix(hessian)
+    else:
+        start = np.random.default_rng(0 if rng is None else rng).standard_normal(space.shape)
+        basis, G, beta = lanczos(hessian, start, steps, goal)
+
+    ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
+    t = float(ritz[0])
+    w = sum((float(s) * q for s, q in zip(vectors[:, 0], basis, strict=True)), 0.0 * x)
+    downhill = -1.0 if space.inner(sample.gradient, w) > 0.0 else 1.0
+    w = space.xp.asarray(w * (downhill / space.norm(w)))  # NumPy has made a number of a 0-d array
+    Hw = hessian.checked(w)
+    error = hessian.error(ritz) + float(np.linalg.norm(G - G.T, 2)) / 2.0
+    error += abs(space.inner(w, Hw) - t)
+    miss = 0.0 if dense else goal.miss(ritz, beta, error)
+    tau, lower = goal.tolerance(ritz), max(t - error - miss, -goal.L)
+    numbers: dict[str, Any] = {
+        "smallest_eigenvalue": t,
+        "eigenvalue_error": error,
+        "lower_bound": lower,
+        "residual": space.norm(Hw - t * w),
+        "products": hessian.products,
+    }
+    found = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
+    found = f"the smallest {found} is {t:.6g} with an error of about {error:.1g}"
+    limit = f"-tau = {-tau:.3g}"
+    if goal.tau is None:
+        limit += f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"
+    if error > max(tau, abs(t)) / 4.0:
+        words = f"{found}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
+        return certificate(Verdict.NOT_CERTIFIABLE, words, **numbers)
+    if t + error < -tau:
+        words = f"x is a saddle or a maximum: {found}, below {limit}; over a short step s along "
+        words += f"`direction` f falls by about {-t / 2.0:.3g} s^2 (see `escape`)"
+        return certificate(Verdict.SADDLE, words, direction=w, **numbers)
+    if lower >= -tau:
+        p = 0.0 if dense else failure_probability
+        chance = "" if dense else f" (but for a probability of {p:g})"
+        words = f"{found}, and none is below {lower:.3g}{chance}, hence none below {limit}"
+        return certificate(Verdict.SECOND_ORDER, words, probability=p, **numbers)
+    more = None if dense else goal.steps_needed(ritz, error)
+    words = f"{found}, too close to {limit} to tell which is smaller"
+    if more is not None:
+        words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
+        words += f"max_products={more + checks + check} should do, with memory for as many vectors"
+    return certificate(Verdict.FIRST_ORDER, words, **numbers)
+
+
+def _check_positive(**arguments: float | None) -> None:
+    for name, value in arguments.items():
+        if value is not None and not 0.0 < value < math.inf:
+            raise ValueError(f"{name}={value} must be a positive number")
+
+
+def _tuple(args: Any) -> tuple[Any, ...]:
+    return args if isinstance(args, tuple) else (args,)

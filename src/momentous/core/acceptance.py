@@ -1,0 +1,92 @@
+"""May a run end at a point?  The one place that decides it, from the report of a step alone.
+
+A small gradient is not enough: momentum may have carried x up a hill, onto a plateau, or to where f
+is not finite.  Methods supply the numbers (`RiseLimit`), the verdict is made here.
+"""
+
+from __future__ import annotations
+
+import math
+
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.space import Array, Space
+from momentous.core.status import Ending, Status
+from momentous.core.step import Report, RiseLimit
+
+# A rise by this fraction of the values is no success where nothing but two values is known.
+RELATIVE_RISE = 1e-8
+
+
+def accepts_stop(oracle: Oracle, report: Report) -> bool:
+    """Asked where the gradient is small enough: may the run end at the report's sample?
+
+    The value there is evaluated if it is unknown and the method has set a limit.
+    """
+    return report.limit is None or within_limit(oracle, report.sample, report.limit)
+
+
+def within_limit(oracle: Oracle, sample: Sample, limit: RiseLimit) -> bool:
+    """Is f at the sample, which is learned there, no more above the reference than allowed?"""
+    oracle.learn_value(sample)
+    return not _rises(oracle.space, sample, limit)
+
+
+def _rises(space: Space, sample: Sample, limit: RiseLimit) -> bool:
+    reference = limit.reference
+    before, after = reference.value, sample.value
+    if not math.isfinite(after):
+        return True
+    rise = after - before
+    allowed = max(limit.allowance, limit.relative * max(abs(after), abs(before)))
+    if limit.level > 0.0 and abs(rise) <= limit.level and reference.evaluated:
+        change = space.combination(sample.point, -1.0, reference.point)
+        rise = mean_slope(space, reference, sample, change)
+        falls = rise <= allowed
+    else:
+        falls = after <= before + allowed
+    if falls or not limit.convex:
+        return not falls
+    # A convex function cannot have risen by more than that.
+    square = space.distance_squared(sample.point, reference.point)
+    return not rise <= sample.grad_norm * math.sqrt(square)
+
+
+def verify_success(
+    ending: Ending, report: Report, chosen: Sample, space: Space, start_value: float
+) -> Ending:
+    """The ending of a run that seems to have succeeded, once the value at its end is known.
+
+    It is no success where f is not finite, or has risen above the last accepted point without
+    reason.
+    """
+    last, accepted = report.sample, report.accepted
+    numbers = ending.numbers | {"fun": last.value}
+    if chosen.point is not last.point or not math.isfinite(last.value):
+        message = f"{ending.message}, but the objective there is {last.value}"
+        return Ending(Status.NON_FINITE, message, numbers)
+    if accepted is None or math.isnan(accepted.value):
+        return ending
+    small = math.sqrt(space.rounding)
+    allowance = max(small * abs(start_value), report.noise)
+    if not _rises(space, last, RiseLimit(accepted, allowance, relative=small, convex=True)):
+        return ending
+    message = (
+        f"{ending.message}, but the objective has risen from {accepted.value:.6g} to "
+        f"{last.value:.6g}: jac is not the gradient of fun, or the step size is too large"
+    )
+    return Ending(Status.OBJECTIVE_ROSE, message, numbers)
+
+
+def has_risen(value: float, start_value: float) -> bool:
+    """Is f above f(x0) by more than rounding explains, or not finite?
+
+    For those who know two values and nothing else of a run, such as that of an outside solver.
+    """
+    allowed = RELATIVE_RISE * max(abs(value), abs(start_value))
+    return not value <= start_value + allowed < math.inf
+
+
+def mean_slope(space: Space, a: Sample, b: Sample, direction: Array) -> float:
+    """``<grad f(a) + grad f(b), direction>/2``: for b - a, the change of f by the trapezoidal
+    rule."""
+    return (space.inner(a.gradient, direction) + space.inner(b.gradient, direction)) / 2

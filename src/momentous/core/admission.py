@@ -1,0 +1,125 @@
+"""Arrays that come in from user code: the starting point, and what functions return."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from momentous.core.space import Array, Space
+
+
+def starting_point(x0: Any) -> Array:
+    """x0 as a private floating-point array: a copy, so that the user's own is never written to.
+
+    Numbers and lists become NumPy arrays of at least one dimension, integers become floats, as in
+    SciPy; what cannot be minimised over (complex numbers, text, objects) is refused.
+    """
+    if array_api_compat.is_array_api_obj(x0):
+        if getattr(x0, "requires_grad", False):
+            x0 = x0.detach()
+        if isinstance(x0, np.ndarray | np.generic):
+            x0 = np.array(np.ma.getdata(x0), subok=False)
+    else:
+        try:
+            x0 = np.atleast_1d(np.asarray(x0))
+        except ValueError as error:
+            raise ValueError(f"x0 is not an array of numbers: {error}") from None
+    xp = array_api_compat.array_namespace(x0)
+    if isinstance(x0, np.ndarray) and x0.dtype.kind not in "biuf":
+        raise TypeError(f"x0 has dtype {x0.dtype}; momentous minimises over real numbers only")
+    if xp.isdtype(x0.dtype, "complex floating"):
+        raise TypeError(
+            f"x0 has dtype {x0.dtype}; split it into real and imaginary parts, "
+            "momentous minimises over real numbers only"
+        )
+    if not xp.isdtype(x0.dtype, "real floating"):
+        x0 = xp.astype(x0, xp.asarray(0.0).dtype)
+    if isinstance(x0, np.ndarray):
+        return np.array(x0, dtype=x0.dtype.newbyteorder("="), order="C", copy=True)
+    return xp.asarray(x0, copy=True)
+
+
+class Admission:
+    """Takes arrays that user code returned into a :class:`Space`: checked, and ours alone."""
+
+    def __init__(self, space: Space):
+        self.space = space
+        self._immutable = space.library is not np.ndarray and array_api_compat.is_jax_namespace(
+            space.xp
+        )
+        # The reference count of an array that was just returned to admit().  How many references a
+        # call adds depends on the Python version and on debuggers: it is measured, in a call of
+        # the same form.
+        self._fresh_count = _Measure().admit(np.empty(0), "")
+
+    def admit(self, raw: Any, source: str) -> Array:
+        """An array that user code returned, checked, as one that only we hold.
+
+        User code may write all its answers into one buffer, or return x itself.  Where nobody but
+        us refers to a NumPy array it is taken as it is; otherwise it is copied.
+        """
+        if (
+            type(raw) is self.space.library is np.ndarray
+            and raw.dtype == self.space.dtype
+            and raw.shape == self.space.shape
+        ):
+            alone = raw.base is None and sys.getrefcount(raw) == self._fresh_count
+            mine = alone and raw.flags.owndata and raw.flags.c_contiguous
+            return raw if mine else self.space.copy(raw)
+        raw = self._checked(raw, source)
+        if self._immutable:
+            return raw
+        return self.space.copy(raw.detach() if getattr(raw, "requires_grad", False) else raw)
+
+    def _checked(self, raw: Any, source: str) -> Array:
+        if raw is None:
+            raise TypeError(f"{source} returned None, not an array of shape {self.space.shape}")
+        if self.space.library is np.ndarray and (
+            not array_api_compat.is_array_api_obj(raw) or isinstance(raw, np.generic)
+        ):
+            # Lists, tuples and plain numbers carry no dtype of their own: take them as SciPy does.
+            try:
+                raw = np.asarray(raw)
+            except ValueError:
+                raise TypeError(
+                    f"{source} returned a {type(raw).__name__} that is not an array of numbers"
+                ) from None
+            if raw.dtype.kind in "iufb":
+                raw = raw.astype(self.space.dtype)
+        if not array_api_compat.is_array_api_obj(raw) or not self._same_library(raw):
+            raise TypeError(
+                f"{source} returned {_kind(type(raw))}, but x0 is {_kind(self.space.library)}; "
+                "return the library of x0, or pass x0 in the library of the answer"
+            )
+        if tuple(raw.shape) != self.space.shape:
+            raise ValueError(
+                f"{source} returned shape {tuple(raw.shape)}, but x has shape {self.space.shape}; "
+                "it must have one entry for every entry of x"
+            )
+        if raw.dtype != self.space.dtype:
+            raise TypeError(
+                f"{source} returned dtype {raw.dtype}, but x0 has dtype {self.space.dtype}; "
+                "cast one of them: momentous keeps the dtype of x0 throughout"
+            )
+        if array_api_compat.device(raw) != self.space.device:
+            raise ValueError(
+                f"{source} returned an array on {array_api_compat.device(raw)}, "
+                f"but x0 is on {self.space.device}"
+            )
+        return raw
+
+    def _same_library(self, raw: Any) -> bool:
+        # JAX hands out several classes for its arrays, NumPy allows subclasses: compare namespaces.
+        return array_api_compat.array_namespace(raw) is self.space.xp
+
+
+class _Measure:
+    def admit(self, raw: np.ndarray, source: str) -> int:
+        return sys.getrefcount(raw)
+
+
+def _kind(library: type) -> str:
+    return f"a {library.__module__.split('.')[0]} {library.__name__}"

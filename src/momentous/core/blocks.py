@@ -1,0 +1,109 @@
+"""Blocked NumPy kernels: large vectors are handled one block at a time.
+
+A block stays in the cache, and neither the float64 copy of a float32 vector nor the difference of
+two vectors ever exists in full.  Sums do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+BLOCK = 1 << 17
+# Sums are made of dot products of this length.  BLAS libraries keep to one thread for them, so a
+# sum does not depend on how many threads there are.
+ROW = 1 << 13
+
+
+def inner(a: np.ndarray, b: np.ndarray) -> float:
+    """<a, b>, accumulated in float64."""
+    if a.dtype == np.float64:
+        if a.size <= ROW:
+            return float(np.vdot(a, b))
+        return dot_by_rows(a.reshape(-1), b.reshape(-1))
+    if a is b:
+        return sum_of_squares(a)
+    return sum(dot_by_rows(p.astype(np.float64), q.astype(np.float64)) for p, q in blocks(a, b))
+
+
+def sum_of_squares(a: np.ndarray, b: np.ndarray | None = None) -> float:
+    """|a|^2 or |a - b|^2, one float64 block at a time."""
+    buffer = np.empty(min(BLOCK, a.size))
+    total = 0.0
+    for p, q in blocks(a, a if b is None else b):
+        block = buffer[: p.size]
+        if b is None:
+            np.copyto(block, p)
+        else:
+            np.subtract(p, q, out=block, dtype=np.float64)
+        total += dot_by_rows(block, block)
+    return total
+
+
+def dot_by_rows(a: np.ndarray, b: np.ndarray) -> float:
+    """<a, b> of flat float64 vectors: dot products of rows of fixed length, then their sum."""
+    whole = a.size // ROW * ROW
+    rows_a, rows_b = a[:whole].reshape(-1, ROW), b[:whole].reshape(-1, ROW)
+    return float(np.vecdot(rows_a, rows_b).sum()) + float(np.dot(a[whole:], b[whole:]))
+
+
+def combine(
+    fresh: np.ndarray,
+    x: np.ndarray,
+    weight: float,
+    y: np.ndarray,
+    z: np.ndarray | None,
+    origin: np.ndarray | None = None,
+    scratch: np.ndarray | None = None,
+) -> float:
+    """fresh = x + weight (y - z), each entry read and written once; returns |fresh - origin|^2."""
+    fresh, x, y = fresh.reshape(-1), x.reshape(-1), y.reshape(-1)
+    z = None if z is None else z.reshape(-1)
+    total = 0.0
+    origin = None if origin is None else origin.reshape(-1)
+    for i in range(0, fresh.size, BLOCK):
+        block = slice(i, i + BLOCK)
+        out = fresh[block]
+        if z is None:
+            np.multiply(y[block], weight, out=out)
+        else:
+            np.subtract(y[block], z[block], out=out)
+            out *= weight
+        out += x[block]
+        if origin is not None and scratch is not None:
+            moved = scratch[: out.size]
+            np.subtract(out, origin[block], out=moved, dtype=np.float64)
+            total += dot_by_rows(moved, moved)
+    return total
+
+
+def add_up(fresh: np.ndarray, weights: Sequence[float], vectors: Sequence[np.ndarray]) -> None:
+    """fresh = sum of weights times vectors; the block that is added to stays in the cache."""
+    fresh, vectors = fresh.reshape(-1), [vector.reshape(-1) for vector in vectors]
+    length = BLOCK // 8
+    scratch = np.empty(min(length, fresh.size), fresh.dtype)
+    for i in range(0, fresh.size, length):
+        block = slice(i, i + length)
+        out = fresh[block]
+        term = scratch[: out.size]
+        np.multiply(vectors[0][block], weights[0], out=out)
+        for weight, vector in zip(weights[1:], vectors[1:], strict=True):
+            np.multiply(vector[block], weight, out=term)
+            out += term
+
+
+def move(a: np.ndarray, b: np.ndarray, weight: float, scratch: np.ndarray) -> None:
+    """a += weight (b - a), with room for one block."""
+    for p, q in blocks(a, b):
+        change = scratch[: p.size]
+        np.subtract(q, p, out=change)
+        change *= weight
+        p += change
+
+
+def blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The blocks of two vectors side by side."""
+    a, b = a.reshape(-1), b.reshape(-1)
+    for i in range(0, a.size, BLOCK):
+        yield a[i : i + BLOCK], b[i : i + BLOCK]

@@ -1,0 +1,250 @@
+"""The oracle: all that a method can ask about the function.  It counts, caches and checks.
+
+A value is counted as one value, a gradient (or the image of a map) as one gradient, a fused call as
+one of each.  The last point is remembered by identity (arrays are never changed once they have been
+handed out), so asking again for what is known costs nothing and counts nothing.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from momentous.core.interrupt import InterruptFlag
+from momentous.core.record import record
+from momentous.core.space import Array, Space, set_writable
+
+
+@record
+class Sample:
+    """What is known about one point."""
+
+    point: Array
+    value: float = math.nan  # f(point), NaN while unknown
+    gradient: Array = None  # its gradient, None while unknown
+    grad_norm: float = math.nan  # the norm of the gradient, or of the residual point - image
+    image: Array = None  # T(point), where a map T takes the place of the gradient
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.grad_norm)
+
+    @property
+    def evaluated(self) -> bool:
+        """Is the gradient, or the image, known?"""
+        return self.gradient is not None or self.image is not None
+
+
+NO_SAMPLE = Sample(None)
+
+
+class Oracle(abc.ABC):
+    """The questions that a method may ask.
+
+    There are three: `FunctionOracle` for a function and its gradient, `MapOracle` for a descent
+    map, and `MetricOracle` for a function in coordinates in which a metric is Euclidean.
+
+    Attributes
+    ----------
+    space : Space
+        The vector space of x.
+    nfev, njev : int
+        Values and gradients that were computed, each counted on its own.
+    interrupts : InterruptFlag
+        Stands around every call of user code.
+    fused : bool
+        Does every gradient bring the value with it?
+    noun : str
+        What the norms of samples are norms of, for messages: "gradient" or "residual".
+    """
+
+    space: Space
+    nfev: int
+    njev: int
+    interrupts: InterruptFlag
+    fused: bool
+    noun: ClassVar[str] = "gradient"
+
+    @abc.abstractmethod
+    def value(self, x: Array) -> float:
+        """f(x), possibly not finite: that is for the method to judge."""
+
+    @abc.abstractmethod
+    def gradient(self, x: Array) -> Sample:
+        """The gradient at x (or the image of a map), its norm, and the value if it came along."""
+
+    @abc.abstractmethod
+    def learn_value(self, sample: Sample) -> None:
+        """Evaluate f at the sample, if it is unknown; what the oracle remembers stays as it was."""
+
+    @abc.abstractmethod
+    def recall(self, sample: Sample) -> None:
+        """Put a sample back as the last point, so that the next request for it is free."""
+
+    @property
+    @abc.abstractmethod
+    def last(self) -> Sample | None:
+        """What is known of the point that was asked for last."""
+
+    @abc.abstractmethod
+    def peek(self, x: Array) -> float:
+        """f(x) for plots only: neither counted nor remembered."""
+
+    def arrays_at(self, sample: Sample) -> dict[str, Array]:
+        """What a result shows besides x: the gradient as ``jac``."""
+        return {"jac": sample.gradient}
+
+
+class CachedOracle(Oracle):
+    """Counts, and remembers the last point: what the oracles that call user code share."""
+
+    def __init__(self, space: Space, *, fused: bool):
+        self.space = space
+        self.fused = fused
+        self.nfev = 0
+        self.njev = 0
+        self.interrupts = InterruptFlag()
+        self._last: Sample | None = None
+        self._carried: Sample | None = None
+        self._asked = False
+
+    @abc.abstractmethod
+    def _call_value(self, x: Array) -> float:
+        """f(x) from user code."""
+
+    @abc.abstractmethod
+    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        """Value or NaN, gradient or image, and the number of values that this took, from user code.
+
+        ``known`` is the value at x if it is known, otherwise NaN.
+        """
+
+    @abc.abstractmethod
+    def _sample(self, x: Array, value: float, answer: Array) -> Sample:
+        """The sample that user code's answer at x makes."""
+
+    def value(self, x: Array) -> float:
+        last = self._last
+        if last is not None and last.point is x:
+            if last.value == last.value:  # not NaN: known
+                self._asked = True
+                return last.value
+        else:
+            last = None
+        if self.fused:
+            return self.gradient(x).value
+        self._note_request(last)
+        writes = x._version if self.space.counts_writes else 0
+        with self.interrupts:
+            value = self._call_value(x)
+        if self.space.counts_writes and x._version != writes:
+            raise _written()
+        self.nfev += 1
+        if last is None:
+            self._last = Sample(x, value)
+        else:
+            last.value = value
+        return value
+
+    def gradient(self, x: Array) -> Sample:
+        last = self._last
+        if last is not None and last.point is x:
+            if last.evaluated:
+                self._asked = True
+                return last
+        else:
+            # Let the old gradient go before the user's code makes a new one.
+            self._last = last = None
+        self._note_request(last)
+        set_writable(x, False)
+        writes = x._version if self.space.counts_writes else 0
+        with self.interrupts:
+            value, answer, values = self._call_gradient(x, math.nan if last is None else last.value)
+        if self.space.counts_writes and x._version != writes:
+            raise _written()
+        self.nfev += values
+        self.njev += 1
+        if last is not None and value != value:
+            value = last.value
+        self._last = sample = self._sample(x, value, answer)
+        if self.fused and not math.isfinite(sample.value):
+            sample.grad_norm = math.nan  # of no use where the function is not finite
+        return sample
+
+    def learn_value(self, sample: Sample) -> None:
+        if sample.value == sample.value:
+            return
+        kept, self._last = self._last, sample
+        self.value(sample.point)
+        self._last = kept
+
+    def recall(self, sample: Sample) -> None:
+        self._last = sample
+
+    @property
+    def last(self) -> Sample | None:
+        return self._last
+
+    def peek(self, x: Array) -> float:
+        last = self._last
+        if last is not None and last.point is x and last.value == last.value:
+            return last.value
+        with self.interrupts:
+            return self._call_value(x)
+
+    @property
+    def carried(self) -> Sample | None:
+        """What a step may use that begins here or, in the middle of one, begins anew."""
+        return self._carried if self._asked else self._last
+
+    def begin_step(self) -> None:
+        """What is known now may be used by the step that begins."""
+        self._carried, self._asked = self._last, False
+
+    def end_step(self) -> None:
+        self._carried, self._asked = None, False
+
+    def _note_request(self, known: Sample | None) -> None:
+        if not self._asked:
+            self._asked = True
+            if known is None:  # the step began with another point, and so it would again
+                self._carried = None
+
+
+def _written() -> RuntimeError:
+    return RuntimeError(
+        "user code has written into x; it must leave x as it is (work on x.clone() instead)"
+    )
+
+
+def without_grad(function: Any, space: Space) -> Any:
+    """For PyTorch: user code may make its x require gradients, ours must not."""
+    if not space.counts_writes:
+        return function
+    return lambda x, *args: function(x.detach(), *args)
+
+
+def scalar(raw: Any, source: str) -> float:
+    """A user's function value as a float: a number, a 0-d array or an array of one element."""
+    if type(raw) is float:
+        return raw
+    if getattr(raw, "requires_grad", False):
+        raw = raw.detach()
+    size = math.prod(getattr(raw, "shape", ()))
+    if size != 1:
+        raise ValueError(
+            f"{source} returned an array of shape {tuple(raw.shape)}; it must return one number"
+        )
+    try:
+        if isinstance(raw, complex | np.complexfloating) or "complex" in str(
+            getattr(raw, "dtype", "")
+        ):
+            raise TypeError
+        return float(raw.reshape(()) if getattr(raw, "shape", ()) else raw)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{source} returned {raw!r} ({type(raw).__name__}); it must return one real number"
+        ) from None

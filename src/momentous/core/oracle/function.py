@@ -1,0 +1,203 @@
+"""The oracle of a function and its gradient, however the user gives them."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from momentous.core.admission import Admission
+from momentous.core.oracle.base import CachedOracle, Sample, scalar, without_grad
+from momentous.core.space import Array, Space, set_writable, to_numpy
+
+Fun = Callable[..., Any]
+Jac = Callable[..., Any] | bool | Literal["2-point", "3-point", "autodiff"] | None
+
+
+class FunctionOracle(CachedOracle):
+    """Values and gradients of the user's function.
+
+    Parameters
+    ----------
+    fun, jac, args
+        As for :func:`momentous.minimize`.
+    space : Space
+        The vector space of x.
+    """
+
+    def __init__(self, fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space):
+        self._source = _source(fun, jac, args, space)
+        super().__init__(space, fused=self._source.fused)
+
+    def _call_value(self, x: Array) -> float:
+        return self._source.value(x)
+
+    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        value, gradient = self._source.gradient(x, known)
+        return value, gradient, self._source.values_per_gradient
+
+    def _sample(self, x: Array, value: float, answer: Array) -> Sample:
+        return Sample(x, value, answer, self.space.norm(answer))
+
+
+def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
+    if not callable(fun):
+        raise TypeError(f"fun must be callable, not {fun!r}")
+    if callable(jac):
+        return _Separate(fun, jac, args, space)
+    if jac is True:
+        return _Fused(fun, args, space)
+    if jac == "autodiff":
+        return _Autodiff(fun, args, space)
+    if jac is None or jac is False:
+        warnings.warn(
+            "no gradient was given: it is approximated by forward differences, "
+            f"{space.size} values of fun for each gradient, accurate to about half of the digits; "
+            "pass jac=callable, jac=True if fun returns (f, g), or jac='autodiff' for PyTorch and "
+            "JAX (jac='2-point' asks for differences without this warning)",
+            RuntimeWarning,
+            stacklevel=_levels_to_the_user(),
+        )
+        jac = "2-point"
+    if jac in ("2-point", "3-point"):
+        return _Differences(fun, args, space, central=jac == "3-point")
+    raise ValueError(
+        f"jac={jac!r} is not understood; pass a callable, True (fun returns (f, g)), 'autodiff', "
+        "'2-point', '3-point' or None"
+    )
+
+
+def _levels_to_the_user() -> int:
+    """The stack level, as warnings count it in the caller, of the first frame outside of here."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("momentous."):
+        level, frame = level + 1, frame.f_back
+    return level + 1
+
+
+class _Source:
+    """How values and gradients are had from the user's code; checks what comes back."""
+
+    fused = False
+    values_per_gradient = 0
+
+    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
+        self.args, self.space = args, space
+        self.fun = without_grad(fun, space)
+        self.admission = Admission(space)
+
+    def value(self, x: Array) -> float:
+        set_writable(x, False)
+        return scalar(self.fun(x, *self.args), "fun")
+
+    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
+        """(value or NaN, gradient) at x, where ``known`` is the value if it is known."""
+        raise NotImplementedError
+
+
+class _Separate(_Source):
+    """fun(x) -> f and jac(x) -> g."""
+
+    def __init__(self, fun: Fun, jac: Fun, args: tuple[Any, ...], space: Space):
+        super().__init__(fun, args, space)
+        self.jac = without_grad(jac, space)
+
+    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
+        return math.nan, self.admission.admit(self.jac(x, *self.args), "jac")
+
+
+class _Fused(_Source):
+    """fun(x) -> (f, g)."""
+
+    fused = True
+    values_per_gradient = 1
+
+    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
+        pair = self.fun(x, *self.args)
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(
+                f"with jac=True fun must return (f, g), but it returned {type(pair).__name__}"
+            )
+        parts = list(pair)
+        del pair  # so that the gradient is in one place only
+        return scalar(parts[0], "fun"), self.admission.admit(parts.pop(), "fun (the gradient)")
+
+    def value(self, x: Array) -> float:
+        return self.gradient(x, math.nan)[0]
+
+
+class _Autodiff(_Source):
+    """fun(x) -> f in PyTorch or JAX operations; the library differentiates it."""
+
+    fused = True
+    values_per_gradient = 1
+
+    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
+        super().__init__(fun, args, space)
+        self._bare = fun
+        library = space.xp.__name__.rsplit(".", 1)[-1]
+        if "torch" in space.xp.__name__:
+            self._pair = self._torch_pair
+        elif "jax" in space.xp.__name__:
+            import jax
+
+            self._pair = jax.value_and_grad(lambda x: fun(x, *args))
+        else:
+            raise ValueError(
+                f"jac='autodiff' needs x0 to be a PyTorch or JAX array; {library} does not "
+                "differentiate: pass jac=callable or jac=True"
+            )
+
+    def _torch_pair(self, x: Array) -> tuple[Any, Array]:
+        import torch
+
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_(True)
+            value = self._bare(leaf, *self.args)
+            (gradient,) = torch.autograd.grad(value, leaf)
+        return value, gradient
+
+    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
+        value, gradient = self._pair(x)
+        return scalar(value, "fun"), self.admission.admit(gradient, "the derivative of fun")
+
+    def value(self, x: Array) -> float:
+        return scalar(self.fun(x, *self.args), "fun")
+
+
+class _Differences(_Source):
+    """Forward or central differences of fun, one coordinate at a time, through the host."""
+
+    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space, *, central: bool):
+        super().__init__(fun, args, space)
+        self.central = central
+        self.relative_step = (2 * space.rounding) ** (1 / 3 if central else 1 / 2)
+
+    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
+        host = to_numpy(x)
+        flat = host.reshape(-1)
+        gradient = np.empty(flat.size)
+        self.values_per_gradient = 2 * flat.size if self.central else flat.size
+        if not self.central and known != known:
+            known = self.value(x)
+            self.values_per_gradient += 1
+        for i in range(flat.size):
+            h = self.relative_step * max(1.0, abs(float(flat[i])))
+            ahead, forward = self._moved(flat, i, h)
+            if self.central:
+                back, behind = self._moved(flat, i, -h)
+            else:
+                back, behind = known, float(flat[i])
+            gradient[i] = (ahead - back) / (forward - behind)
+        return known, self.space.from_numpy(gradient.reshape(host.shape))
+
+    def _moved(self, flat: np.ndarray, i: int, h: float) -> tuple[float, float]:
+        """f with coordinate i moved by h, and where the coordinate really went after rounding."""
+        moved = flat.copy()
+        moved[i] += h
+        x = self.space.from_numpy(moved.reshape(self.space.shape))
+        return scalar(self.fun(x, *self.args), "fun"), float(moved[i])

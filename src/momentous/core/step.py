@@ -1,0 +1,49 @@
+"""What a step gives back: the memory that the next step needs, and the report to the loop."""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING, Any, Generic
+
+from momentous.core.oracle import Sample
+from momentous.core.record import record
+from momentous.core.status import Ending, Event
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    M = TypeVar("M", default=Any)  # so that `Method` alone means a method of any memory
+else:
+    M = typing.TypeVar("M")
+
+
+@record
+class RiseLimit:
+    """How far above a reference point f may be where a run ends: numbers for `core.acceptance`."""
+
+    reference: Sample  # where f is known
+    allowance: float = 0.0  # what f may be above it: the noise of the values
+    relative: float = 0.0  # the same, as a fraction of the larger of the two values
+    level: float = 0.0  # within this, values cannot tell, and the gradients at both points decide
+    convex: bool = False  # is |grad f| |x - reference| excused too?  A convex f may rise by that.
+
+
+@record
+class Report:
+    """What the loop is told after a step."""
+
+    sample: Sample  # the point whose gradient this step took
+    step_size: float  # eta, for the trace
+    events: tuple[Event, ...] = ()  # what happened in this step
+    ending: Ending | None = None  # set when the method has ended by its own rule
+    accepted: Sample | None = None  # the last point accepted by its value; x0 if none is looked at
+    noise: float = 0.0  # how far a difference of values may be off, where that was measured
+    limit: RiseLimit | None = None  # for an end at the sample; None: any small gradient will do
+
+
+@record
+class Step(Generic[M]):
+    """A step of a method: its own memory, and what it tells."""
+
+    memory: M
+    report: Report

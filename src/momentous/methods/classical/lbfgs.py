@@ -1,0 +1,149 @@
+"""L-BFGS, step by step and on any array."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from momentous.core.method import Method
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.record import record
+from momentous.core.space import Array
+from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.core.step import Report, Step
+from momentous.methods.checks import check_positive
+from momentous.methods.classical.limited_memory import Curvature
+from momentous.methods.endings import zero_gradient
+from momentous.methods.search.rounding import Rounding
+from momentous.methods.search.wolfe import search
+
+
+@record
+class LBFGSMemory:
+    """The iterate, and what is known of the curvature."""
+
+    current: Sample
+    curvature: Curvature
+    rounding: Rounding  # how noisy values are
+
+    def step(
+        self, step_size: float, events: tuple[Event, ...] = (), ending: Ending | None = None
+    ) -> Step[LBFGSMemory]:
+        """The step that led here."""
+        report = Report(
+            sample=self.current,
+            step_size=step_size,
+            events=events,
+            ending=ending,
+            accepted=self.current,
+            noise=self.rounding.seen,
+        )
+        return Step(self, report)
+
+
+@dataclasses.dataclass(frozen=True)
+class LBFGS(Method[LBFGSMemory]):
+    """Limited-memory BFGS with a weak Wolfe line search (Nocedal [1]_, Liu & Nocedal [2]_).
+
+    The direction is -H g by the two-loop recursion from (<s, y>/<y, y>) I, run on inner products
+    [3]_.  A step length t is sought with f(x + t d) <= f(x) + c1 t <g, d> and
+    <grad f(x + t d), d> >= c2 <g, d>, by a bracket as in [4]_ whose trials are interpolated
+    rather than bisected (8 % fewer gradients on half of the problems of `testbed.suite`).  The
+    first trial is 1, in the first iteration 1/|g|.  Where values cannot tell, within their noise,
+    the first condition is replaced by <grad f(x + t d), d> <= (2 c1 - 1) <g, d>, its equivalent
+    for a quadratic [5]_.  A search that runs out of trials takes the last that lowered f; one that
+    has none drops the pairs and goes on with the gradient; if that fails too, the run ends.
+
+    No guarantee for nonconvex functions.  One value and one gradient per trial, seldom more than
+    one trial per iteration.
+
+    Parameters
+    ----------
+    memory : int
+        Pairs to keep.
+    sufficient_decrease, curvature : float
+        c1 and c2, 0 < c1 < c2 < 1 and c1 < 1/2.
+    max_trials : int
+        Trials of a line search.
+
+    References
+    ----------
+    .. [1] J. Nocedal, "Updating Quasi-Newton Matrices with Limited Storage", Math. Comp. 35 (1980).
+    .. [2] D. C. Liu, J. Nocedal, "On the Limited Memory BFGS Method for Large Scale Optimization",
+       Math. Programming 45 (1989).
+    .. [3] W. Chen, Z. Wang, J. Zhou, "Large-scale L-BFGS using MapReduce", NIPS 27 (2014).
+    .. [4] A. S. Lewis, M. L. Overton, "Nonsmooth Optimization via Quasi-Newton Methods", Math.
+       Programming 141 (2013): the weak Wolfe bisection.
+    .. [5] W. W. Hager, H. Zhang, "A New Conjugate Gradient Method with Guaranteed Descent and an
+       Efficient Line Search", SIAM J. Optim. 16 (2005): the approximate Wolfe conditions.
+    """
+
+    name = "lbfgs"
+    summary = "limited-memory BFGS"
+    guarantee = "none"
+    cost = "1 value and 1 gradient per trial (about 1)"
+
+    memory: int = 10
+    sufficient_decrease: float = 1e-4
+    curvature: float = 0.9
+    max_trials: int = 50
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("LBFGS", memory=self.memory, max_trials=self.max_trials)
+        c1, c2 = self.sufficient_decrease, self.curvature
+        if not (0 < c1 < 0.5 and c1 < c2 < 1):
+            raise ValueError(
+                f"LBFGS: sufficient_decrease={c1!r} (c1) and curvature={c2!r} (c2) must satisfy "
+                "0 < c1 < 1/2 and c1 < c2 < 1"
+            )
+
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[LBFGSMemory]:
+        sample = oracle.gradient(x0)
+        rounding = Rounding.at(oracle.space, sample.value)
+        return LBFGSMemory(current=sample, curvature=Curvature(), rounding=rounding).step(0.0)
+
+    def moved_to(
+        self, oracle: Oracle, memory: LBFGSMemory, sample: Sample, tol: float | None, seed: int
+    ) -> Step[LBFGSMemory]:
+        """With the pairs: they are still what is known of the curvature."""
+        curvature = memory.curvature.at(oracle.space, sample)
+        return dataclasses.replace(memory, current=sample, curvature=curvature).step(0.0)
+
+    def step(self, oracle: Oracle, memory: LBFGSMemory) -> Step[LBFGSMemory]:
+        space, here = oracle.space, memory.current
+        if here.grad_norm == 0.0:
+            return memory.step(0.0, ending=zero_gradient(0.0))
+        direction = memory.curvature.direction(space, here.gradient)
+        slope = space.inner(here.gradient, direction)
+        if not (slope < 0 and math.isfinite(slope)):
+            return self._forgotten(memory, "the direction is none of descent")
+        found = search(
+            oracle,
+            here,
+            direction,
+            slope,
+            1.0 if memory.curvature else 1.0 / here.grad_norm,
+            memory.rounding,
+            conditions=(self.sufficient_decrease, self.curvature),
+            most=self.max_trials,
+        )
+        if found.sample is None:
+            memory = dataclasses.replace(memory, rounding=found.rounding)
+            return self._forgotten(memory, found.seen)
+        curvature = memory.curvature.extended(space, here, found.sample, self.memory)
+        after = LBFGSMemory(current=found.sample, curvature=curvature, rounding=found.rounding)
+        return after.step(found.step_size)
+
+    def _forgotten(self, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
+        """No way along that direction: drop the pairs; without pairs there is no way at all."""
+        if memory.curvature:
+            event = Event(EventKind.RESTART, float(len(memory.curvature)))
+            return dataclasses.replace(memory, curvature=Curvature()).step(0.0, (event,))
+        norm = memory.current.grad_norm
+        ending = Ending(
+            Status.NO_PROGRESS,
+            f"no step along the gradient, of norm {norm:.3g}, is accepted: {why}",
+            {"grad_norm": norm, "trials": self.max_trials},
+        )
+        return memory.step(0.0, ending=ending)

@@ -1,0 +1,33 @@
+"""Endings that several methods share."""
+
+from __future__ import annotations
+
+from momentous.core.status import Ending, Status
+
+_REMEDY = (
+    "a larger tol, a higher precision or subtracting a constant from the objective helps, and so "
+    "does checking the gradient"
+)
+
+
+def zero_gradient(step_size: float) -> Ending:
+    """There is nothing to do."""
+    numbers = {"grad_norm": 0.0, "step_size": step_size}
+    return Ending(Status.COMPLETED, "the gradient is exactly zero", numbers)
+
+
+def no_progress(what: str, **numbers: float) -> Ending:
+    """Rounding is reached, or the gradient is wrong."""
+    return Ending(Status.NO_PROGRESS, f"{what}; {_REMEDY}", numbers)
+
+
+def stuck(grad_norm: float, step_size: float) -> Ending:
+    """A step does not move x, and no longer one was accepted."""
+    if grad_norm == 0.0:
+        return zero_gradient(step_size)
+    return no_progress(
+        f"a step of size {step_size:.3g} does not move x, and no longer step was accepted, at "
+        f"gradient norm {grad_norm:.3g}",
+        grad_norm=grad_norm,
+        step_size=step_size,
+    )

@@ -1,0 +1,94 @@
+"""The methods by name: where ``method="..."`` and the table of methods come from."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from momentous.core.method import Method
+from momentous.methods.classical import LBFGS, ConjugateGradient, GradientDescent, HeuristicAGD
+from momentous.methods.guilty import ConvexUntilGuilty
+from momentous.methods.jin import JinAGD
+from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
+from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB, PerturbedRAGD
+from momentous.methods.safeguarded import Safeguarded
+
+REGISTRY: dict[str, type[Method]] = {
+    cls.name: cls
+    for cls in (
+        Safeguarded,
+        AdaRAGD,
+        AdaRHB,
+        RAGD,
+        RHB,
+        PerturbedRAGD,
+        ParameterFreeAGD,
+        UniversalHeavyBall,
+        JinAGD,
+        ConvexUntilGuilty,
+        GradientDescent,
+        HeuristicAGD,
+        ConjugateGradient,
+        LBFGS,
+    )
+}
+AUTO = Safeguarded
+
+_SYMBOLS = {
+    "gradient_lipschitz": "L",
+    "hessian_lipschitz": "rho",
+    "third_lipschitz": "L3",
+    "step_size": "a step size",
+}
+
+
+def method_class(name: str) -> type[Method]:
+    """The method of that name; ``"auto"`` is the one that needs no parameters."""
+    key = name.lower().replace("_", "-")
+    if key == "auto":
+        return AUTO
+    for known, cls in REGISTRY.items():
+        if key in (known, known.replace("-", "")):
+            return cls
+    close = difflib.get_close_matches(key, REGISTRY, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise ValueError(
+        f"no method is called {name!r}{hint or '.'} There are: auto, {', '.join(REGISTRY)}"
+    )
+
+
+def method_of(described: dict[str, Any]) -> Method:
+    """The method with that description (`Method.described`), such as a checkpoint holds."""
+    if described["name"] not in REGISTRY:
+        raise ValueError(f"the method {described['name']!r} is not registered; pass it as method=")
+    parameters = {
+        name: method_of(value) if isinstance(value, dict) else value
+        for name, value in described["parameters"].items()
+    }
+    return REGISTRY[described["name"]](**parameters)
+
+
+def requirements(cls: type[Method]) -> str:
+    """What a method needs, in words."""
+    sets = ([cls.requires] if cls.requires else []) + list(cls.alternatives)
+    words = [_listed(parameters) for parameters in sets]
+    return "; or ".join(words if cls.requires else ["nothing", *words])
+
+
+def _listed(parameters: Iterable[str]) -> str:
+    return ", ".join(_SYMBOLS.get(name, name) for name in parameters)
+
+
+def methods_table() -> str:
+    """The table of methods in Markdown, as the README shows it."""
+    rows = [
+        "| `method=` | class | what it is | needs | guarantee | cost per iteration |",
+        "|---" * 6 + "|",
+    ]
+    for name, cls in REGISTRY.items():
+        shown = f"`{name}`" + (" (= `auto`)" if cls is AUTO else "")
+        needs = requirements(cls)
+        cells = (shown, f"`{cls.__name__}`", cls.summary, needs, cls.guarantee, cls.cost)
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)

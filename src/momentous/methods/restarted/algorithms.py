@@ -1,0 +1,179 @@
+"""The four algorithms of Li & Lin (2023).
+
+Two momentum iterations times two rules for the radius that ends an epoch:
+
+======================================  ==========================  ==========================
+..                                      Nesterov (`NESTEROV`)       heavy ball (`HEAVY_BALL`)
+======================================  ==========================  ==========================
+the theory's radius B (`FixedRadius`)   `RAGD`, Algorithm 1         `RHB`, Algorithm 3
+adaptive radius B0 (`AdaptiveRadius`)   `AdaRAGD`, Algorithm 2      `AdaRHB`, Algorithm 4
+======================================  ==========================  ==========================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
+from momentous.methods.restarted.fixed_radius import FixedRadius
+from momentous.methods.restarted.momentum import HEAVY_BALL, NESTEROV
+
+
+@dataclasses.dataclass(frozen=True)
+class RAGD(FixedRadius):
+    """Restarted accelerated gradient descent, RAGD-NC: Algorithm 1 of Li & Lin [1]_.
+
+    Nesterov's iteration with constant momentum, restarted whenever
+    ``k * sum_{t<k} |x^{t+1} - x^t|^2 > B^2``.  The run ends with the first epoch of K iterations
+    that needs no restart; its output is the average of Algorithm 1, lines 10-11.  One gradient per
+    iteration, no values.
+
+    With eta = 1/(4L), B = sqrt(eps/rho), theta = 4 (eps rho eta^2)^(1/4) <= 1 and
+    K = floor(1/theta), the output has |grad f| <= 82 eps (Theorem 1, for integer 1/theta; in
+    general the bound that ``result.numbers["promise"]`` gives) after at most
+    (floor(8 D/7) + 1) K gradients, D = (f(x0) - min f) sqrt(rho)/eps^(3/2).
+
+    Parameters
+    ----------
+    gradient_lipschitz : float, optional
+        L, Lipschitz constant of the gradient.
+    hessian_lipschitz : float, optional
+        rho, Lipschitz constant of the Hessian.
+    eps : float, optional
+        The eps of the theorem.  The output satisfies 82 eps; without eps it is tol/82.
+    step_size, momentum, radius, epoch_length : optional
+        eta, 1 - theta, B and K by hand, in place of the theory's.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, "Restarted Nonconvex Accelerated Gradient Descent: No More
+       Polylogarithmic Factor in the O(eps^(-7/4)) Complexity", JMLR 24 (2023).
+    """
+
+    name = "ragd"
+    summary = "restarted accelerated gradient descent, fixed radius"
+    guarantee = "gradient of 82 eps in O(eps^-7/4) gradients [Thm 1]"
+    cost = "1 gradient"
+    scheme = NESTEROV
+
+
+@dataclasses.dataclass(frozen=True)
+class RHB(FixedRadius):
+    """Restarted heavy ball, RHB-NC: Algorithm 3 of Li & Lin [1]_.
+
+    Polyak's iteration with the restart rule of :class:`RAGD`; an epoch restarts from
+    z^k = (x^k + a x^{k-1})/(1 + a), a = (1 - 2 theta)(1 - theta).  One gradient per iteration, no
+    values.
+
+    With eta = 1/(4L), B = sqrt(eps/(4 rho)), theta = 10 (eps rho eta^2)^(1/4) <= 1/10 and
+    K = floor(1/theta), the output has |grad f| <= 242 eps (Theorem 4) after at most
+    (floor(D) + 1) K gradients.  Note how small eps has to be: at most 1.6e-7 L^2/rho.
+
+    Parameters
+    ----------
+    gradient_lipschitz, hessian_lipschitz, eps, step_size, momentum, radius, epoch_length
+        As in :class:`RAGD`; without eps it is tol/242.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
+    """
+
+    name = "rhb"
+    summary = "restarted heavy ball, fixed radius"
+    guarantee = "gradient of 242 eps in O(eps^-7/4) gradients [Thm 4]"
+    cost = "1 gradient"
+    scheme = HEAVY_BALL
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaRAGD(AdaptiveRadius):
+    """Adaptively restarted accelerated gradient descent, Ada-RAGD-NC: Algorithm 2 of Li & Lin [1]_.
+
+    :class:`RAGD` with a wide radius: an epoch ends when
+    ``k * sum_{t<k} |x^{t+1} - x^t|^2 > max(B, B0)^2`` or k > K.  B0 starts large and shrinks by c0
+    at every restart.  If the epoch did not lower f by gamma eps^(3/2)/sqrt(rho'), it is discarded:
+    back to its start, B0 shrinks by c1 more, and (Remark 2) eta by c2 while rho' grows by c2^2,
+    which leaves theta and K as they are.  Once B0 <= B the method is RAGD; the first epoch of K
+    iterations without restart ends it, with the average or the last iterate as output.  One
+    gradient per iteration, one value per restart.
+
+    *Nothing given*: the step size comes from one extra gradient, eta = 1/L with
+    L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);
+    B0 = 100 |g| eta/theta; accepted restarts multiply eta by ``growth``; an epoch that completes
+    above tol lowers eps to a tenth.  Scaling f, or x where |x0| > 1, leaves this start as it is.
+    With theta fixed, the provable number of gradients is of order eps^(-2), as for gradient
+    descent; the order eps^(-7/4) takes a theta that shrinks like eps^(1/4), as in the two settings
+    below.  How far ahead of gradient descent it is nevertheless, the scaling benchmark shows.
+
+    *L and rho given*: Theorem 2 as it stands, O(eps^(-7/4)) gradients, no growth, no backoff.
+
+    *step_size, hessian_lipschitz (rho') and eps given*: Remark 2, with
+    theta = min(0.01, (eps rho' eta^2)^(1/4)).  (The paper's experiments have ``initial_radius=100``
+    and ``momentum=1 - 0.005 (eps rho' eta^2)^(1/4)``.)
+
+    The decrease test knows rounding: a change of f within a few units of rounding counts as a
+    decrease if the gradient fell.
+
+    Parameters
+    ----------
+    step_size : float, optional
+        eta to begin with.
+    hessian_lipschitz : float, optional
+        rho (with ``gradient_lipschitz``) or the initial guess rho'.
+    eps : float, optional
+        The eps of the theorem; by default tol (divided by 82 where L and rho are given).
+    gradient_lipschitz : float, optional
+        L; eta = 1/(4L).
+    momentum, radius, epoch_length : optional
+        1 - theta, B and K by hand.
+    initial_radius : float, optional
+        B0.
+    decrease : float
+        gamma.
+    radius_shrink : float, optional
+        c0 > 1; by default 1 + 0.001 t in epoch t, as in the paper's section 5.1.
+    failure_shrink : float
+        c1 >= c2.
+    backoff : float, optional
+        c2 of Remark 2; by default 2, and 1 (off) where L and rho are given.
+    step_size_min, hessian_lipschitz_max : float
+        Caps on eta and rho' in Remark 2.
+    growth : float, optional
+        Factor on eta at accepted restarts (1/growth^2 on rho'); by default 1.2 where the step size
+        is found by the probe, otherwise 1.  Not in the paper.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
+    """
+
+    name = "ada-ragd"
+    summary = "restarted accelerated gradient descent, adaptive radius"
+    guarantee = (
+        "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 2]; with nothing: descent"
+    )
+    cost = "1 gradient; 1 value per restart"
+    scheme = NESTEROV
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaRHB(AdaptiveRadius):
+    """Adaptively restarted heavy ball, Ada-RHB-NC: Algorithm 4 of Li & Lin [1]_.
+
+    The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters
+    it shares; the decrease is tested at z^k, where the next epoch starts (Theorem 5).  One gradient
+    per iteration, one value per restart.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
+    """
+
+    name = "ada-rhb"
+    summary = "restarted heavy ball, adaptive radius"
+    guarantee = (
+        "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 5]; with nothing: descent"
+    )
+    cost = "1 gradient; 1 value per restart"
+    scheme = HEAVY_BALL

@@ -1,0 +1,129 @@
+"""The two momentum iterations, Nesterov's and the heavy ball: all that RAGD and RHB differ in.
+
+With e = x^k + (1 - theta)(x^k - x^{k-1}) both step to x^{k+1} = e - eta * gradient.  Nesterov takes
+the gradient at e, the heavy ball at x^k.  A restart continues from x^k or, for the heavy ball, from
+a point a little behind it.  The constants of the theorems differ too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.space import Array, Space
+
+
+class Momentum:
+    """One momentum iteration, and the constants of its theorem.
+
+    The theorem's parameters are eta = 1/(4L), B = ``radius_factor`` sqrt(eps/rho) and
+    theta = ``theta_factor`` (eps rho eta^2)^(1/4) <= ``largest_theta``; a restarted epoch then
+    lowers f by ``decrease_factor`` eps^(3/2)/sqrt(rho), and an epoch of K = 1/theta iterations
+    without restart ends with an averaged gradient of at most ``promise_factor`` eps.
+    """
+
+    theta_factor: ClassVar[float]
+    radius_factor: ClassVar[float]
+    largest_theta: ClassVar[float]
+    decrease_factor: ClassVar[float]
+    promise_factor: ClassVar[float]
+    curvature_factor: ClassVar[float]  # of rho B^2 in the bound on the averaged gradient
+
+    def advance(
+        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
+    ) -> tuple[Sample, Array, float]:
+        """The sample that the iteration takes, x^{k+1}, and |x^{k+1} - x^k|^2."""
+        raise NotImplementedError
+
+    def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
+        """Where the next epoch starts, given x^{k+1} and x^k."""
+        raise NotImplementedError
+
+    def theta(self, eps: float, rho: float, eta: float) -> float:
+        return self.theta_factor * math.sqrt(eta * math.sqrt(eps * rho))
+
+    def radius(self, eps: float, rho: float) -> float:
+        return self.radius_factor * math.sqrt(eps / rho)
+
+    def eps_for(self, theta: float, rho: float, eta: float) -> float:
+        """The eps that has this theta."""
+        root = theta / self.theta_factor * theta / self.theta_factor / eta
+        return root * root / rho
+
+    def largest_eps(self, rho: float, eta: float) -> float:
+        """The eps at which theta is as large as the theorem allows."""
+        return self.eps_for(self.largest_theta, rho, eta)
+
+    def promise(self, eta: float, theta: float, radius: float, length: int, rho: float) -> float:
+        """Bound on the gradient at the average of an epoch of ``length`` iterations that stayed
+        within ``radius`` (Lemma 6, the sharp form with the real K)."""
+        return (
+            2 * math.sqrt(2) * radius / (eta * length**2)
+            + 2 * theta * radius / (eta * length)
+            + self.curvature_factor * rho * radius * radius
+        )
+
+
+class Nesterov(Momentum):
+    """y^k = x^k + (1 - theta)(x^k - x^{k-1});  x^{k+1} = y^k - eta grad f(y^k)   (Algorithm 1)."""
+
+    theta_factor = 4.0
+    radius_factor = 1.0
+    largest_theta = 1.0
+    decrease_factor = 7 / 8
+    promise_factor = 82.0
+    curvature_factor = 4.0
+
+    def advance(
+        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
+    ) -> tuple[Sample, Array, float]:
+        y = _extrapolated(oracle.space, x, x_prev, theta)
+        sample = oracle.gradient(y)
+        return sample, *oracle.space.stepped(y, -eta, sample.gradient, x)
+
+    def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
+        return x_next
+
+
+class EscapingNesterov(Nesterov):
+    """Nesterov's iteration with the constants of Theorem 3: a four times smaller theta, and an
+    output that satisfies eps itself."""
+
+    theta_factor = 1.0
+    promise_factor = 1.0
+
+
+class HeavyBall(Momentum):
+    """x^{k+1} = x^k - eta grad f(x^k) + (1 - theta)(x^k - x^{k-1})   (Algorithm 3)."""
+
+    theta_factor = 10.0
+    radius_factor = 0.5
+    largest_theta = 0.1
+    decrease_factor = 1.0
+    promise_factor = 242.0
+    curvature_factor = 1.0
+
+    def advance(
+        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
+    ) -> tuple[Sample, Array, float]:
+        sample = oracle.gradient(x)
+        e = _extrapolated(oracle.space, x, x_prev, theta)
+        return sample, *oracle.space.stepped(e, -eta, sample.gradient, x)
+
+    def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
+        a = (1 - 2 * theta) * (1 - theta)
+        if a == 0.0:
+            return x_next
+        return space.combination(x_next, a / (1 + a), x, x_next)  # (x^{k+1} + a x^k)/(1 + a)
+
+
+NESTEROV = Nesterov()
+ESCAPING_NESTEROV = EscapingNesterov()
+HEAVY_BALL = HeavyBall()
+
+
+def _extrapolated(space: Space, x: Array, x_prev: Array, theta: float) -> Array:
+    if x is x_prev or theta == 1.0:  # the first iteration of an epoch, or no momentum at all
+        return x
+    return space.combination(x, 1 - theta, x, x_prev)

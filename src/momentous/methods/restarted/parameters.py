@@ -1,0 +1,105 @@
+"""The numbers that an epoch runs with: by hand where given, by the theorem where not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from momentous.core.method import Method
+from momentous.core.record import record
+from momentous.methods.checks import check_momentum, check_positive, check_whole, needed
+from momentous.methods.restarted.momentum import Momentum
+
+GIVEN = (
+    "gradient_lipschitz", "hessian_lipschitz", "eps", "step_size", "momentum", "radius",
+    "epoch_length",
+)  # fmt: skip
+
+
+@record
+class Parameters:
+    """The numbers of Algorithms 1 and 3."""
+
+    step_size: float  # eta
+    theta: float  # 1 - momentum
+    radius: float  # B
+    epoch_length: int  # K
+    promise: float  # bound on the averaged gradient of a completed epoch, NaN if none is known
+    eps: float  # of the theorem, NaN if everything was given by hand
+
+
+def whole_epoch(theta: float) -> int:
+    """K = floor(1/theta), as the adaptive theorems have it.
+
+    Theorem 1 lets K = 1/theta be fractional; rounding it up would break the descent argument.  The
+    small term keeps 1/theta = 20 from becoming 19.
+    """
+    return max(1, math.floor(1 / theta + 1e-9))
+
+
+def given(method: Method) -> dict[str, Any]:
+    """What a restarted method was given of the numbers of the theorems."""
+    return {name: getattr(method, name) for name in GIVEN}
+
+
+def check_given(method: Method) -> None:
+    """Is what a restarted method was given possible?"""
+    owner, values = type(method).__name__, given(method)
+    check_momentum(owner, values.pop("momentum"))
+    check_whole(owner, "K", epoch_length=values.pop("epoch_length"))
+    check_positive(owner, **values)
+
+
+def theory_parameters(
+    scheme: Momentum,
+    owner: str,
+    tol: float,
+    *,
+    gradient_lipschitz: float | None,
+    hessian_lipschitz: float | None,
+    eps: float | None,
+    step_size: float | None = None,
+    momentum: float | None = None,
+    radius: float | None = None,
+    epoch_length: int | None = None,
+) -> Parameters:
+    """Parameters by hand where given and by the theorem where not."""
+    L, rho = gradient_lipschitz, hessian_lipschitz
+    if step_size is None:
+        step_size = 1 / (4 * needed(owner, "gradient_lipschitz", L, "step_size"))
+    if momentum is None or radius is None:
+        rho = needed(owner, "hessian_lipschitz", rho, "momentum and radius")
+        largest = scheme.largest_eps(rho, step_size)
+        if eps is None:
+            # The output satisfies promise_factor * eps, not eps, and that only if 1/theta is whole:
+            # take the next smaller eps for which it is, within the admissible range.
+            eps = min(needed(owner, "eps", tol or None, "tol") / scheme.promise_factor, largest)
+            if momentum is None and epoch_length is None:
+                K = math.ceil(1 / scheme.theta(eps, rho, step_size) - 1e-9)
+                eps = min(eps, scheme.eps_for(1 / K, rho, step_size))
+        elif momentum is None and eps > largest * (1 + 1e-12):
+            raise ValueError(
+                f"eps={eps:.3g} is above {largest:.3g}, the largest for which {owner} has "
+                f"theta <= {scheme.largest_theta:g} with these constants; choose a smaller eps, or "
+                "give momentum and radius by hand"
+            )
+    theta = (
+        1 - momentum if momentum is not None else scheme.theta(eps or 0.0, rho or 0.0, step_size)
+    )
+    theta = min(theta, scheme.largest_theta) if momentum is None else theta
+    if radius is None:
+        assert eps is not None
+        assert rho is not None
+        radius = scheme.radius(eps, rho)
+    length = epoch_length if epoch_length is not None else whole_epoch(theta)
+    promise = math.nan
+    if rho is not None and math.isfinite(radius):
+        promise = scheme.promise(step_size, theta, radius, length, rho)
+    return Parameters(
+        step_size=step_size,
+        theta=theta,
+        radius=radius,
+        epoch_length=length,
+        promise=promise,
+        eps=math.nan if eps is None else eps,
+    )

@@ -1,0 +1,130 @@
+"""RAGD with random displacements, for second-order stationary points: Theorem 3."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.space import Array
+from momentous.core.status import Event, EventKind
+from momentous.core.step import Step
+from momentous.methods.checks import check_positive, check_probability
+from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
+from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
+from momentous.methods.restarted.parameters import Parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class PerturbedRAGD(FixedRadius):
+    """Perturbed RAGD-NC, for second-order stationary points: Theorem 3 of Li & Lin [1]_.
+
+    Algorithm 1 with a random displacement, uniform in a ball of radius r, at every restart at which
+    the last gradient norm was at most B/eta.  Since no restart happens at a start in a saddle, the
+    start is displaced under the same condition (the paper is silent on that case).  One gradient
+    per iteration, no values.
+
+    eta = 1/(4L), theta = (1/2)(eps rho/L^2)^(1/4), K = ceil(2 chi/theta),
+    r = min{B/2, theta B/(20 K), sqrt(theta B^2/(2K))}.  Settings:
+
+    ``"theory"``
+        B = sqrt(eps/rho)/(288 chi^2).  The output has |grad f| <= eps and, with probability
+        1 - zeta, smallest Hessian eigenvalue >= -1.011 sqrt(eps rho).  Its constants make it a
+        reference only.
+    ``"practical"`` (the default)
+        B = 0.3 sqrt(eps/rho), about the largest radius for which Lemma 6 still gives
+        |grad f| <= eps at the output.  The second-order property is then no theorem:
+        :func:`momentous.certify` checks it.
+
+    chi is of the order ln(d/(zeta eps)); the paper leaves its constant open.  Here it is the fixed
+    point of chi = max{1, log2(sqrt(d) (40 chi/theta^2)/(theta zeta))}: enough for a displacement to
+    grow, by a factor 2^chi per epoch, from its smallest likely component to B.
+
+    Parameters
+    ----------
+    gradient_lipschitz, hessian_lipschitz : float
+        L and rho.
+    eps : float, optional
+        The gradient norm to reach, and sqrt(eps rho) the curvature; by default tol.
+    failure_probability : float
+        zeta.
+    setting : {"practical", "theory"}
+    log_factor : float, optional
+        chi by hand.
+    perturbation : float, optional
+        r by hand.
+    step_size, momentum, radius, epoch_length : optional
+        eta, 1 - theta, B, K by hand.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
+    """
+
+    name = "perturbed-ragd"
+    summary = "RAGD that leaves saddles by random displacements"
+    guarantee = (
+        'gradient of eps; with setting="theory" a second-order point with high probability [Thm 3]'
+    )
+    cost = "1 gradient"
+    scheme = ESCAPING_NESTEROV
+
+    failure_probability: float = 0.01
+    setting: Literal["practical", "theory"] = "practical"
+    log_factor: float | None = None
+    perturbation: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("PerturbedRAGD", perturbation=self.perturbation)
+        if self.log_factor is not None and not self.log_factor >= 1:
+            raise ValueError(f"PerturbedRAGD: log_factor={self.log_factor!r} (chi) must be >= 1")
+        check_probability("PerturbedRAGD", self.failure_probability)
+        if self.setting not in ("practical", "theory"):
+            raise ValueError(
+                f"PerturbedRAGD: setting={self.setting!r} must be 'practical' or 'theory'"
+            )
+
+    @property
+    def stops_at_tolerance(self) -> bool:
+        return False  # at a saddle the gradient is small from the start
+
+    def resolved(self, tol: float, dimension: int) -> Parameters:
+        p = super().resolved(tol, dimension)
+        chi = self.log_factor or self._chi(p.theta, dimension)
+        if self.radius is None:
+            p.radius *= 0.3 if self.setting == "practical" else 1 / (288 * chi**2)
+        if self.epoch_length is None:
+            p.epoch_length = math.ceil(2 * chi / p.theta)
+        if self.hessian_lipschitz is not None:
+            p.promise = self.scheme.promise(
+                p.step_size, p.theta, p.radius, p.epoch_length, self.hessian_lipschitz
+            )
+        return p
+
+    def _chi(self, theta: float, dimension: int) -> float:
+        chi = 1.0
+        for _ in range(10):
+            ratio = math.sqrt(max(dimension, 1)) * 40 * chi / theta**3 / self.failure_probability
+            chi = max(1.0, math.log2(ratio))
+        return chi
+
+    def displacement(self, p: Parameters) -> float:
+        """r, the radius of the ball that perturbations are drawn from."""
+        if self.perturbation is not None:
+            return self.perturbation
+        theta, B, K = p.theta, p.radius, p.epoch_length
+        return min(B / 2, theta * B / (20 * K), B * math.sqrt(theta / (2 * K)))
+
+    def _new_epoch(
+        self, oracle: Oracle, memory: FixedMemory, sample: Sample, start: Array, *events: Event
+    ) -> Step[FixedMemory]:
+        """From x^0 + xi, xi uniform in the ball, if the last gradient norm is at most B/eta."""
+        p, space = memory.parameters, oracle.space
+        if not (sample.grad_norm > p.radius / p.step_size or space.size == 0):
+            r = self.displacement(p)
+            start = space.displaced(start, r, memory.seed, memory.draws)
+            events += (Event(EventKind.PERTURBED, r),)
+            memory = dataclasses.replace(memory, draws=memory.draws + 1)
+        return super()._new_epoch(oracle, memory, sample, start, *events)

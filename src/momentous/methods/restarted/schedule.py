@@ -1,0 +1,106 @@
+"""The numbers of an adaptive method: they change at restarts and stay the same within an epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from momentous.core.record import record
+from momentous.methods.restarted.parameters import whole_epoch
+
+
+@record
+class Schedule:
+    """Step size, momentum and the two radii, with the rules of Algorithm 2 and Remark 2."""
+
+    step_size: float  # eta
+    hessian_lipschitz: float  # rho', the current guess
+    eps: float
+    theta: float  # 1 - momentum
+    epoch_length: int  # K
+    radius: float  # B ~ sqrt(eps/rho')
+    wide_radius: float  # B0
+    restarts: int  # t
+
+    @property
+    def limit(self) -> float:
+        """max(B, B0): the distance that ends an epoch."""
+        return max(self.radius, self.wide_radius)
+
+    @property
+    def at_radius(self) -> bool:
+        """B0 <= B: from here on the method is the one with the fixed radius."""
+        return self.wide_radius <= self.radius
+
+    def required_decrease(self, gamma: float) -> float:
+        """gamma eps^(3/2)/sqrt(rho'), with the current rho'."""
+        return gamma * self.eps * math.sqrt(self.eps / self.hessian_lipschitz)
+
+    def after_success(self, c0: float, growth: float) -> Schedule:
+        """B0/c0; with growth a larger step too, and theta as it is: eta^2 rho' does not change."""
+        return dataclasses.replace(
+            self,
+            step_size=self.step_size * growth,
+            hessian_lipschitz=self.hessian_lipschitz / (growth * growth),
+            radius=self.radius * growth,
+            wide_radius=self.wide_radius / c0,
+            restarts=self.restarts + 1,
+        )
+
+    def after_failure(
+        self,
+        c0: float,
+        c1: float,
+        c2: float,
+        step_size_min: float,
+        hessian_lipschitz_max: float,
+        largest_theta: float | None,
+        epoch_length: int | None,
+    ) -> Schedule:
+        """B0/(c0 c1), eta/c2, rho' c2^2 within their caps (Remark 2).
+
+        Where only one cap binds, theta ~ (eps rho' eta^2)^(1/4) changes and is computed anew, up to
+        ``largest_theta`` (None: theta was given by hand).  As long as eta and rho' move together it
+        must not be: the floor in K could flip by rounding.
+        """
+        eta = max(self.step_size / c2, min(step_size_min, self.step_size))
+        rho = min(
+            self.hessian_lipschitz * c2 * c2, max(hessian_lipschitz_max, self.hessian_lipschitz)
+        )
+        theta, K = self.theta, self.epoch_length
+        change = (rho / self.hessian_lipschitz) * (eta / self.step_size) * (eta / self.step_size)
+        if abs(change - 1) > 1e-9 and largest_theta is not None:
+            theta = min(theta * change**0.25, largest_theta)
+            K = epoch_length or whole_epoch(theta)
+        return Schedule(
+            step_size=eta,
+            hessian_lipschitz=rho,
+            eps=self.eps,
+            theta=theta,
+            epoch_length=K,
+            radius=self.radius * math.sqrt(self.hessian_lipschitz / rho),
+            wide_radius=self.wide_radius / (c0 * c1),
+            restarts=self.restarts + 1,
+        )
+
+    def repeats(self, failed: Schedule, k: int) -> bool:
+        """Would an epoch run just as the one that failed after k iterations under ``failed``?
+
+        A first step beyond the radius is the same whatever the radius.
+        """
+        return (
+            self.step_size == failed.step_size
+            and self.theta == failed.theta
+            and self.epoch_length == failed.epoch_length
+            and (k == 1 or self.limit == failed.limit)
+        )
+
+    def tightened(self) -> Schedule:
+        """A tenth of eps, with eta, theta and K as they are."""
+        return dataclasses.replace(
+            self,
+            eps=self.eps / 10,
+            hessian_lipschitz=self.hessian_lipschitz * 10,
+            radius=self.radius / 10,
+            restarts=self.restarts + 1,
+        )

@@ -1,0 +1,220 @@
+"""Backtracking, the line search that the classical methods share: how far to go along a direction.
+
+One test serves them all.  Along -p a step t is accepted if ``f(x - t p) <= f(x) - t <p, g>/2``: for
+p = g and t = 1/L that is the descent lemma, for a conjugate direction Armijo's rule with 1/2.
+"""
+
+from __future__ import annotations
+
+import math
+
+from momentous.core.method import Method
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.record import record
+from momentous.core.space import Array, Space
+from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.methods.checks import check_positive
+from momentous.methods.endings import no_progress, zero_gradient
+from momentous.methods.search.probe import probed_lipschitz
+from momentous.methods.search.rounding import Rounding
+
+# So many times the noise must the required decrease be for values to decide in any case.
+SIGNAL = 10.0
+# A search that goes on for longer asks how noisy the values are.
+PATIENCE = 3
+# Halvings in one search; a search that needs more goes on in the next step.
+MOST_HALVINGS = 60
+# A step this much shorter than all that lowered f is not taken on the word of the gradient alone.
+SHORTEST = 2.0**-20
+
+
+@record
+class Found:
+    """The end of a line search."""
+
+    sample: Sample  # the last trial, with its value, and its gradient where it was taken
+    step_size: float  # t of that trial
+    trials: int
+    accepted: bool
+    stuck: bool  # not accepted, and too short for another trial to be of use
+    events: tuple[Event, ...]
+    shortest: float  # these two are for the next search
+    rounding: Rounding
+
+    def ending(self, here: Sample) -> Ending | None:
+        """Is this the end of the run, at the point that the search began with?"""
+        return halted(here, self.step_size, self.sample.value) if self.stuck else None
+
+
+def search(
+    oracle: Oracle,
+    here: Sample,
+    p: Array,
+    slope: float,
+    first: float,
+    shortest: float,
+    rounding: Rounding,
+    *,
+    backoff: float = 2.0,
+    most: int = MOST_HALVINGS,
+    guarded: bool = True,
+    with_gradient: bool = True,
+) -> Found:
+    """Try the points x - t p, t = first, first/backoff, ..., until f is lowered by t slope/2.
+
+    ``slope`` is <p, g> at x.  Guarded, the search knows rounding: where the values at both ends are
+    equal within rounding and the decrease asked for is not well above it, the test is replaced by
+    its first-order equivalent, that f still falls along -p at the trial point.  That takes the
+    gradient there, and steps below ``shortest``, a small part of the shortest that values ever
+    accepted, are not worth it: something else is wrong.  The noise of the values is measured where
+    the fourth trial fails.  A trial is never accepted where the value is not finite, nor
+    ``with_gradient`` (which takes it at the end) where the gradient is not.
+    """
+    space, t = oracle.space, first
+    events: tuple[Event, ...] = ()
+    for trials in range(1, most + 2):
+        point = space.combination(here.point, -t, p)
+        value, required = oracle.value(point), t * slope / 2
+        falls, accepted = value <= here.value - required, math.isfinite(value)
+        doubtful = trials > PATIENCE and rounding.doubts(required)
+        if guarded and accepted and not falls and doubtful:
+            rounding = rounding.measured(oracle, here, p, slope, required, -t)
+        if not accepted:
+            events = (Event(EventKind.NON_FINITE, value),)
+        elif guarded and _too_small_to_tell(space, rounding, here.value, value, required):
+            if t < shortest or space.distance_squared(point, here.point) == 0.0:
+                return Found(
+                    sample=Sample(point, value),
+                    step_size=t,
+                    trials=trials,
+                    accepted=False,
+                    stuck=True,
+                    events=events,
+                    shortest=shortest,
+                    rounding=rounding,
+                )
+            there = oracle.gradient(point)
+            accepted = there.finite and space.inner(p, there.gradient) >= 0.0
+        else:
+            accepted = falls
+            if falls:
+                shortest, rounding = min(shortest, t * SHORTEST), rounding.trusting(required)
+        if accepted and with_gradient:
+            oracle.gradient(point)
+        known = oracle.last or Sample(point, value)
+        if accepted and known.gradient is not None and not known.finite:
+            accepted, events = False, (Event(EventKind.NON_FINITE, known.grad_norm),)
+        if accepted or trials == most + 1:
+            break
+        t /= backoff
+    stuck = not accepted and space.distance_squared(point, here.point) == 0.0
+    return Found(
+        sample=known,
+        step_size=t,
+        trials=trials,
+        accepted=accepted,
+        stuck=stuck,
+        events=events,
+        shortest=shortest,
+        rounding=rounding,
+    )
+
+
+def _too_small_to_tell(
+    space: Space, rounding: Rounding, before: float, after: float, required: float
+) -> bool:
+    """Do the values say nothing about a decrease as small as the one required?"""
+    noise = rounding.between(space, before, after)
+    return abs(after - before) <= noise and required <= SIGNAL * noise
+
+
+def first_step(
+    oracle: Oracle, sample: Sample, step_size: float | None, gradient_lipschitz: float | None
+) -> float:
+    """The step size as given, or 1/L with L as given or, from one extra gradient, as found."""
+    if step_size is not None:
+        return step_size
+    if gradient_lipschitz is not None:
+        return 1 / gradient_lipschitz
+    found = 1 / probed_lipschitz(oracle, sample)
+    oracle.recall(sample)
+    return found
+
+
+def limited(space: Space, step_size: float, norm: float) -> float:
+    """The step size, if a step along a vector of that norm stays within what the dtype can hold.
+
+    Where f has no lower bound, step sizes grow without bound.
+    """
+    longest = math.sqrt(float(space.xp.finfo(space.dtype).max))
+    return min(step_size, longest / max(norm, 1.0))
+
+
+def halted(sample: Sample, step_size: float, value: float) -> Ending:
+    """Why there is no way on from a sample: the last trial, of that step size, had that value."""
+    norm = sample.grad_norm
+    if norm == 0.0:
+        return zero_gradient(step_size)
+    if not math.isfinite(value):
+        return Ending(
+            Status.NON_FINITE,
+            f"the objective or its gradient is not finite (the value is {value}) even for the step "
+            f"size {step_size:.3g}, from a point with gradient norm {norm:.3g}; check fun and jac "
+            "around result.x",
+            {"grad_norm": norm, "step_size": step_size},
+        )
+    return no_progress(
+        f"a step of size {step_size:.3g} changes the objective by no more than rounding, and "
+        f"longer ones do not lower it, at gradient norm {norm:.3g}",
+        grad_norm=norm,
+        step_size=step_size,
+    )
+
+
+def left_the_domain(sample: Sample, step_size: float) -> Ending:
+    """The ending of a method that may not shrink its step."""
+    return Ending(
+        Status.NON_FINITE,
+        "the objective or its gradient is not finite at the point that the method reached, and the "
+        f"step size {step_size:.3g} is fixed; give a smaller one (a larger gradient_lipschitz), or "
+        "pass backtracking=True",
+        {"grad_norm": sample.grad_norm, "step_size": step_size},
+    )
+
+
+def backtracks(
+    step_size: float | None, gradient_lipschitz: float | None, backtracking: bool | None
+) -> bool:
+    """As asked for; by default where no step size follows from what is given."""
+    if backtracking is not None:
+        return backtracking
+    return step_size is None and gradient_lipschitz is None
+
+
+def check_steps(
+    method: Method,
+    step_size: float | None,
+    gradient_lipschitz: float | None,
+    backtracking: bool | None,
+) -> None:
+    """A step size follows from what is given, or is searched for."""
+    owner = type(method).__name__
+    check_positive(owner, step_size=step_size, gradient_lipschitz=gradient_lipschitz)
+    if math.inf in (step_size, gradient_lipschitz):
+        raise ValueError(f"{owner}: step_size and gradient_lipschitz must be finite")
+    if step_size is not None and gradient_lipschitz is not None:
+        raise ValueError(
+            f"{owner}: step_size={step_size!r} (eta) and gradient_lipschitz={gradient_lipschitz!r} "
+            "(eta = 1/L) say the same thing; give one of them"
+        )
+    if step_size is None and gradient_lipschitz is None and backtracking is False:
+        raise ValueError(f"{owner}: without backtracking give step_size= or gradient_lipschitz=")
+
+
+def check_search(method: Method, backoff: float, growth: float) -> None:
+    """Rejected steps get shorter, accepted ones do not."""
+    owner = type(method).__name__
+    if not 1 < backoff < math.inf:
+        raise ValueError(f"{owner}: backoff={backoff!r} must be above 1")
+    if not 1 <= growth < math.inf:
+        raise ValueError(f"{owner}: growth={growth!r} must be at least 1")

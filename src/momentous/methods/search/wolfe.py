@@ -1,0 +1,115 @@
+"""A line search for the weak Wolfe conditions: far enough to lower f, and to flatten its slope.
+
+A bracket [low, high]: at low f has fallen enough but is still as steep, at high it has not fallen
+enough.  Trials are interpolated between the two, and as long as there is no high, extrapolated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.space import Array
+from momentous.methods.search.rounding import Rounding
+
+# A search that goes on for longer asks how noisy the values are.
+PATIENCE = 3
+DOUBTFUL = 1e-3  # of what values are made of: a smaller change may be noise
+# The next trial: how near to the ends of the bracket, and how many times as far as the last.
+NEAREST = 0.2
+LEAST_GROWTH, MOST_GROWTH = 2.0, 4.0
+
+
+@dataclasses.dataclass
+class Trial:
+    """A step length, and what is known there."""
+
+    t: float
+    value: float
+    slope: float = math.nan
+
+
+@dataclasses.dataclass
+class Found:
+    """The end of a search."""
+
+    step_size: float
+    sample: Sample | None  # None: no trial has lowered f
+    rounding: Rounding
+    seen: str  # what the trials were like, if there is none to take
+
+
+def search(
+    oracle: Oracle,
+    here: Sample,
+    direction: Array,
+    slope: float,
+    first: float,
+    rounding: Rounding,
+    *,
+    conditions: tuple[float, float],
+    most: int,
+) -> Found:
+    """Seek t with f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>.
+
+    ``slope`` is <g, d> < 0, ``conditions`` are c1 and c2.  Where values are level within their
+    noise the first condition is <grad f(x + t d), d> <= (2 c1 - 1) <g, d>.  The noise is measured
+    where the fourth trial fails and the change sought is small.  After ``most`` trials the last
+    whose value satisfies the first condition is taken.
+    """
+    space, (c1, c2), t = oracle.space, conditions, first
+    low, high = Trial(0.0, here.value, slope), None
+    taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
+    for trials in range(1, most + 1):
+        point = space.combination(here.point, t, direction)
+        value, expected = oracle.value(point), -t * slope
+        falls, trial = value <= here.value + c1 * t * slope, Trial(t, value)
+        small = expected <= DOUBTFUL * rounding.size(space, here.value)
+        if not falls and trials > PATIENCE and small and rounding.doubts(expected):
+            rounding = rounding.measured(oracle, here, direction, slope, expected, t)
+        noise = rounding.between(space, here.value, value)
+        if math.isfinite(value) and (falls or abs(value - here.value) <= noise):
+            there = oracle.gradient(point)
+            finite |= there.finite
+            trial.slope = space.inner(there.gradient, direction) if there.finite else math.nan
+            if not there.finite:
+                trial.value = math.nan  # there is nothing to interpolate
+            elif falls or trial.slope <= (2 * c1 - 1) * slope:
+                if trial.slope >= c2 * slope:
+                    return Found(t, there, rounding, "")
+                before, low = low, trial
+                if falls:
+                    taken = Found(t, there, rounding, "")
+                t = _beyond(before, low) if high is None else _between(low, high)
+                continue
+        finite |= math.isfinite(value)
+        high = trial
+        t = _between(low, high)
+    if taken is not None:
+        return dataclasses.replace(taken, rounding=rounding)
+    seen = (
+        f"{most} trials do not lower the objective: rounding is reached, or jac is not the "
+        "gradient of fun"
+        if finite
+        else f"value or gradient is not finite in {most} trials, down to a step of {t:.3g}"
+    )
+    return Found(0.0, None, rounding, seen)
+
+
+def _between(low: Trial, high: Trial) -> float:
+    """Where the parabola through value and slope at low and value at high is least, not too near
+    to either end; the middle where there is no such parabola."""
+    width = high.t - low.t
+    bend = high.value - low.value - low.slope * width
+    share = -low.slope * width / (2 * bend) if bend > 0.0 else math.nan
+    if not math.isfinite(share):
+        share = 0.5
+    return low.t + width * min(max(share, NEAREST), 1.0 - NEAREST)
+
+
+def _beyond(before: Trial, low: Trial) -> float:
+    """Where the slope would vanish if it went on changing as it did, two to four times as far."""
+    change = low.slope - before.slope
+    further = low.t - low.slope * (low.t - before.t) / change if change > 0.0 else math.inf
+    return min(max(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)

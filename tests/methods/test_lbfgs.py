@@ -1,0 +1,206 @@
+"""L-BFGS: the recursion, the line search, and the bad days."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import momentous
+from momentous import LBFGS, Status, iterate, minimize, testbed
+
+PROBLEMS = [
+    testbed.rosenbrock(20),
+    testbed.dixon_price(10),
+    testbed.qing(12),
+    testbed.nested_chain(4, 0.01),
+    testbed.robust_regression(),
+    testbed.phase_retrieval(),
+]
+
+
+def naive(problem, iterations, memory=5, c1=1e-4, c2=0.9):
+    """The definition with explicit matrices, H = V' H V + s s'/<s, y>, rebuilt every time."""
+    x, pairs, points = problem.start.astype(float), [], []
+    for _ in range(iterations):
+        g, d = problem.gradient(x), len(x)
+        H = np.eye(d)
+        if pairs:
+            s, y = pairs[-1]
+            H *= (s @ y) / (y @ y)
+        for s, y in pairs[-memory:]:
+            V = np.eye(d) - np.outer(y, s) / (s @ y)
+            H = V.T @ H @ V + np.outer(s, s) / (s @ y)
+        direction = -H @ g
+        slope, f = g @ direction, float(problem.value(x))
+        low, high, t = (0.0, f, slope), None, 1.0 if pairs else 1 / np.linalg.norm(g)
+        while True:
+            new = x + t * direction
+            value, slope_there = float(problem.value(new)), problem.gradient(new) @ direction
+            if value > f + c1 * t * slope:
+                high = (t, value)
+            elif slope_there < c2 * slope:
+                before, low = low, (t, value, slope_there)
+            else:
+                break
+            if high is None:  # where the secant of the slopes vanishes
+                (p, _, slope_p), (q, _, slope_q) = before, low
+                root = q - slope_q * (q - p) / (slope_q - slope_p) if slope_q > slope_p else np.inf
+                t = np.clip(root, 2 * q, 4 * q)
+            else:  # where the parabola a + b h + c h^2 from low to high is least
+                a, b, h = low[1], low[2], high[0] - low[0]
+                c = (high[1] - a - b * h) / h**2
+                t = low[0] + np.clip(-b / (2 * c) if c > 0 else h / 2, 0.2 * h, 0.8 * h)
+        s, y = new - x, problem.gradient(new) - g
+        if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
+            pairs.append((s, y))
+        x = new
+        points.append(x)
+    return np.array(points)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_the_recursion_on_products_is_the_matrices_of_the_definition(problem):
+    run = iterate(problem.value, problem.start, jac=problem.gradient, method=LBFGS(memory=5), tol=0)
+    seen = np.array([step.x for step, _ in zip(run, range(12), strict=False)])
+    np.testing.assert_allclose(seen, naive(problem, 12), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_it_reaches_small_gradients_and_never_climbs(problem):
+    result = minimize(problem.value, problem.start, jac=problem.gradient, method="lbfgs", tol=1e-6)
+    assert result.status is Status.CONVERGED, result.message
+    values = result.trace["fun"]
+    assert np.all(np.diff(values) <= 1e-12 * np.abs(values[:-1]) + 1e-14)
+
+
+def test_a_trial_is_one_value_and_one_gradient():
+    problem = testbed.rosenbrock(30)
+    calls = {"fun": 0, "jac": 0}
+
+    def fun(x):
+        calls["fun"] += 1
+        return problem.value(x)
+
+    def jac(x):
+        calls["jac"] += 1
+        return problem.gradient(x)
+
+    result = minimize(fun, problem.start, jac=jac, method="lbfgs", tol=1e-6)
+    assert (result.nfev, result.njev) == (calls["fun"], calls["jac"])
+    assert result.njev <= result.nfev <= 1.4 * result.nit
+
+
+def test_it_needs_about_as_many_gradients_as_scipy():
+    from scipy.optimize import minimize as scipy_minimize
+
+    for problem in (testbed.rosenbrock(100), testbed.nested_chain(8, 0.003)):
+        tol = 1e-5
+        ours = minimize(problem.value, problem.start, jac=problem.gradient, method="lbfgs", tol=tol)
+        theirs = scipy_minimize(
+            problem.value_and_gradient, problem.start, jac=True, method="L-BFGS-B",
+            options={"ftol": 0, "gtol": tol / math.sqrt(problem.dimension), "maxls": 50},
+        )  # fmt: skip
+        assert ours.njev <= 1.5 * theirs.nfev
+
+
+@pytest.mark.parametrize("shift", [0.0, 1000.0])
+def test_rounding_does_not_stop_it_early(shift):
+    problem = testbed.shifted(testbed.rosenbrock(20), shift)
+    first = float(np.linalg.norm(problem.gradient(problem.start)))
+    result = minimize(
+        problem.value, problem.start, jac=problem.gradient, method="lbfgs", tol=1e-8 * first
+    )
+    assert result.status is Status.CONVERGED, result.message
+
+
+def test_a_wall_of_nan_is_turned_away_from():
+    def both(x):
+        inside = np.linalg.norm(x) < 3
+        return (float(x @ x) / 2 if inside else math.nan), (x if inside else x * math.nan)
+
+    start = np.array([2.0, 1.5, -1.0])
+    result = minimize(both, start, jac=True, method="lbfgs", tol=1e-8)
+    assert result.status is Status.CONVERGED
+    assert np.linalg.norm(result.x) < 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e-40, 1e40])
+def test_the_scale_of_the_objective_does_not_matter(scale):
+    problem = testbed.rosenbrock(6)
+    tol = 1e-8 * float(np.linalg.norm(problem.gradient(problem.start)))
+    plain = minimize(problem.value, problem.start, jac=problem.gradient, method="lbfgs", tol=tol)
+    scaled = minimize(
+        lambda x: scale * problem.value(x),
+        problem.start,
+        jac=lambda x: scale * problem.gradient(x),
+        method="lbfgs",
+        tol=scale * tol,
+    )
+    assert scaled.status is plain.status is Status.CONVERGED
+    assert abs(scaled.njev - plain.njev) <= 0.3 * plain.njev
+
+
+def test_an_objective_without_a_floor_is_followed_down():
+    result = minimize(
+        lambda x: -float(np.sum(x)), np.zeros(3), jac=lambda x: -np.ones(3), method="lbfgs",
+        max_iterations=20,
+    )  # fmt: skip
+    assert result.fun < -1e20
+
+
+def test_what_is_said_about_a_failed_search_is_what_was_seen():
+    def walled(x):
+        inside = np.linalg.norm(x - 1) < 1e-30
+        return (float(x @ x) if inside else math.nan), 2 * x
+
+    result = minimize(walled, np.ones(3), jac=True, method="lbfgs", tol=1e-6)
+    assert result.status is Status.NO_PROGRESS
+    assert "not finite" in result.message
+
+
+def test_a_gradient_of_the_wrong_sign_ends_without_success():
+    result = minimize(
+        lambda x: float(x @ x), np.ones(3), jac=lambda x: -2 * x, method="lbfgs", tol=1e-6
+    )
+    assert result.status is Status.NO_PROGRESS
+    assert "gradient" in result.message
+
+
+@pytest.mark.parametrize("memory", [1, 2, 10])
+def test_the_memory_is_bounded(memory):
+    problem = testbed.rosenbrock(10)
+    run = iterate(
+        problem.value, problem.start, jac=problem.gradient, method=LBFGS(memory=memory), tol=0
+    )
+    for step, _ in zip(run, range(15), strict=False):
+        assert len(step.memory.curvature) <= memory
+    assert len(step.memory.curvature) == memory
+
+
+def test_resuming_goes_on_bit_for_bit(tmp_path):
+    problem, path = testbed.rosenbrock(15), tmp_path / "run"
+    options = {"jac": problem.gradient, "method": "lbfgs", "tol": 1e-8}
+    whole = minimize(problem.value, problem.start, **options)
+    minimize(problem.value, problem.start, checkpoint=path, max_iterations=17, **options)
+    resumed = minimize(problem.value, problem.start, resume=path, **options)
+    assert resumed.x.tobytes() == whole.x.tobytes()
+    assert (resumed.nit, resumed.nfev, resumed.njev) == (whole.nit, whole.nfev, whole.njev)
+
+
+@pytest.mark.parametrize("library", ["torch", "array_api_strict"])
+def test_any_array_in_single_precision(library):
+    xp = pytest.importorskip(library)
+    problem = testbed.rosenbrock(8)
+    x0 = problem.start_in(xp, dtype=xp.float32)
+    result = minimize(problem.value, x0, jac=problem.gradient, method="lbfgs", tol=1e-2)
+    assert result.success
+    assert type(result.x) is type(x0)
+    assert result.x.dtype == x0.dtype
+
+
+def test_bad_parameters_are_refused_by_name():
+    for parameters in ({"memory": 0}, {"curvature": 1.0}, {"sufficient_decrease": 0.6}):
+        with pytest.raises(ValueError, match=next(iter(parameters))):
+            momentous.LBFGS(**parameters)

@@ -1,0 +1,400 @@
+"""A fast method under guard: who has the turn, what it costs, and what it saves."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import momentous
+from momentous import (
+    LBFGS,
+    RAGD,
+    ConjugateGradient,
+    GradientDescent,
+    HeuristicAGD,
+    Safeguarded,
+    Status,
+    UniversalHeavyBall,
+    iterate,
+    minimize,
+    testbed,
+)
+from momentous.core.method import Method
+from momentous.core.status import Ending, EventKind
+from momentous.core.step import Report, Step
+
+GUARD = UniversalHeavyBall(average_growth=1.0, contraction=0.0)
+FAST, SAFE = 0.0, 1.0
+
+
+def relative(problem, share):
+    """A gradient norm as a share of the first."""
+    return share * float(np.linalg.norm(problem.gradient(problem.start)))
+
+
+def solve(problem, method, share=1e-6, **options):
+    return minimize(
+        problem.value_and_gradient,
+        problem.start,
+        jac=True,
+        method=method,
+        tol=relative(problem, share),
+        **options,
+    )
+
+
+def turns(result):
+    """Whose turn began after which iteration."""
+    return [(nit, event.value) for nit, event in result.trace.events if event.kind == "turn"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Idle(Method):
+    """A fast method that never gets anywhere: it gives up at once, or only when it is cut off."""
+
+    name = "idle"
+    gives_up: bool = True
+
+    def start(self, oracle, x0, tol, seed):
+        sample = oracle.gradient(x0)
+        return Step(sample, Report(sample, 0.0))
+
+    def step(self, oracle, memory):
+        point = oracle.space.copy(memory.point)
+        oracle.value(point)
+        ending = Ending(Status.NO_PROGRESS, "idle", {}) if self.gives_up else None
+        sample = oracle.gradient(point)
+        return Step(sample, Report(sample, 0.0, ending=ending))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [testbed.rosenbrock(30), testbed.qing(20), testbed.phase_retrieval(), testbed.robust_pca()],
+    ids=lambda problem: problem.name,
+)
+@pytest.mark.parametrize("fast", [LBFGS(), ConjugateGradient()], ids=lambda method: method.name)
+def test_a_fast_method_that_earns_its_turns_is_not_disturbed(problem, fast):
+    guarded, bare = solve(problem, Safeguarded(fast)), solve(problem, fast)
+    assert turns(guarded) == []
+    assert guarded.x.tobytes() == bare.x.tobytes()
+    assert (guarded.nit, guarded.nfev, guarded.njev) == (bare.nit, bare.nfev, bare.njev)
+
+
+def test_without_any_help_it_is_the_guard_alone():
+    problem = testbed.rosenbrock(6)
+    tol = relative(problem, 1e-5)
+    options = {"jac": problem.gradient, "tol": tol}
+    alone = [
+        (step.x.tobytes(), step.step_size)
+        for step in iterate(problem.value, problem.start, method=GUARD, **options)
+    ]
+    guarding, both = False, []
+    for step in iterate(problem.value, problem.start, method=Safeguarded(Idle()), **options):
+        if guarding:
+            both.append((step.x.tobytes(), step.step_size))
+        guarding = step.memory.guarding
+    assert both == alone
+
+
+def test_the_guard_has_longer_turns_the_more_often_the_fast_method_breaks_down():
+    result = solve(testbed.rosenbrock(20), Safeguarded(Idle()), 1e-6)
+    assert result.success
+    began = [nit for nit, who in turns(result) if who == SAFE]
+    epochs = result.trace.when(EventKind.RESTART)
+    counts = [sum(a < nit <= b for nit in epochs) for a, b in itertools.pairwise(began)]
+    assert counts == [2**i for i in range(len(counts))]
+    assert len(counts) >= 3
+
+
+SLOW = GradientDescent(backtracking=True)
+
+
+@pytest.mark.parametrize("fast", [SLOW, Idle(gives_up=False)], ids=["gd", "idle"])
+@pytest.mark.parametrize(
+    "problem", [testbed.rosenbrock(8), testbed.nested_chain(4, 0.01)], ids=lambda p: p.name
+)
+def test_turns_pass_exactly_as_the_rule_says(problem, fast):
+    """The rule, applied from outside to what the steps show."""
+    share, shortest = 1e-5, 30
+    eps = relative(problem, share)
+    run = iterate(
+        problem.value_and_gradient,
+        problem.start,
+        jac=True,
+        method=Safeguarded(fast, GUARD, shortest_round=shortest),
+        tol=eps,
+        max_evaluations=40_000,
+    )
+    first = relative(problem, 1.0)
+    allowance = max(shortest, 2 * (1 / share) ** 0.25)
+    low, mark, smallest = float(problem.value(problem.start)), first, first
+    price, guarding, began, began_low = None, False, run.memory.began, low
+    passed = 0
+    for step in run:
+        memory, spent = step.memory, step.nfev + step.njev - began
+        fast = memory.fast.report
+        low = min(low, memory.best.value)
+        if run.ended:
+            break
+        expected = guarding
+        if guarding:
+            over = any(event.kind is EventKind.RESTART for event in step.events)
+            if over:
+                price = (began_low - low) / spent
+            elif spent >= allowance:
+                allowance, over = 2 * allowance, True
+            expected = not over
+        else:
+            smallest = min(smallest, (fast.accepted or fast.sample).grad_norm)
+            if spent >= allowance:
+                gain = began_low - low
+                if gain <= 8 * 2.0**-53 * abs(began_low):
+                    gain = 0.0
+                if price is None:
+                    price = gain * share**1.5 / allowance
+                    earned = gain > 0
+                else:
+                    earned = gain > 0 and gain >= price * spent
+                if smallest <= mark / 2:
+                    mark, earned = smallest, True
+                expected = not earned
+                if earned:
+                    began, began_low = step.nfev + step.njev, low
+        seen = [event.value for event in step.events if event.kind is EventKind.TURN]
+        assert seen == ([] if expected == guarding else [float(expected)])
+        if seen:
+            guarding, passed = expected, passed + 1
+            began, began_low = memory.began, low
+            assert memory.began == step.nfev + step.njev
+    assert run.result.success, run.result.message
+    assert passed >= 2
+
+
+@pytest.mark.parametrize("fast", [SLOW, LBFGS(), HeuristicAGD(restart="gradient")])
+def test_the_objective_never_rises(fast):
+    for problem in (testbed.rosenbrock(10), testbed.dixon_price(8), testbed.carmon_chain(6)):
+        run = iterate(
+            problem.value_and_gradient,
+            problem.start,
+            jac=True,
+            method=Safeguarded(fast),
+            tol=relative(problem, 1e-6),
+            max_iterations=3000,
+        )
+        best = np.array([step.memory.best.value for step in run])
+        assert np.all(np.diff(best) <= 1e-14 * np.abs(best[:-1]) + 1e-15)
+        accepted = run.result
+        assert accepted.fun <= float(problem.value(problem.start))
+
+
+def test_the_guard_takes_at_most_half_of_the_evaluations_beside_a_working_method():
+    problem = testbed.nested_chain(4, 0.01)
+    run = iterate(
+        problem.value_and_gradient,
+        problem.start,
+        jac=True,
+        method=Safeguarded(Idle(gives_up=False)),
+        tol=relative(problem, 1e-5),
+    )
+    spent, before, guarding = {False: 0, True: 0}, 2, False
+    for step in run:
+        now = step.nfev + step.njev
+        spent[guarding] += now - before
+        before, guarding = now, step.memory.guarding
+        longest = step.memory.allowance + 4  # a turn ends with the step that reaches its limit
+        assert spent[True] <= spent[False] + longest
+    assert run.result.success
+    assert spent[True] > 0
+
+
+def test_a_guard_with_known_constants_ends_the_run_by_its_theorem():
+    problem = testbed.nested_chain(4, 0.03)
+    L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
+    guard = RAGD(L, rho, eps=relative(problem, 1e-2))
+    result = minimize(
+        problem.value_and_gradient, problem.start, jac=True, method=Safeguarded(Idle(), guard),
+        tol=1e-12,
+    )  # fmt: skip
+    assert result.status in (Status.COMPLETED, Status.ABOVE_TOLERANCE)
+    assert result.grad_norm <= 82 * guard.eps
+
+
+def test_foreign_points_are_taken_up_with_what_was_learned():
+    problem = testbed.nested_chain(8, 1e-3)
+    method = Safeguarded(LBFGS(memory=4), shortest_round=4)
+    options = {"jac": problem.gradient, "method": method, "tol": 1e-5}
+    seen = []
+    for step in iterate(problem.value, problem.start, **options):
+        if any(event.value == FAST for event in step.events if event.kind is EventKind.TURN):
+            fast = step.memory.fast
+            known, here = fast.memory.curvature, fast.memory.current
+            assert here.point is step.memory.best.point
+            seen.append(len(known))
+            for vectors, products in (
+                (known.steps, known.steps_gradient),
+                (known.changes, known.changes_gradient),
+            ):
+                np.testing.assert_allclose(products, [a @ here.gradient for a in vectors])
+    assert max(seen, default=0) > 0
+
+
+def test_a_tighter_tolerance_on_resuming_reaches_both_methods(tmp_path):
+    problem, path = testbed.separable("cosine"), tmp_path / "run.npz"
+    constants = {
+        "gradient_lipschitz": problem.gradient_lipschitz,
+        "hessian_lipschitz": problem.hessian_lipschitz,
+    }
+    first, second = relative(problem, 1e-1), relative(problem, 1e-5)
+    for guard in (RAGD(**constants), momentous.AdaRAGD(**constants), GUARD):
+        method = Safeguarded(Idle(), guard)
+        begun = minimize(
+            problem.value, problem.start, jac=problem.gradient, method=method, tol=first,
+            checkpoint=path, max_iterations=10,
+        )  # fmt: skip
+        assert begun.nit > 0
+        resumed = minimize(
+            problem.value, problem.start, jac=problem.gradient, method=method, tol=second,
+            resume=path, max_iterations=20_000,
+        )  # fmt: skip
+        assert resumed.success == (resumed.grad_norm <= second), (guard.name, resumed.message)
+
+
+def test_the_lowest_point_is_not_given_up_for_noise_that_is_long_gone():
+    """From f(x0) = 1e16 rounding would explain differences of 1: they are real further down."""
+
+    def both(x):
+        value = float(np.sum(x**4) + 50 * np.sum(np.cos(3 * x)))
+        return value, 4 * x**3 - 150 * np.sin(3 * x)
+
+    for trial in range(12):
+        start = 1e4 * np.random.default_rng(trial).uniform(-1, 1, 4)
+        run = iterate(both, start, jac=True, method="auto", tol=1e-6, max_iterations=2000)
+        best = np.array([step.memory.best.value for step in run])
+        assert np.all(np.diff(best) <= 1e-13 * np.abs(best[:-1]))
+
+
+def test_a_verdict_of_the_guard_is_forgotten_when_the_fast_method_has_moved_on():
+    @dataclasses.dataclass(frozen=True)
+    class GivesUp(Method):
+        """A guard that gives up at once, wherever it is."""
+
+        name = "gives-up"
+
+        def start(self, oracle, x0, tol, seed):
+            sample = oracle.gradient(x0)
+            return Step(sample, Report(sample, 0.0))
+
+        def step(self, oracle, memory):
+            norm = memory.grad_norm
+            ending = Ending(Status.NO_PROGRESS, f"stuck at {norm:.6g}", {"grad_norm": norm})
+            return Step(memory, Report(memory, 0.0, ending=ending))
+
+    problem = testbed.rosenbrock(6)
+    method = Safeguarded(LBFGS(max_trials=1), GivesUp(), shortest_round=6)
+    result = minimize(problem.value, problem.start, jac=problem.gradient, method=method, tol=1e-9)
+    if not result.success:
+        assert result.numbers["grad_norm"] == pytest.approx(result.grad_norm)
+
+
+def test_resuming_in_the_middle_of_a_turn_goes_on_bit_for_bit(tmp_path):
+    problem = testbed.rosenbrock(8)
+    method = Safeguarded(SLOW, GUARD, shortest_round=20)
+    options = {"jac": problem.gradient, "tol": relative(problem, 1e-5)}
+    whole = minimize(problem.value, problem.start, method=method, **options)
+    in_turn = next(nit for nit, who in turns(whole) if who == SAFE)
+    for stop in (in_turn - 1, in_turn, in_turn + 3):
+        path = tmp_path / f"run-{stop}.npz"
+        minimize(
+            problem.value, problem.start, method=method, checkpoint=path, max_iterations=stop,
+            **options,
+        )  # fmt: skip
+        # The method is read from the checkpoint, with both methods in it.
+        resumed = minimize(problem.value, problem.start, jac=problem.gradient, resume=path)
+        assert resumed.method == method
+        assert resumed.x.tobytes() == whole.x.tobytes()
+        assert (resumed.nit, resumed.nfev, resumed.njev) == (whole.nit, whole.nfev, whole.njev)
+        assert turns(resumed) == turns(whole)
+
+
+@pytest.mark.parametrize("library", ["torch", "array_api_strict"])
+def test_any_array_in_single_precision(library):
+    xp = pytest.importorskip(library)
+    problem = testbed.rosenbrock(8)
+    x0 = problem.start_in(xp, dtype=xp.float32)
+    result = minimize(problem.value, x0, jac=problem.gradient, tol=relative(problem, 1e-4))
+    assert result.success
+    assert type(result.x) is type(x0)
+    assert result.x.dtype == x0.dtype
+
+
+def test_walls_of_nan_and_a_broken_line_search_do_not_end_it():
+    def both(x):
+        inside = np.all(np.abs(x) < 2.5)
+        value = float(np.sum(x**4 / 4 - x**2 / 2 + 0.1 * x))
+        return (value, x**3 - x + 0.1) if inside else (math.nan, x * math.nan)
+
+    start = np.array([2.4, -2.4, 0.01, 1.9])
+    for fast in (LBFGS(max_trials=2), LBFGS(), ConjugateGradient(max_halvings=1)):
+        result = minimize(both, start, jac=True, method=Safeguarded(fast), tol=1e-8)
+        assert result.status is Status.CONVERGED, result.message
+        assert np.all(np.isfinite(result.x))
+
+
+def with_noise(problem, level):
+    """The same with values that have lost digits, as those of a simulation; gradients are exact."""
+
+    def both(x):
+        value, gradient = problem.value_and_gradient(x)
+        return value + level * math.sin(1e9 * float(np.sum(x))), gradient
+
+    return both
+
+
+@pytest.mark.parametrize(
+    ("problem", "level"),
+    [(testbed.robust_regression(), 1e-8), (testbed.nested_chain(4, 0.03), 1e-10)],
+    ids=["regression", "chain"],
+)
+def test_it_solves_what_breaks_the_line_search_of_the_bare_method(problem, level):
+    from scipy.optimize import minimize as scipy_minimize
+
+    fun, tol = with_noise(problem, level), relative(problem, 1e-6)
+    bare = minimize(fun, problem.start, jac=True, method="lbfgs", tol=tol)
+    assert bare.status is Status.NO_PROGRESS
+    assert bare.grad_norm > 50 * tol
+    theirs = scipy_minimize(
+        fun, problem.start, jac=True, method="L-BFGS-B",
+        options={"ftol": 0, "gtol": 0, "maxls": 50, "maxfun": 10_000},
+    )  # fmt: skip
+    assert np.linalg.norm(theirs.jac) > 20 * tol
+    guarded = minimize(fun, problem.start, jac=True, tol=tol)
+    assert guarded.status is Status.CONVERGED, guarded.message
+    assert any(who == SAFE for _, who in turns(guarded))
+
+
+def test_two_methods_that_cannot_go_on_end_the_run_with_a_reason():
+    result = minimize(
+        lambda x: float(x @ x), np.ones(3), jac=lambda x: -2 * x, method="safeguarded", tol=1e-6
+    )
+    assert result.status is Status.NO_PROGRESS
+    assert "gradient" in result.message
+
+
+def test_bad_parameters_are_refused_by_name():
+    with pytest.raises(TypeError, match=r"fast='lbfgs' must be a Method, such as LBFGS\(\)"):
+        Safeguarded("lbfgs")
+    with pytest.raises(TypeError, match="guaranteed="):
+        Safeguarded(guaranteed=LBFGS)
+    with pytest.raises(ValueError, match="shortest_round=0"):
+        Safeguarded(shortest_round=0)
+
+
+def test_it_is_the_default():
+    problem = testbed.rosenbrock(5)
+    result = minimize(problem.value, problem.start, jac=problem.gradient)
+    assert result.method == Safeguarded()
+    assert momentous.methods.method_class("auto") is Safeguarded
