@@ -25,7 +25,7 @@ import warnings
 import numpy as np
 
 from momentous.lowrank import MatrixCompletion, Ratings
-from momentous.lowrank.twins import MODELS
+from momentous.lowrank.data.twins import MODELS
 
 RIDGES = {False: (5.0, 10.0, 15.0, 20.0, 30.0), True: (0.05, 0.1, 0.15, 0.2, 0.3)}
 CHOICES = {

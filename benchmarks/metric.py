@@ -17,8 +17,15 @@ from collections.abc import Callable
 from typing import Any
 
 from momentous import LBFGS, ParameterFreeAGD, UniversalHeavyBall, accelerate, minimize
-from momentous.lowrank import ALSSweep, LowRankObjective, MMSweep, Ratings
-from momentous.lowrank.metric import DAMPING, Metric, minimize_in_metric
+from momentous.lowrank import (
+    ALSSweep,
+    LowRankObjective,
+    Metric,
+    MMSweep,
+    Ratings,
+    minimize_in_metric,
+)
+from momentous.lowrank.solvers.metric import DAMPING
 
 EVALUATIONS = (50, 100, 300, 1000)
 SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the seconds

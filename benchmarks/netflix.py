@@ -26,7 +26,7 @@ from typing import Any
 
 from momentous import accelerate
 from momentous.lowrank import ALSSweep, LowRankObjective, Ratings
-from momentous.lowrank.twins import MODELS
+from momentous.lowrank.data.twins import MODELS
 
 SWEEPS, EVALUATIONS, GB = 20, 100, 1e9
 

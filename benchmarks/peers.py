@@ -52,8 +52,8 @@ import numpy as np
 
 from momentous import accelerate
 from momentous.lowrank import ALSSweep, MatrixCompletion, Ratings
-from momentous.lowrank.plain import products
-from momentous.lowrank.twins import MODELS
+from momentous.lowrank.data.twins import MODELS
+from momentous.lowrank.factors import products
 
 ALTERNATING, STOCHASTIC = (2, 5, 10, 20, 40), (5, 10, 20, 40, 80)
 SEED = 2  # our defaults were chosen on the splits 0 and 1 of these twins (held_out.py)

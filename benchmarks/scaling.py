@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import momentous
-from momentous.reproduce.exponents import fewest_gradients, fitted_exponent
+from momentous.lab.paper.exponents import fewest_gradients, fitted_exponent
 from momentous.testbed import Problem, nested_chain
 
 MUS = (0.03, 0.01, 0.003, 0.001)

@@ -23,8 +23,7 @@ from scipy.special import expit
 
 from momentous.api import accelerate
 from momentous.core.result import Result
-from momentous.lowrank import Ratings
-from momentous.lowrank.sweeps import ALSSweep, MMSweep
+from momentous.lowrank import ALSSweep, MMSweep, Ratings
 
 RANK, SWEEPS = 10, 60
 RULES = ("either", "function", "gradient", "distance")
@@ -51,11 +50,11 @@ def seconds(sweep: Any, repetitions: int = 7) -> float:
 def print_times(ratings: Ratings) -> None:
     print(f"\n{'one sweep, milliseconds':34}{'float64':>10}{'float32':>10}")
     for kind, data in ((ALSSweep, ratings), (MMSweep, ratings.signs())):
-        for how in ({"threads": 1}, {"threads": 2}, {"compiled": False}):
-            name = f"{kind.__name__}, {'plain' if 'compiled' in how else how['threads']}"
+        for how in ({"threads": 1}, {"threads": 2}, {"backend": "numpy"}):
+            name = f"{kind.__name__}, {'NumPy' if 'backend' in how else how['threads']}"
             name += {1: " thread", 2: " threads"}.get(how.get("threads", 0), "")
             row = (
-                1e3 * seconds(kind(data, RANK, dtype=dtype, **how), 1 if "compiled" in how else 7)
+                1e3 * seconds(kind(data, RANK, dtype=dtype, **how), 1 if "backend" in how else 7)
                 for dtype in (np.float64, np.float32)
             )
             print(f"{name:34}" + "".join(f"{ms:>10.1f}" for ms in row), flush=True)

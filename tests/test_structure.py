@@ -1,12 +1,13 @@
-"""The walls of the house stand: imports go down only, public names are public, docstrings run."""
+"""Imports go one way, public names are public, the map is up to date, docstrings run."""
 
 import ast
 import doctest
+import graphlib
 import importlib
 import inspect
 import os
-import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,29 +20,53 @@ from momentous.methods import REGISTRY
 
 ROOT = Path(momentous.__file__).parent
 
-# From the bottom to the top: a file imports from lower floors, and from its own room.  What is not
-# named here stands on top and is imported by nobody below.
+# From the bottom to the top: a module imports from lower floors and from its own room.  A room is a
+# package or a module, named by its path; of two that fit, the longer name counts.
 FLOORS = [
     {"io", "version"},
     {"core"},
     {"methods", "testbed"},
     {"certify", "api"},
-    {"lowrank"},
-    {"comparison"},
-    {"reproduce"},
-    {""},
+    {"lowrank.checks"},
+    {"lowrank.data"},
+    {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
+    {"lowrank.backends"},
+    {"lowrank.objective"},
+    {"lowrank.solvers"},
+    {"lowrank.model"},
+    {"lowrank.estimators"},
+    {"lowrank", "torch", "jax", "distributed"},
+    {"lab"},
+    {"lab.compare"},
+    {"lab.paper"},
+    {"lab.report"},
+    {"lab.studies"},
+    {""},  # momentous itself, whose names come from everywhere
+    {"cli"},
+    {"__main__"},
 ]
-TOP = len(FLOORS)
+ROOMS = {name: number for number, names in enumerate(FLOORS) for name in names}
+
+ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}
+# What stands at the top of the files of some rooms beside the packages that are always there.
+ALSO_THERE = {"cli": {"click"}}
 
 
-def room(path: Path) -> str:
-    """The package or the module right under momentous; "" is momentous itself."""
-    first = path.relative_to(ROOT).parts[0]
-    return "" if first == "__init__.py" else first.removesuffix(".py")
+def module_name(path: Path) -> str:
+    """The name of a module without "momentous."; "" is momentous itself."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def floor(name: str) -> int:
-    return next((i for i, rooms in enumerate(FLOORS) if name in rooms), TOP)
+def room(name: str) -> str | None:
+    """The longest name of a room that a module is in."""
+    parts = name.split(".") if name else []
+    prefixes = [".".join(parts[:k]) for k in range(len(parts), 0, -1)] or [""]
+    return next((prefix for prefix in prefixes if prefix in ROOMS), None)
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+MODULES = {module_name(path): path for path in FILES}
 
 
 def imports(path: Path):
@@ -53,44 +78,44 @@ def imports(path: Path):
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join((*base, *([node.module] if node.module else [])))
-            if module == "momentous":
-                yield from (f"momentous.{alias.name}" for alias in node.names)
-            else:
-                yield module
-
-
-FILES = sorted(ROOT.rglob("*.py"))
-LIBRARY_FILES = [path for path in FILES if floor(room(path)) < TOP]
+            for alias in node.names:  # the name may be a module itself
+                inner = f"{module}.{alias.name}"
+                yield inner if inner.partition(".")[2] in MODULES else module
 
 
 def each(files):
     return pytest.mark.parametrize("path", files, ids=lambda p: str(p.relative_to(ROOT)))
 
 
-@each(LIBRARY_FILES)
+def test_every_module_is_in_a_room():
+    assert [name for name in MODULES if room(name) is None] == []
+
+
+@each(FILES)
 def test_imports_go_down_only(path):
-    here = room(path)
+    here = room(module_name(path))
     for name in imports(path):
         if name.split(".")[0] == "momentous":
-            there = (*name.split("."), "")[1]
-            assert there == here or floor(there) < floor(here), f"imports {name}"
+            there = room(name.partition(".")[2])
+            assert there == here or ROOMS[there] < ROOMS[here], f"imports {name}"
 
 
-def test_the_rooms_that_are_known_are_there():
-    rooms = {"core", "methods", "testbed", "lowrank", "comparison", "reproduce", "api", ""}
-    assert rooms <= {room(path) for path in FILES}
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {
+        name: {
+            other
+            for full in imports(path)
+            if full.split(".")[0] == "momentous" and (other := full.partition(".")[2]) != name
+        }
+        for name, path in MODULES.items()
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
-ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}
-
-
-@each(LIBRARY_FILES)
+@each(FILES)
 def test_optional_packages_are_imported_only_where_they_are_used(path):
-    """At the top of a file stand only the three packages that everybody has installed.
-
-    Commands may have click there: only `cli` imports them, after it has looked for click.
-    """
-    there = ALWAYS_THERE | ({"click"} if path.name == "commands.py" else set())
+    """At the top of a file stand only the three packages that everybody has installed."""
+    there = ALWAYS_THERE | ALSO_THERE.get(room(module_name(path)) or "", set())
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -99,21 +124,33 @@ def test_optional_packages_are_imported_only_where_they_are_used(path):
             assert {name.split(".")[0] for name in names} <= there
 
 
-@each([path for path in FILES if path.name != "cli.py"])
-def test_nobody_but_the_command_line_imports_commands(path):
-    assert not [name for name in imports(path) if re.fullmatch(r"momentous\..*\.commands", name)]
-
-
-def test_importing_momentous_imports_nothing_heavy():
-    heavy = ["scipy.optimize", "matplotlib", "click", "rich", "torch", "jax", "numba", "sklearn",
-             "pyarrow", "cupy", "momentous.lowrank"]  # fmt: skip
-    code = f"import sys, momentous; print([n for n in {heavy} if n in sys.modules])"
-    environment = os.environ | {"PYTHONPATH": str(ROOT.parent)}
-    told = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        capture_output=True, text=True, check=True, env=environment,
+def loaded_after(code: str) -> set[str]:
+    """The modules that are there after a program, in an interpreter of its own."""
+    program = f"import sys\n{code}\nprint(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT.parent)},
     )  # fmt: skip
-    assert told.stdout.strip() == "[]"
+    return set(done.stdout.splitlines()[-1].split())
+
+
+EXTRAS = {"matplotlib", "click", "rich", "torch", "jax", "numba", "sklearn", "pyarrow", "cupy",
+          "duckdb", "plotly", "jinja2", "pandas", "polars"}  # fmt: skip
+
+
+def test_importing_momentous_imports_nothing_else():
+    loaded = loaded_after("import momentous")
+    ours = {name for name in loaded if name.startswith("momentous")}
+    assert ours == {"momentous", "momentous.version"}
+    assert not loaded & {"numpy", "scipy", "array_api_compat", *EXTRAS}
+
+
+def test_minimize_needs_neither_the_extras_nor_the_laboratory():
+    loaded = loaded_after("from momentous import minimize")
+    assert "numpy" in loaded
+    assert not loaded & {"scipy.optimize", *EXTRAS}
+    assert not any(name.startswith(("momentous.lab", "momentous.lowrank")) for name in loaded)
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -140,8 +177,9 @@ def test_everything_in_all_exists_and_is_sorted_out():
     assert not any(name.startswith("_") for name in momentous.__all__)
 
 
-def test_certify_is_the_function():
-    assert callable(momentous.certify)
+def test_certify_is_the_function_whatever_was_imported_before():
+    importlib.import_module("momentous.certify")
+    assert inspect.isfunction(momentous.certify)
 
 
 def test_everything_public_has_a_docstring():
@@ -159,10 +197,33 @@ def test_every_file_says_what_it_is(path):
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
-def test_every_module_can_be_imported_alone():
-    for module in pkgutil.walk_packages([str(ROOT)], "momentous."):
-        if floor(module.name.split(".")[1]) < TOP:
-            importlib.import_module(module.name)
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
+def test_every_module_can_be_imported(name):
+    importlib.import_module(f"momentous.{name}".removesuffix("."))
+
+
+def test_the_names_for_editors_are_those_that_are_loaded_when_used():
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    shown = {
+        alias.asname: (node.module, alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {*momentous.__all__} <= {*shown} <= {*momentous.__all__, "lab", "lowrank"}
+    for name, (module, original) in shown.items():
+        assert name == original
+        if module == "momentous":
+            assert getattr(momentous, name) is importlib.import_module(f"momentous.{name}")
+        else:
+            assert getattr(momentous, name) is getattr(importlib.import_module(module), name)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        momentous.nonsense  # noqa: B018
+    assert not hasattr(momentous, "nonsense")
 
 
 # --- methods --------------------------------------------------------------------------------------
@@ -232,12 +293,11 @@ def test_no_file_is_long():
         assert len(path.read_text().splitlines()) <= 500, path.name
 
 
-def test_the_architecture_has_a_row_for_every_file_of_the_reproduction():
-    told = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
-    rows = "".join(line for line in told.splitlines() if line.startswith("| `reproduce/"))
-    names = re.findall(r"`(?:reproduce/)?([\w.]+)`", rows)
-    here = [p for p in (ROOT / "reproduce").rglob("*.*") if p.suffix not in (".pyc", "")]
-    assert sorted(names) == sorted(p.name for p in here if p.name != "__init__.py")
+def test_the_map_of_modules_is_up_to_date():
+    script = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "make_architecture.py"))
+    page = script["PAGE"].read_text(encoding="utf-8")
+    assert script["with_table"](page) == page, "run: python docs/make_architecture.py"
+    assert len(script["modules"]()) == len(FILES)
 
 
 # --- examples -------------------------------------------------------------------------------------

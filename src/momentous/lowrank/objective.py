@@ -1,42 +1,40 @@
-"""The objective of matrix completion: a loss over the observed entries, as a function of x."""
+"""The objective of a low-rank model: losses of the entries and a penalty, as a function of x."""
 
 from __future__ import annotations
 
-import math
-import numbers
 import operator
-import os
-import warnings
 from functools import cached_property
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from momentous.lowrank.losses import find_loss
-from momentous.lowrank.plain import PlainPass, products
-from momentous.lowrank.ratings import Floats, Ratings
-from momentous.lowrank.start import svd_start
+from momentous.lowrank.backends import Backend, RowStep, Side, find_backend
+from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.factors import gram, products, svd_start
+from momentous.lowrank.losses import Loss, find_loss
+from momentous.lowrank.penalty import Penalty
 
-GRAM_BLOCK = 4096  # rows whose products are added up in the factor's own precision
+BLOCK = 1 << 15  # entries whose predictions are held at a time: these and their factors fit a cache
 
 
 class LowRankObjective:
     """Fit a matrix of rank r to observed entries: value and gradient in one pass over them.
 
-    With N entries X_ij, factors U (m x r) and V (n x r) and ``D = U'U - V'V``
+    With N entries X_ij, factors U (m x r) and V (n x r), biases b and c,
+    ``z_ij = mean + b_i + c_j + u_i . v_j`` and ``D = U'U - V'V``
 
-        ``F(U, V) = (1/N) sum_{ij} l(u_i . v_j, X_ij) + (balance/2N) |D|_F^2
-        + (ridge/2N) (|U|^2 + |V|^2)``
+        ``F = (1/N) sum_{ij} l(z_ij, X_ij) + (balance/2N) |D|_F^2
+        + (1/2N) (sum_i w_i . p_i^2 + sum_j w_j . q_j^2)``
 
-    where l is ``(z - X)^2 / 2`` (squared) or ``log(1 + exp(-X z))`` (logistic, with labels +-1 for
-    X). With E the sparse matrix of slopes, ``grad_U = (E V + 2 balance U D + ridge U) / N`` and
-    ``grad_V = (E' U - 2 balance V D + ridge V) / N``. With the defaults these are the two problems
-    of [1]_.
+    where l is the loss, p_i = (u_i, b_i) and q_j = (v_j, c_j) are the parameters of a row and of a
+    column, and w their weights (see `Penalty`).  A loss with a dense part adds
+    ``(dense_weight/2N) sum_{all pairs} z_ij^2``, which costs no pass over the pairs.  With the
+    defaults, no biases, mean 0 and ridge 0, this is the matrix completion problem of [1]_, with the
+    logistic loss its one-bit problem.
 
-    A point x is one flat vector: U row by row, then V.
+    A point x is one flat vector: all p_i, then all q_j.
 
     Parameters
     ----------
@@ -44,25 +42,31 @@ class LowRankObjective:
         For the logistic loss labels +1 and -1, as `Ratings.signs` makes them.
     rank : int
         From 1 to ``min(ratings.shape)``.
-    loss : "squared" or "logistic"
+    loss : str or Loss
+        "squared", "logistic", "implicit", or one of your own.
     balance : float
         Weight of the term that keeps the factors of equal size; it is 0 at every minimiser.
-    ridge : float
-        Weight of the squared factors.
+    ridge : float or Penalty
+        Weight of the squared factors; a `Penalty` has biases, and weights that differ by row.
     dtype : float32 or float64, optional
         Of the computation; by default that of the ratings. Sums over all entries that make the
         value are in double precision in any case.
     threads : int, optional
-        Of the compiled pass; by default as many as this process may use. The same number gives the
-        same bits on the same machine.
-    compiled : bool, optional
-        True insists on the compiled pass, which needs numba; False takes the one in NumPy. By
-        default the compiled one where numba is installed.
+        By default as many as this process may use. The same number gives the same bits on the same
+        machine.
+    mean : float
+        What is predicted without factors and biases.
+    backend : str or Backend
+        "numba" (compiled), "numpy", or "auto": the compiled one where numba is installed.
+    device : str
+        "cpu".
 
     Attributes
     ----------
     dimension : int
-        ``(m + n) r``, the length of x.
+        ``(m + n) (r + biases)``, the length of x.
+    loss : Loss
+    penalty : Penalty
 
     References
     ----------
@@ -83,105 +87,154 @@ class LowRankObjective:
         self,
         ratings: Ratings,
         rank: int,
-        loss: Literal["squared", "logistic"] = "squared",
+        loss: str | Loss = "squared",
         balance: float = 1.0,
-        ridge: float = 0.0,
+        ridge: float | Penalty = 0.0,
         dtype: Any = None,
         threads: int | None = None,
         *,
-        compiled: bool | None = None,
+        mean: float = 0.0,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
     ):
         if not isinstance(ratings, Ratings):
             raise TypeError(f"expected Ratings, not {type(ratings).__name__}")
         self.rank = _rank(rank, ratings.shape)
-        self.loss = find_loss(loss).name
-        find_loss(loss).check(ratings)
-        self.balance, self.ridge = _weight(balance, "balance"), _weight(ridge, "ridge")
+        self.loss = find_loss(loss)
+        self.loss.check(ratings)
+        check_number("balance", balance, 0.0)
+        self.balance, self.mean = float(balance), float(mean)
+        self.penalty = ridge if isinstance(ridge, Penalty) else Penalty(ridge)
         self.dtype = np.dtype(ratings.dtype if dtype is None else dtype)
         self.ratings = ratings.astype(self.dtype)
-        # Groups are the longer side: the shorter factor is the one that must fit the caches, and
-        # of whose gradient each thread has a copy.
+        self.backend = find_backend(backend, device)
+        self._asked_threads = thread_count(threads)
+        # Groups of the pass are the longer side: the shorter factor is the one that must fit the
+        # caches, and of whose gradient each thread has a copy.
         self._by_row = ratings.shape[0] >= ratings.shape[1]
-        groups = self.ratings.by_row if self._by_row else self.ratings.by_col
-        kernels = compiled_part("kernels", compiled)
-        self._pass = (
-            PlainPass(groups, find_loss(loss))
-            if kernels is None
-            else kernels.CompiledPass(groups, find_loss(loss), thread_count(threads))
-        )
+        self._sides: dict[int, Side] = {}
+        self.threads = self.side(0 if self._by_row else 1).threads
+
+    @property
+    def ridge(self) -> float:
+        """Weight of the squared factors."""
+        return self.penalty.ridge
+
+    @property
+    def width(self) -> int:
+        """Parameters per row: the rank, and one more with biases."""
+        return self.rank + self.penalty.biases
 
     @property
     def dimension(self) -> int:
         """Length of x."""
-        return sum(self.ratings.shape) * self.rank
+        return sum(self.ratings.shape) * self.width
 
     @property
-    def threads(self) -> int:
-        """Threads in use; 1 where the pass is not compiled."""
-        return int(self._pass.threads)
+    def groups(self) -> tuple[Compressed, Compressed]:
+        """The entries by row and by column."""
+        return self.ratings.by_row, self.ratings.by_col
 
-    @property
-    def compiled(self) -> bool:
-        """Whether the pass over the entries is compiled."""
-        return not isinstance(self._pass, PlainPass)
+    def side(self, which: int) -> Side:
+        """The entries by row (0) or by column (1) as the backend works on them, made once."""
+        if which not in self._sides:
+            groups = self.ratings.by_col if which else self.ratings.by_row
+            self._sides[which] = self.backend.side(groups, self.loss, self._asked_threads)
+        return self._sides[which]
+
+    @cached_property
+    def weights(self) -> tuple[Floats, Floats]:
+        """The weights of the parameters of rows and columns, one per parameter."""
+        xp, both = self.backend.xp, []
+        for side, of_rows in zip(self.groups, (True, False), strict=True):
+            counts = np.diff(side.starts)
+            weights = self.penalty.weights(counts, self.rank, of_rows=of_rows)
+            both.append(xp.asarray(weights.astype(self.dtype)))
+        return both[0], both[1]
 
     def __repr__(self) -> str:
-        how = f"compiled, {self.threads} threads" if self.compiled else "plain"
+        threads = f", {self.threads} threads" if self.threads > 1 else ""
         return (
-            f"<LowRankObjective {self.loss}, rank {self.rank}, {self.dtype}, {how}, "
-            f"of {self.ratings!r}>"
+            f"<LowRankObjective {self.loss}, rank {self.rank}, {self.dtype}, "
+            f"{self.backend.name}{threads}, of {self.ratings!r}>"
         )
 
     # --- points -----------------------------------------------------------------------------------
 
     def start(self) -> Floats:
-        """The balanced factors of the truncated SVD (of the labels, for the logistic loss)."""
+        """The balanced factors of the truncated SVD of what the loss says, without biases."""
         return self._start.copy()
 
     @cached_property
     def _start(self) -> Floats:
-        return self.join(*svd_start(self.ratings, self.rank))
+        values = self.loss.start_values(self.ratings, self.mean)
+        return self._without_biases(*svd_start(self.ratings, self.rank, values))
 
-    def split(self, x: ArrayLike) -> tuple[Floats, Floats]:
-        """The factors (U, V) in x, as read-only views where x has the right dtype."""
-        x = np.ascontiguousarray(x, dtype=self.dtype)
+    def random_start(self, rng: np.random.Generator) -> Floats:
+        """Small random factors and no biases: enough for a sweep to begin with."""
+        m, n = self.ratings.shape
+        U = 0.1 * rng.standard_normal((m, self.rank))
+        return self._without_biases(U, 0.1 * rng.standard_normal((n, self.rank)))
+
+    def _without_biases(self, *factors: Floats) -> Floats:
+        extra = self.width - self.rank
+        P, Q = (np.pad(side, [(0, 0), (0, extra)]) for side in factors)
+        return self.join(P, Q)
+
+    def split(self, x: Any) -> tuple[Floats, Floats]:
+        """The parameters (P, Q) in x, as read-only views where x has the right dtype.
+
+        Without biases these are the factors (U, V).
+        """
+        x = self.backend.asarray(x, self.dtype)
         if x.shape != (self.dimension,):
             m, n = self.ratings.shape
             raise ValueError(
-                f"x must be a flat vector of length ({m} + {n}) * {self.rank} = {self.dimension}, "
+                f"x must be a flat vector of length ({m} + {n}) * {self.width} = {self.dimension}, "
                 f"not of shape {x.shape}"
             )
-        U, V = self._factors(x)
-        U.flags.writeable = V.flags.writeable = False
-        return U, V
+        P, Q = self._parts(x)
+        if self.backend.xp is np:
+            P.flags.writeable = Q.flags.writeable = False
+        return P, Q
 
-    def join(self, U: ArrayLike, V: ArrayLike) -> Floats:
-        """The point x that has these factors."""
-        x = np.empty(self.dimension, self.dtype)
-        for part, factor, name in zip(self._factors(x), (U, V), "UV", strict=True):
-            if np.shape(factor) != part.shape:
-                raise ValueError(f"{name} must be of shape {part.shape}, not {np.shape(factor)}")
-            part[...] = factor
+    def join(self, P: ArrayLike, Q: ArrayLike) -> Floats:
+        """The point x that has these parameters."""
+        x: Floats = self.backend.xp.empty(self.dimension, self.dtype)
+        for part, given, name in zip(self._parts(x), (P, Q), "UV", strict=True):
+            if np.shape(given) != part.shape:
+                raise ValueError(f"{name} must be of shape {part.shape}, not {np.shape(given)}")
+            part[...] = self.backend.xp.asarray(given)
         return x
 
     def predict(self, x: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> Floats:
-        """``u_i . v_j`` for each pair: a rating, or for the logistic loss the log odds of +1."""
-        U, V = self.split(x)
-        return products(U, V, rows, cols)[()]
+        """z_ij for each pair: a rating, or for the logistic loss the log odds of +1."""
+        P, Q = (self.backend.to_host(side) for side in self.split(x))
+        z = products(*self._widened(P, Q), rows, cols)
+        return z[()]
 
-    def _factors(self, x: Floats) -> tuple[Floats, Floats]:
-        cut = self.ratings.shape[0] * self.rank
-        return x[:cut].reshape(-1, self.rank), x[cut:].reshape(-1, self.rank)
+    def _parts(self, x: Floats) -> tuple[Floats, Floats]:
+        cut = self.ratings.shape[0] * self.width
+        return x[:cut].reshape(-1, self.width), x[cut:].reshape(-1, self.width)
 
     # --- the function -----------------------------------------------------------------------------
 
-    def value(self, x: ArrayLike) -> float:
-        """F(x); not finite, without a warning, where x is so large that numbers overflow."""
-        U, V = self.split(x)
+    def value(self, x: ArrayLike, *, balance: float | None = None) -> float:
+        """F(x); not finite, without a warning, where x is so large that numbers overflow.
+
+        ``balance`` takes the place of the objective's own.
+        """
+        P, Q = self.split(x)
+        balance = self.balance if balance is None else balance
         with np.errstate(over="ignore", invalid="ignore"):
-            gram_U, gram_V = _gram(U), _gram(V)
-            losses = self._pass.value(*((U, V) if self._by_row else (V, U)))
-            return self._sum(losses, gram_U, gram_V)
+            left, right = self._widened(P, Q)
+            if self._by_row:
+                losses = self.side(0).value(left, right)
+            else:
+                losses = self.side(1).value(right, left)
+            if self.loss.dense_weight:
+                losses += self._dense(left, right)[0]
+            return self._sum(losses, P, Q, *self._grams(P, Q), balance)
 
     def gradient(self, x: ArrayLike) -> Floats:
         """Gradient of F at x."""
@@ -189,43 +242,129 @@ class LowRankObjective:
 
     def value_and_gradient(self, x: ArrayLike) -> tuple[float, Floats]:
         """F and its gradient at x, for ``minimize(..., jac=True)``."""
-        U, V = self.split(x)
-        gradient = np.empty(self.dimension, self.dtype)
-        grad_U, grad_V = self._factors(gradient)
-        scale = 1.0 / self.ratings.nnz
+        P, Q = self.split(x)
+        xp, r, scale = self.backend.xp, self.rank, 1.0 / self.ratings.nnz
+        gradient: Floats = xp.empty(self.dimension, self.dtype)
+        parts = self._parts(gradient)
         with np.errstate(over="ignore", invalid="ignore"):
-            gram_U, gram_V = _gram(U), _gram(V)
-            pull = 2.0 * self.balance * (gram_U - gram_V)
-            keep = self.ridge * np.eye(self.rank)
-            np.matmul(U, (scale * (keep + pull)).astype(self.dtype), out=grad_U)
-            np.matmul(V, (scale * (keep - pull)).astype(self.dtype), out=grad_V)
-            if self._by_row:
-                losses = self._pass.add_gradient(U, V, scale, grad_U, grad_V)
-            else:
-                losses = self._pass.add_gradient(V, U, scale, grad_V, grad_U)
-            return self._sum(losses, gram_U, gram_V), gradient
+            grams = self._grams(P, Q)
+            pull = 2.0 * self.balance * (grams[0] - grams[1])
+            keep = self.ridge * xp.eye(r) if self.penalty.uniform else 0.0
+            for part, side, turn in zip(parts, (P, Q), (pull, -pull), strict=True):
+                turned = (scale * (keep + turn)).astype(self.dtype)
+                if self.penalty.uniform:
+                    xp.matmul(side, turned, out=part)
+                else:
+                    part[:, :r] = side[:, :r] @ turned
+                    part[:, r:] = 0.0
+            if not self.penalty.uniform:
+                for part, side, weights in zip(parts, (P, Q), self.weights, strict=True):
+                    part += weights * side * self.dtype.type(scale)
+            losses = self._add_losses(P, Q, scale, *parts)
+            return self._sum(losses, P, Q, *grams, self.balance), gradient
+
+    def _add_losses(
+        self, P: Floats, Q: Floats, scale: float, grad_P: Floats, grad_Q: Floats
+    ) -> float:
+        """Add the gradient of the losses; returns their sum."""
+        left, right = self._widened(P, Q)
+        wide = left is not P
+        xp, grads = self.backend.xp, (grad_P, grad_Q)
+        if wide:
+            grads = xp.zeros_like(left), xp.zeros_like(right)
+        if self._by_row:
+            losses = self.side(0).add_gradient(left, right, scale, *grads)
+        else:
+            losses = self.side(1).add_gradient(right, left, scale, *grads[::-1])
+        if self.loss.dense_weight:
+            dense, of_left, of_right = self._dense(left, right)
+            losses += dense
+            factor = scale * self.loss.dense_weight
+            grads[0][...] += left @ (factor * of_right).astype(self.dtype)
+            grads[1][...] += right @ (factor * of_left).astype(self.dtype)
+        if wide:
+            grad_P += grads[0][:, : self.width]
+            grad_Q[:, : self.rank] += grads[1][:, : self.rank]
+            if self.penalty.biases:  # the bias of a column stands against the constant of the rows
+                grad_Q[:, -1] += grads[1][:, -1]
+        return losses
+
+    def _widened(self, P: Floats, Q: Floats) -> tuple[Floats, Floats]:
+        """Two factors whose product is z: with biases (U, b, 1) and (V, 1, c + mean)."""
+        if not (self.penalty.biases or self.mean):
+            return P, Q
+        xp = self.backend.xp
+        left, right = (xp.ones((len(side), self.width + 1), self.dtype) for side in (P, Q))
+        left[:, : self.width] = P
+        right[:, : self.rank] = Q[:, : self.rank]
+        right[:, -1] = self.mean
+        if self.penalty.biases:
+            right[:, -1] += Q[:, -1]
+        return left, right
+
+    def _dense(self, left: Floats, right: Floats) -> tuple[float, Any, Any]:
+        """The sum over all pairs of ``dense_weight z^2 / 2``, and both Gram matrices."""
+        of_left, of_right = gram(left), gram(right)
+        return 0.5 * self.loss.dense_weight * float((of_left * of_right).sum()), of_left, of_right
+
+    def _grams(self, P: Floats, Q: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return gram(P[:, : self.rank]), gram(Q[:, : self.rank])
 
     def _sum(
-        self, losses: float, gram_U: NDArray[np.float64], gram_V: NDArray[np.float64]
+        self, losses: float, P: Floats, Q: Floats, gram_U: Any, gram_V: Any, balance: float
     ) -> float:
-        imbalance = float(np.sum((gram_U - gram_V) ** 2))
-        squares = float(np.trace(gram_U) + np.trace(gram_V))
-        penalty = 0.5 * (self.balance * imbalance + self.ridge * squares)
-        return (losses + penalty) / self.ratings.nnz
+        if self.penalty.uniform:
+            squares = self.ridge * float(gram_U.trace() + gram_V.trace())
+        else:
+            squares = 2.0 * self.ratings.nnz * (self.penalty_of(P, 0) + self.penalty_of(Q, 1))
+        imbalance = float(((gram_U - gram_V) ** 2).sum())
+        return (losses + 0.5 * (balance * imbalance + squares)) / self.ratings.nnz
 
+    def penalty_of(self, side: Floats, which: int) -> float:
+        """The penalty's part of F: of the rows (0) or of the columns (1)."""
+        if self.penalty.uniform:
+            squares = self.ridge * float(self.backend.xp.sum(side * side, dtype=np.float64))
+        else:
+            weights = self.weights[which]
+            squares = float(
+                self.backend.xp.einsum("ij,ij,ij->", weights, side, side, dtype=np.float64)
+            )
+        return 0.5 * squares / self.ratings.nnz
 
-def _gram(factor: Floats) -> NDArray[np.float64]:
-    """``factor' factor``, with long sums in double precision: the imbalance is a difference."""
-    rows, rank = factor.shape
-    whole = rows - rows % GRAM_BLOCK
-    blocks = factor[:whole].reshape(-1, GRAM_BLOCK, rank)
-    gram = np.sum(blocks.transpose(0, 2, 1) @ blocks, axis=0, dtype=np.float64)
-    rest = factor[whole:]
-    total: NDArray[np.float64] = gram + rest.T @ rest
-    return total
+    # --- one side for the other -------------------------------------------------------------------
 
+    def half_sweep(
+        self, which: int, own: Floats | None, other: Floats, *, with_value: bool = True
+    ) -> tuple[Floats, float]:
+        """New parameters of the rows (0) or columns (1), and what the step says about F.
 
-# --- what is accepted -----------------------------------------------------------------------------
+        That is N times this side's part of the least F for a quadratic loss, and the sum of the
+        losses before the step for others; see `Side.solve_rows`.
+        """
+        features, offsets = other, None
+        if self.penalty.biases:
+            features = other.copy()
+            features[:, -1] = 1.0
+            offsets = other[:, -1] + self.dtype.type(self.mean)
+        elif self.mean:
+            offsets = self.backend.xp.full(len(other), self.mean, self.dtype)
+        step = RowStep(self.weights[which], features, offsets, own, with_value)
+        return self.side(which).solve_rows(step)
+
+    # --- entries that take no part ----------------------------------------------------------------
+
+    def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
+        """The loss's error on other entries of the same matrix, block by block."""
+        P, Q = (self.backend.to_host(side) for side in self._parts(x))
+        r, rows, total = self.rank, ratings.rows, 0.0
+        for begin in range(0, ratings.nnz, BLOCK):
+            block = slice(begin, begin + BLOCK)
+            i, j = rows[block], ratings.cols[block]
+            z = np.einsum("ij,ij->i", P[i, :r], Q[j, :r]) + self.dtype.type(self.mean)
+            if self.penalty.biases:
+                z += P[i, -1] + Q[j, -1]
+            total += float(np.sum(self.loss.error(z, ratings.values[block], limits)))
+        return self.loss.error_of_mean(total / ratings.nnz)
 
 
 def _rank(rank: Any, shape: tuple[int, int]) -> int:
@@ -239,54 +378,3 @@ def _rank(rank: Any, shape: tuple[int, int]) -> int:
             f"{shape[1]} matrix, not {r}"
         )
     return r
-
-
-def _weight(weight: float, what: str) -> float:
-    if not (math.isfinite(weight) and weight >= 0.0):
-        raise ValueError(f"{what} must be a finite number, 0 or more, not {weight!r}")
-    return float(weight)
-
-
-def check_number(
-    name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False
-) -> None:
-    """Raise an error that names the parameter unless it is a finite number from low to high."""
-    kind = numbers.Integral if whole else numbers.Real
-    if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(f"{name}={value!r} must be a {'whole ' if whole else ''}number")
-    if not (math.isfinite(value) and low <= float(value) <= high):
-        what = f">= {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
-        raise ValueError(f"{name}={value!r} must be a finite number {what}")
-
-
-def thread_count(threads: Any) -> int:
-    if threads is None:
-        allowed = getattr(os, "sched_getaffinity", None)
-        return len(allowed(0)) if allowed else os.cpu_count() or 1
-    try:
-        count = operator.index(threads)
-    except TypeError:
-        raise TypeError(f"threads must be a whole number, not {threads!r}") from None
-    if count < 1:
-        raise ValueError(f"threads must be 1 or more, not {count}")
-    return count
-
-
-def compiled_part(module: str, compiled: bool | None) -> Any:
-    """The file of that name in this room, which needs numba; None where NumPy takes its place."""
-    if compiled is not False:
-        try:
-            return import_module(f"momentous.lowrank.{module}")
-        except ImportError as error:
-            if compiled:
-                raise ImportError(
-                    f"the compiled pass needs numba ({error}); install it with: "
-                    'pip install "momentous[app]", or take compiled=False'
-                ) from error
-            if find_spec("numba"):  # installed, but not for this Python or this NumPy
-                warnings.warn(
-                    f"numba cannot be used ({error}); going on with the slower pass in NumPy",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
-    return None

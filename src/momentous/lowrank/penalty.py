@@ -1,4 +1,4 @@
-"""How factors and biases are kept small: a ridge that grows with the number of entries of a row."""
+"""How factors and biases are kept small: a ridge that can grow with a row's number of entries."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.objective import check_number
-from momentous.lowrank.ratings import Ratings
+from momentous.lowrank.checks import check_number
 
 HELD = 1e12  # a weight with which a parameter stays at 0
 
@@ -48,39 +47,18 @@ class Penalty:
         for name in ("ridge", "bias_ridge", "weighting"):
             check_number(name, getattr(self, name), 0.0)
 
+    @property
+    def uniform(self) -> bool:
+        """One weight for all parameters?"""
+        return self.weighting == 0.0 and not self.biases
+
     def weights(
         self, counts: NDArray[np.int64], rank: int, *, of_rows: bool = True
     ) -> NDArray[np.float64]:
-        """One weight a parameter: an array of shape (rows, rank), or (rows, rank + 1)."""
+        """One weight per parameter: an array of shape (rows, rank), or (rows, rank + 1)."""
         of_factors = self.ridge * np.maximum(counts, 1.0) ** self.weighting
         weights = np.repeat(of_factors[:, None], rank + self.biases, axis=1)
         if self.biases:
             held = of_rows and not self.row_biases
             weights[:, -1] = HELD if held else self.bias_ridge
         return weights
-
-
-# Chosen on 90/10 splits; see benchmarks/held_out.py for the figures.
-WEIGHTING = 0.5
-RIDGE_PER_DEVIATION = 1.1
-LOGISTIC_RIDGE = 0.8
-BIAS_RIDGE = 2.0
-LOGISTIC_BIAS_RIDGE = 1.0
-
-
-def default_ridge(ratings: Ratings, loss: str) -> float:
-    """A ridge that predicts well.
-
-    For the squared loss it is proportional to the standard deviation of the ratings: in other
-    units, stars in place of per cent, the factors scale by the root of the unit, and the fit is
-    then the same fit.
-    """
-    if loss == "logistic":
-        return LOGISTIC_RIDGE
-    deviation = float(np.std(ratings.values, dtype=np.float64))
-    return RIDGE_PER_DEVIATION * (deviation or 1.0)
-
-
-def default_bias_ridge(loss: str) -> float:
-    """The same in all units."""
-    return LOGISTIC_BIAS_RIDGE if loss == "logistic" else BIAS_RIDGE

@@ -4,6 +4,9 @@ The starts are a minimiser plus standard Gaussian noise, as in the experiments o
 "Universal heavy-ball method for nonconvex optimization under Hölder continuous Hessians" (2025).
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from array_api_compat import array_namespace
 
@@ -37,16 +40,9 @@ def rosenbrock(dimension: int = 2, rng: Rng = 0) -> Problem:
         return _overlap(-400.0 * (dhead * bend + head * dbend) + 2.0 * dhead, 200.0 * dbend)
 
     minimiser = np.ones(dimension)
-    return Problem(
-        name=f"rosenbrock-{dimension}",
-        description="Rosenbrock's curved valley, chained",
-        start=_near(minimiser, rng),
-        value=value,
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimum_is_exact=True,
-        minimiser=minimiser,
+    functions = (value, value_and_gradient, hessian_product)
+    return _near_zero(
+        f"rosenbrock-{dimension}", "Rosenbrock's curved valley, chained", functions, minimiser, rng
     )
 
 
@@ -81,16 +77,13 @@ def dixon_price(dimension: int = 10, rng: Rng = 0) -> Problem:
         return first + _overlap(-2.0 * i * dbend, 8.0 * i * (dbend * tail + bend * dtail))
 
     minimiser = np.exp2(np.exp2(1.0 - np.arange(1.0, dimension + 1.0)) - 1.0)
-    return Problem(
-        name=f"dixon-price-{dimension}",
-        description="Dixon and Price's function, ever steeper along the chain",
-        start=_near(minimiser, rng),
-        value=value,
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimum_is_exact=True,
-        minimiser=minimiser,
+    functions = (value, value_and_gradient, hessian_product)
+    return _near_zero(
+        f"dixon-price-{dimension}",
+        "Dixon and Price's function, ever steeper along the chain",
+        functions,
+        minimiser,
+        rng,
     )
 
 
@@ -129,16 +122,13 @@ def powell(dimension: int = 8, rng: Rng = 0) -> Problem:
         return assemble(2.0 * dp, 10.0 * dq, 12.0 * s**2 * ds, 120.0 * t**2 * dt)
 
     minimiser = np.zeros(dimension)
-    return Problem(
-        name=f"powell-{dimension}",
-        description="Powell's singular function: a degenerate minimum",
-        start=_near(minimiser, rng),
-        value=value,
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimum_is_exact=True,
-        minimiser=minimiser,
+    functions = (value, value_and_gradient, hessian_product)
+    return _near_zero(
+        f"powell-{dimension}",
+        "Powell's singular function: a degenerate minimum",
+        functions,
+        minimiser,
+        rng,
     )
 
 
@@ -165,16 +155,13 @@ def qing(dimension: int = 10, rng: Rng = 0) -> Problem:
         return (12.0 * x**2 - 4.0 * i) * v
 
     minimiser = np.sqrt(i)
-    return Problem(
-        name=f"qing-{dimension}",
-        description="Qing's function: a double well in each coordinate",
-        start=_near(minimiser, rng),
-        value=value,
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimum_is_exact=True,
-        minimiser=minimiser,
+    functions = (value, value_and_gradient, hessian_product)
+    return _near_zero(
+        f"qing-{dimension}",
+        "Qing's function: a double well in each coordinate",
+        functions,
+        minimiser,
+        rng,
     )
 
 
@@ -185,8 +172,26 @@ def _overlap(head: Array, tail: Array) -> Array:
     return xp.concat([head, none]) + xp.concat([none, tail])
 
 
-def _near(minimiser: Vector, rng: Rng) -> Vector:
-    return minimiser + np.random.default_rng(rng).standard_normal(minimiser.size)
+def _near_zero(
+    name: str,
+    description: str,
+    functions: tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]],
+    minimiser: Vector,
+    rng: Rng,
+) -> Problem:
+    """The problem with minimum 0 at that minimiser, started near it."""
+    value, value_and_gradient, hessian_product = functions
+    return Problem(
+        name=name,
+        description=description,
+        start=minimiser + np.random.default_rng(rng).standard_normal(minimiser.size),
+        value=value,
+        value_and_gradient=value_and_gradient,
+        hessian_product=hessian_product,
+        minimum=0.0,
+        minimum_is_exact=True,
+        minimiser=minimiser,
+    )
 
 
 def _check(fits: bool, demand: str, dimension: int) -> None:

@@ -1,9 +1,27 @@
-"""Ratings from files: readers, one format a module, with a cache; downloads; a description."""
+"""Ratings from files, tables and queries, with a cache; synthetic twins; downloads; writing."""
 
 from momentous.lowrank.data.describe import describe
-from momentous.lowrank.data.errors import RatingsFileError
+from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.fetch import fetch
 from momentous.lowrank.data.formats import FORMATS
+from momentous.lowrank.data.pairs import read_pairs
+from momentous.lowrank.data.ratings import Compressed, Ratings
 from momentous.lowrank.data.read import read_ratings
+from momentous.lowrank.data.twins import twin
+from momentous.lowrank.data.vocabulary import Vocabulary
+from momentous.lowrank.data.write import write_ratings
 
-__all__ = ["FORMATS", "RatingsFileError", "describe", "fetch", "read_ratings"]
+__all__ = [
+    "FORMATS",
+    "Compressed",
+    "Limits",
+    "Ratings",
+    "RatingsFileError",
+    "Vocabulary",
+    "describe",
+    "fetch",
+    "read_pairs",
+    "read_ratings",
+    "twin",
+    "write_ratings",
+]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
+from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.lowrank.data.ratings import Ratings, checked_storage
 from momentous.lowrank.data.sources import Source
-from momentous.lowrank.ratings import Ratings
 
-_VERSION = 1
-_refused: set[Path] = set()  # folders whose refusal has been told
+KIND, VERSION = "cache of ratings", 2
+_SCHEMA = {
+    "starts": ArraySpec("i", 1),
+    "others": ArraySpec("i", 1),
+    "values": ArraySpec("f", 1),
+    "row_ids": ArraySpec("iuU", 1, required=False),
+    "col_ids": ArraySpec("iuU", 1, required=False),
+}
+_refused: set[Path] = set()  # folders that could not be written, of which was warned
 
 
 class Cache:
@@ -33,7 +39,7 @@ class Cache:
     """
 
     def __init__(self, place: Path, sources: list[Source], options: dict[str, Any]):
-        if not place.exists():  # a member of an archive
+        if not place.exists():  # a member of an archive, or a pattern
             place = sources[0].path
         place = place.resolve()
         self.path = place.with_name(place.name + ".momentous.npz")
@@ -41,55 +47,45 @@ class Cache:
         for source in sources:
             facts = source.path.stat()
             files.append([source.path.name, source.member, facts.st_size, facts.st_mtime_ns])
-        self._key = json.dumps([_VERSION, files, options], sort_keys=True)
+        self._key = json.dumps([files, options], sort_keys=True)
 
     def load(self) -> tuple[Ratings, list[str]] | None:
-        """The ratings and what was said when they were read; None where there is no valid cache."""
+        """The ratings and their warnings; None where there is no valid cache."""
         try:
-            with self.path.open("rb") as file, np.load(file, allow_pickle=False) as content:
-                if str(content["key"]) != self._key:
-                    return None
-                rows = np.arange(content["starts"].size - 1, dtype=np.int32)
-                ratings = Ratings(
-                    np.repeat(rows, np.diff(content["starts"])),
-                    content["others"],
-                    content["values"],
-                    tuple(content["shape"].tolist()),
-                    **{name: content[name] for name in json.loads(str(content["ids"]))},
-                )
-                return ratings, json.loads(str(content["said"]))
-        except Exception:  # absent or damaged; damaged archives raise errors of a dozen kinds
+            key, ratings, notes = read_cache(self.path)
+        except (OSError, ValueError):
             return None
+        return (ratings, notes) if key == self._key else None
 
-    def save(self, ratings: Ratings, said: list[str]) -> None:
-        """Write it, all or nothing; where that is not possible, say so once a folder."""
+    def save(self, ratings: Ratings, notes: list[str]) -> str | None:
+        """Write it; where that is not possible, what to say about it, once per folder."""
         storage = ratings.by_row
-        content: dict[str, Any] = {
-            "key": self._key,
-            "said": json.dumps(said),
-            "shape": ratings.shape,
+        ids = {"row_ids": ratings.row_ids, "col_ids": ratings.col_ids}
+        arrays: dict[str, NDArray[Any]] = {
             "starts": storage.starts,
             "others": storage.others,
             "values": storage.values,
+            **{name: array for name, array in ids.items() if array is not None},
         }
-        both = {"row_ids": ratings.row_ids, "col_ids": ratings.col_ids}
-        named = {name: ids for name, ids in both.items() if ids is not None}
-        content |= named
-        content["ids"] = json.dumps(list(named))
-        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
+        content = {"key": self._key, "notes": notes, "shape": list(ratings.shape)}
         try:
-            try:
-                with partial.open("wb") as file:
-                    np.savez(file, **content)
-                os.replace(partial, self.path)
-            finally:
-                partial.unlink(missing_ok=True)
+            write_archive(self.path, KIND, VERSION, content, arrays)
         except OSError as error:
             if self.path.parent not in _refused:
                 _refused.add(self.path.parent)
-                warnings.warn(
+                return (
                     f"no cache for faster reading can be kept in {self.path.parent} "
-                    f"({error.strerror}); cache=False does without",
-                    RuntimeWarning,
-                    stacklevel=3,
+                    f"({error.strerror}); cache=False does without"
                 )
+        return None
+
+
+def read_cache(path: Path) -> tuple[str, Ratings, list[str]]:
+    """The key, the ratings and their warnings, all checked, from a cache of any file."""
+    kept = read_archive(path, KIND, VERSION, _SCHEMA)
+    try:
+        m, n = kept.content["shape"]
+        notes = [str(note) for note in kept.content["notes"]]
+        return str(kept.content["key"]), checked_storage((m, n), **kept.arrays), notes
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ArchiveError(f"{path}: {error}") from error

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.ratings import Ratings
+from momentous.lowrank.data.ratings import Ratings
 
 _MOST_BARS = 20
 

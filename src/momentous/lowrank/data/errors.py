@@ -1,19 +1,20 @@
-"""What is wrong with a file of ratings, and where."""
+"""What is wrong with a file of ratings, and where; how much a file may ask for."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 
 class RatingsFileError(ValueError):
-    """A file of ratings cannot be read.
+    """A file or a table of ratings cannot be read.
 
     Attributes
     ----------
     path : str
         The file, with the member of an archive if there is one.
     line : int or None
-        The line that is wrong, counted from 1, where it is one line.
+        The line (of a table: the row) that is wrong, counted from 1, where it is one line.
     content : str or None
         That line, shortened.
     """
@@ -30,6 +31,48 @@ class RatingsFileError(ValueError):
         where = self.path if line is None else f"{self.path}, line {line}"
         super().__init__(
             f"{where}: {problem}" + ("" if content is None else f"; found {self.content!r}")
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a file may ask for, so that a small or damaged one cannot fill the machine.
+
+    Attributes
+    ----------
+    line_bytes : int
+        Length of a line of text.
+    id_bytes : int
+        Length of the id of a user or item.
+    columns : int
+        Fields per line.
+    unpacked_bytes : int
+        Size of a member of an archive, or of a compressed file, when it is unpacked.
+    empty_sides : int
+        Rows (or columns) of a matrix in excess of ten per entry.
+    """
+
+    line_bytes: int = 1 << 20
+    id_bytes: int = 256
+    columns: int = 10_000
+    unpacked_bytes: int = 16 << 30
+    empty_sides: int = 10_000_000
+
+    def exceeded(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        problem: str,
+        line: int | None = None,
+        content: str | None = None,
+    ) -> RatingsFileError:
+        """The error for a limit, which says how to raise it."""
+        return RatingsFileError(
+            path,
+            f"{problem}, more than the limit of {getattr(self, name):,}; if that is right, raise "
+            f"it with limits=Limits({name}=...)",
+            line,
+            content,
         )
 
 

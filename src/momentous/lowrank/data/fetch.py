@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
-from momentous.lowrank.twins import MODELS
+from momentous.io.optional import require
+from momentous.lowrank.data.twins import MODELS
 
 ADDRESS = "https://files.grouplens.org/datasets/movielens/{name}.zip"
 
@@ -66,10 +66,7 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     """
     if name not in DATA_SETS:
         raise ValueError(f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}")
-    try:
-        pooch = import_module("pooch")
-    except ImportError as error:
-        raise ImportError("downloads need pooch: pip install 'momentous[app]'") from error
+    pooch = require("pooch", "app", "A download")
     place = Path(pooch.os_cache("momentous") if folder is None else folder).expanduser()
     archive, data_set, address = place / f"{name}.zip", DATA_SETS[name], ADDRESS.format(name=name)
     if not archive.exists():

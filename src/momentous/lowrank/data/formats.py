@@ -1,59 +1,368 @@
-"""The formats that can be read, and how one is told from another."""
+"""Which format a file has, how its lines are cut into fields, and which field is what.
+
+The rules are few and look at a sample alone, the first hundred lines that are not blank.  DuckDB
+could guess, too, but a guess that goes wrong reads a file as what it is not; here a file that the
+rules do not fit is refused.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from momentous.lowrank.data.errors import RatingsFileError
-from momentous.lowrank.data.lines import BYTE_ORDER_MARK, UNREADABLE
-from momentous.lowrank.data.sources import NETFLIX, Source
+from momentous.lowrank.data.errors import Limits, RatingsFileError
+from momentous.lowrank.data.sources import NETFLIX
 
 FORMATS = {
     "dat": "user::item::rating::timestamp, as ratings.dat of MovieLens",
     "csv": "user,item,rating with or without a header, as ratings.csv of MovieLens",
     "tsv": "the same with tabs, as u.data of MovieLens",
     "space": "the same with spaces",
+    "json": "one JSON object per line, with keys for user, item and rating",
     "netflix": "lines 'movie:' and 'user,rating,date', as combined_data_*.txt and mv_*.txt",
+    "dense": "one line per user, one column per item, 99 or nothing where there is no rating",
     "mtx": "a matrix in MatrixMarket's coordinate format",
-    "npz": "a matrix written by scipy.sparse.save_npz",
+    "npz": "a matrix written by scipy.sparse.save_npz, or a cache (NAME.momentous.npz)",
     "parquet": "Parquet with columns of users, items and ratings",
 }
 """What can be read, by the names that `read_ratings` takes."""
 
-_HEAD = 1 << 14
+WHITESPACE = " "
+"""As a delimiter: any run of spaces and tabs."""
+
+DELIMITERS = {"dat": "::", "tsv": "\t", "csv": ",", "space": WHITESPACE}
+"""By the name of the format."""
 
 UNDECIDED = "text"
-"""Lines with a delimiter; which one, the reader finds out."""
+"""Lines with a delimiter; which one, `find_dialect` finds out."""
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+DENSE_FROM = 8  # numbers per line, without a header: nobody writes triples like that
+_TRIED = ("::", "\t", ",", ";", "|", WHITESPACE)
+_WORDS = {"::": "'::'", "\t": "tabs", ",": "commas", WHITESPACE: "spaces"}
+_SAMPLE_BYTES, _SAMPLE_LINES, _LONGEST_LINE = 1 << 16, 100, 1 << 20
+_LONGEST_RECORD = 1000  # lines that one record may take
+
+Columns = Sequence[str | int]
+"""Names in the header, or numbers from 0, of user, item and rating."""
+
+# Names in small letters, without what is neither letter nor digit.
+KNOWN = (
+    {"user", "userid", "uid", "username", "customer", "customerid", "reviewerid", "row"},
+    {"item", "itemid", "iid", "movie", "movieid", "film", "filmid", "product", "productid", "book",
+     "bookid", "isbn", "asin", "artist", "artistid", "track", "trackid", "col", "column"},
+    {"rating", "ratings", "score", "stars", "value", "overall", "bookrating"},
+)  # fmt: skip
 
 
-def recognised(source: Source) -> str:
-    """The format of a file, from its name and its beginning."""
-    with source.open() as stream:
-        try:
-            head = stream.read(_HEAD).removeprefix(BYTE_ORDER_MARK)
-        except UNREADABLE as error:
-            raise RatingsFileError(source.name, f"cannot be unpacked: {error}") from error
-    if not head.strip():
-        raise RatingsFileError(source.name, "is empty")
-    whole = head[: head.rfind(b"\n") + 1] if len(head) > _HEAD // 2 else head
-    name = source.inner_name
+# --- which format ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The first lines of a file that are not blank, without spaces around them.
+
+    Attributes
+    ----------
+    name : str
+        The file, for messages.
+    lines : list of str
+    numbers : list of int
+        Their numbers in the file, from 1.
+    """
+
+    name: str
+    lines: list[str]
+    numbers: list[int]
+
+
+def find_format(path: Path, name: str, inner_name: str) -> str:
+    """The format of a plain file, from its name and its beginning."""
+    with path.open("rb") as file:
+        head = file.read(_SAMPLE_BYTES).removeprefix(BYTE_ORDER_MARK)
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"PK"):
         return "npz"
-    if name.endswith((".parquet", ".npz")) or (b"\0" in head and not _is_utf16(head)):
-        raise RatingsFileError(source.name, f"is of no format known here; {described()}")
-    if name.endswith(".mtx") or head.lower().startswith(b"%%matrixmarket"):
+    binary = b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if inner_name.endswith((".parquet", ".npz")) or binary:
+        raise RatingsFileError(name, f"is of no format known here; {described()}")
+    if inner_name.endswith(".mtx") or head.lower().startswith(b"%%matrixmarket"):
         return "mtx"
-    if NETFLIX.fullmatch(name) or re.search(rb"^\s*\d+:\s*$", whole, re.MULTILINE):
+    sample = take_sample(path, name)
+    if NETFLIX.fullmatch(inner_name) or any(re.fullmatch(r"\d+:", one) for one in sample.lines):
         return "netflix"
+    if sample.lines[0].startswith("{") or inner_name.endswith((".jsonl", ".ndjson", ".json")):
+        return "json"
     return UNDECIDED
 
 
-def _is_utf16(head: bytes) -> bool:
-    return head.startswith((b"\xff\xfe", b"\xfe\xff"))  # which gets a message of its own
+def take_sample(path: Path, name: str) -> Sample:
+    """Look at the beginning of a text, after any blank lines however many."""
+    lines: list[str] = []
+    numbers: list[int] = []
+    size, number = 0, 0
+    with path.open("rb") as file:
+        while size < _SAMPLE_BYTES and len(lines) < _SAMPLE_LINES:
+            raw = file.readline(_LONGEST_LINE)
+            if not raw:
+                break
+            if not number:
+                raw = raw.removeprefix(BYTE_ORDER_MARK)
+            number += raw.endswith(b"\n") or len(raw) < _LONGEST_LINE
+            text = raw.decode("utf-8", "replace").strip(" \r\n")
+            if text:
+                size += len(raw)
+                lines.append(text)
+                numbers.append(number)
+    if not lines:
+        raise RatingsFileError(name, "is empty")
+    return Sample(name, lines, numbers)
 
 
 def described() -> str:
     """All formats, for messages."""
     return "formats: " + "; ".join(f"{name} ({text})" for name, text in FORMATS.items())
+
+
+# --- how lines are cut ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file writes its lines.
+
+    Attributes
+    ----------
+    delimiter : str
+    fields : int
+        In every line.
+    columns : tuple of int
+        Which fields are user, item and rating (of pairs: user and item), from 0.
+    skip : int
+        Lines before the first that has data: blank ones and the header.
+    """
+
+    delimiter: str
+    fields: int
+    columns: tuple[int, ...]
+    skip: int
+
+    @property
+    def words(self) -> str:
+        """What stands between fields, for messages."""
+        return _WORDS.get(self.delimiter, repr(self.delimiter))
+
+
+def find_dialect(
+    sample: Sample, delimiter: str | None, columns: Columns | None, limits: Limits
+) -> Dialect:
+    """The dialect of a file from its first lines; one damaged line does not matter."""
+    tried = _TRIED if delimiter is None else (delimiter,)
+    cut = {one: list(records(sample.lines, one)) for one in tried}
+    counts = {one: _common_count(cut[one], one) for one in tried}
+    best = max(tried, key=lambda one: counts[one][1])  # the first of equals
+    fields, agree = counts[best]
+    if 2 * agree < len(cut[best]):
+        raise RatingsFileError(
+            sample.name,
+            f"expected lines of user, item and rating; {described()}"
+            if delimiter is None
+            else "expected user, item and rating separated by "
+            + _WORDS.get(delimiter, repr(delimiter)),
+            sample.numbers[0],
+            sample.lines[0],
+        )
+    check_columns(fields, sample, limits)
+    first = split("\n".join(cut[best][0]), best)
+    header = len(first) == fields and best != "::" and not any(map(is_number, first))
+    if not header and columns is None and looks_dense(sample, best, fields):
+        raise RatingsFileError(
+            sample.name,
+            f"has {fields} numbers per line and no header, as a dense matrix has, one line per "
+            "user and one column per item: read it with format='dense', or, if its lines are "
+            "triples, say which columns are user, item and rating, as in columns=(0, 1, 2)",
+            sample.numbers[0],
+            sample.lines[0],
+        )
+    names = first if header else None
+    where = places(sample.name, columns, fields, names)
+    skip = sample.numbers[0] - 1 + (len(cut[best][0]) if header else 0)
+    return Dialect(best, fields, where, skip)
+
+
+def check_columns(fields: int, sample: Sample, limits: Limits) -> None:
+    """Refuse a line with more fields than anybody needs."""
+    if fields > limits.columns:
+        raise limits.exceeded(
+            "columns", sample.name, f"has {fields:,} fields per line", sample.numbers[0]
+        )
+
+
+def looks_dense(sample: Sample, delimiter: str, fields: int) -> bool:
+    """Are these many numbers per line?  An empty field may stand for a missing one."""
+    if fields < DENSE_FROM:
+        return False
+    lines = [split(line, delimiter) for line in sample.lines[:10]]
+    return all(not one or is_number(one) for line in lines for one in line)
+
+
+def split(line: str, delimiter: str) -> list[str]:
+    """The fields of one line, without quotes and without spaces around them.
+
+    A line whose quotes do not match is one field.
+    """
+    if delimiter == WHITESPACE:
+        return line.split()
+    if len(delimiter) == 1 and '"' in line:
+        if not re.fullmatch(quoted_record(delimiter, "+"), line + delimiter):
+            return [line]
+        found = re.findall(quoted_field(delimiter, "+"), line + delimiter)
+        return [unquoted(one.strip(" ")).strip() for one in found]
+    return [one.strip() for one in line.split(delimiter)]
+
+
+def quoted_field(delimiter: str, possessive: str = "") -> str:
+    """A regular expression for one field and the delimiter after it; the field is its group.
+
+    A field is quoted, with quotes in it doubled, or does not begin with a quote.  ``possessive``
+    is "+" for Python, which must not try again what cannot fit; RE2 (in DuckDB) never does.
+    """
+    d, p = re.escape(delimiter), possessive
+    return rf'([ ]*{p}"(?:[^"]|"")*{p}"[ ]*{p}|[ ]*{p}[^"{d} ][^{d}]*{p}|[ ]*{p}){d}'
+
+
+def quoted_record(delimiter: str, possessive: str = "") -> str:
+    """A regular expression for a whole line with a delimiter at its end."""
+    return f"(?:{quoted_field(delimiter, possessive).replace('(', '(?:', 1)})+{possessive}"
+
+
+def unquoted(field: str) -> str:
+    """A field without its quotes, if it has any."""
+    return field[1:-1].replace('""', '"') if field.startswith('"') else field
+
+
+def is_number(text: str) -> bool:
+    """Does a field look like a number?"""
+    try:
+        float(text[:400])
+    except ValueError:
+        return False
+    return True
+
+
+def records(lines: Iterable[str], delimiter: str, most: int = _LONGEST_LINE) -> Iterator[list[str]]:
+    """Lines, those together that are one record with line ends in its quotes.
+
+    A record begins with a line that has an odd number of quotes and ends with the next such line.
+    Where both and what is between them make no record, or a very long one, each line stands alone.
+    """
+    if len(delimiter) > 1 or delimiter == WHITESPACE:
+        yield from ([line] for line in lines)
+        return
+    complete = re.compile(quoted_record(delimiter, "+"))
+    waiting: list[str] = []  # lines of a record that has begun
+    size = 0
+    for line in lines:
+        turns = '"' in line and line.count('"') % 2 == 1
+        if not waiting and not turns:
+            yield [line]
+            continue
+        waiting.append(line)
+        size += len(line)
+        if len(waiting) > 1 and turns:
+            if complete.fullmatch("\n".join(waiting) + delimiter):
+                yield waiting
+                waiting, size = [], 0
+            else:
+                yield from ([one] for one in waiting[:-1])
+                waiting, size = [line], len(line)  # which may begin a record itself
+        elif len(waiting) > _LONGEST_RECORD or size > most:
+            yield from ([one] for one in waiting)
+            waiting, size = [], 0
+    yield from ([one] for one in waiting)
+
+
+def _common_count(cut: list[list[str]], delimiter: str) -> tuple[int, int]:
+    """The number of fields, at least three, that most records have, and how many have it."""
+    agree = Counter(len(split("\n".join(lines), delimiter)) for lines in cut)
+    enough = [(count, lines) for count, lines in agree.items() if count >= 3]
+    return max(enough, key=lambda pair: pair[::-1], default=(0, 0))
+
+
+# --- which field is what --------------------------------------------------------------------------
+
+
+def checked_columns(columns: Columns, count: int = 3) -> list[str | int]:
+    """So many different names or numbers."""
+    if isinstance(columns, str) or len(columns) != count or len(set(columns)) != count:
+        raise ValueError(
+            f"columns must be {('two', 'three')[count - 2]} different names or numbers, for "
+            f"{('user and item', 'user, item and rating')[count - 2]}, not {columns!r}"
+        )
+    return list(columns)
+
+
+def places(
+    name: str,
+    columns: Columns | None,
+    fields: int,
+    names: Sequence[str] | None,
+    count: int = 3,
+) -> tuple[int, ...]:
+    """The positions of user, item and rating; with a count of 2, of user and item.
+
+    Parameters
+    ----------
+    name : str
+        What to call the file in messages.
+    columns : names or numbers, or None
+        What was asked for.
+    fields : int
+        How many columns there are.
+    names : list of str or None
+        What they are called, if the file tells.
+    count : {3, 2}
+    """
+    if columns is not None:
+        return tuple(_place(name, one, fields, names) for one in columns)
+    if names is None:
+        return tuple(range(count))
+    found = [matching(names, known) for known in KNOWN[:count]]
+    if any(len(one) != 1 for one in found):
+        wanted = ("user and item", "user, item and rating")[count - 2]
+        raise RatingsFileError(
+            name,
+            f"the header does not say plainly which columns are {wanted}; name them, as in "
+            + ("--columns user,item", "columns=('user', 'item', 'rating')")[count - 2]
+            + ", or number them from 0",
+            line=1,
+            content=", ".join(names),
+        )
+    return tuple(one[0] for one in found)
+
+
+def matching(names: Sequence[str], known: set[str]) -> list[int]:
+    """The positions of names that are known."""
+    return [k for k, name in enumerate(names) if re.sub(r"[^a-z0-9]", "", name.lower()) in known]
+
+
+def _place(name: str, column: str | int, fields: int, names: Sequence[str] | None) -> int:
+    if isinstance(column, str):
+        if names is None:
+            raise RatingsFileError(
+                name, f"there is no header to find the column {column!r} in; number columns from 0"
+            )
+        if column not in names:
+            raise RatingsFileError(
+                name, f"there is no column {column!r}; there are {', '.join(names)[:500]}"
+            )
+        return list(names).index(column)
+    if not 0 <= int(column) < fields:
+        raise RatingsFileError(
+            name, f"there is no column {column}; there are {fields}, counted from 0"
+        )
+    return int(column)

@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 
-import numpy as np
-
-from momentous.lowrank.data.fields import Column, split, whole_numbers
-from momentous.lowrank.data.lines import Block, Readable, blocks
-from momentous.lowrank.data.triples import Faults, Triples
-
-_UNKNOWN = -1
+from momentous.lowrank.data.errors import Limits, RatingsFileError
+from momentous.lowrank.data.tables import Problem, Scan
+from momentous.lowrank.data.text import Text, lines, plain_name
 
 
-def read_netflix(
-    stream: Readable, name: str, triples: Triples, *, advance: Callable[[int], None]
-) -> None:
-    """Add the ratings of a file ``combined_data_*.txt`` or ``mv_*.txt``; users are the rows.
+def netflix_scan(texts: list[Text], folder: Path, limits: Limits) -> Scan:
+    """Read the files ``combined_data_*.txt`` or ``mv_*.txt``; users are the rows.
 
-    Parameters
-    ----------
-    stream : binary stream
-    name : str
-        What to call it in messages.
-    triples : Triples
-        Where they go.
-    advance : callable
-        Told how many bytes have been read.
+    A line ``movie:`` becomes a row of its own; `Triples` gives the ratings after it their item.
     """
-    movie = _UNKNOWN
-    for block in blocks(stream, name, advance):
-        if len(block):
-            movie = _take(block, movie, triples)
-
-
-def _take(block: Block, movie: int, triples: Triples) -> int:
-    """Take a block that begins within the ratings of a movie; return the one it ends in."""
-    faults = Faults(block)
-    is_movie = block.data[block.ends - 1] == ord(":")
-    headers = np.flatnonzero(is_movie)
-    movies, valid = whole_numbers(
-        Column(block.data, block.starts[headers], block.ends[headers] - 1)
+    paths = [plain_name(text.path, folder) for text in texts]
+    common = set.intersection(*(set(text.unused) for text in texts))
+    if not common:
+        raise RatingsFileError(texts[0].name, "expected text without control characters")
+    number = "regexp_full_match(movie, '0|[1-9][0-9]{0,17}')"
+    return Scan(
+        texts[0].name,
+        "SELECT CASE WHEN names THEN '0' ELSE trim(cells[1]) END AS user, "
+        "CASE WHEN names THEN movie ELSE '0' END AS item, trim(cells[2]) AS rating, "
+        "line, names, movie, cells FROM (SELECT line, ends_with(line, ':') AS names, "
+        "left(line, greatest(0, length(line) - 1)) AS movie, string_split(line, ',') AS cells "
+        "FROM (SELECT trim(line, chr(9) || ' ') AS line FROM "
+        f"({lines(paths, min(common), 0, limits)})))",
+        "NOT names AND len(cells) = 3",
+        f"CASE WHEN line = '' THEN {Problem.BLANK:d} "
+        f"WHEN names AND {number} THEN {Problem.MOVIE:d} WHEN names THEN {Problem.BAD_MOVIE:d} "
+        f"WHEN len(cells) <> 3 THEN {Problem.FIELDS:d} ELSE 0 END",
+        tuple((text.path, text.name) for text in texts),
+        words={Problem.FIELDS: "expected 'user,rating,date' or 'movie:'"},
+        movies=True,
     )
-    valid &= movies >= 0
-    faults.mark(headers[~valid], "expected the number of a movie before ':'")
-    movies[~valid] = _UNKNOWN  # whose ratings cannot be used, either
-    movies = np.concatenate([[movie], movies])
-
-    lines = np.flatnonzero(~is_movie)
-    of_line = movies[np.cumsum(is_movie)][lines]
-    faults.mark(lines[of_line == _UNKNOWN], "expected a line 'movie:' before the first rating")
-    fits, (users, ratings) = split(block.where(lines), b",", 3, (0, 1))
-    faults.mark(lines[~fits], "expected 'user,rating,date' or 'movie:'")
-    triples.take(faults, lines[fits], users, of_line[fits], ratings)
-    # Lines that say which movie are no ratings: one that is wrong has been counted as skipped.
-    return int(movies[-1])

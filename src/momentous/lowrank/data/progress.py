@@ -7,14 +7,14 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 
+from momentous.io.optional import require
+
 LARGE = 1 << 25
 """Bytes; what is smaller is read before a bar could be drawn."""
 
 
 @contextlib.contextmanager
-def shown_progress(
-    progress: bool | None, what: str, total: int | None
-) -> Iterator[Callable[[int], None]]:
+def shown_progress(progress: bool | None, what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar of the bytes read.
 
     Parameters
@@ -23,24 +23,20 @@ def shown_progress(
         By default shown for large files where errors go to a terminal and rich is installed.
     what : str
         What is read.
-    total : int or None
-        Bytes there are, where that is known.
+    total : int
+        Bytes there are.
     """
     if progress is None:
         seen = sys.stderr.isatty() and importlib.util.find_spec("rich") is not None
-        progress = seen and (total is None or total >= LARGE)
+        progress = seen and total >= LARGE
     if not progress:
         yield lambda size: None
         return
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-    except ImportError as error:
-        raise ImportError(
-            "the progress bar is drawn by rich: pip install 'momentous[app]', or progress=False"
-        ) from error
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=console.is_terminal) as display:
+    console_module, bars = (
+        require(name, "app", "The progress bar") for name in ("rich.console", "rich.progress")
+    )
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn())
+    console = console_module.Console(stderr=True)
+    with bars.Progress(*columns, console=console, transient=console.is_terminal) as display:
         task = display.add_task(f"reading {what}", total=total)
         yield lambda size: display.advance(task, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import gzip
 import os
 import re
@@ -12,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from momentous.lowrank.data.errors import RatingsFileError, shortened
+from momentous.io.archive import DAMAGED
+from momentous.lowrank.data.errors import Limits, RatingsFileError, shortened
 
 NETFLIX = re.compile(r"(combined_data_\d+|mv_\d+)\.txt(\.gz)?", re.IGNORECASE)
+PARTS = re.compile(r".*\.parquet|part-.*", re.IGNORECASE)
+"""One table in several files, as Spark and others write it."""
 MOVIELENS = re.compile(r"(ratings\.(dat|csv|tsv|parquet)|u\.data)(\.gz)?", re.IGNORECASE)
 
 PathLike = str | os.PathLike[str]
@@ -47,29 +51,45 @@ class Source:
         return name.lower().removesuffix(".gz")
 
     @property
-    def size(self) -> int | None:
-        """Bytes to be read; None where only reading tells."""
-        if self.member is not None:
-            with zipfile.ZipFile(self.path) as archive:
-                return archive.getinfo(self.member).file_size
-        return None if self.path.suffix.lower() == ".gz" else self.path.stat().st_size
+    def size(self) -> int:
+        """Bytes on the disk, of an archive those of the whole."""
+        return self.path.stat().st_size
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[IO[bytes]]:
-        """The bytes of the file, unpacked."""
+    def _opened(self) -> Iterator[IO[bytes]]:
         with contextlib.ExitStack() as stack:
-            stream: Any
-            if self.member is None:
-                stream = stack.enter_context(self.path.open("rb"))
-            else:
-                archive = stack.enter_context(zipfile.ZipFile(self.path))
-                try:
-                    stream = stack.enter_context(archive.open(self.member))
-                except (RuntimeError, NotImplementedError) as error:  # a password, a rare method
-                    raise RatingsFileError(self.name, f"cannot be unpacked: {error}") from error
-            if (self.member or self.path.name).lower().endswith(".gz"):
+            stream: Any = stack.enter_context(self.path.open("rb"))
+            if self.member is not None:
+                archive = stack.enter_context(zipfile.ZipFile(stream))
+                stream = stack.enter_context(archive.open(self.member))
+            if self._is_gzip:
                 stream = stack.enter_context(gzip.open(stream))
             yield stream
+
+    @property
+    def _is_gzip(self) -> bool:
+        return (self.member or self.path.name).lower().endswith(".gz")
+
+    def unpacked(self, folder: Path, limits: Limits) -> Path:
+        """A plain file with the content: the file itself, or an unpacked copy in a folder."""
+        if self.member is None and not self._is_gzip:
+            return self.path
+        copy = folder / f"unpacked-{sum(1 for _ in folder.iterdir())}"
+        size = 0
+        try:
+            with self._opened() as stream, copy.open("wb") as file:
+                while chunk := stream.read(1 << 20):
+                    size += len(chunk)
+                    if size > limits.unpacked_bytes:
+                        raise limits.exceeded(
+                            "unpacked_bytes", self.name, f"unpacks to {size:,} bytes at least"
+                        )
+                    file.write(chunk)
+        except RatingsFileError:
+            raise
+        except DAMAGED as error:
+            raise RatingsFileError(self.name, f"cannot be unpacked: {error}") from error
+        return copy
 
 
 def find_sources(path: PathLike | Sequence[PathLike]) -> list[Source]:
@@ -78,8 +98,9 @@ def find_sources(path: PathLike | Sequence[PathLike]) -> list[Source]:
     Parameters
     ----------
     path : path or list of paths
-        A file; a folder or a zip archive with a data set of MovieLens or Netflix in it, or with one
-        file; ``archive.zip/member``.
+        A file; a pattern such as ``ratings-*.csv``; a folder or a zip archive with a data set of
+        MovieLens or Netflix in it, with one file, or with the parts of one table;
+        ``archive.zip/member``.
     """
     if not isinstance(path, str | os.PathLike):
         if not path:
@@ -93,6 +114,12 @@ def find_sources(path: PathLike | Sequence[PathLike]) -> list[Source]:
     for parent in place.parents:
         if parent.is_file() and _is_zip(parent):
             return [_member(parent, place.relative_to(parent).as_posix())]
+    if glob.has_magic(str(place)):
+        found = [Source(Path(one)) for one in sorted(glob.glob(str(place), recursive=True))]
+        found = [one for one in found if one.path.is_file() and not _is_ours(one.path)]
+        if found:
+            return found
+        raise FileNotFoundError(f"no file fits the pattern {str(place)!r}")
     raise FileNotFoundError(f"there is no file {str(place)!r}{_neighbours(place)}")
 
 
@@ -106,16 +133,21 @@ def _in_folder(folder: Path) -> list[Source]:
         file
         for pattern in ("*", "*/*")
         for file in folder.glob(pattern)
-        if file.is_file() and not file.name.startswith(".") and ".momentous." not in file.name
+        if file.is_file() and not file.name.startswith((".", "_")) and not _is_ours(file)
     )
     return [Source(file) for file in files]
+
+
+def _is_ours(path: Path) -> bool:
+    """A cache, which is no data."""
+    return path.name.endswith(".momentous.npz")
 
 
 def _in_archive(path: Path) -> list[Source]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
-    except zipfile.BadZipFile as error:
+    except DAMAGED as error:
         raise RatingsFileError(path, f"is a damaged zip archive: {error}") from error
     return [Source(path, name) for name in names if not name.startswith("__MACOSX")]
 
@@ -126,7 +158,8 @@ def _chosen(candidates: list[Source], place: Path, what: str) -> list[Source]:
         known = [one for one in candidates if pattern.fullmatch(Path(one.name).name)]
         if known and (pattern is NETFLIX or len(known) == 1):
             return known
-    if len(candidates) == 1:
+    parts = candidates and all(PARTS.fullmatch(one.inner_name) for one in candidates)
+    if len(candidates) == 1 or parts:
         return candidates
     inside = ", ".join(Path(one.name).relative_to(place).as_posix() for one in candidates)
     raise RatingsFileError(

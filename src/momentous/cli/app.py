@@ -1,0 +1,69 @@
+"""The group of all commands: a table of names, modules and summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from momentous.cli.errors import report_errors
+from momentous.version import __version__
+
+# Each module has a click command called `command`; it is imported when the command is run.
+COMMANDS = {
+    "demo": ("momentous.cli.demo", "Run the paper's comparison in small, ending in a page."),
+    "methods": ("momentous.cli.methods", "List the methods with their guarantees and costs."),
+    "compare": ("momentous.cli.compare", "Run methods on problems and compare what they cost."),
+    "scoreboard": ("momentous.cli.scoreboard", "Run all methods on all problems, write the page."),
+    "fit": ("momentous.cli.fit", "Fit a low-rank model to a file of ratings."),
+    "evaluate": ("momentous.cli.evaluate", "How well a model predicts the ratings in a file."),
+    "predict": ("momentous.cli.predict", "Predict the ratings of pairs of ids."),
+    "recommend": ("momentous.cli.recommend", "The items that suit a user best."),
+    "data": ("momentous.cli.data", "Files of ratings: what is in them, where to get some."),
+    "reproduce": ("momentous.cli.reproduce", "Run the paper's experiments and write a report."),
+    "tune": ("momentous.cli.tune", "Search the step sizes of the paper's methods."),
+}
+
+
+class CommandTable(click.Group):
+    """A group whose commands are looked up in `COMMANDS`, and whose errors are one line."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """All names, without importing anything."""
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Import one command."""
+        if name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[name][0]).command
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in ``--help``, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """``--debug`` may stand anywhere before ``--``."""
+        return super().parse_args(context, _debug_first(args))
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command; what goes wrong ends in one line."""
+        with report_errors(debug=context.params["debug"]):
+            return super().invoke(context)
+
+
+def _debug_first(args: Sequence[str]) -> list[str]:
+    end = args.index("--") if "--" in args else len(args)
+    flags = [word for word in args[:end] if word == "--debug"]
+    return [*flags, *(word for word in args[:end] if word != "--debug"), *args[end:]]
+
+
+@click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, prog_name="momentous")
+def momentous(debug: bool) -> None:
+    """Smooth nonconvex optimisation by accelerated methods that carry guarantees."""

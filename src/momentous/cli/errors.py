@@ -1,0 +1,70 @@
+"""What goes wrong in a command: one line on the error stream, and an exit status.
+
+Status 2 for what was asked for wrongly, 1 for what could not be done, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from momentous.cli.output import printable
+from momentous.cli.process import INTERRUPTED
+
+# Errors that people can do something about; all others are defects of ours.
+EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
+
+# How parameters of the library are called in commands.
+AS_OPTIONS = {"columns=('user', 'item', 'rating')": "--columns user,item,rating"}
+
+
+@contextlib.contextmanager
+def report_errors(*, debug: bool = False) -> Iterator[None]:
+    """Turn errors and warnings inside into lines; with ``debug`` errors keep their traceback."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        warnings.simplefilter("default", RuntimeWarning)
+        try:
+            yield
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click reports its own, and ends quietly when the reader of a pipe has left
+        except Exception as error:
+            if debug:
+                raise
+            raise click.ClickException(describe(error)) from None
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """A ValueError inside says that something was asked for wrongly."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(describe(error)) from None
+
+
+def describe(error: Exception) -> str:
+    """The message of an error on a terminal, with options in place of the library's parameters."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    else:
+        text = str(error) or type(error).__name__
+    if isinstance(error, MemoryError):
+        text = f"not enough memory ({text})"
+    if not isinstance(error, EXPECTED):
+        text = f"{type(error).__name__}: {text} (a defect of momentous; --debug shows where)"
+    for parameter, option in AS_OPTIONS.items():
+        text = text.replace(parameter, option)
+    return printable(text)
+
+
+def _show_warning(message: Warning | str, *details: Any, **more: Any) -> None:
+    click.echo(f"warning: {printable(str(message))}", err=True)

@@ -1,0 +1,23 @@
+"""``momentous evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from momentous.cli.options import EXISTING, RATINGS, as_json, reading
+from momentous.cli.output import show_facts
+
+
+@click.command()
+@click.argument("model", type=EXISTING)
+@click.argument("file", type=RATINGS)
+@reading
+@as_json
+def command(model: Path, file: str, as_json: bool, **options: Any) -> None:
+    """How well a MODEL predicts the ratings in a FILE."""
+    from momentous.lowrank.tasks import evaluate_file
+
+    show_facts(evaluate_file(model, file, **options), as_json=as_json)

@@ -1,0 +1,104 @@
+"""``momentous fit``."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, registry_option, threads
+from momentous.cli.output import printable, show_facts
+from momentous.cli.process import INTERRUPTED
+from momentous.lowrank.backends import BACKENDS
+from momentous.lowrank.losses import LOSSES
+
+EVERY = 10  # the first iterations have a line each, later ones every tenth
+
+
+@click.command()
+@click.argument("file", type=RATINGS)
+@click.option("--rank", type=click.IntRange(1), help="Number of factors.  [default: 10]")
+@registry_option(
+    "--loss",
+    LOSSES,
+    "logistic: above the mean or not; implicit: counts, where what was not seen is a weak 0.  "
+    "[default: squared, or that of the model to resume]",
+)
+@click.option(
+    "--method", help="auto, sweep, or a name that 'momentous methods' lists.  [default: auto]"
+)
+@click.option("--ridge", type=click.FloatRange(0), help="Weight of the squared factors.")
+@click.option("--biases/--no-biases", default=None, help="Of users and items.")
+@click.option(
+    "--validation",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Hold out this share, and stop when the error on it stops falling.",
+)
+@click.option("--max-iterations", type=click.IntRange(1), help="Limit on iterations.")
+@click.option("--tol", type=click.FloatRange(0), help="When to stop.  [default: 1e-4]")
+@reading
+@threads
+@registry_option("--backend", BACKENDS, "What does the arithmetic.  [default: auto]")
+@click.option("--seed", type=click.IntRange(0), help="Of the start.  [default: 0]")
+@click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
+@click.option("--resume", is_flag=True, help="Go on from the model in --out.")
+@as_json
+def command(file: str, out: Path, resume: bool, as_json: bool, **options: Any) -> None:
+    """Fit a low-rank model to a FILE of ratings."""
+    from momentous.lowrank.tasks import OptionError, fit_file
+
+    try:
+        with show_fit(quiet=as_json) as watch:
+            facts = fit_file(
+                file,
+                out,
+                resume=resume,
+                watch=watch,
+                progress=False if as_json else None,
+                **options,
+            )
+    except OptionError as error:
+        raise click.UsageError(str(error)) from None
+    interrupted = facts.pop("interrupted")
+    show_facts(facts, as_json=as_json)
+    if interrupted:
+        click.echo(
+            f"interrupted after {facts['iterations']} iterations; the model as it stands is in "
+            f"{printable(str(out))}. Go on with: {_resume_command(file, out, options)}",
+            err=True,
+        )
+        sys.exit(INTERRUPTED)
+
+
+def _resume_command(file: str, out: Path, options: dict[str, Any]) -> str:
+    """The command that resumes a fit; how the file is read is not kept in the model."""
+    words = ["momentous", "fit", str(file), "--out", str(out), "--resume"]
+    if options["columns"] is not None:
+        words += ["--columns", ",".join(map(str, options["columns"]))]
+    if options["format"] is not None:
+        words += ["--format", options["format"]]
+    return shlex.join([*words, "--skip-bad"] if options["skip_bad"] else words)
+
+
+@contextlib.contextmanager
+def show_fit(quiet: bool) -> Iterator[Any]:
+    """A function to watch a fit by: one living line on a terminal, plain lines elsewhere."""
+    if quiet:
+        yield None
+    elif not sys.stderr.isatty():
+        yield _print_step
+    else:
+        from momentous.lab.progress import new_console
+
+        with new_console(stderr=True).status("fitting", spinner="line") as status:
+            yield lambda step: status.update(str(step))
+
+
+def _print_step(step: Any) -> None:
+    if step.nit <= EVERY or step.nit % EVERY == 0:
+        print(step, file=sys.stderr, flush=True)

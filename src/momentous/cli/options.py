@@ -1,0 +1,121 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+Decorator = Callable[[Any], Any]
+
+EXISTING = click.Path(exists=True, path_type=Path)
+RATINGS = click.STRING  # a file, a folder, a member of an archive, or an address
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+POSITIVE = click.FloatRange(0, min_open=True)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+threads = click.option("--threads", type=click.IntRange(1), help="Of compiled code; default: all.")
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in this order in ``--help``."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def out_folder(default: str, help: str) -> Decorator:
+    """``--out FOLDER``."""
+    return click.option("--out", type=FOLDER, default=Path(default), show_default=True, help=help)
+
+
+def names_option(name: str, help: str, default: str | None = None) -> Decorator:
+    """Names, separated by commas, as a list; None where the option is not given."""
+
+    def split(context: Any, parameter: Any, given: str | None) -> list[str] | None:
+        return [part.strip() for part in given.split(",")] if given else None
+
+    return click.option(
+        name, callback=split, default=default, show_default=default is not None, help=help
+    )
+
+
+def registry_option(name: str, registry: Mapping[str, Any], help: str) -> Decorator:
+    """A name in a registry, checked when the command is run: it may have grown; None for auto."""
+
+    def checked(context: Any, parameter: Any, given: str | None) -> str | None:
+        if given not in (None, "auto", *registry):
+            raise click.BadParameter(f"{given!r} is not one of auto, {', '.join(registry)}")
+        return None if given == "auto" else given
+
+    names = "|".join(("auto", *registry))
+    return click.option(name, metavar=f"[{names}]", callback=checked, help=help)
+
+
+# --- ratings --------------------------------------------------------------------------------------
+
+
+def columns_option(names: str) -> Decorator:
+    """``--columns`` with as many names or numbers as there are in ``names``."""
+    count = names.count(",") + 1
+
+    def checked(context: Any, parameter: Any, given: str | None) -> list[str | int] | None:
+        if given is None:
+            return None
+        parts = [part.strip() for part in given.split(",")]
+        if len(set(parts)) != count or len(parts) != count:
+            raise click.BadParameter(
+                f"{given!r} must be {count} different names or numbers, as in {names.lower()}"
+            )
+        return [int(part) if part.isdigit() else part for part in parts]
+
+    return click.option(
+        "--columns",
+        metavar=names,
+        callback=checked,
+        help="Which columns, by name or counted from 0.",
+    )
+
+
+reading = together(
+    columns_option("USER,ITEM,RATING"),
+    click.option("--format", help="The format, where it is not recognised."),
+    click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
+)
+"""How a file of ratings is read."""
+
+
+# --- comparisons ----------------------------------------------------------------------------------
+
+limits = together(
+    click.option(
+        "--rtol",
+        type=POSITIVE,
+        default=1e-6,
+        show_default=True,
+        help="The goal: this times the gradient norm at the start.",
+    ),
+    click.option(
+        "--budget",
+        type=click.IntRange(1),
+        default=20_000,
+        show_default=True,
+        help="Values plus gradients that a run may take.",
+    ),
+    click.option(
+        "--max-time",
+        type=POSITIVE,
+        default=60.0,
+        show_default=True,
+        help="Seconds that a run may take.",
+    ),
+    click.option("--cutest/--no-cutest", default=False, help="The CUTEst problems too."),
+)
+"""Which problems there are and when a run is over."""

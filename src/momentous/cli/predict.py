@@ -1,0 +1,45 @@
+"""``momentous predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from momentous.cli.options import EXISTING, columns_option
+from momentous.io.atomic import atomic_file
+
+
+@click.command()
+@click.argument("model", type=EXISTING)
+@click.argument("pairs", type=click.Path(path_type=Path, allow_dash=True))
+@click.option(
+    "--unknown",
+    type=click.Choice(["mean", "nan", "error"]),
+    default="mean",
+    show_default=True,
+    help="What to say about ids that the model does not know.",
+)
+@columns_option("USER,ITEM")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    default=Path("-"),
+    help="A file of its own in place of the standard output.",
+)
+def command(
+    model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path
+) -> None:
+    """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
+    from momentous.lowrank.data.write import write_table
+    from momentous.lowrank.tasks import predict_file
+
+    predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
+    if out == Path("-"):
+        with click.open_file("-", "w", encoding="utf-8") as stream:
+            write_table(stream, predicted)
+            stream.flush()
+    else:
+        with atomic_file(out, "w") as file:
+            write_table(file, predicted)

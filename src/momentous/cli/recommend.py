@@ -1,0 +1,33 @@
+"""``momentous recommend``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from momentous.cli.options import EXISTING, as_json
+from momentous.cli.output import say
+
+
+@click.command()
+@click.argument("model", type=EXISTING)
+@click.argument("users", metavar="USER...", nargs=-1, required=True)
+@click.option("-n", "count", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--include-seen", is_flag=True, help="Also what the user has rated.")
+@as_json
+def command(
+    model: Path, users: tuple[str, ...], count: int, include_seen: bool, as_json: bool
+) -> None:
+    """The items that suit each USER best."""
+    from momentous.lowrank.tasks import recommend_items
+
+    found = recommend_items(model, users, count, exclude_seen=not include_seen)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for user, items in found.items():
+        say(f"{user}:")
+        for item, score in items:
+            say(f"  {score:9.4f}  {item}")

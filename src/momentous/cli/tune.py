@@ -1,0 +1,53 @@
+"""``momentous tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from momentous.cli.errors import usage_errors
+from momentous.cli.reproduce import data_sets, kept_runs, study_options
+from momentous.lab.paper.plan import Settings
+from momentous.lab.paper.problems import PROBLEMS
+
+
+@click.command()
+@click.argument("more", nargs=-1, metavar="[DATA]...")
+@study_options
+@click.option(
+    "--problem",
+    "problems",
+    type=click.Choice(list(PROBLEMS)),
+    multiple=True,
+    help="By default both.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1),
+    default=500,
+    show_default=True,
+    help="Length at which step sizes are judged in the end.",
+)
+def command(
+    more: tuple[str, ...],
+    data: tuple[str, ...],
+    out: Path,
+    problems: tuple[str, ...],
+    iterations: int,
+    **options: Any,
+) -> None:
+    """Search the best step size of each of the paper's methods.
+
+    Short trials in factors of two bracket the largest stable step size, bisection narrows it down,
+    and the best is run for longer, smaller ones too as long as they end lower.  Trials are
+    kept: a search that was interrupted goes on, and `reproduce` uses what is found here.
+    """
+    from momentous.lab.report.documents import print_table
+    from momentous.lab.studies import tune
+
+    with kept_runs(), usage_errors():
+        sets = data_sets((*data, *more))
+        table = tune(out, sets, problems, Settings(**options), iterations=iterations)
+    print_table(table)

@@ -1,0 +1,1 @@
+"""The laboratory: solvers compared, the paper's experiments, report pages."""

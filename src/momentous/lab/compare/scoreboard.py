@@ -1,0 +1,358 @@
+"""The scoreboard: all methods on the suite, its table, and its page.
+
+Every number and every sentence of the page is computed from the table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from momentous.io.atomic import write_text
+from momentous.lab.compare.profiles import plot_profiles
+from momentous.lab.compare.runner import compare
+from momentous.lab.compare.solvers import OUTSIDE_SOLVERS, as_solvers
+from momentous.lab.compare.table import Comparison, Row
+from momentous.lab.compare.verdicts import LARGE, Duel, duel, heuristics, median, summaries
+from momentous.lab.text import counted, listed, markdown_table, ratio, seconds, share
+from momentous.methods import REGISTRY, method_class
+from momentous.testbed.suite import Entry
+
+OURS, BASELINE = "auto", "scipy:l-bfgs-b"
+# The second run is for counts, which say little new where evaluations are expensive.
+SEPARATE_UP_TO = 10_000  # variables
+NOT_SEPARATE = "cutest"
+
+
+def scoreboard_methods() -> list[str]:
+    """``auto``, every other registered method, and the outside solvers."""
+    ours = [name for name, cls in REGISTRY.items() if cls is not method_class(OURS)]
+    return [OURS, *ours, *OUTSIDE_SOLVERS]
+
+
+def run_scoreboard(
+    entries: Sequence[Entry],
+    out: str | os.PathLike[str],
+    *,
+    methods: Sequence[str] | None = None,
+    rtol: float = 1e-6,
+    max_evaluations: int = 20_000,
+    max_time: float = 60.0,
+    separate: bool = True,
+    work: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> Comparison:
+    """Run all methods on the problems and write ``scoreboard.parquet``, the page and its pictures.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        The problems.
+    out : path
+        Folder for the files.
+    methods : sequence of str, optional
+        By default `scoreboard_methods`.
+    rtol, max_evaluations, max_time
+        As in `compare`.
+    separate : bool
+        Run the problems with up to 10,000 variables, without those of CUTEst, a second time with
+        value and gradient apart, for the counts of values.
+    work : path, optional
+        Folder for finished runs: a scoreboard that was killed goes on from there.
+    progress : bool, optional
+        As in `compare`.
+    """
+    names = list(methods or scoreboard_methods())
+    as_solvers(names)  # a misspelt name is refused before hours of work
+    rows: list[Row] = []
+    interrupted = False
+    for second in (False, True) if separate else (False,):
+        found = compare(
+            [entry for entry in entries if not second or _is_run_separately(entry)],
+            names,
+            rtol=rtol,
+            max_evaluations=max_evaluations,
+            max_time=max_time,
+            separate=second,
+            repeats=1 if second else 3,  # of the second run only the counts are used
+            traces=False,
+            folder=work,
+            progress=progress,
+        )
+        rows += found.rows
+        interrupted |= found.interrupted
+        if interrupted:
+            break
+    comparison = Comparison(rows, interrupted=interrupted)
+    if rows and not interrupted:
+        out = Path(out)
+        out.mkdir(parents=True, exist_ok=True)
+        comparison.save(out / "scoreboard.parquet")
+        write_scoreboard(out / "scoreboard.parquet", out)
+    return comparison
+
+
+def _is_run_separately(entry: Entry) -> bool:
+    return entry.dimension <= SEPARATE_UP_TO and entry.family != NOT_SEPARATE
+
+
+def write_scoreboard(table: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+    """Make ``scoreboard.md`` and its picture from a table, and from nothing else."""
+    rows, out = Comparison.load(table).rows, Path(out)
+    picture = "scoreboard-profiles.png"
+    fused, separate = fused_rows(rows), [row for row in rows if row.separate]
+    plot_profiles(fused, out / picture, evaluations_from=separate or None)
+    write_text(out / "scoreboard.md", page(rows, picture))
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def page(rows: Sequence[Row], picture: str) -> str:
+    """The scoreboard in Markdown."""
+    parts = [
+        "# Scoreboard",
+        _how_it_was_made(rows, picture),
+        f"![performance profiles]({picture})",
+        "## All methods",
+        _summary(fused_rows(rows)),
+        *_ours_against_others(fused_rows(rows)),
+        "## Problem by problem",
+        *_per_problem(rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def fused_rows(rows: Sequence[Row]) -> list[Row]:
+    """Time and gradients are compared where all have value and gradient from one call."""
+    return [row for row in rows if not row.separate] or list(rows)
+
+
+def _how_it_was_made(rows: Sequence[Row], picture: str) -> str:
+    problems = {row.problem: row for row in rows}
+    held_back = sum(row.held_back for row in problems.values())
+    sizes = [row.dimension for row in problems.values()]
+    first = rows[0]
+    goal = (
+        f"{first.rtol:g} times the gradient norm at the start"
+        if first.rtol is not None
+        else f"{first.tol:g}"
+    )
+    both = any(row.separate for row in rows) and not all(row.separate for row in rows)
+    second_run = ""
+    if both:
+        again = {row.problem: row.dimension for row in rows if row.separate}
+        second_run = (
+            f" Values plus gradients come from a second run of {len(again)} problems, with up to "
+            f"{max(again.values()):,} variables, in which they are two functions, so that methods "
+            "that need few values show it."
+        )
+    return (
+        "`momentous scoreboard` made this page; every number and every sentence on it is computed "
+        "from `scoreboard.parquet`.\n\n"
+        f"{counted(len(problems), 'problem')} with {min(sizes):,} to {max(sizes):,} variables, "
+        f"{len(problems) - held_back} of them for choosing defaults by and {held_back} held back "
+        "from that. "
+        "A problem is solved at the first iterate (of an outside solver: the first evaluation) "
+        f"whose gradient norm is at most {goal} and whose value is not above that of the start; "
+        "what counts is what had been spent by then. "
+        f"A run may take {first.max_evaluations:,} values plus gradients and "
+        f"{first.max_time:g} s. All methods get value and gradient from one call, which counts as "
+        f"one of each.{second_run} Methods run with their defaults; those that need Lipschitz "
+        "constants get them where the problem has global ones. "
+        f"Made with {listed(sorted({row.setup for row in rows}))}."
+    )
+
+
+def _summary(rows: list[Row]) -> str:
+    lines = []
+    for it in summaries(rows):
+        against = duel(rows, it.method, [BASELINE])
+        applicable = "" if it.applicable == it.problems else f" (of {it.applicable} applicable)"
+        lines.append(
+            (
+                f"`{it.method}`",
+                f"{it.solved} of {it.problems}{applicable}",
+                "1" if it.method == BASELINE else ratio(median(against.gradients)),
+                "1" if it.method == BASELINE else ratio(median(against.time)),
+                share(len(it.best_gradients), it.problems),
+                share(len(it.best_time), it.problems),
+                str(it.higher),
+            )
+        )
+    headings = ("method", "solved", "gradients", "time", "fewest gradients", "least time", "higher")
+    winners = [
+        f"- `{it.method}`, {len(it.best_gradients)}: {listed(it.best_gradients)}."
+        for it in sorted(summaries(rows), key=lambda it: -len(it.best_gradients))
+        if it.best_gradients
+    ]
+    return (
+        markdown_table(headings, lines, left=1)
+        + f"\n\nGradients and time: the median ratio to `{BASELINE}` over the problems that both "
+        "solved (below 1: less). Fewest gradients, least time: the share of problems where nobody "
+        "needs less; ties count for each. Higher: solved, but at a value above the lowest that "
+        "another method found, by more than a thousandth of the decrease.\n\n"
+        "<details><summary>Who needs the fewest gradients, and where</summary>\n\n"
+        + "\n".join(winners)
+        + "\n\n</details>"
+    )
+
+
+# --- `auto` against the others --------------------------------------------------------------
+
+
+def _ours_against_others(rows: list[Row]) -> Iterator[str]:
+    methods = {row.method for row in rows}
+    if OURS not in methods:
+        return
+    if BASELINE in methods:
+        yield f"## `{OURS}` against `{BASELINE}`"
+        yield _duel_table(rows, [BASELINE])
+        yield _who_wins(duel(rows, OURS, [BASELINE]), f"`{BASELINE}`", "it")
+    others = [name for name in heuristics(rows) if name != OURS]
+    if others:
+        yield f"## `{OURS}` against the best heuristic"
+        named = listed([f"`{name}`" for name in others])
+        yield f"On every problem the cheapest of those that guarantee nothing: {named}."
+        yield _duel_table(rows, others)
+        yield _who_wins(duel(rows, OURS, others), "the best heuristic", "it")
+    yield _turns([row for row in rows if row.method == OURS])
+
+
+def _duel_table(rows: list[Row], opponents: list[str]) -> str:
+    halves = {
+        "for choosing": [row for row in rows if not row.held_back],
+        "held back": [row for row in rows if row.held_back],
+        "all": rows,
+    }
+    lines = []
+    for name, part in halves.items():
+        found = duel(part, OURS, opponents)
+        worst = "-" if found.worst is None else f"{found.worst[0]}: {ratio(found.worst[1])}"
+        large = ratio(median(found.time_large))
+        if found.time_large:
+            large += f" ({counted(len(found.time_large), 'problem')})"
+        lines.append(
+            (
+                name,
+                str(found.both),
+                str(len(found.only_method)),
+                str(len(found.only_others)),
+                str(found.neither),
+                ratio(median(found.gradients)),
+                worst,
+                ratio(median(found.time)),
+                large,
+            )
+        )
+    headings = ("problems", "both solved", f"only `{OURS}`", "only the other", "neither",
+                "gradients, median ratio", "worst problem", "time, median ratio",
+                f"time, {LARGE:,} variables or more")  # fmt: skip
+    return markdown_table(headings, lines, left=1)
+
+
+def _who_wins(found: Duel, they: str, short: str) -> str:
+    more, less = found.needs_more(), found.needs_less()
+    close = len(found.gradients) - len(more) - len(less)
+    sentences = [
+        f"Of the {counted(len(found.gradients), 'problem')} that both solve, {they} needs fewer "
+        f"gradients than `{OURS}` by more than 10 % on {len(more)}, `{OURS}` fewer than "
+        f"{short} on {len(less)}, and {close} are within 10 %."
+    ]
+    if more:
+        sentences.append(f"Where {they} wins (`{OURS}`'s multiple): {_with_ratios(more)}.")
+    if less:
+        sentences.append(f"Where `{OURS}` wins (its multiple): {_with_ratios(less)}.")
+    if found.only_others:
+        sentences.append(f"Solved by {they} only: {listed(found.only_others)}.")
+    if found.only_method:
+        sentences.append(f"Solved by `{OURS}` only: {listed(found.only_method)}.")
+    return "\n\n".join(sentences)
+
+
+def _with_ratios(ratios: dict[str, float]) -> str:
+    return listed([f"{name} ({ratio(value)})" for name, value in ratios.items()])
+
+
+def _turns(rows: list[Row]) -> str:
+    """How often the guaranteed part of `auto` was needed."""
+    with_turns = {row.problem: row.guaranteed_turns for row in rows if row.guaranteed_turns}
+    text = f"The guaranteed part of `{OURS}` had a turn on {len(with_turns)} of {len(rows)}"
+    if not with_turns:
+        return f"{text} problems."
+    most = sorted(with_turns.items(), key=lambda item: -item[1])
+    return f"{text} problems: {listed([f'{name} ({turns})' for name, turns in most])}."
+
+
+# --- problem by problem ---------------------------------------------------------------------------
+
+MARKS = {
+    "max evaluations": "e",
+    "max time": "t",
+    "gave up": "g",
+    "failed": "f",
+    "not applicable": "n",
+    "no progress": "p",
+    "objective rose": "r",
+    "non finite": "i",
+    "above tolerance": "a",
+}
+
+
+def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
+    fused, separate = fused_rows(rows), [row for row in rows if row.separate]
+    yield "### Gradients to the tolerance"
+    yield _grid(fused, lambda row: f"{row.njev:,}")
+    if separate:
+        yield "### Values + gradients to the tolerance, where they are apart"
+        yield _grid(separate, lambda row: f"{row.nfev:,} + {row.njev:,}")
+    yield "### Time to the tolerance"
+    yield _grid(fused, lambda row: seconds(row.time))
+    yield _legend(rows)
+
+
+def _grid(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
+    methods = list(dict.fromkeys(row.method for row in rows))
+    table: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        table.setdefault(row.problem, {})[row.method] = row
+    turns = any(row.method == OURS and row.guaranteed_turns for row in rows)
+    lines = []
+    for problem, line in table.items():
+        any_row = next(iter(line.values()))
+        cells = [_cell(line.get(method), cell) for method in methods]
+        if turns:
+            ours = line.get(OURS)
+            cells.append(str(ours.guaranteed_turns or "") if ours else "")
+        held = " *" if any_row.held_back else ""
+        lines.append([f"{problem}{held}", f"{any_row.dimension:,}", *cells])
+    headings = ["problem", "variables", *(f"`{method}`" for method in methods)]
+    return markdown_table([*headings, "turns"] if turns else headings, lines, left=1)
+
+
+def _cell(row: Row | None, cell: Callable[[Row], str]) -> str:
+    if row is None:
+        return ""
+    return cell(row) if row.reached else f"- {_mark(row.status)}"
+
+
+def _mark(status: str) -> str:
+    return MARKS.get(status, status)
+
+
+def _legend(rows: Sequence[Row]) -> str:
+    unsolved = [row for row in rows if not row.reached]
+    seen = dict.fromkeys(row.status for row in unsolved if row.status in MARKS)
+    marks = [f"{MARKS[status]}: {status}" for status in seen]
+    text = "A star: held back. A dash: not reached"
+    text += f" ({'; '.join(marks)})." if marks else "."
+    gave_up = dict.fromkeys(
+        f"`{row.method}`: {row.message}"
+        for row in unsolved
+        if row.status in ("gave up", "failed") and row.message
+    )
+    if gave_up:
+        text += "\n\nMessages of the solvers that gave up or failed:\n\n"
+        text += "\n".join(f"- {line}" for line in gave_up)
+    return text

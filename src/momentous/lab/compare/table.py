@@ -1,0 +1,262 @@
+"""The table of a comparison: one row per problem and solver, printed, saved and loaded."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from momentous.io.atomic import atomic_file
+from momentous.io.optional import require
+from momentous.lab.record import COLUMNS, RunInfo, RunRecord
+from momentous.lab.text import seconds
+
+
+@dataclass(frozen=True)
+class ComparisonInfo(RunInfo):
+    """What a comparison adds to the record of a run: the problem's numbers and the limits."""
+
+    family: str
+    dimension: int
+    held_back: bool
+    guarantee: str
+    start_fun: float
+    start_grad_norm: float
+    minimum: float | None  # where it is known exactly
+    tol: float
+    rtol: float | None
+    max_evaluations: int
+    max_time: float
+    separate: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One solver on one problem.
+
+    ``nfev``, ``njev``, ``time``, ``fun`` and ``grad_norm`` belong to the first row of the record
+    whose gradient norm is at most ``tol``, if it was reached; otherwise the first three are what
+    was spent, and the others belong to the smallest gradient seen.  None: the solver does not say.
+    """
+
+    problem: str
+    family: str
+    dimension: int
+    held_back: bool
+    method: str
+    guarantee: str
+    status: str
+    message: str
+    reached: bool
+    nfev: int
+    njev: int
+    nit: int | None
+    time: float
+    restarts: int | None
+    guaranteed_turns: int | None
+    fun: float
+    grad_norm: float
+    start_fun: float
+    start_grad_norm: float
+    minimum: float | None
+    tol: float
+    rtol: float | None
+    max_evaluations: int
+    max_time: float
+    separate: bool
+    setup: str  # versions and machine
+
+    @classmethod
+    def of(cls, record: RunRecord[ComparisonInfo]) -> Row:
+        """That of a finished run."""
+        info, outcome = asdict(record.info), record.outcome
+        del info["parameters"]
+        reached = record.reached(info["tol"], info["start_fun"])
+        shown = record.best() if reached is None else reached
+        spent = len(record) - 1 if reached is None else reached  # -1: nothing was evaluated
+        return cls(
+            **info,
+            status=outcome.status,
+            message=outcome.message,
+            reached=reached is not None,
+            nfev=int(record.nfev[spent]) if spent >= 0 else 0,
+            njev=int(record.njev[spent]) if spent >= 0 else 0,
+            nit=outcome.nit,
+            time=float(record.time[spent]) if spent >= 0 else 0.0,
+            restarts=outcome.restarts,
+            guaranteed_turns=record.guaranteed_turns,
+            fun=math.nan if shown is None else float(record.fun[shown]),
+            grad_norm=math.nan if shown is None else float(record.grad_norm[shown]),
+        )
+
+    @property
+    def evaluations(self) -> int:
+        """Values plus gradients."""
+        return self.nfev + self.njev
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes
+    ----------
+    rows : list of Row
+        One per problem and solver; ``pandas.DataFrame(comparison.rows)`` is a data frame.
+    records : dict
+        The `RunRecord` of every (problem, method), where they were kept.
+    interrupted : bool
+        Whether Ctrl-C ended it before all was done.
+    """
+
+    rows: list[Row]
+    records: dict[tuple[str, str], RunRecord[ComparisonInfo]] = field(
+        default_factory=dict, repr=False
+    )
+    interrupted: bool = False
+
+    @property
+    def problems(self) -> list[str]:
+        """Their names, in order."""
+        return list(dict.fromkeys(row.problem for row in self.rows))
+
+    @property
+    def methods(self) -> list[str]:
+        """Their names, in order."""
+        return list(dict.fromkeys(row.method for row in self.rows))
+
+    @property
+    def traces(self) -> dict[str, np.ndarray]:
+        """Every row of every record as columns: problem, method, row, nfev, ..., event."""
+        parts = [_trace_columns(*pair, record) for pair, record in self.records.items()]
+        names = ("problem", "method", "row", *COLUMNS, "event")
+        return {
+            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
+            for name in names
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows as ``.csv`` or ``.parquet``, by the suffix of the path."""
+        names = [column.name for column in fields(Row)]
+        table = [asdict(row) for row in self.rows]
+        write_columns(path, {name: [row[name] for row in table] for name in names})
+
+    def save_traces(self, path: str | os.PathLike[str]) -> None:
+        """Write `traces` as ``.csv`` or ``.parquet``."""
+        write_columns(path, {name: column.tolist() for name, column in self.traces.items()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Comparison:
+        """Read what `save` wrote."""
+        return cls(list(_read_rows(Path(path))))
+
+    def __str__(self) -> str:
+        lines = table_of(self.rows)
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+
+HEADINGS = ("problem", "method", "ended", "values", "grads", "restarts", "turns", "time",
+            "|grad f|", "f")  # fmt: skip
+
+
+def table_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Headings and cells, one line per row, without the columns that would say nothing.
+
+    Those are turns where there were none, and values where every gradient brought one.
+    """
+    idle = set()
+    if all(row.nfev == row.njev for row in rows):
+        idle.add("values")
+    if not any(row.guaranteed_turns for row in rows):
+        idle.add("turns")
+    kept = [i for i, heading in enumerate(HEADINGS) if heading not in idle]
+    return [tuple(line[i] for i in kept) for line in (HEADINGS, *(_cells(row) for row in rows))]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    ran = row.nfev + row.njev > 0
+    return (
+        row.problem,
+        row.method,
+        row.status,
+        f"{row.nfev:,}" if ran else "",
+        f"{row.njev:,}" if ran else "",
+        "" if row.restarts is None else f"{row.restarts:,}",
+        f"{row.guaranteed_turns:,}" if row.guaranteed_turns else "",
+        seconds(row.time) if ran else "",
+        f"{row.grad_norm:.1e}" if ran else "",
+        f"{row.fun:.3g}" if ran else "",
+    )
+
+
+def _trace_columns(
+    problem: str, method: str, record: RunRecord[ComparisonInfo]
+) -> dict[str, np.ndarray]:
+    size = len(record)
+    events = [""] * size
+    for row, kind, _ in record.events:
+        events[row] = f"{events[row]}; {kind.lower()}" if events[row] else kind.lower()
+    names = {"problem": problem, "method": method}
+    return {
+        **{name: np.full(size, text, dtype=object) for name, text in names.items()},
+        "row": np.arange(size),
+        **record.columns,
+        "event": np.array(events, dtype=object),
+    }
+
+
+def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -> None:
+    """A table as ``.csv`` or ``.parquet``."""
+    path = Path(path)
+    if _suffix(path) == ".csv":
+        with atomic_file(path, "w") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+    else:
+        arrow, parquet = _pyarrow()
+        table = arrow.table(columns)
+        with atomic_file(path) as file:
+            parquet.write_table(table, file)
+
+
+def _read_rows(path: Path) -> Iterator[Row]:
+    kinds = typing.get_type_hints(Row)
+    lines: Iterable[dict[str, Any]]
+    if _suffix(path) == ".csv":
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+        for line in lines:
+            yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
+    else:
+        lines = _pyarrow()[1].read_table(path).to_pylist()
+        for line in lines:
+            yield Row(**{name: line[name] for name in kinds})
+
+
+def _parsed(text: str, kind: Any) -> Any:
+    options = typing.get_args(kind)  # of ``int | None``
+    if type(None) in options:
+        return None if not text else options[0](text)
+    return text == "True" if kind is bool else kind(text)
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix not in (".csv", ".parquet"):
+        raise ValueError(f"{path} must end in .csv or .parquet, which says how it is written")
+    return path.suffix
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    return tuple(require(name, "app", "A Parquet file") for name in ("pyarrow", "pyarrow.parquet"))

@@ -1,0 +1,99 @@
+"""Solvers beside the seven in the demonstration: SciPy's L-BFGS-B, and accelerated sweeps."""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from typing import Any
+
+import numpy as np
+
+from momentous.api import accelerate
+from momentous.core.loop import IntermediateResult
+from momentous.lab.compare.solvers import Limits, run_outside
+from momentous.lab.paper.problems import PaperProblem
+from momentous.lab.paper.results import RunSet
+from momentous.lab.paper.runs import OUR_PROFILE, PaperRun, run_info
+from momentous.lab.record import Outcome, RunRecord
+from momentous.lowrank import ALSSweep, MMSweep
+from momentous.testbed import Problem
+
+QUASI_NEWTON, SWEEPS = "L-BFGS-B", "accelerated sweeps"
+NOTES = {
+    QUASI_NEWTON: "A row of L-BFGS-B is an evaluation of value and gradient together, not an "
+    "iteration.",
+    SWEEPS: "A sweep counts as one value and one gradient, but costs a few times as much: compare "
+    "the sweeps with the others by time.",
+}
+
+
+def baseline_notes(run_set: RunSet) -> str:
+    """What a reader has to know of the solvers that the paper does not compare."""
+    there = {run.info.method for run in run_set.runs}
+    notes = [note for name, note in NOTES.items() if name in there]
+    return " ".join(["Not in the paper, with parameters of ours:", *notes] if notes else [])
+
+
+def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
+    """SciPy's L-BFGS-B; a row is an evaluation of value and gradient together."""
+    outside = Problem(
+        name=problem.name,
+        description=problem.data.name,
+        start=problem.start().astype(np.float64),
+        value=problem.value,
+        value_and_gradient=problem.value_and_gradient,
+    )
+    with _one_blas_thread():
+        run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))
+    info = run_info(
+        problem,
+        QUASI_NEWTON,
+        {"method": "scipy.optimize.minimize, L-BFGS-B", "pairs": 10},
+        iterations=len(run) - 1,
+        profile=OUR_PROFILE,
+    )
+    return RunRecord.from_columns(info, run.outcome, run.columns)
+
+
+def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:
+    """Its vectors are too short for more: threads would wait for each other most of the time."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ModuleNotFoundError:
+        return contextlib.nullcontext()
+    limits: contextlib.AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    return limits
+
+
+def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
+    """Restarted momentum around sweeps, ALS or MM; a row is a sweep.
+
+    A sweep counts as one value and one gradient, though it costs a few times as much: look at the
+    time.  What the row shows, the objective of the paper and its gradient norm at the balanced
+    factors, is neither counted nor timed.
+    """
+    kind = MMSweep if problem.name == "one-bit" else ALSSweep
+    objective = problem.objective
+    sweep: Any = kind(problem.ratings, objective.rank, threads=objective.threads)
+    sweep(sweep.start())  # compiled before the clock runs
+    shown = {name: array("d") for name in ("fun", "grad_norm")}
+
+    def look(step: IntermediateResult) -> None:
+        fun, gradient = objective.value_and_gradient(objective.join(*sweep.factors(step.x)))
+        shown["fun"].append(fun)
+        shown["grad_norm"].append(float(np.linalg.norm(gradient)))
+
+    result = accelerate(
+        sweep, sweep.start(), value=True, tol=0.0, max_iterations=sweeps, callback=look
+    )
+    assert result.trace is not None
+    columns: dict[str, Any] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
+    events = [(nit - 1, event.kind.name, event.value) for nit, event in result.trace.events if nit]
+    info = run_info(
+        problem,
+        SWEEPS,
+        {"method": f"accelerate({kind.__name__})", "restart": result.method.restart},
+        iterations=sweeps,
+        profile=OUR_PROFILE,
+    )
+    return RunRecord.from_columns(info, Outcome.from_result(result), columns | shown, events)

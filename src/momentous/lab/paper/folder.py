@@ -1,0 +1,241 @@
+"""The folder of a study: which file lies where, which runs belong to which figure, the findings.
+
+All JSON of a study is written and read here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from momentous.io.atomic import write_text
+from momentous.lab.paper.results import Bound, Growth, RunSet
+from momentous.lab.paper.runs import PaperRun, load_run
+from momentous.lab.record import RecordError, setup
+from momentous.version import __version__
+
+INDEX, FINDINGS = "study.json", "theorems.json"
+INDEX_KIND, FINDINGS_KIND = "momentous study", "momentous findings"
+KEYS = ("figure", "data", "twin", "problem", "profile")  # what makes two run sets the same one
+PARTIAL = re.compile(r"\.\d+-[0-9a-f]{8}\.partial$")  # as momentous.io.atomic names them
+
+fcntl: Any
+try:
+    fcntl = import_module("fcntl")
+except ModuleNotFoundError:  # no such locks on this system
+    fcntl = None
+
+
+def is_study(path: Path) -> bool:
+    """Has anything been run there?"""
+    return any((path / name).exists() for name in (INDEX, FINDINGS))
+
+
+class StudyFolder:
+    """``runs/`` and ``tuning/`` with one Parquet file per run, and ``study.json`` that names them.
+
+    All that is shown is made from these files alone.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def runs(self) -> Path:
+        """Runs to the end."""
+        return self.path / "runs"
+
+    @property
+    def tuning(self) -> Path:
+        """Trials of step sizes."""
+        return self.path / "tuning"
+
+    @property
+    def figures(self) -> Path:
+        """Pictures."""
+        return self.path / "figures"
+
+    @property
+    def page(self) -> Path:
+        """The report."""
+        return self.path / "index.html"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second writer out, for as long as this process lives."""
+        if fcntl is None:
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(
+                    f"another process is at work in {self.path}; wait for it, or name another "
+                    "folder with --out"
+                ) from None
+            self._remove_partial_files()
+            yield
+
+    def _remove_partial_files(self) -> None:
+        """What a killed process has left of files that it was writing."""
+        for folder in (self.path, self.runs, self.tuning, self.figures):
+            for path in folder.glob("*.partial"):
+                if PARTIAL.search(path.name):
+                    path.unlink(missing_ok=True)
+
+    # --- which runs belong together ---
+
+    @property
+    def _index(self) -> Path:
+        return self.path / INDEX
+
+    def add(self, run_set: RunSet) -> None:
+        """Remember which runs belong together.
+
+        Runs of other methods that were added for the same set, shown as far, stay in it.
+        """
+        info = run_set.runs[0].info
+        entry: dict[str, Any] = {
+            "figure": run_set.figure,
+            "data": info.data,
+            "twin": info.twin,
+            "problem": info.problem,
+            "profile": info.profile,
+            "plotted": run_set.plotted,
+            "runs": {run.info.method: self._name(run) for run in run_set.runs if run.path},
+        }
+        kept = []
+        for each in self._entries():
+            if any(each[key] != entry[key] for key in KEYS):
+                kept.append(each)
+            elif each["plotted"] == entry["plotted"]:
+                entry["runs"] = each["runs"] | entry["runs"]
+        kept = sorted([*kept, entry], key=lambda each: [str(each[key]) for key in KEYS])
+        _write_json(self._index, {"kind": INDEX_KIND, "run_sets": kept})
+
+    def _name(self, run: PaperRun) -> str:
+        assert run.path is not None
+        return run.path.relative_to(self.path).as_posix()
+
+    def run_sets(self) -> list[RunSet]:
+        """What was added, read from the files."""
+        return [
+            RunSet(
+                entry["figure"],
+                [self._load(name) for name in entry["runs"].values()],
+                entry["plotted"],
+            )
+            for entry in self._entries()
+        ]
+
+    def _load(self, name: str) -> PaperRun:
+        try:
+            return load_run(self.path / name)
+        except (FileNotFoundError, RecordError) as error:
+            raise ValueError(
+                f"{self.path / name}, a run that {INDEX} names, cannot be read ({error}); "
+                "reproduce its figure again"
+            ) from error
+
+    def _entries(self) -> list[dict[str, Any]]:
+        if not self._index.exists():
+            return []
+        try:
+            entries = _read_json(self._index, INDEX_KIND)["run_sets"]
+            return [_checked(entry) for entry in entries]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self._index} is damaged ({error}); remove it and reproduce the figures again: "
+                "what has been run is kept"
+            ) from error
+
+    # --- what was found about the theorems ---
+
+    @property
+    def findings(self) -> Path:
+        """The theorem table and the growth study."""
+        return self.path / FINDINGS
+
+    def save_findings(self, bounds: Sequence[Bound], growths: Sequence[Growth]) -> None:
+        """Write them, with the version and the machine that found them."""
+        content = {
+            "kind": FINDINGS_KIND,
+            "version": __version__,
+            "setup": setup(),
+            "bounds": [asdict(bound) for bound in bounds],
+            "growths": [asdict(growth) for growth in growths],
+        }
+        _write_json(self.findings, content)
+
+    def load_findings(self) -> tuple[list[Bound], list[Growth]]:
+        """What `save_findings` wrote; nothing where nothing was found yet."""
+        if not self.findings.exists():
+            return [], []
+        content = _read_json(self.findings, FINDINGS_KIND)
+        try:
+            bounds = [
+                Bound(**row | {"bound": float(row["bound"]), "measured": float(row["measured"])})
+                for row in content["bounds"]
+            ]
+            growths = [
+                Growth(
+                    str(row["method"]),
+                    [float(x) for x in row["inverse_mu"]],
+                    [float(x) for x in row["gradients"]],
+                    float(row["exponent"]),
+                )
+                for row in content["growths"]
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.findings} is damaged ({type(error).__name__}: {error}); remove it and "
+                "reproduce the theorems again"
+            ) from error
+        return bounds, growths
+
+
+def _checked(entry: Any) -> dict[str, Any]:
+    """An entry of the index whose fields are what they must be."""
+    kinds = {**dict.fromkeys(KEYS, str), "twin": bool, "plotted": int, "runs": dict}
+    for key, kind in kinds.items():
+        if type(entry[key]) is not kind:
+            raise ValueError(f"{key} is {entry[key]!r}")
+    if not entry["runs"] or not all(isinstance(name, str) for name in entry["runs"].values()):
+        raise ValueError(f"runs is {entry['runs']!r}")
+    checked: dict[str, Any] = entry
+    return checked
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    write_text(path, json.dumps(_plain(content), indent=1, allow_nan=False) + "\n")
+
+
+def _read_json(path: Path, kind: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON file: {error}") from error
+    if not isinstance(content, dict) or content.get("kind") != kind:
+        raise ValueError(f"{path} is a JSON file, but not of the kind {kind!r}")
+    return content
+
+
+def _plain(content: Any) -> Any:
+    """JSON has no infinity and no NaN: they become "inf" and "nan", which float() reads."""
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_plain(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return str(content)
+    return content

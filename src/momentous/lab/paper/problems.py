@@ -1,0 +1,165 @@
+"""The paper's two problems on its data sets: values and gradients, counted apart.
+
+A data set is a file of ratings, or the synthetic twin of one, by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from momentous.lowrank import LowRankObjective, Ratings
+from momentous.lowrank.data.ratings import Floats
+from momentous.lowrank.data.twins import MODELS
+
+PROBLEMS = {"completion": "matrix completion", "one-bit": "one-bit matrix completion"}
+"""The paper's two problems, as they are called in files and in words."""
+RANK = 10
+Profile = Literal["paper", "authors-code"]
+PROFILES: tuple[Profile, ...] = ("paper", "authors-code")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Ratings under the name that the paper has for them.
+
+    Parameters
+    ----------
+    name : str
+        One of the names of the twins.
+    path : Path, optional
+        The file; without one the twin is made.
+    """
+
+    name: str
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.path is None and self.name not in MODELS:
+            raise ValueError(
+                f"there is no twin of {self.name!r}; give its file, {self.name}=PATH, or one of "
+                f"{', '.join(MODELS)}"
+            )
+        if self.path is not None and not self.path.exists():
+            raise ValueError(
+                f"there is no file {self.path} for {self.name}; leave the path out to take the "
+                "synthetic twin"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> DataSet:
+        """``NAME`` for the twin, ``NAME=PATH`` for a file."""
+        name, equals, path = text.partition("=")
+        if equals and not path:  # an unset variable, perhaps: not a wish for the twin
+            raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} for the twin")
+        return cls(name, Path(path).expanduser() if path else None)
+
+    @property
+    def twin(self) -> bool:
+        """Is it synthetic?"""
+        return self.path is None
+
+    @cached_property
+    def ratings(self) -> Ratings:
+        """Read, or made, once."""
+        return Ratings.twin(self.name) if self.path is None else Ratings.read(self.path)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the entries: what was found on one data set is not taken for another's."""
+        digest = hashlib.sha256(repr(self.ratings.shape).encode())
+        storage = self.ratings.by_row
+        for part in (storage.starts, storage.others, storage.values):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()[:16]
+
+
+class PaperProblem:
+    """Matrix completion or one-bit matrix completion, of rank 10, from the SVD start.
+
+    The pass that computes a gradient computes the value, too.  It is kept for the next
+    call at the same point, if nobody can write to that array: a method that asks is charged for it,
+    a trace is not.
+
+    Parameters
+    ----------
+    data : DataSet
+    name : {"completion", "one-bit"}
+        One-bit: labels are the signs of rating minus mean rating, -1 where they are equal.
+    profile : {"paper", "authors-code"}
+        The authors' published code has half of the gradient of the balance term, so that value and
+        gradient do not belong together; "authors-code" repeats that.
+    threads : int, optional
+        Of the compiled pass.
+    """
+
+    def __init__(
+        self, data: DataSet, name: str, profile: Profile = "paper", threads: int | None = None
+    ):
+        if name not in PROBLEMS:
+            raise ValueError(f"problem={name!r} must be one of {', '.join(PROBLEMS)}")
+        if profile not in PROFILES:
+            raise ValueError(f"profile={profile!r} must be one of {', '.join(PROFILES)}")
+        self.data, self.name, self.profile = data, name, profile
+        self._threads = threads
+        self._last: Any = None
+        self._last_value = float("nan")
+
+    @property
+    def threads(self) -> int:
+        """Of the compiled pass."""
+        return self.objective.threads
+
+    @cached_property
+    def ratings(self) -> Ratings:
+        """Ratings, or labels."""
+        given = self.data.ratings
+        return given.signs() if self.name == "one-bit" else given
+
+    @cached_property
+    def objective(self) -> LowRankObjective:
+        """F."""
+        return self._objective(1.0)
+
+    @cached_property
+    def _gradient_objective(self) -> LowRankObjective:
+        """The function whose gradient is taken."""
+        return self.objective if self.profile == "paper" else self._objective(0.5)
+
+    def _objective(self, balance: float) -> LowRankObjective:
+        loss: Literal["squared", "logistic"] = "logistic" if self.name == "one-bit" else "squared"
+        rank = min(RANK, *self.ratings.shape)
+        return LowRankObjective(
+            self.ratings, rank, loss, balance, dtype="float64", threads=self._threads
+        )
+
+    def start(self) -> Floats:
+        """The SVD start."""
+        return self.objective.start()
+
+    def value(self, x: Floats) -> float:
+        """F(x)."""
+        if x is not self._last or x.flags.writeable:
+            self._keep(x, self.objective.value(x))
+        return self._last_value
+
+    def gradient(self, x: Floats) -> Floats:
+        """The gradient of F at x."""
+        value, gradient = self._gradient_objective.value_and_gradient(x)
+        if self._gradient_objective is self.objective:
+            self._keep(x, value)
+        return gradient
+
+    def _keep(self, x: Floats, value: float) -> None:
+        """The value is good for as long as nobody writes into x: not into a view, for one."""
+        self._last = x if x.base is None else None
+        self._last_value = value
+
+    def value_and_gradient(self, x: Floats) -> tuple[float, Floats]:
+        """Both, for solvers that want them together."""
+        return self.objective.value_and_gradient(x)

@@ -1,0 +1,119 @@
+"""What is running, what is left, and when it will be done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from momentous.lab.paper.runs import PaperRun
+from momentous.lab.progress import is_watched, new_bar
+from momentous.lab.text import seconds
+
+OnPart = Callable[[int, int, str], None]
+"""Called with how many parts are done, of how many, and what comes next."""
+
+T = TypeVar("T")
+
+
+def announced(on_part: OnPart | None, parts: Sequence[tuple[str, T]]) -> Iterator[T]:
+    """The parts one after the other; each is announced before it is handed out."""
+    for done, (title, part) in enumerate(parts):
+        if on_part is not None:
+            on_part(done, len(parts), title)
+        yield part
+    if on_part is not None:
+        on_part(len(parts), len(parts), "done")
+
+
+class StudyProgress:
+    """Shows a plan under way: a bar on a terminal, a line per finished run elsewhere.
+
+    Work is counted in iterations, weighted by what they cost; the time left is estimated from the
+    pace so far.
+    """
+
+    def __init__(self, shown: bool | None = None):
+        self._live = is_watched(shown)
+        self._bar: Any = None
+        self._task: Any = None
+        self._work: dict[str, float] = {}
+        self._title = ""
+        self._cost = 1.0
+        self._done = self._spent = 0.0
+        self._count = 0
+
+    def __enter__(self) -> StudyProgress:
+        if self._live:
+            from rich.progress import TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            self._bar = new_bar(
+                TextColumn("{task.fields[count]}"),
+                TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
+                speed_estimate_period=600.0,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def plan(self, parts: list[tuple[str, float]]) -> None:
+        """What there is to do: titles and work."""
+        self._work = {title: work for title, work in parts if work}
+        if self._bar is not None:
+            self._task = self._bar.add_task("", total=sum(self._work.values()), count="")
+
+    def begin(self, title: str, cost: float = 1.0) -> None:
+        """The part that begins, and the work of one of its iterations."""
+        self._title, self._cost, self._spent = title, cost, 0.0
+        self._work.setdefault(title, 0.0)  # beyond the plan
+        self._count += 1
+        self._update(title)
+
+    def on_iteration(self, nit: int, fun: float, grad_norm: float) -> None:
+        """An iteration of the run under way."""
+        self._spent += self._cost
+        if self._bar is not None and nit % 10 == 0:
+            state = f"iteration {nit:,}, objective {fun:.6g}, gradient norm {grad_norm:.2e}"
+            self._update(f"{self._title}: {state}")
+
+    def on_part(self, done: int, total: int, title: str) -> None:
+        """A part of a study that begins."""
+        if self._bar is None:
+            print(f"{title} ({done} of {total} done)", file=sys.stderr, flush=True)
+            return
+        if done == 0:
+            self._task = self._bar.add_task("", total=total, count="")
+        self._bar.update(self._task, completed=done, count=f"{done} of {total}", description=title)
+
+    def end(self, run: PaperRun) -> None:
+        """The part is finished."""
+        self._done += self._work.get(self._title, 0.0)
+        self._spent = 0.0
+        self._update(self._title)
+        if self._bar is None:
+            print(
+                f"{self._title}: objective {run.fun[-1]:.6g}, gradient norm "
+                f"{run.grad_norm[-1]:.2e}, {seconds(float(run.time[-1]))}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _update(self, text: str) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(
+                self._task,
+                completed=self._done + min(self._spent, self._work.get(self._title, 0.0)),
+                count=f"{self._count} of {len(self._work)}",
+                description=text,
+            )

@@ -1,0 +1,299 @@
+"""What was run and found, as pictures, tables and pages take it: run sets, claims, bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from momentous.lab.paper.runs import PaperRun
+from momentous.lab.text import counted, listed
+
+FIGURE_NAMES = {
+    "fig1": "Figure 1",
+    "fig2": "Figure 2",
+    "fig3": "Figure 3",
+    "demo": "Demonstration",
+}
+EARLY = 1000  # values + gradients at which tables look, besides the end
+CHECKPOINTS = (250, 500, 1000)  # values + gradients at which curves are compared
+VERDICTS = {True: "seen", False: "not seen", None: "cannot be told"}
+HOW_TIMED = (
+    "How time is taken: the pass that computes a gradient computes the value, too, as a function "
+    "that gives both would, and the clock runs, for every method alike. A value that is asked for "
+    "at the point of a gradient is counted, and costs no time of its own; one at any other point "
+    "costs a pass. So times favour the methods that ask for such values, Jin's AGD and convex "
+    "until guilty, over GD and the adaptive methods, which pay for values that they do not use."
+)
+HOW_TIMED_APART = (
+    "With the parameters of the authors' code a gradient is not that of the values: there every "
+    "value costs a pass."
+)
+
+
+def row_at(cost: np.ndarray, budget: float) -> int:
+    """The last row that costs no more than the budget."""
+    return max(int(np.searchsorted(cost, budget, side="right")) - 1, 0)
+
+
+@dataclass(frozen=True)
+class RunSet:
+    """The runs on one problem with one data set: one set of axes.
+
+    What the methods give of a run are the rows that are shown.
+    """
+
+    figure: str  # "fig1", "fig2", "fig3" or "demo"
+    runs: list[PaperRun]
+    plotted: int  # iterations to show; runs may be longer, for the sake of the lowest value
+    whole: RunSet | None = None  # of which this is a part: f* is the lowest value there
+
+    def only(self, runs: list[PaperRun]) -> RunSet:
+        """Some of the runs, with the f* of all."""
+        return replace(self, runs=runs, whole=self.whole or self)
+
+    # --- names ---
+
+    @property
+    def data_name(self) -> str:
+        """The data set, marked where it is a twin."""
+        return self.runs[0].info.data_name
+
+    @property
+    def problem(self) -> str:
+        """The problem, as files call it."""
+        return self.runs[0].info.problem
+
+    @property
+    def problem_name(self) -> str:
+        """The problem in words."""
+        return self.runs[0].info.problem_name
+
+    @property
+    def title(self) -> str:
+        """Data and problem, and whose parameters unless they are the paper's."""
+        profile = self.runs[0].info.profile
+        suffix = "" if profile == "paper" else f", {profile}"
+        return f"{self.data_name}, {self.problem_name}{suffix}"
+
+    @property
+    def profiles(self) -> str:
+        """Whose parameters, in words."""
+        return "parameters: " + ", ".join(dict.fromkeys(run.info.profile for run in self.runs))
+
+    @property
+    def figure_name(self) -> str:
+        """The figure in words."""
+        return FIGURE_NAMES.get(self.figure, self.figure)
+
+    @property
+    def by_method(self) -> dict[str, PaperRun]:
+        """The runs by the name of their method."""
+        return {run.info.method: run for run in self.runs}
+
+    def name(self, run: PaperRun) -> str:
+        """What to call a run: its method; where that is not enough, whose parameters, and which."""
+
+        def plain(it: PaperRun) -> str:
+            method = it.info.method
+            profiles = {each.info.profile for each in self.runs if each.info.method == method}
+            return f"{method} ({it.info.profile})" if len(profiles) > 1 else method
+
+        which = self._place(run, [it for it in self.runs if plain(it) == plain(run)])
+        return f"{plain(run)}, run {which + 1}" if which else plain(run)
+
+    def variant(self, run: PaperRun) -> int:
+        """How many runs of the same method come before this one."""
+        return self._place(run, [it for it in self.runs if it.info.method == run.info.method])
+
+    @staticmethod
+    def _place(run: PaperRun, runs: list[PaperRun]) -> int:
+        return next(i for i, it in enumerate(runs) if it is run)
+
+    # --- the lowest value ---
+
+    @cached_property
+    def lowest(self) -> tuple[float, PaperRun]:
+        """f*: the least objective value in all of these runs, as in the paper, and whose it is."""
+        if self.whole is not None:
+            return self.whole.lowest
+        lows = [float(np.nanmin(run.fun, initial=math.inf)) for run in self.runs]
+        best = int(np.argmin(lows))
+        return lows[best], self.runs[best]
+
+    @property
+    def reference(self) -> str:
+        """Which runs went on beyond what is shown for the sake of f*, in words."""
+        longer = [run for run in self.runs if len(run) - 1 > self.plotted]
+        in_the_paper = "" if self.figure == "fig3" else "; in the paper all do"
+        if not longer:
+            return f"No run goes on beyond the iterations that are shown{in_the_paper}."
+        reach = listed([f"{n:,}" for n in sorted({len(run) - 1 for run in longer})])
+        if len(longer) == len(self.runs):
+            return f"For its sake all of them went on to iteration {reach}."
+        names = [self.name(run) for run in longer]
+        ends = sorted(self.runs, key=self._end)
+        lowest = {self.name(run) for run in ends[: len(longer)]} == set(names)
+        those = ", the lowest in what is shown," if lowest else ""
+        return f"For its sake {listed(names)}{those} went on to iteration {reach}{in_the_paper}."
+
+    def _end(self, run: PaperRun) -> float:
+        """The last value that is shown."""
+        fun = run.fun[self.shown(run)]
+        return float(fun[-1]) if fun.size and not math.isnan(fun[-1]) else math.inf
+
+    # --- what is shown of a run ---
+
+    def shown(self, run: PaperRun) -> slice:
+        """The rows of a run that are shown."""
+        return slice(0, min(len(run), self.plotted + 1))
+
+    def iterations(self, run: PaperRun) -> int:
+        """How many are shown."""
+        return int(self.shown(run).stop) - 1
+
+    def evaluations(self, run: PaperRun) -> np.ndarray:
+        """Values plus gradients so far."""
+        return run.evaluations[self.shown(run)]
+
+    def time(self, run: PaperRun) -> np.ndarray:
+        """Seconds so far."""
+        return run.time[self.shown(run)]
+
+    def error(self, run: PaperRun) -> np.ndarray:
+        """f - f*, infinite where f is not a number."""
+        return _known(run.fun[self.shown(run)] - self.lowest[0])
+
+    def norm(self, run: PaperRun) -> np.ndarray:
+        """The gradient norm, infinite where it is not a number."""
+        return _known(run.grad_norm[self.shown(run)])
+
+    def least_norm(self, run: PaperRun) -> np.ndarray:
+        """The smallest gradient norm so far."""
+        least: np.ndarray = np.minimum.accumulate(self.norm(run))
+        return least
+
+    def rows(self, run: PaperRun, *kinds: str) -> list[int]:
+        """The rows with an event of such a kind."""
+        stop = self.shown(run).stop
+        return [row for row in run.rows_with(*kinds) if row < stop]
+
+    def early(self, run: PaperRun) -> int | None:
+        """The row that is shown after `EARLY` evaluations; None where there are not so many."""
+        cost = self.evaluations(run)
+        return row_at(cost, EARLY) if cost.size and cost[-1] >= EARLY else None
+
+    # --- all of them together ---
+
+    @property
+    def lasting(self) -> list[PaperRun]:
+        """The runs that did not end before their time; all of them where every one did."""
+        lasting = [
+            run
+            for run in self.runs
+            if self.iterations(run) >= min(self.plotted, run.info.iterations)
+        ]
+        return lasting or list(self.runs)
+
+    @property
+    def length(self) -> int:
+        """Iterations of the shortest of those: one that ended before its time does not count."""
+        return min(self.iterations(run) for run in self.lasting)
+
+    def end(self, cost: Callable[[PaperRun], np.ndarray]) -> float:
+        """What the cheapest run costs; one that ended before its time stays at its last row."""
+        return float(min(cost(run)[-1] for run in self.lasting))
+
+    def checkpoints(self) -> list[int]:
+        """Values + gradients at which to compare."""
+        end = int(self.end(self.evaluations))
+        return [n for n in CHECKPOINTS if n < 0.95 * end] + [end]
+
+    @property
+    def machines(self) -> list[str]:
+        """Machines and numbers of threads, in words: times of several cannot be compared."""
+        infos = [run.info for run in self.runs]
+        return list(dict.fromkeys(f"{i.setup}; {counted(i.threads, 'thread')}" for i in infos))
+
+    @property
+    def how_timed(self) -> str:
+        """What a reader of times has to know."""
+        apart = any(run.info.profile == "authors-code" for run in self.runs)
+        return f"{HOW_TIMED} {HOW_TIMED_APART}" if apart else HOW_TIMED
+
+
+def _known(column: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(column), np.inf, column)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, and whether these runs show it."""
+
+    where: str  # "section 5.1"
+    statement: str
+    on: str  # "ml-10m twin, matrix completion"
+    seen: bool | None  # None: these runs cannot tell
+    numbers: str  # behind the verdict, in words
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is seen, in words."""
+        return VERDICTS[self.seen]
+
+
+def tally(claims: Sequence[Claim]) -> str:
+    """How many statements there are, and how many verdicts of each kind."""
+    statements = {(claim.where, claim.statement) for claim in claims}
+    counts = [
+        f"{sum(claim.seen is seen for claim in claims)} {word}" for seen, word in VERDICTS.items()
+    ]
+    return (
+        f"{counted(len(statements), 'statement')}, each on every set of runs that it is about: "
+        f"{listed(counts)}."
+    )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a theorem bounds, measured on one function."""
+
+    theorem: str  # "Theorem 1"
+    quantity: str  # "gradients to the end of the run"
+    function: str
+    formula: str  # of the bound, as it is evaluated
+    bound: float
+    measured: float
+
+    @property
+    def holds(self) -> bool:
+        """Is the measured quantity within the bound?"""
+        return self.measured <= self.bound
+
+    @property
+    def slack(self) -> float:
+        """How many times the bound is larger."""
+        return self.bound / self.measured if self.measured else math.inf
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Gradients to a gradient norm of the order mu on the nested chain, against 1/mu."""
+
+    method: str
+    inverse_mu: list[float]
+    gradients: list[float]
+    exponent: float  # of the power of 1/mu fitted to them
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that a report shows."""
+
+    run_sets: list[RunSet] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    bounds: list[Bound] = field(default_factory=list)
+    growths: list[Growth] = field(default_factory=list)

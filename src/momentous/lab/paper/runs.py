@@ -1,0 +1,283 @@
+"""One method on one problem into one file, going on from where it was if it was killed before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from momentous.api import minimize
+from momentous.core.checkpoint import Checkpoint, CheckpointError
+from momentous.core.checkpoint import load as load_checkpoint
+from momentous.core.loop import IntermediateResult
+from momentous.core.method import Method
+from momentous.core.result import Result
+from momentous.core.status import Status
+from momentous.core.trace import Trace
+from momentous.io.atomic import previous_path
+from momentous.lab.paper.methods import PaperMethod
+from momentous.lab.paper.problems import PROBLEMS, PaperProblem
+from momentous.lab.record import Outcome, RecordError, RunInfo, RunRecord, setup
+
+SAVE_EVERY = 15.0
+"""Seconds between checkpoints: what a killed run loses, beside the time of one step."""
+OUR_PROFILE = "ours"  # the parameters of solvers that the paper does not compare
+
+OnIteration = Callable[[int, float, float], None]
+"""(iteration, objective, gradient norm), after every one."""
+
+
+@dataclass(frozen=True)
+class PaperRunInfo(RunInfo):
+    """What was run in an experiment of the paper; ``problem`` is one of PROBLEMS."""
+
+    data: str  # "ml-10m"
+    twin: bool  # synthetic, of the same shape and count
+    profile: str  # whose parameters: "paper", "authors-code" or "ours"
+    step_size: float | None  # None where the method finds its own
+    step_from: str  # who chose it: "tuned", "given", "the method"
+    iterations: int  # asked for
+    shape: tuple[int, int]
+    entries: int
+    rank: int
+    fingerprint: str  # of the data
+    threads: int
+    tuning: dict[str, Any] = field(default_factory=dict)  # see SearchResult.summary
+
+    @property
+    def data_name(self) -> str:
+        """The data set, marked where it is a twin."""
+        return f"{self.data} twin" if self.twin else self.data
+
+    @property
+    def problem_name(self) -> str:
+        """The problem in words."""
+        return PROBLEMS.get(self.problem, self.problem)
+
+
+PaperRun = RunRecord[PaperRunInfo]
+
+
+def load_run(path: Path) -> PaperRun:
+    """Read the file of a run."""
+    return RunRecord.load(path, PaperRunInfo)
+
+
+def run_info(
+    problem: PaperProblem,
+    label: str,
+    parameters: dict[str, Any],
+    *,
+    iterations: int,
+    step_size: float | None = None,
+    step_from: str = "the method",
+    profile: str | None = None,
+) -> PaperRunInfo:
+    """What there is to say of a run on a problem."""
+    return PaperRunInfo(
+        problem=problem.name,
+        method=label,
+        parameters=parameters,
+        setup=setup(),
+        data=problem.data.name,
+        twin=problem.data.twin,
+        profile=profile or problem.profile,
+        step_size=step_size,
+        step_from=step_from,
+        iterations=iterations,
+        shape=problem.ratings.shape,
+        entries=problem.ratings.nnz,
+        rank=problem.objective.rank,
+        fingerprint=problem.data.fingerprint,
+        threads=problem.objective.threads,
+    )
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run that is to be recorded."""
+
+    problem: PaperProblem
+    label: str
+    method: Method
+    iterations: int
+    step_size: float
+    step_from: str
+    divergence_factor: float  # times the objective of the start: above it the run ends
+    trial: bool
+
+    def limit(self, start: float) -> float:
+        """The objective above which the run has diverged, for that of the start."""
+        return (self.divergence_factor + 1e-9) * start
+
+    def path(self, folder: Path) -> Path:
+        """Where the run is, or will be: another file for all that makes it another run."""
+        problem = self.problem
+        settings: list[Any] = [
+            problem.data.fingerprint,
+            problem.name,
+            problem.profile,
+            problem.threads,  # times with another number are other times
+            self.method.described(),
+            self.divergence_factor,
+        ]
+        if self.trial:  # others can be extended
+            settings.append(self.iterations)
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+        name = f"{problem.data.name}--{problem.name}--{self.label}--{problem.profile}"
+        return folder / f"{re.sub(r'[^A-Za-z0-9.+-]+', '_', name)}--{digest}.parquet"
+
+
+def make_task(
+    method: PaperMethod,
+    problem: PaperProblem,
+    step_size: float,
+    iterations: int,
+    *,
+    trial: bool = False,
+    step_from: str = "tuned",
+) -> Task:
+    """A method of the paper with a step size, as a task."""
+    return Task(
+        problem,
+        method.label,
+        method.make(step_size, problem.name, problem.profile),
+        iterations,
+        step_size,
+        step_from,
+        method.divergence_factor,
+        trial,
+    )
+
+
+def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) -> PaperRun:
+    """The run of a task: from its file, or from its checkpoint to its end, or from its start.
+
+    A run in the file may be longer than the task asks for; one that is shorter is extended.  Ctrl-C
+    saves what there is and goes through.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = task.path(folder)
+    run = _finished(path)
+    if run is None or (run.info.iterations < task.iterations and run.status == "max iterations"):
+        result, interrupted = _minimize(task, _checkpoint_path(path), on_iteration)
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        run = _as_record(task, result).save(path)
+        if interrupted:  # when the run was over anyway: but there are more to come
+            raise KeyboardInterrupt
+    if task.trial:
+        remove_checkpoint(run)
+    return run
+
+
+def with_tuning(run: PaperRun, tuning: dict[str, Any]) -> PaperRun:
+    """The same with what the search for its step size has found; its file is written anew."""
+    if tuning == run.info.tuning or run.path is None:
+        return run
+    return replace(run, info=replace(run.info, tuning=tuning)).save(run.path)
+
+
+def remove_checkpoint(run: PaperRun) -> None:
+    """Remove what a run would be extended from."""
+    if run.path is not None:
+        checkpoint = _checkpoint_path(run.path)
+        for each in (checkpoint, previous_path(checkpoint)):
+            each.unlink(missing_ok=True)
+
+
+def _checkpoint_path(path: Path) -> Path:
+    return path.with_suffix(".checkpoint")
+
+
+def _finished(path: Path) -> PaperRun | None:
+    """The run in a file; None if there is none, or none that can be read: it is then run again."""
+    try:
+        return load_run(path)
+    except (FileNotFoundError, RecordError):
+        return None
+
+
+def _minimize(
+    task: Task, checkpoint: Path, on_iteration: OnIteration | None
+) -> tuple[Result, bool]:
+    """The run, and whether Ctrl-C was pressed on the way."""
+    problem, flag = task.problem, InterruptFlag()
+    resume = _readable_checkpoint(checkpoint)
+    limit = task.limit(problem.value(problem.start()))
+
+    def observe(step: IntermediateResult) -> bool:
+        fun = step.peek()  # known: the trace has looked already
+        if on_iteration is not None:
+            on_iteration(step.nit, fun, step.grad_norm)
+        return not fun <= limit
+
+    # Too long a step overflows before it is noticed, which is what a trial is for.
+    with np.errstate(all="ignore"):
+        result = minimize(
+            flag.wrap(problem.value),
+            problem.start(),
+            jac=flag.wrap(problem.gradient),
+            method=task.method,
+            tol=0.0,
+            max_iterations=task.iterations,
+            trace=Trace(values=True),
+            checkpoint=Checkpoint(checkpoint, every_seconds=SAVE_EVERY),
+            callback=observe,
+            resume=resume,
+        )
+    return result, flag.interrupted
+
+
+def _readable_checkpoint(checkpoint: Path) -> Path | None:
+    """The checkpoint to go on from: the last, or the one before it where that is damaged."""
+    for saved in (checkpoint, previous_path(checkpoint)):
+        if saved.exists():
+            try:
+                load_checkpoint(saved, lambda array: array)
+                return saved
+            except CheckpointError:
+                saved.unlink()
+    return None
+
+
+class InterruptFlag:
+    """Remembers that Ctrl-C came during a function: a run at its end takes no notice of it."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+
+    def wrap(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The same function, watched."""
+
+        def called(x: Any) -> Any:
+            try:
+                return function(x)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                raise
+
+        return called
+
+
+def _as_record(task: Task, result: Result) -> PaperRun:
+    assert result.trace is not None
+    given = {name: value for name, value in task.method.parameters().items() if value is not None}
+    info = run_info(
+        task.problem,
+        task.label,
+        {"method": task.method.name, **given},
+        iterations=task.iterations,
+        step_size=task.step_size,
+        step_from=task.step_from,
+    )
+    run = RunRecord.from_trace(info, Outcome.from_result(result), result.trace)
+    # A run that was killed between its divergence and its file has made a step more since.
+    diverged = np.flatnonzero(~(run.fun <= task.limit(float(run.fun[0]))))
+    return run.first_rows(int(diverged[0]) + 1) if diverged.size else run

@@ -1,0 +1,321 @@
+"""The record of a run: what was run, how it ended, one row per iteration, and every event.
+
+The same record serves our methods (a row is an iteration) and outside solvers (a row is an
+evaluation).  On disk it is one Parquet file whose metadata hold the rest as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import os
+import platform
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from momentous.core.acceptance import has_risen
+from momentous.core.result import Result
+from momentous.core.trace import Trace
+from momentous.io.atomic import PathLike, atomic_file
+from momentous.io.optional import require
+from momentous.version import __version__
+
+COLUMNS = ("nfev", "njev", "time", "fun", "grad_norm", "step_size")
+COUNTS = ("nfev", "njev")  # whole numbers
+RESTARTS = ("RESTART", "ROLLBACK")  # kinds of events in which the momentum is dropped
+KIND, VERSION = "run", 1
+METADATA_KEY = b"momentous"
+
+Event = tuple[int, str, float]
+"""Row, name of the kind, and its number."""
+
+
+class RecordError(ValueError):
+    """A file that is no record of a run, is damaged, or is of another version."""
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What was run, on what and where; a subclass may say more, in fields that JSON can hold."""
+
+    problem: str
+    method: str  # its name in tables
+    parameters: dict[str, Any]
+    setup: str  # versions and machine
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    status: str  # "converged", "max iterations", "not applicable"
+    message: str
+    nit: int | None = None  # None: the solver does not say
+    restarts: int | None = None
+
+    @classmethod
+    def from_result(cls, result: Result) -> Outcome:
+        """That of one of our methods."""
+        status = result.status.name.lower().replace("_", " ")
+        return cls(status, result.message, int(result.nit), int(result.restarts))
+
+
+Info = TypeVar("Info", bound=RunInfo)
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord(Generic[Info]):
+    """A run.
+
+    Attributes
+    ----------
+    info : RunInfo
+    outcome : Outcome
+    nfev, njev, time : ndarray
+        Values, gradients and seconds so far.
+    fun, grad_norm : ndarray
+        At the point that was evaluated; NaN where it was not.
+    step_size : ndarray
+        eta; NaN where there is none.
+    events : list of (int, str, float)
+        Row, name of the kind of event, and its number.
+    path : Path, optional
+        The file that it was read from or written to.
+    """
+
+    info: Info
+    outcome: Outcome
+    nfev: np.ndarray
+    njev: np.ndarray
+    time: np.ndarray
+    fun: np.ndarray
+    grad_norm: np.ndarray
+    step_size: np.ndarray
+    events: list[Event]
+    path: Path | None = None
+
+    @classmethod
+    def from_columns(
+        cls,
+        info: Info,
+        outcome: Outcome,
+        columns: Mapping[str, Any] | None = None,
+        events: Iterable[Event] = (),
+    ) -> RunRecord[Info]:
+        """From columns by name; without any, a run that evaluated nothing.
+
+        A missing ``step_size`` is NaN in every row; columns of other names are left out.
+        """
+        columns = dict.fromkeys(COLUMNS, ()) if columns is None else dict(columns)
+        size = len(columns["nfev"])
+        columns.setdefault("step_size", np.full(size, np.nan))
+        arrays: dict[str, Any] = {
+            name: np.asarray(columns[name], dtype=np.int64 if name in COUNTS else np.float64)
+            for name in COLUMNS
+        }
+        if any(array.shape != (size,) for array in arrays.values()):
+            raise ValueError(f"the columns {', '.join(COLUMNS)} differ in length")
+        return cls(info, outcome, **arrays, events=list(events))
+
+    @classmethod
+    def from_trace(cls, info: Info, outcome: Outcome, trace: Trace) -> RunRecord[Info]:
+        """From the trace of one of our methods."""
+        events = [(nit, event.kind.name, event.value) for nit, event in trace.events]
+        return cls.from_columns(info, outcome, trace.columns(), events)
+
+    def __len__(self) -> int:
+        return len(self.nfev)
+
+    @property
+    def status(self) -> str:
+        """Why the run ended."""
+        return self.outcome.status
+
+    @property
+    def message(self) -> str:
+        """The same in words, with the numbers."""
+        return self.outcome.message
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The columns by name."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+    @property
+    def evaluations(self) -> np.ndarray:
+        """Values plus gradients so far."""
+        total: np.ndarray = self.nfev + self.njev
+        return total
+
+    @property
+    def guaranteed_turns(self) -> int | None:
+        """How often a safeguarded method gave its guaranteed part a turn."""
+        if self.outcome.restarts is None:
+            return None
+        return sum(kind == "TURN" and value == 1 for _, kind, value in self.events)
+
+    def rows_with(self, *kinds: str) -> list[int]:
+        """The rows with an event of such a kind, ascending."""
+        return sorted({row for row, kind, _ in self.events if kind in kinds})
+
+    def restart_rows(self) -> list[int]:
+        """The rows in which the momentum was dropped."""
+        return self.rows_with(*RESTARTS)
+
+    def reached(self, tol: float, start_fun: float) -> int | None:
+        """The first row with a gradient norm of at most ``tol``.
+
+        Where the objective has risen above that of the start, a small gradient is a plateau that
+        the solver was thrown onto, and does not count.
+        """
+        rows = np.flatnonzero(self.grad_norm <= tol)
+        return next((int(row) for row in rows if not has_risen(self.fun[row], start_fun)), None)
+
+    def best(self) -> int | None:
+        """The row with the smallest gradient norm; None where no gradient was ever finite."""
+        known = np.where(np.isfinite(self.grad_norm), self.grad_norm, math.inf)
+        return int(known.argmin()) if len(known) and math.isfinite(known.min()) else None
+
+    def first_rows(self, count: int) -> RunRecord[Info]:
+        """The same run, cut after so many rows."""
+        columns = {name: column[:count] for name, column in self.columns.items()}
+        events = [event for event in self.events if event[0] < count]
+        return RunRecord.from_columns(self.info, self.outcome, columns, events)
+
+    def save(self, path: PathLike) -> RunRecord[Info]:
+        """Write the file, all of it or nothing; returns the record with its path."""
+        arrow = require("pyarrow", "app", "A record of a run")
+        parquet = require("pyarrow.parquet", "app", "A record of a run")
+        content = {
+            "kind": KIND,
+            "version": VERSION,
+            "info": asdict(self.info),
+            "outcome": asdict(self.outcome),
+        }
+        table = arrow.table({**self.columns, "event": _event_cells(self.events, len(self))})
+        table = table.replace_schema_metadata({METADATA_KEY: json.dumps(content)})
+        with atomic_file(path) as file:
+            parquet.write_table(table, file, compression="zstd", write_page_checksum=True)
+        return replace(self, path=Path(path))
+
+    @classmethod
+    def load(cls, path: PathLike, info_type: type[Info]) -> RunRecord[Info]:
+        """Read what `save` wrote; every field and column is checked.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such file.
+        RecordError
+            It is damaged, of another version, or no record of a run.
+        """
+        parquet = require("pyarrow.parquet", "app", "A record of a run")
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no file {path}")
+        try:
+            table = parquet.read_table(path, page_checksum_verification=True)
+            content = _read_metadata(table)
+            info = _from_json(info_type, content["info"])
+            outcome = _from_json(Outcome, content["outcome"])
+            columns = {name: _numbers(table, name) for name in COLUMNS}
+            events = _events(table["event"].to_pylist())
+        except (
+            ValueError, TypeError, KeyError, OSError, NotImplementedError, OverflowError,
+            MemoryError, RecursionError, AttributeError,
+        ) as error:  # fmt: skip
+            raise RecordError(
+                f"{path} is damaged or not a record of a run ({type(error).__name__}: {error})"
+            ) from error
+        record = RunRecord.from_columns(info, outcome, columns, events)
+        return replace(record, path=Path(path))
+
+
+@functools.cache
+def setup() -> str:
+    """Versions and machine, as far as they bear on the numbers."""
+    parts = [f"momentous {__version__}", f"Python {platform.python_version()}"]
+    for package in ("numpy", "scipy", "torch"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            parts.append(f"{package} {metadata.version(package)}")
+    threads = os.environ.get("OPENBLAS_NUM_THREADS")
+    limited = f", OPENBLAS_NUM_THREADS={threads}" if threads else ""
+    return f"{', '.join(parts)}; {platform.machine()}, {os.cpu_count()} cores{limited}"
+
+
+def _event_cells(events: Iterable[Event], size: int) -> list[str]:
+    """The events of each row as ``RESTART=16.0; RADIUS_REACHED=0.01``."""
+    cells = [""] * size
+    for row, kind, value in events:
+        cells[row] += f"{'; ' if cells[row] else ''}{kind}={float(value)!r}"
+    return cells
+
+
+def _events(cells: list[str]) -> list[Event]:
+    events = []
+    for row, text in enumerate(cells):
+        for part in text.split("; ") if text else ():
+            kind, value = part.split("=")
+            events.append((row, kind, float(value)))
+    return events
+
+
+def _read_metadata(table: Any) -> dict[str, Any]:
+    text = (table.schema.metadata or {}).get(METADATA_KEY)
+    content = None if text is None else json.loads(text)
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise ValueError("this is a Parquet file of another kind")
+    if content.get("version") != VERSION:
+        raise ValueError(
+            f"the record has version {content.get('version')!r}, this release of momentous reads "
+            f"version {VERSION}"
+        )
+    return content
+
+
+def _numbers(table: Any, name: str) -> np.ndarray:
+    column = table[name]
+    array: np.ndarray = column.to_numpy()
+    if column.null_count or array.dtype.kind not in ("i" if name in COUNTS else "f"):
+        raise ValueError(f"the column {name} holds {column.type}, or has gaps")
+    return array
+
+
+T = TypeVar("T")
+
+
+def _from_json(kind: type[T], content: Any) -> T:
+    """A dataclass from JSON, with the type of every field checked."""
+    hints = typing.get_type_hints(kind)
+    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    if not isinstance(content, dict) or set(content) != set(names):
+        raise ValueError(f"the fields of {kind.__name__} must be {', '.join(names)}")
+    return kind(**{name: _checked(name, content[name], hints[name]) for name in names})
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """A value of JSON as the type that a field has."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(kind)
+        if value is None and type(None) in options:
+            return None
+        kind = next(option for option in options if option is not type(None))
+        origin = typing.get_origin(kind)
+    if origin in (list, tuple) and isinstance(value, list):
+        inner = typing.get_args(kind)[0]
+        if origin is list or len(value) == len(typing.get_args(kind)):
+            return origin(_checked(name, each, inner) for each in value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if origin in (dict, None) and kind is not Any and type(value) is (origin or kind):
+        return value
+    raise ValueError(f"{name} is {value!r}, which is not of the type {kind}")

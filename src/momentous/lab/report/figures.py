@@ -1,0 +1,262 @@
+"""Pictures by matplotlib: figures 1 to 3 of the paper, and how gradients grow with 1/mu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS
+from momentous.lab.paper.methods import ADAPTIVE, SEVEN
+from momentous.lab.paper.results import Growth, RunSet
+from momentous.lab.paper.runs import PaperRun
+from momentous.lab.report.thinning import far_enough_apart, outline
+from momentous.lab.style import FAINT, LINES, line_styles, new_figure, quiet, save
+
+Looks = dict[str, dict[str, Any]]  # matplotlib's words for a line or a mark, by its name
+BLUE_GREEN, YELLOW = "#009E73", "#F0E442"  # Okabe and Ito's, as in the paper's figure 3
+PURPLE = "#7B3294"
+BASELINES = {QUASI_NEWTON: "black", SWEEPS: PURPLE}  # the seven have all the other colours
+APART = 5.0  # points between the middles of two circles that do not overlap
+ITERATIONS = "iterations"
+RESTART = {"marker": "o", "ms": 4, "mfc": "white", "mec": FAINT, "mew": 1}
+DISCARDED = {"marker": "o", "ms": 9, "mfc": BLUE_GREEN, "mec": "black", "mew": 0.8}
+REACHED = {**DISCARDED, "mfc": YELLOW}
+AXES = {"evaluations": "values + gradients", "time": "seconds"}
+LABELS = {"error": "objective error  f - f*", "norm": "gradient norm"}
+
+
+def draw_comparison(run_sets: Sequence[RunSet], path: Path) -> None:
+    """Figures 1 and 2: error and gradient norm against time, and against values + gradients.
+
+    One column per data set and four rows, or two by two where there is only one data set.  Circles
+    are restarts of the adaptive methods.  The suffix of the path says whether it is PNG or PDF.
+    """
+    _check(run_sets)
+    looks = _looks(run_sets)
+    alone = len(run_sets) == 1
+    if alone:
+        figure = new_figure(12.5, 8.6)
+        panels = figure.subplots(2, 2, sharex="col", sharey="row").reshape(4, 1)
+    else:
+        figure = new_figure(0.6 + 5.2 * len(run_sets), 15.5)
+        panels = figure.subplots(4, len(run_sets), squeeze=False)
+    kinds = [(what, against) for what in LABELS for against in ("time", "evaluations")]
+    for column, run_set in enumerate(run_sets):
+        for row, (what, against) in enumerate(kinds):
+            axes = panels[row][column]
+            _panel(axes, run_set, what, against, looks)
+            if not alone or row >= 2:
+                axes.set_xlabel(AXES[against])
+            if column == 0 and not (alone and against == "evaluations"):
+                axes.set_ylabel(LABELS[what])
+        if not alone:
+            panels[0][column].set_title(f"{run_set.title}\n{_lowest(run_set)}", fontsize=10)
+    if alone:
+        figure.suptitle(f"{run_sets[0].title};  {_lowest(run_sets[0])}", fontsize=11)
+    _legend(figure, looks, {"restart": RESTART})
+    save(figure, path)
+
+
+def draw_long_run(run_sets: Sequence[RunSet], path: Path) -> None:
+    """Figure 3: error and gradient norm of the adaptive methods over very many iterations.
+
+    Small hollow circles are restarts, blue-green ones where an epoch was discarded (line 11 of
+    Algorithms 2 and 4), yellow ones where B0 fell to B.
+    """
+    _check(run_sets)
+    looks = _looks(run_sets)
+    figure = new_figure(13, 0.8 + 6.6 * len(run_sets))
+    panels = figure.subplots(2 * len(run_sets), 1, squeeze=False)[:, 0]
+    for i, run_set in enumerate(run_sets):
+        upper, lower = panels[2 * i : 2 * i + 2]
+        for axes, what in ((upper, "error"), (lower, "norm")):
+            _panel(axes, run_set, what, ITERATIONS, looks)
+            for run in _in_order(run_set):
+                x, y = _curve(run_set, run, what, ITERATIONS)
+                inside = np.clip(y, *axes.get_ylim())  # a mark that nobody sees marks nothing
+                for rows, look in (
+                    (run_set.rows(run, "ROLLBACK"), DISCARDED),
+                    (run_set.rows(run, "RADIUS_REACHED")[:1], REACHED),
+                ):
+                    axes.plot(x[rows], inside[rows], ls="", zorder=5, **look)
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+            axes.set_ylabel(LABELS[what])
+        upper.set_title(f"{run_set.title};  {_lowest(run_set)}", fontsize=10)
+        lower.set_xlabel(ITERATIONS)
+    _legend(
+        figure,
+        looks,
+        {
+            "restart (one where they would overlap)": RESTART,
+            "epoch discarded (line 11)": DISCARDED,
+            "B0 falls to B": REACHED,
+        },
+    )
+    save(figure, path)
+
+
+def styles(methods: Sequence[str]) -> Looks:
+    """Colour and dashes of methods: those of the seven the same whoever else is there.
+
+    The page takes them, too.  Others look the same wherever the same others are there.
+    """
+    extra = sorted(set(methods).difference(SEVEN, BASELINES))
+    made = line_styles([*SEVEN, *BASELINES, *extra])
+    for name, colour in BASELINES.items():
+        made[name] |= {"color": colour}
+    for name in ADAPTIVE:
+        made[name] |= {"lw": 1.9, "zorder": 3}
+    # Dashes, too, for paper without colours; not for CG, whose ups and downs leave no room for any.
+    for name, dashes in zip(
+        ("convex until guilty", "heuristic RAGD", "Jin's AGD"), LINES[1:], strict=True
+    ):
+        made[name] |= {"ls": dashes, "lw": 1.7}
+    made["CG"] |= {"lw": 1.0}
+    return {name: made[name] for name in dict.fromkeys(methods)}
+
+
+def _panel(axes: Any, run_set: RunSet, what: str, against: str, looks: Looks) -> None:
+    """The lines of all runs, then circles where the adaptive methods restart."""
+    curves = [(run, *_curve(run_set, run, what, against)) for run in _in_order(run_set)]
+    axes.set_yscale("log")
+    # Before the lines: axes that look for limits themselves do not survive what diverges.
+    axes.set_xlim(0, 1.02 * max(float(x[-1]) for _, x, _ in curves) or 1.0)
+    _frame(axes, [y for _, _, y in curves])
+    for run, x, y in curves:
+        look = looks[run.info.method] | ({"lw": 1.2} if against == ITERATIONS else {})
+        drawn = outline(y)
+        axes.plot(x[drawn], y[drawn], **look)
+    quiet(axes)
+    for run, x, y in curves:
+        if run.info.method in ADAPTIVE:
+            rows = run_set.rows(run, "RESTART", "ROLLBACK")
+            # How far apart they are on paper is known now that the axes have their limits.
+            places = axes.transData.transform(np.column_stack([x[rows], y[rows]]))
+            kept = [rows[i] for i in far_enough_apart(72 / axes.figure.dpi * places, APART)]
+            look = {**RESTART, "mec": looks[run.info.method]["color"]}
+            axes.plot(x[kept], y[kept], ls="", zorder=4, **look)
+
+
+def _curve(
+    run_set: RunSet, run: PaperRun, what: str, against: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is drawn, NaN where a log axis has no place for it."""
+    y = run_set.error(run) if what == "error" else run_set.norm(run)
+    y = np.where((y > 0) & np.isfinite(y), y, np.nan)
+    if against == ITERATIONS:
+        return np.arange(len(y)), y
+    return (run_set.time if against == "time" else run_set.evaluations)(run), y
+
+
+def _frame(axes: Any, columns: Sequence[np.ndarray]) -> None:
+    """Neither one that diverges nor the last digits above f* may flatten all the others."""
+    known = [y[np.isfinite(y)] for y in columns]
+    known = [y for y in known if len(y)]
+    if known:
+        start = max(float(y[0]) for y in known)
+        highest = max(float(y.max()) for y in known)
+        lowest = min(float(np.quantile(y, 0.005)) for y in known)
+        axes.set_ylim(lowest / 2, min(2 * highest, 1e3 * start))
+
+
+def _in_order(run_set: RunSet) -> list[PaperRun]:
+    """The adaptive methods last, on top of the others."""
+    return sorted(run_set.runs, key=lambda run: run.info.method in ADAPTIVE)
+
+
+def _lowest(run_set: RunSet) -> str:
+    lowest, run = run_set.lowest
+    return f"lowest value seen: f* = {lowest:.6g} ({run.info.method})"
+
+
+def _looks(run_sets: Sequence[RunSet]) -> Looks:
+    """Of all methods of a picture, in the order of its legend."""
+    there = {run.info.method for run_set in run_sets for run in run_set.runs}
+    return styles([*(name for name in SEVEN if name in there), *sorted(there.difference(SEVEN))])
+
+
+def _legend(figure: Any, looks: Looks, marks: Looks) -> None:
+    """One for all panels, above them."""
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], label=name, **look) for name, look in looks.items()]
+    lines += [Line2D([], [], ls="", label=label, **look) for label, look in marks.items()]
+    columns = 5 if len(lines) > 7 else len(lines)
+    place = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4}
+    figure.legend(handles=lines, frameon=False, **place)
+
+
+def _check(run_sets: Sequence[RunSet]) -> None:
+    if not run_sets:
+        raise ValueError("there are no sets of runs to draw; run the methods first")
+    for run_set in run_sets:
+        if not run_set.runs or not all(len(run) for run in run_set.runs):
+            raise ValueError(
+                f"a set of {run_set.figure} has no runs, or one without rows; run its methods first"
+            )
+
+
+def plot_growth(growths: Sequence[Growth], path: Path) -> None:
+    """Gradients against 1/mu, both logarithmic, with the exponents in the legend.
+
+    Parameters
+    ----------
+    growths : sequence of Growth
+        As `growth_with_difficulty` gives them.
+    path : Path
+        The picture; its suffix says what kind it is, ``.png`` or ``.pdf``.
+    """
+    if not growths:
+        raise ValueError("growths is empty: there is nothing to draw; run growth_with_difficulty")
+    figure = new_figure(8.6, 5.0)
+    axes = figure.subplots()
+    styles = line_styles([growth.method for growth in growths])
+    for growth in growths:
+        style = {"marker": "o", "ms": 3.5} | styles[growth.method] | {"markevery": 1}
+        axes.plot(
+            growth.inverse_mu,
+            growth.gradients,
+            label=f"{growth.method}: {growth.exponent:.2f}",
+            **style,
+        )
+    _slopes(axes, growths)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    quiet(axes)
+    axes.set_xlabel("1/mu")
+    axes.set_ylabel("gradients until the gradient norm is mu/4")
+    figure.legend(
+        loc="outside right center",
+        frameon=False,
+        handlelength=3.4,
+        title="gradients ~ (1/mu)^p, fitted p",
+    )
+    figure.suptitle("Nested chains: how the work grows with difficulty", fontsize=11)
+    save(figure, path)
+
+
+def _slopes(axes: Any, growths: Sequence[Growth]) -> None:
+    """Faint lines with the exponents of theory, from a little above and a little below the runs."""
+    first, last = growths[0].inverse_mu[0], growths[0].inverse_mu[-1]
+    ends = [growth.gradients[-1] for growth in growths]
+    if not np.any(np.isfinite(ends)):
+        return
+    above, below = 2.5 * np.nanmax(ends), np.nanmin(ends) / 2
+    for exponent, end, text in ((1.0, above, "1"), (0.5, below, "1/2")):
+        line = [end * (x / last) ** exponent for x in (first, last)]
+        axes.plot([first, last], line, color=FAINT, lw=1, ls=":")
+        # Above the upper line at its right, below the lower one at its left: off the lines.
+        upper = exponent == 1.0
+        axes.annotate(
+            f"slope {text}",
+            (last, line[1]) if upper else (first, line[0]),
+            xytext=(-4, 0) if upper else (4, -3),
+            textcoords="offset points",
+            ha="right" if upper else "left",
+            va="bottom" if upper else "top",
+            color=FAINT,
+            fontsize=9,
+        )

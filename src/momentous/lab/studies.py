@@ -1,0 +1,179 @@
+"""What commands run: the paper's experiments, the search for step sizes, the demonstration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS, run_quasi_newton, run_sweeps
+from momentous.lab.paper.exponents import growth_with_difficulty
+from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.paper.methods import PAPER_METHODS, select_methods
+from momentous.lab.paper.plan import FIGURES, Figure, Settings, run_figures
+from momentous.lab.paper.problems import PROBLEMS, DataSet, PaperProblem
+from momentous.lab.paper.progress import StudyProgress
+from momentous.lab.paper.results import RunSet, Study
+from momentous.lab.paper.theorem_table import theorem_table
+from momentous.lab.paper.tuning import tune as tune_method
+from momentous.lab.progress import new_console
+from momentous.lab.report.documents import print_results, write_report
+from momentous.lab.report.tables import Table
+from momentous.lab.text import number
+
+ITERATIONS, TRIAL_ITERATIONS, SWEEP_COUNT = 500, 50, 60
+
+
+def reproduce(
+    parts: Sequence[str], out: Path, data: list[DataSet] | None, settings: Settings
+) -> tuple[StudyFolder, Study]:
+    """Run what is not there yet, and write pictures and page.
+
+    Parameters
+    ----------
+    parts : sequence of str
+        Names of FIGURES, and "theorems"; none of them: only the page is written.
+    out : Path
+        The folder of the study; a second process in it is refused.
+    data : list of DataSet, optional
+        In place of the figures' own.
+    settings : Settings
+    """
+    select_methods(settings.methods)  # before anything is run
+    folder = StudyFolder(out)
+    with folder.locked(), StudyProgress() as progress:
+        figures = [figure for name, figure in FIGURES.items() if name in parts]
+        run_figures(figures, data, settings, folder, progress)
+        if "theorems" in parts:
+            check_theorems(folder, progress)
+        study = write_report(folder)
+    return folder, study
+
+
+def check_theorems(folder: StudyFolder, progress: StudyProgress) -> None:
+    """The theorem table and the exponents, as far as they are not there."""
+    bounds, growths = folder.load_findings()
+    if not bounds:
+        bounds = theorem_table(on_part=progress.on_part)
+        folder.save_findings(bounds, growths)
+    if not growths:
+        folder.save_findings(bounds, growth_with_difficulty(on_part=progress.on_part))
+
+
+def tune(
+    out: Path,
+    data: list[DataSet] | None,
+    problems: Sequence[str],
+    settings: Settings,
+    *,
+    iterations: int,
+) -> Table:
+    """Search the step size of each method on each problem; trials are kept in the folder.
+
+    Parameters
+    ----------
+    out : Path
+        The folder of a study.
+    data : list of DataSet, optional
+        By default the twin of MovieLens 10M.
+    problems : sequence of str
+        Names of PROBLEMS; none: all.
+    settings : Settings
+        Methods, profile, threads and length of a trial.
+    iterations : int
+        Length at which step sizes are judged in the end.
+    """
+    chosen = select_methods(settings.methods)
+    searched = [method for method in chosen if not method.step_of]
+    if not searched:
+        other = PAPER_METHODS[chosen[0].step_of].name
+        raise ValueError(f"{chosen[0].name} takes the step size of {other}: tune that one")
+    places = [(each, name) for each in data or [DataSet("ml-10m")] for name in problems or PROBLEMS]
+    title = "{0.name}, {1}, {2.label}".format
+    headings = ["data", "problem", "method", "step size", "objective"]
+    costs: list[str] = []
+    lines = []
+    folder = StudyFolder(out)
+    with folder.locked(), StudyProgress() as progress:
+        progress.plan([(title(*where, method), 1.0) for where in places for method in searched])
+        for where in places:
+            problem = PaperProblem(*where, settings.profile, settings.threads)
+            for method in searched:
+                progress.begin(title(*where, method))
+                found, run = tune_method(
+                    method,
+                    problem,
+                    folder,
+                    iterations=iterations,
+                    trial_iterations=settings.trial_iterations,
+                    on_iteration=progress.on_iteration,
+                )
+                progress.end(run)
+                cost = {key: cell for key, cell in found.summary.items() if key != "unstable"}
+                costs = list(cost)
+                lines.append(
+                    [
+                        run.info.data_name,
+                        run.info.problem,
+                        method.label,
+                        f"{found.step_size:.4g}",
+                        f"{run.fun[min(iterations, len(run) - 1)]:.6g}",
+                        *map(number, cost.values()),
+                        ", ".join(f"{trial.step_size:.4g}" for trial in found.unstable) or "-",
+                    ]
+                )
+    return Table.of("step sizes", [*headings, *costs, "unstable"], lines, headings[:3])
+
+
+def run_demo(out: Path, iterations: int = ITERATIONS) -> Study:
+    """Tune, run, print the table, write the page; of the seven, what is there is not run again."""
+    console = new_console()
+    console.print(
+        "The synthetic twin of MovieLens 100K, rank 10, both problems of the paper.  Each of its "
+        "seven methods gets the step size that suits it best; then they run, and beside them "
+        "SciPy's L-BFGS-B and this library's sweeps."
+    )
+    folder, data = StudyFolder(out), DataSet("ml-100k")
+    figure = Figure("demo", tuple(PROBLEMS), iterations, iterations)
+    settings = Settings(trial_iterations=min(TRIAL_ITERATIONS, iterations))
+    with folder.locked(), StudyProgress() as progress:
+        run_figures([figure], [data], settings, folder, progress)
+        for run_set in [each for each in folder.run_sets() if each.figure == figure.name]:
+            progress.begin(f"{QUASI_NEWTON} and {SWEEPS}: {run_set.title}")
+            problem = PaperProblem(data, run_set.problem)
+            baselines = [
+                run_quasi_newton(problem, 2 * iterations),
+                run_sweeps(problem, min(SWEEP_COUNT, iterations)),
+            ]
+            kept = [run.save(folder.runs / _name(run.info.method, problem)) for run in baselines]
+            folder.add(RunSet("demo", [*run_set.runs, *kept], iterations))
+        study = write_report(
+            folder,
+            title="momentous: the demonstration",
+            lead="The experiments of Li and Lin (JMLR 2023) in small: seven methods on the "
+            "synthetic twin of MovieLens 100K, each with a tuned step size, and beside them "
+            "SciPy's L-BFGS-B and sweeps under restarted momentum. Click a name to hide its "
+            "curve, change the axes above the plot.",
+        )
+    print_results(study, verdicts=False)
+    console.print(f"The report is {folder.page}.  {_what_to_look_at(study)}")
+    return study
+
+
+def _name(method: str, problem: PaperProblem) -> str:
+    return f"{problem.data.name}--{problem.name}--{method.replace(' ', '_')}.parquet"
+
+
+def _what_to_look_at(study: Study) -> str:
+    """One sentence, with the numbers of this run."""
+    run_set = study.run_sets[0]
+    found = {}
+    for run in run_set.runs:
+        last = run_set.iterations(run)
+        found[run.info.method] = (run.fun[last], run.time[last])
+    plain, ours, sweeps = found["GD"], found["Ada-RHB-NC"], found[SWEEPS]
+    return (
+        "Look at gradient descent and Ada-RHB-NC, whose restarts are the circles: after "
+        f"{run_set.plotted} iterations of one gradient each they are at {plain[0]:.4f} and "
+        f"{ours[0]:.4f}; then switch the axis to time, and look at the sweeps: {sweeps[0]:.4f} "
+        f"after {sweeps[1]:.2f} s."
+    )

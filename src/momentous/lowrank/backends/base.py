@@ -1,0 +1,217 @@
+"""What a backend does: passes over the entries of one side, row solves, blocks, plain arrays.
+
+A `Backend` makes a `Side` of the entries grouped by rows (or by columns): whatever it needs to work
+on them, on its device.  Objectives, sweeps and metrics call sides, and do their own arithmetic,
+which is on factors alone, with the functions of ``backend.xp``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from momentous.lowrank.backends.blocks import Blocks, Matrix
+from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.losses import Loss
+
+# The least penalty of a change, relative to the trace of the row's system: enough to solve it when
+# entries do not determine it, too little to be seen when they do.
+DAMPING = 1e-10
+# The same where the trace is 0, or next to it: the right-hand side is so, too, and any system that
+# can be solved will do.  Traces of factors in single precision, if not 0, are far above it.
+LEAST = 1e-200
+# Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
+FULL_STEP = 1.79
+
+
+class RowStep(NamedTuple):
+    """What a half sweep is asked for; see `Side.solve_rows`."""
+
+    weights: Floats  # (rows, parameters)
+    features: Floats  # (others, parameters)
+    offsets: Floats | None = None  # (others,); None: zeros
+    current: Floats | None = None  # (rows, parameters); None: zeros
+    with_value: bool = True
+
+
+class Side(ABC):
+    """The entries grouped by one side of the matrix, where a backend works on them.
+
+    "Left" is the side of the groups, "right" the other one.
+
+    Attributes
+    ----------
+    groups : Compressed
+    loss : Loss
+    threads : int
+        In use; few entries get fewer than were asked for.
+    """
+
+    groups: Compressed
+    loss: Loss
+    threads: int
+
+    @abstractmethod
+    def value(self, left: Floats, right: Floats) -> float:
+        """Sum of the losses of all entries, in double precision."""
+
+    @abstractmethod
+    def add_gradient(
+        self,
+        left: Floats,
+        right: Floats,
+        scale: float,
+        left_gradient: Floats,
+        right_gradient: Floats,
+    ) -> float:
+        """Add `scale` times the gradient to what is there already; return the sum of the losses."""
+
+    @abstractmethod
+    def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
+        """For every row i a p_i that lowers G, and what that says about the objective.
+
+            ``G(p) = sum_j l(p.f_j + o_j, X_ij) + weights_i.p^2 / 2``
+            ``+ dense_weight sum_{all j} (p.f_j + o_j)^2 / 2``
+
+        Quadratic loss: the minimiser, by one linear system.
+
+        Self-concordant loss: Newton's step d, cut short where it goes too far.  With H the Hessian
+        of G and R the largest |d.f_j|, ``G(p + t d) <= G(p) - t d'Hd + (e^(tR) - tR - 1)/R^2 d'Hd``
+        because |l'''| <= l'' (Bach [1]_, proposition 1).  So t = 1 lowers G as long as R <= 1.79,
+        and t = log(1 + R)/R, where the bound is least, does for every R.  Bounds of the logistic
+        loss that hold everywhere, such as l'' <= 1/4 (Boehning & Lindsay [2]_) and tanh(z/2)/(2z)
+        (Jaakkola & Jordan [3]_), do not need R, but their steps are shorter: what 60 sweeps with
+        the first of them reach takes 26 and 11 accelerated ones with the two, and 8 with this; with
+        ridge 5 it is 19, 17 and 15 (MovieLens-100K twin, rank 10; `benchmarks/sweeps.py`).
+
+        Any other loss: the minimiser of a parabola above G, which the loss's curvature gives.
+
+        Solved for is the change of a row.  Where the entries and the penalty do not determine it,
+        or hardly, a damping of 1e-10, relatively, makes it the shortest one.  With a quadratic loss
+        the row itself is the shortest one, as long as G, by the sums at hand, is no higher there
+        than at the current row.  So G does not rise, up to the rounding of these sums, however near
+        to singular a system is.  A row without entries gets zeros, unless there is a dense part.
+
+        Rows are independent and their sums are taken in one order: the outcome does not depend on
+        the number of threads.  Sums are in double precision.
+
+        Returns
+        -------
+        solutions : array, (rows, parameters)
+        value : float
+            Quadratic loss: the sum of the least G.  Others: the sum of the losses at ``current``,
+            or anything without ``with_value``.
+
+        References
+        ----------
+        .. [1] F. Bach, "Self-concordant analysis for logistic regression", Electron. J. Stat. 4
+           (2010).
+        .. [2] D. Boehning, B. Lindsay, "Monotonicity of quadratic-approximation algorithms", Ann.
+           Inst. Statist. Math. 40 (1988).
+        .. [3] T. Jaakkola, M. Jordan, "Bayesian parameter estimation via variational methods",
+           Stat. Comput. 10 (2000).
+        """
+
+    @abstractmethod
+    def blocks(self, right: Floats) -> Matrix:
+        """``sum_j c_ij v_j v_j'`` over the entries j of each row, with c the largest curvature.
+
+        Lower triangles, of shape (r, r, rows).
+        """
+
+
+class Backend(ABC):
+    """Makes sides, solves blocks, and holds the arrays.
+
+    Attributes
+    ----------
+    name, device : str
+    xp : module
+        NumPy, or a module with the same functions for arrays on the device.
+    """
+
+    name: ClassVar[str]
+    device: ClassVar[str] = "cpu"
+    xp: ClassVar[Any] = np
+
+    @abstractmethod
+    def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
+        """The entries, ready for passes and row solves; at most so many threads."""
+
+    def factorised(self, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
+        """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
+        return Blocks.of(blocks, factor, dtype)
+
+    def asarray(self, array: Any, dtype: Any) -> Any:
+        """An array on the device, C-contiguous; the same one where it is that already."""
+        return self.xp.ascontiguousarray(array, dtype)
+
+    def to_host(self, array: Any) -> Floats:
+        """The array as NumPy has it."""
+        return np.asarray(array)
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name} on {self.device}>"
+
+
+# In the order in which "auto" looks for one; those that are not loaded yet by module and class.
+BACKENDS: dict[str, type[Backend] | str] = {
+    "numba": "momentous.lowrank.backends.numba.NumbaBackend",
+    "numpy": "momentous.lowrank.backends.numpy.NumpyBackend",
+}
+Class = TypeVar("Class", bound=type[Backend])
+
+
+def register_backend(backend: Class) -> Class:
+    """Make a backend known by its name; can be used as a decorator."""
+    if not (isinstance(backend, type) and issubclass(backend, Backend)):
+        raise TypeError(f"expected a subclass of Backend, not {backend!r}")
+    BACKENDS[backend.name] = backend
+    return backend
+
+
+def find_backend(backend: str | Backend = "auto", device: str = "cpu") -> Backend:
+    """The backend of that name; "auto" is the compiled one where numba works, or else NumPy's."""
+    if isinstance(backend, Backend):
+        return backend
+    if backend != "auto" and backend not in BACKENDS:
+        raise ValueError(
+            f"there is no backend {backend!r}; known are auto, {', '.join(BACKENDS)}, and "
+            "register_backend adds others"
+        )
+    devices = {getattr(one, "device", "cpu") for one in BACKENDS.values()}
+    if device not in devices:
+        raise ValueError(
+            f"device={device!r} is not supported: there are backends for {', '.join(devices)} only"
+        )
+    found = _automatic() if backend == "auto" else _load(backend)()
+    if found.device != device:
+        raise ValueError(f"backend={found.name!r} works on {found.device}, not on {device}")
+    return found
+
+
+def _automatic() -> Backend:
+    try:
+        return _load("numba")()
+    except ImportError as error:
+        if find_spec("numba"):  # installed, but not for this Python or this NumPy
+            warnings.warn(
+                f"numba cannot be used ({error}); going on with the slower backend in NumPy",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return _load("numpy")()
+
+
+def _load(name: str) -> type[Backend]:
+    entry = BACKENDS[name]
+    if isinstance(entry, str):
+        module, _, attribute = entry.rpartition(".")
+        loaded: type[Backend] = getattr(import_module(module), attribute)
+        return loaded
+    return entry

@@ -1,0 +1,132 @@
+"""The backend compiled by numba: entries in parallel, rows as SIMD vectors.
+
+This file needs numba, hence is itself imported only where it is used.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from momentous.io.optional import require
+from momentous.lowrank.backends.base import Backend, RowStep, Side
+from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.losses import Loss
+
+require("numba", "app", "backend='numba'")
+
+from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
+from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
+    compiled_blocks,
+    read_only,
+    share_rows,
+)
+
+FEWEST = 10_000  # entries that a second thread is worth
+
+
+class NumbaBackend(Backend):
+    """Compiled passes and row solves."""
+
+    name = "numba"
+
+    def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
+        """The entries, shared out among threads."""
+        return NumbaSide(groups, loss, threads)
+
+
+class NumbaSide(Side):
+    """Entries that threads share.
+
+    In a pass each thread has a range of groups, of about equally many entries, and a gradient of
+    the right factor of its own; these are added up in a fixed order.  So the same ratings and the
+    same number of threads give the same bits every time; another number of threads gives other
+    roundings.  Row solves give the same bits for any number.
+    """
+
+    def __init__(self, groups: Compressed, loss: Loss, threads: int):
+        count = groups.others.size
+        # To numba an array that can be written to is another type, and one is enough.
+        arrays = (read_only(array) for array in (groups.starts, groups.others, groups.values))
+        self.groups = Compressed(*arrays)
+        self.loss = loss
+        self.threads = max(1, min(threads, count // FEWEST))
+        shares = np.arange(1, self.threads) * (count / self.threads)
+        cuts = [0, *np.searchsorted(groups.starts, shares), groups.starts.size - 1]
+        self.ranges = [(int(a), int(b)) for a, b in pairwise(cuts)]
+
+    def value(self, left: Floats, right: Floats) -> float:
+        """Sum of the losses."""
+        none = np.empty((0, left.shape[1]), left.dtype)
+        return self._run(left, right, 0.0, none, [none] * self.threads)
+
+    def add_gradient(
+        self,
+        left: Floats,
+        right: Floats,
+        scale: float,
+        left_gradient: Floats,
+        right_gradient: Floats,
+    ) -> float:
+        """Add `scale` times the gradient; return the sum of the losses."""
+        # Fresh buffers, so that several callers may evaluate at the same time.
+        others = [np.zeros_like(right_gradient) for _ in range(self.threads - 1)]
+        total = self._run(left, right, scale, left_gradient, [right_gradient, *others])
+        for part in others:
+            right_gradient += part
+        return total
+
+    def _run(
+        self, left: Floats, right: Floats, scale: float, own: Floats, far: list[Floats]
+    ) -> float:
+        kernels, groups = kernels_for(type(self.loss)), self.groups
+        lanes, parameters = (0,) * left.shape[1], self.loss.parameters
+        left, right = read_only(left), read_only(right)
+
+        def work(thread: int) -> float:
+            first, last = self.ranges[thread]
+            total: float = kernels.add_groups(
+                lanes, left, right, groups.starts, groups.others, groups.values, first, last,
+                scale, own, far[thread], parameters,
+            )  # fmt: skip
+            return total
+
+        waiting = [thread_pool(self.threads).submit(work, k) for k in range(1, self.threads)]
+        return sum((part.result() for part in waiting), work(0))
+
+    def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
+        """Half a sweep; threads share the rows."""
+        kernels, groups, loss = kernels_for(type(self.loss)), self.groups, self.loss
+        rows, size = step.weights.shape
+        dtype = step.features.dtype
+        solutions, told = np.zeros((rows, size), dtype), np.zeros(rows)
+        features = read_only(step.features)
+        # |f_j|^2, which bounds how far a step of a given length can move a prediction.
+        lengths = told
+        if loss.self_concordant:
+            lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
+        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
+        gram, pull, rest = np.empty((0, 0)), np.empty(0), 0.0
+        if loss.dense_weight:
+            F, o = features.astype(np.float64, copy=False), offsets.astype(np.float64)
+            gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(size)
+            rest = float(o @ o)
+        before = read_only(np.zeros_like(solutions) if step.current is None else step.current)
+        weights, anew = read_only(step.weights), step.current is None
+
+        def work(first: int, last: int) -> None:
+            kernels.solve_rows(
+                (0,) * size, anew, step.with_value, groups.starts, groups.others, groups.values,
+                features, lengths, offsets, gram, pull, rest, before, weights, first, last,
+                loss.parameters, solutions, told,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, size, self.threads)
+        return solutions, float(told.sum())
+
+    def blocks(self, right: Floats) -> Matrix:
+        """Sums of curvatures times products; threads share the rows."""
+        curvatures = self.loss.largest_curvature(self.groups.values)
+        return compiled_blocks(self.groups, right, curvatures, self.threads)

@@ -1,0 +1,492 @@
+"""The observed entries of a matrix, checked and kept once, compressed by row."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Compressed", "Floats", "Integers", "Ratings", "Rng", "checked_storage", "make_ratings"]
+
+Rng = int | np.random.Generator | None
+Floats = NDArray[np.floating[Any]]
+Integers = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Compressed:
+    """Entries grouped by row (or by column), sorted by the other index within a group.
+
+    Attributes
+    ----------
+    starts : int64 array of length groups + 1
+        Group i owns the entries ``starts[i]`` to ``starts[i + 1] - 1``.
+    others : int32 array, one per entry
+        The column where groups are rows, the row where groups are columns.
+    values : float array, one per entry
+    """
+
+    starts: NDArray[np.int64]
+    others: NDArray[np.int32]
+    values: Floats
+
+
+class Ratings:
+    """The observed entries X_ij of an m x n matrix: who (row) gave what (column) which value.
+
+    The entries are stored once, sorted by row and then by column; all arrays are read-only.
+
+    Parameters
+    ----------
+    rows, cols : array of int
+        Indices from 0, one per entry.
+    values : array of float, one per entry
+        Finite. float32 stays float32, everything else becomes float64. Where a pair (row, column)
+        comes more than once the last one counts, with a warning that says how often.
+    shape : pair of int, optional
+        (m, n); by default the number of ids, or else just large enough for the indices.
+    row_ids, col_ids : array of length m or n, optional
+        What the outside calls a row or a column; None means that the index is the id.
+
+    Attributes
+    ----------
+    shape : pair of int
+    nnz : int
+        Number of entries (N).
+    by_row : Compressed
+        The storage itself.
+
+    Examples
+    --------
+    >>> from momentous.lowrank import Ratings
+    >>> Ratings([0, 0, 1], [0, 2, 1], [5.0, 3.0, 4.0])
+    <Ratings 2 x 3, 3 entries (50.00%), float64>
+    """
+
+    shape: tuple[int, int]
+    by_row: Compressed
+    row_ids: NDArray[Any] | None
+    col_ids: NDArray[Any] | None
+
+    def __init__(
+        self,
+        rows: ArrayLike,
+        cols: ArrayLike,
+        values: ArrayLike,
+        shape: tuple[int, int] | None = None,
+        *,
+        row_ids: ArrayLike | None = None,
+        col_ids: ArrayLike | None = None,
+    ):
+        repeated = self._fill(rows, cols, values, shape, row_ids, col_ids)
+        if repeated:
+            warnings.warn(repeated, RuntimeWarning, stacklevel=2)
+
+    def _fill(
+        self,
+        rows: ArrayLike,
+        cols: ArrayLike,
+        values: ArrayLike,
+        shape: tuple[int, int] | None,
+        row_ids: ArrayLike | None,
+        col_ids: ArrayLike | None,
+    ) -> str:
+        """Take the entries; return what there is to say about pairs that come more than once."""
+        row, col = _flat_indices(rows, "row"), _flat_indices(cols, "column")
+        value = _flat_values(values)
+        if not row.size == col.size == value.size:
+            raise ValueError(
+                "ratings need one row, one column and one value per entry; there are "
+                f"{row.size} rows, {col.size} columns and {value.size} values"
+            )
+        if not value.size:
+            raise ValueError("there are no ratings: at least one entry is needed")
+        names = _flat_ids(row_ids, "row_ids"), _flat_ids(col_ids, "col_ids")
+        asked = (None, None) if shape is None else shape
+        m = _side_length(row, names[0], asked[0], "row")
+        n = _side_length(col, names[1], asked[1], "column")
+        _check_finite(value, lambda k: (row[k], col[k]))
+        storage = _compress(row, col, value, m, n)
+        self._take((m, n), storage, names)
+        repeated = value.size - storage.values.size
+        if not repeated:
+            return ""
+        return (
+            f"{repeated} of {value.size} ratings are for a pair that is rated again later; the "
+            "last one counts"
+        )
+
+    def _take(
+        self,
+        shape: tuple[int, int],
+        storage: Compressed,
+        names: tuple[NDArray[Any] | None, NDArray[Any] | None],
+    ) -> None:
+        for array in (storage.starts, storage.others, storage.values):
+            array.flags.writeable = False
+        self.shape, self.by_row = shape, storage
+        self.row_ids, self.col_ids = names
+
+    def _like(self, storage: Compressed) -> Ratings:
+        """Other entries of the same matrix, already in order."""
+        other = object.__new__(Ratings)
+        other._take(self.shape, storage, (self.row_ids, self.col_ids))
+        return other
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    @property
+    def nnz(self) -> int:
+        """Number of entries (N)."""
+        return int(self.by_row.values.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values: float32 or float64."""
+        return self.by_row.values.dtype
+
+    @property
+    def density(self) -> float:
+        """Share of the matrix that is observed."""
+        return self.nnz / math.prod(self.shape)
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean of all values, summed in double precision."""
+        return float(np.mean(self.by_row.values, dtype=np.float64))
+
+    @property
+    def rows(self) -> NDArray[np.int32]:
+        """The row of each entry, in the order of the storage; made anew at each call."""
+        return np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(self.by_row.starts))
+
+    @property
+    def cols(self) -> NDArray[np.int32]:
+        """The column of each entry, in the order of the storage."""
+        return self.by_row.others
+
+    @property
+    def values(self) -> Floats:
+        """The value of each entry, in the order of the storage."""
+        return self.by_row.values
+
+    @cached_property
+    def by_col(self) -> Compressed:
+        """The same entries grouped by column; made at the first use and kept."""
+        turned = self.to_sparse().tocsc()  # a counting sort: linear, and rows stay in order
+        storage = Compressed(
+            turned.indptr.astype(np.int64), turned.indices.astype(np.int32), turned.data
+        )
+        for array in (storage.starts, storage.others, storage.values):
+            array.flags.writeable = False
+        return storage
+
+    def __len__(self) -> int:
+        return self.nnz
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        return f"<Ratings {m:,} x {n:,}, {self.nnz:,} entries ({self.density:.2%}), {self.dtype}>"
+
+    # --- others made of it ------------------------------------------------------------------------
+
+    def split(self, share: float, rng: Rng = 0) -> tuple[Ratings, Ratings]:
+        """Hold out a random share of the entries.
+
+        Parameters
+        ----------
+        share : float
+            Between 0 and 1; ``round(share * nnz)`` entries are held out, at least one, and at
+            least one stays.
+        rng : seed or Generator
+
+        Returns
+        -------
+        kept, held_out : Ratings
+            Of the same shape and with the same ids; a row may be left without entries in either.
+        """
+        if not 0.0 < share < 1.0:
+            raise ValueError(f"the share to hold out must lie between 0 and 1, not be {share}")
+        if self.nnz < 2:
+            raise ValueError("one entry alone cannot be split")
+        count = min(max(1, round(share * self.nnz)), self.nnz - 1)
+        held = np.zeros(self.nnz, dtype=bool)
+        rng = np.random.default_rng(rng)
+        held[rng.choice(self.nnz, count, replace=False, shuffle=False)] = True
+        return self._where(~held), self._where(held)
+
+    def _where(self, chosen: NDArray[np.bool_]) -> Ratings:
+        storage = self.by_row
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen, dtype=np.int64)])
+        return self._like(
+            Compressed(before[storage.starts], storage.others[chosen], storage.values[chosen])
+        )
+
+    def signs(self) -> Ratings:
+        """One-bit ratings: +1 where the value is above the mean, otherwise -1.
+
+        A value equal to the mean counts as -1.
+        """
+        # As a float64 scalar: a Python float would first be rounded to the values' precision.
+        above = self.values > np.float64(self.mean)
+        return self._holding(np.where(above, self.dtype.type(1), self.dtype.type(-1)))
+
+    def astype(self, dtype: Any) -> Ratings:
+        """The same entries with float32 or float64 values."""
+        dtype = np.dtype(dtype)
+        if dtype not in (np.float32, np.float64):
+            raise ValueError(f"ratings are kept in float32 or float64, not in {dtype}")
+        return self if dtype == self.dtype else self._holding(self.values.astype(dtype))
+
+    def with_values(self, values: ArrayLike) -> Ratings:
+        """The same rows and columns with other values, given in the order of the storage.
+
+        The indices are shared, not copied; single precision stays, everything else becomes double.
+        """
+        new = _flat_values(values).copy()  # the caller may go on writing to theirs
+        if new.size != self.nnz:
+            raise ValueError(f"there are {self.nnz} entries but {new.size} values for them")
+        _check_finite(new, lambda k: (self.rows[k], self.cols[k]))
+        return self._holding(new)
+
+    def _holding(self, values: Floats) -> Ratings:
+        return self._like(Compressed(self.by_row.starts, self.by_row.others, values))
+
+    def to_sparse(self) -> scipy.sparse.csr_array:
+        """The entries as a SciPy matrix, which shares their memory where the index types allow."""
+        storage = self.by_row
+        return scipy.sparse.csr_array(
+            (storage.values, storage.others, storage.starts), shape=self.shape
+        )
+
+    # --- where they come from ---------------------------------------------------------------------
+
+    @classmethod
+    def from_sparse(
+        cls,
+        matrix: Any,
+        *,
+        row_ids: ArrayLike | None = None,
+        col_ids: ArrayLike | None = None,
+    ) -> Ratings:
+        """The stored entries of a SciPy sparse matrix, explicit zeros included.
+
+        Entries that are stored twice are not added up: the last one counts, as everywhere here.
+        """
+        if not scipy.sparse.issparse(matrix):
+            raise TypeError(f"expected a SciPy sparse matrix, not {type(matrix).__name__}")
+        entries = matrix.tocoo()
+        return cls(
+            entries.row, entries.col, entries.data, matrix.shape, row_ids=row_ids, col_ids=col_ids
+        )
+
+    @classmethod
+    def read(cls, source: Any, **options: Any) -> Ratings:
+        """Read ratings from a file, a table or a query.
+
+        See `momentous.lowrank.data.read_ratings` for the options.
+        """
+        ratings: Ratings = import_module("momentous.lowrank.data.read").read_ratings(
+            source, **options
+        )
+        return ratings
+
+    @classmethod
+    def twin(cls, name: str, rng: Rng = 0) -> Ratings:
+        """Synthetic ratings shaped like a known data set; see `momentous.lowrank.twin`."""
+        ratings: Ratings = import_module("momentous.lowrank.data.twins").twin(name, rng)
+        return ratings
+
+
+def make_ratings(
+    rows: ArrayLike,
+    cols: ArrayLike,
+    values: ArrayLike,
+    shape: tuple[int, int] | None = None,
+    *,
+    row_ids: ArrayLike | None = None,
+    col_ids: ArrayLike | None = None,
+) -> tuple[Ratings, list[str]]:
+    """Ratings, and what there is to warn of, for those who pass warnings on themselves."""
+    ratings = object.__new__(Ratings)
+    repeated = ratings._fill(rows, cols, values, shape, row_ids, col_ids)
+    return ratings, [repeated] if repeated else []
+
+
+def checked_storage(
+    shape: tuple[int, int],
+    starts: NDArray[Any],
+    others: NDArray[Any],
+    values: NDArray[Any],
+    row_ids: NDArray[Any] | None = None,
+    col_ids: NDArray[Any] | None = None,
+) -> Ratings:
+    """Ratings from arrays as `Ratings.by_row` has them, for instance out of a file.
+
+    Everything is checked before anybody uses it; what is wrong is a ValueError that says what.
+    """
+    m, n = (int(side) for side in shape)
+    if not 0 < m < 2**31 or not 0 < n < 2**31:
+        raise ValueError(f"the shape {m} x {n} is not possible")
+    expected: dict[str, tuple[NDArray[Any], Any]] = {
+        "starts": (starts, (np.int64,)),
+        "others": (others, (np.int32,)),
+        "values": (values, (np.float32, np.float64)),
+    }
+    for name, (array, dtypes) in expected.items():
+        if array.ndim != 1 or array.dtype not in dtypes:
+            raise ValueError(f"{name} has {array.ndim} dimensions and dtype {array.dtype}")
+    count = values.size
+    if starts.size != m + 1 or starts[0] != 0 or starts[-1] != count or others.size != count:
+        raise ValueError(f"the arrays do not fit {m} rows and {count} entries")
+    if not count:
+        raise ValueError("there are no ratings: at least one entry is needed")
+    if np.any(starts[1:] < starts[:-1]):
+        raise ValueError("starts does not ascend")
+    if others.min() < 0 or others.max() >= n:
+        raise ValueError(f"a column lies outside of 0 to {n - 1}")
+    rises = others[1:] > others[:-1]
+    first_of_row = starts[1:-1]
+    first_of_row = first_of_row[(first_of_row > 0) & (first_of_row < count)]
+    rises[first_of_row - 1] = True
+    if not rises.all():
+        raise ValueError("the columns of a row do not ascend")
+    if not np.isfinite(values).all():
+        raise ValueError("a value is not finite")
+    names = _flat_ids(row_ids, "row_ids"), _flat_ids(col_ids, "col_ids")
+    for ids, size, what in zip(names, (m, n), ("row", "column"), strict=True):
+        if ids is not None and (ids.size != size or ids.dtype.kind not in "iuUS"):
+            raise ValueError(f"there are {size} {what}s but {ids.size} ids, of dtype {ids.dtype}")
+    ratings = object.__new__(Ratings)
+    ratings._take((m, n), Compressed(starts, others, values), names)
+    return ratings
+
+
+def _flat_indices(index: ArrayLike, what: str) -> Integers:
+    """Indices as a flat array of integers."""
+    array = np.asarray(index)
+    if array.ndim != 1:
+        raise ValueError(f"{what} indices must be one flat array, not of shape {array.shape}")
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(
+            f"{what} indices must be integers, not {array.dtype}; number the ids from 0 and pass "
+            f"them as {'row_ids' if what == 'row' else 'col_ids'}"
+        )
+    return array
+
+
+def _flat_values(values: ArrayLike) -> Floats:
+    """Values as a flat array of float32, if they are that, or else of float64."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"ratings must be one flat array, not of shape {array.shape}")
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"ratings must be real numbers, not {array.dtype}")
+    return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
+
+
+def _check_finite(values: Floats, place: Callable[[int], tuple[Any, Any]]) -> None:
+    """Refuse values that are not finite; `place` gives row and column of a position."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        k = int(bad[0])
+        row, col = place(k)
+        raise ValueError(
+            f"the rating at position {k} (row {row}, column {col}) is {values[k]}, and {bad.size} "
+            f"of {values.size} are not finite; leave out what was not rated"
+        )
+
+
+def _flat_ids(ids: ArrayLike | None, what: str) -> NDArray[Any] | None:
+    """Ids as a flat array of our own, if there are any."""
+    if ids is None:
+        return None
+    array = np.array(ids)
+    if array.ndim != 1:
+        raise ValueError(f"{what} must be one flat array, not of shape {array.shape}")
+    array.flags.writeable = False
+    return array
+
+
+def _side_length(index: Integers, ids: NDArray[Any] | None, asked: int | None, what: str) -> int:
+    """How many rows (or columns) there are; every index must be one of them."""
+    least, greatest = int(index.min()), int(index.max())
+    size = greatest + 1 if asked is None else int(asked)
+    if asked is None and ids is not None:
+        size = ids.size
+    if least < 0:
+        k = int(np.argmin(index))
+        raise ValueError(f"the {what} index at position {k} is {least}; indices count from 0")
+    if greatest >= size:
+        k = int(np.argmax(index))
+        raise ValueError(
+            f"the {what} index at position {k} is {greatest}, but there are only {size} {what}s; "
+            "indices count from 0"
+        )
+    if ids is not None and ids.size != size:
+        raise ValueError(f"there are {size} {what}s but {ids.size} ids for them")
+    if size > np.iinfo(np.int32).max:
+        raise ValueError(f"{size} {what}s are more than the {np.iinfo(np.int32).max} possible")
+    return size
+
+
+def _compress(row: Integers, col: Integers, value: Floats, m: int, n: int) -> Compressed:
+    """Sort by row and then by column; of equal pairs keep the last."""
+    if _in_order(row, col):
+        # New arrays in any case: the caller may change theirs.
+        others, values = col.astype(np.int32), np.array(value)
+    elif np.all(col[1:] >= col[:-1]):
+        row, others, values = _turned(row, col, value, m, n)
+    else:
+        order = _stable_order(col, n)
+        order = order[_stable_order(row[order], m)]
+        row, others, values = row[order], col[order].astype(np.int32), value[order]
+    same_as_next = (row[1:] == row[:-1]) & (others[1:] == others[:-1])
+    if same_as_next.any():
+        last = np.append(~same_as_next, True)
+        row, others, values = row[last], others[last], values[last]
+    counts = np.bincount(row, minlength=m)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+    return Compressed(starts, others, values)
+
+
+def _turned(
+    row: Integers, col: Integers, value: Floats, m: int, n: int
+) -> tuple[Integers, NDArray[np.int32], Floats]:
+    """Entries that come column by column, as Netflix has them, put row by row.
+
+    A sort of any order would do it, too, but takes several times the memory.
+    """
+    # In int32 where that is enough: otherwise SciPy makes all indices int64.
+    small = np.int32 if col.size < 2**31 else np.int64
+    col = col.astype(np.int32, copy=False)
+    starts = np.searchsorted(col, np.arange(n + 1, dtype=np.int32)).astype(small)
+    turned = scipy.sparse.csc_array((value, row, starts), shape=(m, n)).tocsr()
+    rows = np.repeat(np.arange(m, dtype=np.int32), np.diff(turned.indptr))
+    return rows, turned.indices.astype(np.int32, copy=False), turned.data
+
+
+def _in_order(row: Integers, col: Integers) -> bool:
+    """Are the pairs sorted already, as files and caches often have them?"""
+    later, equal = row[1:] > row[:-1], row[1:] == row[:-1]
+    return bool(np.all(later | (equal & (col[1:] >= col[:-1]))))
+
+
+def _stable_order(key: Integers, size: int) -> Integers:
+    """Positions in the order of the key, ties in the order given, in linear time.
+
+    SciPy turns a matrix of one row into one compressed by column with a counting sort; NumPy's
+    stable sort of 32-bit keys takes several times as long.
+    """
+    where = np.arange(key.size)
+    one_row = scipy.sparse.csr_array((where, key, np.array([0, key.size])), shape=(1, size))
+    order: Integers = one_row.tocsc().data
+    return order

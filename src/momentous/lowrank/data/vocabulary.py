@@ -1,0 +1,145 @@
+"""What the outside calls rows and columns: ids of any kind, and the positions they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from momentous.lowrank.data.ratings import Ratings
+
+Positions = NDArray[np.intp]
+UNKNOWN = -1
+
+
+class Vocabulary:
+    """The ids of all rows (or of all columns), each at its position.
+
+    Integers, strings or other sortable values.  Where one side has numbers and the other strings
+    they are compared as strings: an array of pairs that mixes both kinds turns all into strings.
+
+    Parameters
+    ----------
+    ids : array or None
+        Without repetitions; None means that the position is the id.
+    count : int
+        How many there are, where ``ids`` is None.
+    """
+
+    def __init__(self, ids: ArrayLike | None, count: int = 0):
+        self.ids = np.arange(count) if ids is None else as_ids(ids)
+        self._order = np.argsort(self.ids, kind="stable")
+        self._sorted = self.ids[self._order]
+
+    def __len__(self) -> int:
+        return int(self.ids.size)
+
+    def positions(self, ids: ArrayLike) -> Positions:
+        """The position of each id, -1 for those that are not known."""
+        asked, known, order = as_ids(ids), self._sorted, self._order
+        if _is_text(asked) != _is_text(known):
+            asked = asked.astype(np.str_)
+            known = self.ids.astype(np.str_)
+            order = np.argsort(known, kind="stable")
+            known = known[order]
+        if not known.size:
+            return np.full(asked.shape, UNKNOWN)
+        where = np.minimum(np.searchsorted(known, asked), known.size - 1)
+        return np.where(known[where] == asked, order[where], UNKNOWN)
+
+    def extended(self, ids: ArrayLike) -> Vocabulary:
+        """These, followed by those of ``ids`` that are new, in sorted order."""
+        new = np.unique(as_ids(ids))
+        new = new[self.positions(new) == UNKNOWN]
+        return Vocabulary(np.concatenate([self.ids, new])) if new.size else self
+
+
+def as_ids(ids: ArrayLike) -> NDArray[Any]:
+    """A flat array of ids that can be sorted and stored: whole numbers as integers."""
+    array = np.atleast_1d(np.asarray(ids))
+    if array.ndim != 1:
+        raise ValueError(f"ids must be one flat array, not of shape {array.shape}")
+    if array.dtype.kind == "O":  # a column of a table: look at what is in it
+        for position, one in enumerate(array):
+            if _is_missing(one):
+                raise ValueError(_missing(position, one))
+        array = np.asarray(array.tolist()) if array.size else array.astype(np.str_)
+        if array.ndim != 1 or array.dtype.kind == "O":
+            array = np.array([str(one) for one in np.atleast_1d(np.asarray(ids)).tolist()])
+    if array.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(array))
+        if bad.size:
+            raise ValueError(_missing(int(bad[0]), array[bad[0]]))
+        whole = array.astype(np.int64)
+        array = whole if np.array_equal(whole, array) else array
+    return array
+
+
+def pairs_of(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The row ids and the column ids of pairs in any of the forms that estimators take."""
+    if isinstance(pairs, Ratings):
+        return _named(pairs.rows, pairs.row_ids), _named(pairs.cols, pairs.col_ids)
+    if scipy.sparse.issparse(pairs):
+        return pairs_of(Ratings.from_sparse(pairs))
+    if hasattr(pairs, "iloc"):  # a table, whose columns may be of different kinds
+        shape = pairs.shape
+        columns = [pairs.iloc[:, k].to_numpy() for k in range(shape[1] if len(shape) > 1 else 0)]
+    else:
+        array = pairs if isinstance(pairs, np.ndarray) else _mixed(pairs)
+        shape, columns = array.shape, list(array.T) if array.ndim == 2 else []
+    if len(columns) != 2:
+        raise ValueError(
+            f"pairs must be of shape (N, 2), a row id and a column id each, not {tuple(shape)}; "
+            "Ratings and SciPy sparse matrices are taken as well"
+        )
+    return as_ids(columns[0]), as_ids(columns[1])
+
+
+def ratings_of(pairs: Any, values: Any, dtype: Any = None) -> Ratings:
+    """Ratings from pairs and values, or from what holds both."""
+    if isinstance(pairs, Ratings) or scipy.sparse.issparse(pairs):
+        if values is not None:
+            raise ValueError(
+                f"{type(pairs).__name__} holds its values already: leave y out, or pass pairs"
+            )
+        ratings = pairs if isinstance(pairs, Ratings) else Ratings.from_sparse(pairs)
+        return ratings if dtype is None else ratings.astype(dtype)
+    if values is None:
+        raise ValueError("y is missing: fit(pairs, y) needs one value for each pair")
+    ids = pairs_of(pairs)
+    if not ids[0].size:
+        raise ValueError("there are no ratings: at least one pair is needed")
+    row_ids, rows = np.unique(ids[0], return_inverse=True)
+    col_ids, cols = np.unique(ids[1], return_inverse=True)
+    ratings = Ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids)
+    return ratings if dtype is None else ratings.astype(dtype)
+
+
+def _mixed(pairs: Any) -> NDArray[Any]:
+    """Pairs in Python's own lists keep the kind of each id."""
+    array = np.asarray(pairs)
+    if _is_text(array) and array.ndim == 2:
+        array = np.asarray(pairs, dtype=object)
+    return array
+
+
+def _named(positions: NDArray[Any], ids: NDArray[Any] | None) -> NDArray[Any]:
+    return positions if ids is None else ids[positions]
+
+
+def _is_missing(one: Any) -> bool:
+    """None, NaN, NaT, or the NA of pandas, which will not say whether it equals itself."""
+    try:
+        return one is None or bool(one != one)
+    except TypeError:
+        return True
+
+
+def _missing(position: int, one: Any) -> str:
+    return f"the id at position {position} is {one}; an id is missing: leave the pair out"
+
+
+def _is_text(array: NDArray[Any]) -> bool:
+    return array.dtype.kind in "US"

@@ -1,0 +1,197 @@
+"""What the estimators share: fitted attributes, recommendations, similar items, files."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from momentous.core.result import Result
+from momentous.core.status import Status
+from momentous.io.archive import ArchiveError
+from momentous.io.optional import require
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.vocabulary import ratings_of
+from momentous.lowrank.losses import Loss, find_loss
+from momentous.lowrank.model import (
+    LowRankModel,
+    Recommended,
+    fit_model,
+    load_model,
+    save_model,
+)
+from momentous.lowrank.model.files import as_plain, from_plain
+from momentous.lowrank.model.fitted import check_unknown
+from momentous.lowrank.solvers.fit import FitConfig
+
+_BaseEstimator: Any = require("sklearn.base", "app", "The estimators").BaseEstimator
+check_is_fitted: Any = require("sklearn.utils.validation", "app", "The estimators").check_is_fitted
+
+
+class Completion(_BaseEstimator):  # type: ignore[misc]
+    """What all estimators of a model share; ``_loss`` is the one loss that an estimator is for."""
+
+    _loss: ClassVar[str | None] = None
+    model_: LowRankModel
+    result_: Result | None
+
+    def _fit(self, ratings: Ratings) -> None:
+        check_unknown(self.unknown)
+        start = self.model_ if self.warm_start and hasattr(self, "model_") else None
+        watch = (lambda step: print(step)) if self.verbose else None
+        fit = fit_model(ratings, self._config(), start=start, watch=watch)
+        self.model_, self.result_, self.objective_ = fit.model, fit.result, fit.objective
+        self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out
+        self.n_features_in_ = 2
+        if fit.result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
+
+    def _config(self) -> FitConfig:
+        chosen = {
+            name: getattr(self, name)
+            for name in FitConfig.__dataclass_fields__.keys() - {"loss", "rng"}
+            if hasattr(self, name)
+        }
+        return FitConfig(loss=self._loss_object(), rng=_seed(self.random_state), **chosen)
+
+    def _loss_object(self) -> Loss:
+        return find_loss(self.loss if self._loss is None else self._loss)
+
+    # --- what was found ---------------------------------------------------------------------------
+
+    @property
+    def row_factors_(self) -> Floats:
+        """U."""
+        return self.model_.row_factors
+
+    @property
+    def col_factors_(self) -> Floats:
+        """V."""
+        return self.model_.col_factors
+
+    @property
+    def row_bias_(self) -> Floats:
+        """b."""
+        return self.model_.row_bias
+
+    @property
+    def col_bias_(self) -> Floats:
+        """c."""
+        return self.model_.col_bias
+
+    @property
+    def mean_(self) -> float:
+        """What the model says without factors and biases."""
+        return self.model_.mean
+
+    @property
+    def row_ids_(self) -> NDArray[Any]:
+        """The id of each row."""
+        return self.model_.rows.ids
+
+    @property
+    def col_ids_(self) -> NDArray[Any]:
+        """The id of each column."""
+        return self.model_.cols.ids
+
+    def recommend(self, user: Any, n: int = 10, exclude_seen: bool = True) -> Recommended:
+        """The items that suit a user best, and their scores (ratings, probabilities, ...).
+
+        Parameters
+        ----------
+        user : id
+            One that is not known is an error, or with ``unknown="mean"`` gets what all like.
+        n : int
+            How many, at most.
+        exclude_seen : bool
+            Leave out what the user has rated.
+        """
+        check_is_fitted(self)
+        return self.model_.recommend(user, n, exclude_seen, self.unknown)
+
+    def similar(self, item: Any, n: int = 10) -> Recommended:
+        """The items whose factors are most like those of an item, and their cosines with them."""
+        check_is_fitted(self)
+        return self.model_.similar(item, n)
+
+    def fold_in(self, pairs: Any, y: Any = None) -> Self:
+        """A copy of this estimator that knows further users, from their entries.
+
+        The items stay as they are: one ridge regression per user (logistic: a few Newton steps).  A
+        user who is known already is computed anew, from these entries alone; items that are not
+        known are left out.
+        """
+        check_is_fitted(self)
+        other = copy.copy(self)
+        other.model_ = self.model_.fold_in(self._labelled(pairs, y), backend=self.backend)
+        return other
+
+    def _labelled(self, pairs: Any, y: Any) -> Ratings:
+        return ratings_of(pairs, y, self.dtype)
+
+    # --- on disk ----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a file: arrays and JSON, no pickle."""
+        check_is_fitted(self)
+        parameters = {name: as_plain(value) for name, value in self.get_params().items()}
+        facts = {"n_iter": self.n_iter_, "objective": self.objective_}
+        save_model(self.model_, path, {"parameters": parameters, **facts, **self._facts()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save`, or the command ``momentous fit``, has written."""
+        model, extra = load_model(path)
+        parameters = {name: from_plain(value) for name, value in extra["parameters"].items()}
+        if cls._loss is None and "loss" not in parameters:  # the command's files have it apart
+            parameters["loss"] = model.loss
+        elsewhere = {one._loss for one in Completion.__subclasses__() if one._loss}
+        ours = cls._loss or find_loss(parameters["loss"]).name
+        if model.loss.name != ours or (cls._loss is None and model.loss.name in elsewhere):
+            raise ArchiveError(
+                f"{path} holds a model for the {model.loss} loss, which {cls.__name__} is not for; "
+                "load it with the other estimator"
+            )
+        estimator = cls(**parameters)
+        estimator.model_, estimator.result_ = model, None
+        estimator.n_iter_, estimator.objective_ = extra["n_iter"], extra["objective"]
+        estimator.validation_errors_, estimator.n_features_in_ = [], 2
+        estimator._take_facts(extra)
+        return estimator
+
+    def _facts(self) -> dict[str, Any]:
+        return {}
+
+    def _take_facts(self, extra: dict[str, Any]) -> None:
+        pass
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.sparse = True
+        return tags
+
+
+def keep_arguments(estimator: Any, arguments: dict[str, Any]) -> None:
+    """Keep the arguments of a constructor as they are, which is all that it may do."""
+    for name, value in arguments.items():
+        if name not in ("self", "__class__"):
+            setattr(estimator, name, value)
+
+
+def values_of(pairs: Any, y: Any) -> Any:
+    """y, or the values that the pairs come with, in the order in which predictions come."""
+    if y is None and (isinstance(pairs, Ratings) or scipy.sparse.issparse(pairs)):
+        return ratings_of(pairs, None).values
+    if y is None:
+        raise ValueError("y is missing: there must be one value for each pair")
+    return y
+
+
+def _seed(random_state: Any) -> Any:
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    return random_state

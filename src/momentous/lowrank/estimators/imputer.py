@@ -1,0 +1,167 @@
+"""Gaps in a table of numbers, filled from a low-rank model of its columns."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from momentous.io.optional import require
+from momentous.lowrank.backends import Backend, RowStep, find_backend
+from momentous.lowrank.checks import thread_count
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.losses import Squared
+from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.solvers.fit import FitConfig, solve
+
+_base: Any = require("sklearn.base", "app", "The estimators")
+_Transformer: Any = type(
+    "_Transformer", (_base.OneToOneFeatureMixin, _base.TransformerMixin, _base.BaseEstimator), {}
+)
+_validation: Any = require("sklearn.utils.validation", "app", "The estimators")
+
+
+class LowRankImputer(_Transformer):  # type: ignore[misc]
+    """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
+
+    The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
+    rank, with an offset for each column, is fitted to the entries that are there, and the gaps are
+    filled from it; what is there stays as it is.  New rows get their factors from their own
+    entries, by one ridge regression, so that ``transform`` needs no new fit.  A row without entries
+    is filled with the columns' offsets, a column without entries with zeros.
+
+    Parameters
+    ----------
+    rank : int
+        Number of factors, at most; more than the smaller side of the matrix are not used.
+    ridge : float
+        Weight of the squared factors, for columns of standard deviation 1.
+    weighting : float
+        The ridge of a row with c entries is ``ridge * c ** weighting``.
+    max_iterations : int
+    tol : float
+        Stop when ten sweeps lower the objective by less than this, relatively.
+    threads : int, optional
+    backend, device
+        As for `LowRankObjective`.
+    random_state : int or None
+
+    Attributes
+    ----------
+    components_ : array, (columns, rank)
+        The columns' factors (V), after scaling.
+    offsets_ : array
+        The columns' offsets, after scaling.
+    mean_, scale_ : array
+        Of each column.
+    n_iter_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from momentous.lowrank import LowRankImputer
+    >>> X = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, -1.0])
+    >>> X[3, 2] = np.nan
+    >>> LowRankImputer(rank=1, ridge=0.0).fit_transform(X)[3].round(2)
+    array([ 4.,  8., -4.])
+    """
+
+    def __init__(
+        self,
+        rank: int = 10,
+        *,
+        ridge: float = 0.5,
+        weighting: float = 0.5,
+        max_iterations: int = 200,
+        tol: float = 1e-6,
+        threads: int | None = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
+        random_state: Any = 0,
+    ):
+        self.rank = rank
+        self.ridge = ridge
+        self.weighting = weighting
+        self.max_iterations = max_iterations
+        self.tol = tol
+        self.threads = threads
+        self.backend = backend
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the columns' factors and offsets."""
+        table = self._validated(X, reset=True)
+        there = ~np.isnan(table)
+        if not there.any():
+            raise ValueError(
+                f"all {table.size} entries of X are NaN: there is nothing to learn from"
+            )
+        self.mean_, self.scale_ = _moments(table, there)
+        rows, cols = np.nonzero(there)
+        ratings = Ratings(rows, cols, ((table - self.mean_) / self.scale_)[there], table.shape)
+        config = FitConfig(
+            rank=self.rank,
+            max_iterations=self.max_iterations,
+            tol=self.tol,
+            rng=self.random_state,
+        )
+        # Offsets are fitted, too, and free: the means of what is there are not those of the whole.
+        penalty = Penalty(self.ridge, weighting=self.weighting, biases=True, row_biases=False)
+        objective = LowRankObjective(
+            ratings,
+            min(self.rank, *table.shape),
+            balance=0.0,
+            ridge=penalty,
+            threads=self.threads,
+            backend=self.backend,
+            device=self.device,
+        )
+        x, result = solve(objective, config)
+        columns = objective.backend.to_host(objective.split(x)[1])
+        self.components_, self.offsets_ = columns[:, :-1].copy(), columns[:, -1].copy()
+        self.n_iter_ = int(result.nit)
+        return self
+
+    def transform(self, X: Any) -> Floats:
+        """Fill the gaps of these rows."""
+        _validation.check_is_fitted(self)
+        table = self._validated(X, reset=False)
+        there = ~np.isnan(table)
+        if there.all():
+            return table
+        scaled = (table - self.mean_) / self.scale_
+        starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
+        groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), scaled[there])
+        penalty = Penalty(self.ridge, weighting=self.weighting)
+        weights = penalty.weights(np.diff(starts), self.components_.shape[1])
+        backend = find_backend(self.backend, self.device)
+        side = backend.side(groups, Squared(), thread_count(self.threads))
+        step = RowStep(
+            *(backend.asarray(a, np.float64) for a in (weights, self.components_, self.offsets_))
+        )
+        factors = backend.to_host(side.solve_rows(step)[0])
+        filled = (factors @ self.components_.T + self.offsets_) * self.scale_ + self.mean_
+        complete: Floats = np.where(there, table, filled)
+        return complete
+
+    def _validated(self, X: Any, reset: bool) -> Floats:
+        array: Floats = _validation.validate_data(
+            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", copy=True
+        )
+        return array
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _moments(X: Floats, there: Any) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of what is there in each column; 0 and 1 where nothing is."""
+    counts = np.maximum(there.sum(axis=0), 1)
+    mean = np.where(there, X, 0.0).sum(axis=0) / counts
+    deviation = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / counts)
+    # A constant column is left as it is, and so is one whose spread is rounding.
+    return mean, np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)

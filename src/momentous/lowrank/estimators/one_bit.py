@@ -1,0 +1,161 @@
+"""The classifier: one of two labels for each pair of ids."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momentous.core.method import Method
+from momentous.io.optional import require
+from momentous.lowrank.backends import Backend
+from momentous.lowrank.checks import check_number
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.vocabulary import ratings_of
+from momentous.lowrank.estimators.base import (
+    Completion,
+    check_is_fitted,
+    keep_arguments,
+    values_of,
+)
+from momentous.lowrank.model import Unknown
+
+_ClassifierMixin: Any = require("sklearn.base", "app", "The estimators").ClassifierMixin
+
+
+class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc]
+    """One of two labels from pairs of ids: log odds of rank r, with biases.
+
+    X as for `MatrixCompletion`; y are two classes of any kind, or ratings with ``threshold``.  The
+    first of the sorted classes is the one of negative log odds.
+
+    Parameters
+    ----------
+    threshold : "mean", float or None
+        Turn ratings into classes: True above the mean of those in ``fit``, or above this number,
+        and otherwise False.
+    unknown : {"mean", "nan", "error"}
+        As for `MatrixCompletion`; a label cannot be NaN, so that for "nan" ``predict`` takes what
+        is known, and ``predict_proba`` gives NaN.
+    rank, solver, ridge, bias_ridge, weighting, biases, centre, balance, max_iterations, tol
+        As for `MatrixCompletion`.
+    validation_share, patience, dtype, threads, backend, device, random_state, warm_start, verbose
+        As for `MatrixCompletion`.
+
+    Attributes
+    ----------
+    classes_ : array of length 2
+    threshold_ : float or None
+    mean_ : float
+        Log odds of the second class among all labels.
+
+    References
+    ----------
+    .. [1] M. Davenport, Y. Plan, E. van den Berg, M. Wootters, "1-bit matrix completion",
+       Information and Inference 3 (2014).
+    .. [2] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
+       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023).
+    """
+
+    _loss = "logistic"
+
+    def __init__(
+        self,
+        rank: int = 10,
+        *,
+        threshold: Any = None,
+        solver: str | Method | type[Method] = "auto",
+        ridge: float | None = None,
+        bias_ridge: float | None = None,
+        weighting: float = 0.5,
+        biases: bool = True,
+        centre: bool = True,
+        balance: float = 1.0,
+        max_iterations: int | None = None,
+        tol: float = 1e-4,
+        validation_share: float | None = None,
+        patience: int = 5,
+        unknown: Unknown = "mean",
+        dtype: Any = None,
+        threads: int | None = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
+        random_state: Any = 0,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ):
+        keep_arguments(self, locals())
+
+    def fit(self, pairs: Any, y: Any = None) -> Self:
+        """Fit to the labels y of these pairs."""
+        values = values_of(pairs, y)
+        self.threshold_ = None
+        if self.threshold is not None:
+            if isinstance(self.threshold, str) and self.threshold != "mean":
+                raise ValueError(f"threshold={self.threshold!r} must be 'mean', a number or None")
+            if self.threshold != "mean":
+                check_number("threshold", self.threshold, -math.inf)
+            self.threshold_ = float(np.mean(values) if self.threshold == "mean" else self.threshold)
+        classes = np.unique(self._classes_of(values))
+        if classes.size != 2:
+            shown = ", ".join(str(one) for one in classes[:5])
+            raise ValueError(
+                f"two classes are needed, y has {classes.size} ({shown}"
+                f"{', ...' if classes.size > 5 else ''}); for ratings pass threshold='mean'"
+            )
+        self.classes_ = classes
+        self._fit(self._labelled(pairs, y))
+        return self
+
+    def _classes_of(self, values: Any) -> NDArray[Any]:
+        labels: NDArray[Any] = np.asarray(values)
+        if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
+            bad = np.flatnonzero(~np.isfinite(labels))[0]
+            raise ValueError(f"the label at position {bad} is {labels[bad]}; leave the pair out")
+        return labels if self.threshold_ is None else labels > self.threshold_
+
+    def _labelled(self, pairs: Any, y: Any) -> Ratings:
+        classes = self._classes_of(values_of(pairs, y))
+        strange = np.flatnonzero(~np.isin(classes, self.classes_))
+        if strange.size:
+            raise ValueError(
+                f"the label {classes[strange[0]]} at position {strange[0]} is none of the classes "
+                f"{self.classes_[0]} and {self.classes_[1]}"
+            )
+        signs = np.where(classes == self.classes_[1], 1.0, -1.0)
+        if y is not None:
+            return ratings_of(pairs, signs, self.dtype)
+        ratings = ratings_of(pairs, None, self.dtype)
+        return ratings.with_values(signs.astype(ratings.dtype))
+
+    def decision_function(self, pairs: Any) -> Floats:
+        """The log odds of the second class."""
+        check_is_fitted(self)
+        return self.model_.scores(pairs, self.unknown)
+
+    def predict_proba(self, pairs: Any) -> Floats:
+        """The probabilities of both classes, in the order of ``classes_``."""
+        check_is_fitted(self)
+        second = self.model_.predict(pairs, self.unknown)
+        return np.column_stack([1.0 - second, second])
+
+    def predict(self, pairs: Any) -> NDArray[Any]:
+        """The more probable class of each pair."""
+        check_is_fitted(self)
+        unknown: Unknown = "error" if self.unknown == "error" else "mean"
+        second = self.model_.scores(pairs, unknown) > 0
+        labels: NDArray[Any] = np.where(second, self.classes_[1], self.classes_[0])
+        return labels
+
+    def score(self, pairs: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of labels that are predicted right."""
+        labels = self._classes_of(values_of(pairs, y))
+        return float(super().score(pairs, labels, sample_weight))
+
+    def _facts(self) -> dict[str, Any]:
+        return {"threshold": self.threshold_, "classes": self.classes_.tolist()}
+
+    def _take_facts(self, extra: dict[str, Any]) -> None:
+        self.threshold_, self.classes_ = extra["threshold"], np.array(extra["classes"])

@@ -1,0 +1,165 @@
+"""What a loss is: one object that says all that solvers, models and commands ask about it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from momentous.lowrank.data.ratings import Floats, Ratings
+
+Limits = tuple[float, float]
+Triple = tuple[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What an observed entry x costs, as a function of its prediction z.
+
+    A new loss is a subclass with a ``name`` and an ``entry``; everything else has a default.
+    Fields of the dataclass are its parameters: they must be numbers, and ``entry`` gets them as a
+    tuple.  `register_loss` makes it known by name, which commands and saved models need.
+
+    Attributes
+    ----------
+    name : str
+    quadratic : bool
+        The loss is a parabola in z: one linear system gives the best row.
+    unit_curvature : bool
+        It is half the square of its slope, and its curvature is 1: kernels then save a product.
+    self_concordant : bool
+        |l'''| <= l'': Newton's step, cut short where predictions move far, lowers the sum.  For a
+        loss that is neither quadratic nor this, the curvature that ``entry`` returns must be that
+        of a parabola that touches the loss at z and lies above it everywhere.
+    dense_weight : float
+        Weight of ``z^2 / 2`` summed over all pairs, observed or not; only for quadratic losses.
+    biases, centred : bool
+        Does a model have biases, and a mean, unless one says otherwise?
+    weighting : float
+        Default of the exponent with which the ridge grows with a row's number of entries.
+    bias_ridge : float
+        Default weight of the squared biases.
+    """
+
+    name: ClassVar[str]
+    quadratic: ClassVar[bool] = False
+    unit_curvature: ClassVar[bool] = False
+    self_concordant: ClassVar[bool] = False
+    dense_weight: ClassVar[float] = 0.0
+    biases: ClassVar[bool] = True
+    centred: ClassVar[bool] = True
+    weighting: ClassVar[float] = 0.5  # benchmarks/held_out.py
+    bias_ridge: ClassVar[float] = 1.0
+
+    # --- one entry --------------------------------------------------------------------------------
+
+    @staticmethod
+    def entry(z: Any, x: Any, parameters: tuple[float, ...]) -> Triple:
+        """Value, slope and curvature in z, in NumPy's functions or plain arithmetic.
+
+        It is called with arrays, and compiled by numba for single numbers; functions that it calls
+        are compiled, too.
+        """
+        raise NotImplementedError
+
+    def entries(self, z: Floats, x: Floats) -> Triple:
+        """The same for arrays, where that is better written in another way."""
+        return self.entry(z, x, self.parameters)
+
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        """The fields, in order."""
+        return tuple(float(value) for value in dataclasses.astuple(self))
+
+    def largest_curvature(self, x: Floats) -> Any:
+        """The greatest curvature for any z, one number or one per entry, for `Metric`."""
+        return np.inf
+
+    # --- data and start ---------------------------------------------------------------------------
+
+    def check(self, ratings: Ratings) -> None:
+        """Refuse ratings that this loss is not made for."""
+
+    def mean(self, ratings: Ratings) -> float:
+        """What a centred model predicts without factors and biases."""
+        return 0.0
+
+    def start_values(self, ratings: Ratings, mean: float) -> Floats:
+        """The values whose truncated SVD is a good start."""
+        return ratings.values
+
+    def default_ridge(self, ratings: Ratings) -> float:
+        """A ridge of the factors that predicts well."""
+        return 1.0
+
+    # --- predictions ------------------------------------------------------------------------------
+
+    def response(self, z: Floats, limits: Limits) -> Floats:
+        """What ``predict`` returns for a prediction z; limits are those of the values seen."""
+        return z
+
+    def error(self, z: Floats, x: Floats, limits: Limits) -> Floats:
+        """What is averaged over entries that were held out."""
+        values: Floats = self.entries(z, x)[0]
+        return values
+
+    def error_of_mean(self, mean: float) -> float:
+        """The held-out error, from that average."""
+        return mean
+
+    def measures(self, z: Floats, x: Floats, limits: Limits) -> dict[str, float]:
+        """What ``evaluate`` prints."""
+        return {"mean_loss": self.error_of_mean(float(np.mean(self.error(z, x, limits))))}
+
+    # --- in files ---------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters, for files; see `restore_loss`."""
+        return {"name": self.name, "parameters": dataclasses.asdict(self)}
+
+    def __str__(self) -> str:
+        return self.name
+
+
+LOSSES: dict[str, type[Loss]] = {}
+Class = TypeVar("Class", bound=type[Loss])
+
+
+def register_loss(loss: Class) -> Class:
+    """Make a loss known by its name; can be used as a decorator."""
+    if not (isinstance(loss, type) and issubclass(loss, Loss)):
+        raise TypeError(f"expected a subclass of Loss, not {loss!r}")
+    if loss.dense_weight and not loss.quadratic:
+        raise ValueError(f"the loss {loss.name!r} has a dense part, hence must be quadratic")
+    LOSSES[loss.name] = loss
+    return loss
+
+
+def find_loss(loss: str | Loss | type[Loss]) -> Loss:
+    """The loss of that name, with its default parameters; a loss is given back as it is."""
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, type) and issubclass(loss, Loss):
+        return loss()
+    if loss not in LOSSES:
+        raise ValueError(
+            f"there is no loss {loss!r}; known are {', '.join(LOSSES)}, and register_loss adds "
+            "others"
+        )
+    return LOSSES[loss]()
+
+
+def restore_loss(described: Mapping[str, Any]) -> Loss:
+    """The loss that `Loss.describe` described."""
+    name, parameters = described["name"], described["parameters"]
+    if name not in LOSSES:
+        raise ValueError(
+            f"it is for the loss {name!r}, which is not known here; import what registers it first"
+        )
+    for key, value in parameters.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ValueError(f"its loss has {key}={value!r}, which is no number")
+    return LOSSES[name](**parameters)

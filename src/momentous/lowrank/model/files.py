@@ -1,0 +1,201 @@
+"""Models on disk: one archive of plain arrays and JSON, checked before anything uses it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from momentous.core.method import Method
+from momentous.io.archive import Archive, ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.lowrank.backends import Backend
+from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.vocabulary import Vocabulary
+from momentous.lowrank.losses import Loss, restore_loss
+from momentous.lowrank.model.fitted import LowRankModel
+from momentous.lowrank.penalty import Penalty
+from momentous.methods import method_of
+
+KIND, VERSION = "low-rank model", 2
+
+IDS = "iufUS"  # kinds of ids
+SCHEMA = {
+    "row_factors": ArraySpec("f", 2),
+    "col_factors": ArraySpec("f", 2),
+    "row_bias": ArraySpec("f", 1),
+    "col_bias": ArraySpec("f", 1),
+    "row_ids": ArraySpec(IDS, 1),
+    "col_ids": ArraySpec(IDS, 1),
+    "starts": ArraySpec("i", 1),
+    "others": ArraySpec("i", 1),
+    "values": ArraySpec("f", 1),
+    "held_out_starts": ArraySpec("i", 1, required=False),
+    "held_out_others": ArraySpec("i", 1, required=False),
+    "held_out_values": ArraySpec("f", 1, required=False),
+}
+
+
+def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = None) -> None:
+    """Write a model; the file is the old one or the new one at any time, never a part.
+
+    Parameters
+    ----------
+    model : LowRankModel
+    path : path
+        Taken as it is: no ending is added.
+    extra : optional
+        Anything that JSON can hold, given back by `load_model`.
+    """
+    content = {
+        "loss": model.loss.describe(),
+        "mean": model.mean,
+        "limits": model.limits,
+        "penalty": dataclasses.asdict(model.penalty),
+        "extra": extra,
+    }
+    names = ("row_factors", "col_factors", "row_bias", "col_bias")
+    arrays: dict[str, Any] = {name: getattr(model, name) for name in names}
+    arrays |= {"row_ids": model.rows.ids, "col_ids": model.cols.ids}
+    for prefix, ratings in (("", model.seen), ("held_out_", model.held_out)):
+        if ratings is not None:
+            for name in ("starts", "others", "values"):
+                arrays[prefix + name] = getattr(ratings.by_row, name)
+    write_archive(path, KIND, VERSION, content, arrays)
+
+
+def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
+    """Read a model, and what was saved along with it.
+
+    Raises
+    ------
+    ArchiveError
+        Where the file is something else, is damaged, has another version, or holds a model whose
+        parts do not fit together.
+    FileNotFoundError
+    """
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no model {path}")
+    archive = read_archive(path, KIND, VERSION, SCHEMA)
+    try:
+        return _model(archive), archive.content["extra"]
+    except (ValueError, TypeError, KeyError, LookupError, AttributeError) as error:
+        problem = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise ArchiveError(f"{path} is a damaged model: {problem}") from error
+
+
+def _model(archive: Archive) -> LowRankModel:
+    """The model in an archive, every number of it checked."""
+    content, arrays = archive.content, archive.arrays
+    factors = arrays["row_factors"], arrays["col_factors"]
+    dtype, rank = factors[0].dtype, factors[0].shape[1]
+    if dtype not in (np.float32, np.float64):
+        raise ValueError(f"its factors are {dtype}, not float32 or float64")
+    if rank < 1 or factors[1].shape[1] != rank:
+        raise ValueError(f"its factors have {rank} and {factors[1].shape[1]} columns")
+    shape = len(factors[0]), len(factors[1])
+    for name, length in zip(("row_ids", "col_ids", "row_bias", "col_bias"), shape * 2, strict=True):
+        if len(arrays[name]) != length:
+            raise ValueError(f"its {name} are {len(arrays[name])}, but its factors {length}")
+    for name in ("row_factors", "col_factors", "row_bias", "col_bias"):
+        if arrays[name].dtype != dtype or not np.all(np.isfinite(arrays[name])):
+            raise ValueError(f"its {name} are not all finite numbers of type {dtype}")
+    rows, cols = (Vocabulary(arrays[name]) for name in ("row_ids", "col_ids"))
+    for names in (rows, cols):
+        if np.unique(names.ids).size != len(names):
+            raise ValueError("an id comes twice")
+    mean, (low, high) = float(content["mean"]), map(float, content["limits"])
+    if not (math.isfinite(mean) and math.isfinite(low) and low <= high < math.inf):
+        raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
+    penalty = Penalty(**content["penalty"])
+    if not (isinstance(penalty.biases, bool) and isinstance(penalty.row_biases, bool)):
+        raise ValueError(f"its penalty is {penalty}")
+    loss = restore_loss(content["loss"])
+    seen = _ratings(arrays, "", shape)
+    held_out = _ratings(arrays, "held_out_", shape) if "held_out_starts" in arrays else None
+    for ratings in (seen, held_out):
+        if ratings is not None:
+            loss.check(ratings)
+    return LowRankModel(
+        loss=loss,
+        mean=mean,
+        rows=rows,
+        cols=cols,
+        row_factors=np.ascontiguousarray(factors[0]),
+        col_factors=np.ascontiguousarray(factors[1]),
+        row_bias=arrays["row_bias"],
+        col_bias=arrays["col_bias"],
+        penalty=penalty,
+        limits=(low, high),
+        seen=seen,
+        held_out=held_out,
+    )
+
+
+def _ratings(arrays: dict[str, Any], prefix: str, shape: tuple[int, int]) -> Ratings:
+    starts, others, values = (arrays[prefix + name] for name in ("starts", "others", "values"))
+    count = len(others)
+    if (
+        len(starts) != shape[0] + 1
+        or len(values) != count
+        or starts[0] != 0
+        or starts[-1] != count
+        or np.any(np.diff(starts) < 0)
+    ):
+        raise ValueError(f"its {prefix}starts do not divide its {count} entries into rows")
+    rising = np.diff(others.astype(np.int64)) > 0
+    rising[starts[(starts > 0) & (starts < count)] - 1] = True  # from one row to the next
+    if not rising.all():
+        raise ValueError(f"its {prefix}others are not in order within a row")
+    rows = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(starts))
+    return Ratings(rows, others, values, shape)
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+def as_plain(value: Any) -> Any:
+    """A parameter of a fit as JSON can hold it, a method with its own as in checkpoints."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, Loss):
+        return {"loss": value.describe()}
+    if isinstance(value, Backend):
+        return value.name
+    if isinstance(value, Method):
+        described = value.described()
+        if _comes_back(value, described):
+            return described
+        warnings.warn(
+            f"of the solver {value!r} only the name {value.name!r} is saved: it is not registered, "
+            "or has parameters that a file cannot hold",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return value.name
+    if isinstance(value, type) and issubclass(value, Method | Loss):
+        return value.name
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return None
+    return np.dtype(value).name
+
+
+def _comes_back(method: Method, described: dict[str, Any]) -> bool:
+    try:
+        return bool(from_plain(json.loads(json.dumps(described))) == method)
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def from_plain(value: Any) -> Any:
+    """The parameter again."""
+    if not isinstance(value, dict):
+        return value
+    return restore_loss(value["loss"]) if "loss" in value else method_of(value)

@@ -1,0 +1,135 @@
+"""From ratings to a fitted model: what is held out, where to begin, what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from momentous.core.result import Result
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
+from momentous.lowrank.factors import balanced
+from momentous.lowrank.model.fitted import LowRankModel
+from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.solvers.fit import FitConfig, Observer, Watcher, limits_of, solve
+
+
+@dataclass
+class Fit:
+    """A model, and how it was found."""
+
+    model: LowRankModel
+    result: Result
+    objective: float  # F at the model, without the balance term
+    held_out: list[float] = field(default_factory=list)  # after each iteration
+
+
+def fit_model(
+    ratings: Ratings,
+    config: FitConfig,
+    *,
+    start: LowRankModel | None = None,
+    watch: Watcher | None = None,
+) -> Fit:
+    """Fit a model; interrupted by Ctrl-C, the model as it stands.
+
+    Parameters
+    ----------
+    ratings : Ratings
+        For the logistic loss of +1 and -1.
+    config : FitConfig
+    start : LowRankModel, optional
+        Begin there: rows and columns that it knows keep their parameters at first.  What it was
+        fitted to is never held out, and what it held out stays so.
+    watch : callable, optional
+        Called with a `Step` after each iteration; returning True ends the fit.
+    """
+    held_out = None
+    if config.validation_share is not None:
+        ratings, held_out = (
+            ratings.split(config.validation_share, config.rng)
+            if start is None
+            else _split_like(start, ratings, config)
+        )
+    objective = config.objective(ratings)
+    observer = Observer(objective, held_out, config.patience, watch)
+    x0 = None if start is None else _start_at(start, objective, config)
+    x, result = solve(objective, config, x0, observer)
+    to_host, r = objective.backend.to_host, objective.rank
+    P, Q = (np.array(to_host(side)) for side in objective.split(x))
+    U, V = P[:, :r], Q[:, :r]
+    if objective.ridge == 0.0:  # a ridge has chosen among equal products already
+        U, V = (factor.astype(objective.dtype) for factor in balanced(U, V))
+    biases = (
+        np.ascontiguousarray(side[:, r]) if side.shape[1] > r else np.zeros(len(side), side.dtype)
+        for side in (P, Q)
+    )
+    model = LowRankModel(
+        loss=objective.loss,
+        mean=objective.mean,
+        rows=_names(ratings, 0),
+        cols=_names(ratings, 1),
+        row_factors=np.ascontiguousarray(U),
+        col_factors=np.ascontiguousarray(V),
+        row_bias=next(biases),
+        col_bias=next(biases),
+        penalty=objective.penalty,
+        limits=limits_of(ratings),
+        seen=ratings,
+        held_out=held_out,
+    )
+    return Fit(model, result, objective.value(x, balance=0.0), observer.held_out_errors)
+
+
+def _split_like(
+    start: LowRankModel, ratings: Ratings, config: FitConfig
+) -> tuple[Ratings, Ratings]:
+    """Hold out what the model held out, and the share of what it has not seen.
+
+    An entry that it was fitted to would say nothing about the error on other entries.
+    """
+    rows = start.rows.positions(_names(ratings, 0).ids)[ratings.rows].astype(np.int64)
+    cols = start.cols.positions(_names(ratings, 1).ids)[ratings.cols]
+    known = (rows != UNKNOWN) & (cols != UNKNOWN)
+    cells = np.where(known, rows * len(start.cols) + cols, UNKNOWN)
+    fitted, held = (
+        np.isin(cells, [] if old is None else old.rows.astype(np.int64) * old.shape[1] + old.cols)
+        for old in (start.seen, start.held_out)
+    )
+    new = np.flatnonzero(~fitted & ~held)
+    rng = np.random.default_rng(config.rng)
+    share = float(config.validation_share or 0.0)
+    held[rng.choice(new, round(share * new.size), replace=False, shuffle=False)] = True
+    if not held.any() or held.all():
+        raise ValueError(
+            f"the model to begin with was fitted to {np.count_nonzero(fitted)} of these "
+            f"{ratings.nnz} entries, and of the other {ratings.nnz - np.count_nonzero(fitted)} a "
+            f"share of {share:g} cannot be held out; begin anew, or go on without validation"
+        )
+    return ratings._where(~held), ratings._where(held)
+
+
+def _names(ratings: Ratings, side: int) -> Vocabulary:
+    return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
+
+
+def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfig) -> Floats:
+    """The model's parameters for rows and columns that it knows, small random ones for others."""
+    x = objective.random_start(np.random.default_rng(config.rng))
+    ratings, common = objective.ratings, min(objective.rank, model.rank)
+    P, Q = (np.array(objective.backend.to_host(side)) for side in objective.split(x))
+    for side, ids, names, factors, bias in zip(
+        (P, Q),
+        (_names(ratings, 0), _names(ratings, 1)),
+        (model.rows, model.cols),
+        (model.row_factors, model.col_factors),
+        (model.row_bias, model.col_bias),
+        strict=True,
+    ):
+        there = names.positions(ids.ids)
+        known = there != UNKNOWN
+        side[known, :common] = factors[there[known], :common]
+        if objective.penalty.biases:
+            side[known, -1] = bias[there[known]]
+    return objective.join(P, Q)

@@ -1,0 +1,285 @@
+"""A fitted low-rank model: predictions, recommendations, and new rows without a new fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from momentous.lowrank.backends import Backend, RowStep, find_backend
+from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.data.vocabulary import UNKNOWN, Positions, Vocabulary, pairs_of, ratings_of
+from momentous.lowrank.factors import products
+from momentous.lowrank.losses import Loss
+from momentous.lowrank.penalty import Penalty
+
+Unknown = Literal["mean", "nan", "error"]
+BLOCK = 1 << 20  # predictions that are held at a time
+NEWTON_STEPS = 50  # of rows that are folded in; convex and damped by the ridge, a few are enough
+
+
+class Recommended(NamedTuple):
+    """Items and what the model says about them, best first."""
+
+    items: NDArray[Any]
+    scores: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankModel:
+    """mean + row bias + column bias + row factors . column factors.
+
+    For the logistic loss that sum is the log odds of a label +1.
+
+    Attributes
+    ----------
+    loss : Loss
+    mean : float
+    rows, cols : Vocabulary
+        The ids.
+    row_factors, col_factors : array, (rows, rank) and (cols, rank)
+    row_bias, col_bias : array
+        Zeros in a model without biases.
+    penalty : Penalty
+        With which it was fitted; rows that are folded in get the same.
+    limits : pair of float
+        The least and the greatest rating seen: predictions stay between them.
+    seen : Ratings
+        The entries that it was fitted to, by position.
+    held_out : Ratings or None
+        Those that were kept for validation: not fitted to, but no news to their rows either.
+    """
+
+    loss: Loss
+    mean: float
+    rows: Vocabulary
+    cols: Vocabulary
+    row_factors: Floats
+    col_factors: Floats
+    row_bias: Floats
+    col_bias: Floats
+    penalty: Penalty
+    limits: tuple[float, float]
+    seen: Ratings
+    held_out: Ratings | None = None
+
+    @property
+    def rank(self) -> int:
+        """Number of factors."""
+        return int(self.row_factors.shape[1])
+
+    def __repr__(self) -> str:
+        return (
+            f"<LowRankModel {self.loss}, rank {self.rank}, {len(self.rows):,} x "
+            f"{len(self.cols):,}, of {self.seen.nnz:,} entries>"
+        )
+
+    # --- predictions ------------------------------------------------------------------------------
+
+    def scores(self, pairs: Any, unknown: Unknown = "mean") -> Floats:
+        """The sum above at each pair of ids.
+
+        Parameters
+        ----------
+        pairs : array of shape (N, 2), table of two columns, Ratings or sparse matrix
+        unknown : {"mean", "nan", "error"}
+            For ids that the fit has not seen: what is known without them (the mean, and the bias
+            of the other id), NaN, or an error that names the first.
+        """
+        check_unknown(unknown)
+        row_ids, col_ids = pairs_of(pairs)
+        rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+        if unknown == "error":
+            _refuse_unknown(rows, row_ids, "row")
+            _refuse_unknown(cols, col_ids, "column")
+        scores = self.scores_at(rows, cols)
+        if unknown == "nan":
+            scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
+        return scores
+
+    def scores_at(self, rows: Any, cols: Any) -> Floats:
+        """The same by position, where -1 stands for a row or column that is not known."""
+        scores = np.full(rows.shape, self.mean, self.row_factors.dtype)
+        known_row, known_col = rows != UNKNOWN, cols != UNKNOWN
+        scores[known_row] += self.row_bias[rows[known_row]]
+        scores[known_col] += self.col_bias[cols[known_col]]
+        both = known_row & known_col
+        scores[both] += products(self.row_factors, self.col_factors, rows[both], cols[both])
+        return scores
+
+    def predict(self, pairs: Any, unknown: Unknown = "mean") -> Floats:
+        """What the loss makes of the score: a rating within the limits, a probability, ..."""
+        return self.loss.response(self.scores(pairs, unknown), self.limits)
+
+    def deviance(self, ratings: Ratings | None = None) -> float:
+        """The loss's error (root mean square error, mean log loss, ...) for these ratings.
+
+        Without an argument for those of the fit.
+        """
+        rows: NDArray[Any]
+        cols: NDArray[Any]
+        if ratings is None:
+            rows, cols, values = self.seen.rows, self.seen.cols, self.seen.values
+        else:
+            row_ids, col_ids = pairs_of(ratings)
+            rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+            values = ratings.values
+        total = 0.0
+        for begin in range(0, values.size, BLOCK):
+            block = slice(begin, begin + BLOCK)
+            scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
+            total += float(np.sum(self.loss.error(scores, values[block], self.limits)))
+        return self.loss.error_of_mean(total / values.size)
+
+    def evaluate(self, ratings: Ratings) -> dict[str, float]:
+        """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""
+        return self.loss.measures(self.scores(ratings), ratings.values, self.limits)
+
+    def recommend(
+        self, row: Any, n: int = 10, exclude_seen: bool = True, unknown: Unknown = "error"
+    ) -> Recommended:
+        """The columns with the highest scores for one row.
+
+        Parameters
+        ----------
+        row : id
+        n : int
+            How many, at most.
+        exclude_seen : bool
+            Leave out those that the row had entries for.
+        unknown : {"error", "mean", "nan"}
+            For a row that is not known: an error, or else the order by column bias.
+        """
+        check_number("n", n, 1, whole=True)
+        position = int(self.rows.positions([row])[0])
+        if position == UNKNOWN and unknown == "error":
+            _refuse_unknown(np.array([position]), np.array([row], dtype=object), "row")
+        scores = self.mean + self.col_bias
+        allowed = np.ones(len(self.cols), bool)
+        if position != UNKNOWN:
+            scores += self.row_bias[position] + self.col_factors @ self.row_factors[position]
+            if exclude_seen:
+                for known in (self.seen, self.held_out):
+                    if known is not None:
+                        mine = slice(*known.by_row.starts[position : position + 2])
+                        allowed[known.cols[mine]] = False
+        candidates = np.flatnonzero(allowed)
+        best = candidates[np.argsort(-scores[candidates], kind="stable")[:n]]
+        return Recommended(self.cols.ids[best], self.loss.response(scores[best], self.limits))
+
+    def similar(self, col: Any, n: int = 10) -> Recommended:
+        """The columns whose factors point the same way as those of one column, by their cosine."""
+        check_number("n", n, 1, whole=True)
+        position = self.cols.positions([col])
+        _refuse_unknown(position, np.array([col], dtype=object), "column")
+        factors = self.col_factors.astype(np.float64)
+        lengths = np.linalg.norm(factors, axis=1)
+        own = int(position[0])
+        cosines = factors @ factors[own] / np.maximum(lengths * lengths[own], 1e-300)
+        cosines[own] = -np.inf
+        best = np.argsort(-cosines, kind="stable")[: min(n, len(cosines) - 1)]
+        return Recommended(self.cols.ids[best], cosines[best])
+
+    # --- new rows ---------------------------------------------------------------------------------
+
+    def fold_in(
+        self, pairs: Any, values: Any = None, backend: str | Backend = "auto"
+    ) -> LowRankModel:
+        """A model that knows further rows from their entries; the columns stay as they are.
+
+        A row is one ridge regression on the columns' factors, for a loss that is not quadratic a
+        few Newton steps; all rows are solved for at once.  A row that is known already is computed
+        anew, from these entries alone.  Entries of columns that the model does not know are left
+        out.
+        """
+        new = ratings_of(pairs, values, dtype=self.row_factors.dtype)
+        self.loss.check(new)
+        # A row of the matrix without entries says nothing about the user of that id.
+        given = np.flatnonzero(np.diff(new.by_row.starts))
+        ids = _ids_of(new, 0)
+        rows = self.rows.extended(ids[given])
+        more = len(rows) - len(self.rows)
+        factors = np.vstack([self.row_factors, np.zeros((more, self.rank))])
+        bias = np.concatenate([self.row_bias, np.zeros(more)])
+        where, cols = np.full(len(ids), UNKNOWN), self.cols.positions(_ids_of(new, 1))
+        where[given] = rows.positions(ids[given])
+        known = cols[new.cols] != UNKNOWN
+        ends = np.cumsum(np.bincount(new.rows[known], minlength=len(ids)))
+        starts = np.concatenate([[0], ends]).astype(np.int64)
+        others = cols[new.cols[known]].astype(np.int32)
+        solved = self.solve_rows(Compressed(starts, others, new.values[known]), backend)[given]
+        factors[where[given]] = solved[:, : self.rank]
+        if self.penalty.biases:
+            bias[where[given]] = solved[:, -1]
+        return replace(
+            self,
+            rows=rows,
+            row_factors=factors.astype(self.row_factors.dtype),
+            row_bias=bias.astype(self.row_bias.dtype),
+            seen=self._seen_with(new, where, cols, len(rows)),
+            held_out=self._held_out_but(where[given], len(rows)),
+        )
+
+    def _seen_with(self, new: Ratings, where: Positions, cols: Positions, count: int) -> Ratings:
+        """The entries seen, those of the rows folded in replaced."""
+        old = ~np.isin(self.seen.rows, where)
+        added = cols[new.cols] != UNKNOWN
+        return Ratings(
+            np.concatenate([self.seen.rows[old], where[new.rows[added]]]),
+            np.concatenate([self.seen.cols[old], cols[new.cols[added]]]),
+            np.concatenate([self.seen.values[old], new.values[added]]),
+            (count, len(self.cols)),
+        )
+
+    def _held_out_but(self, folded: Positions, count: int) -> Ratings | None:
+        """The entries held out, without those of the rows folded in."""
+        held = self.held_out
+        old = np.zeros(0, bool) if held is None else ~np.isin(held.rows, folded)
+        if held is None or not old.any():
+            return None
+        shape = count, len(self.cols)
+        return Ratings(held.rows[old], held.cols[old], held.values[old], shape)
+
+    def solve_rows(self, groups: Compressed, backend: str | Backend = "auto") -> Floats:
+        """Factors, and with biases the bias as the last parameter, of rows with these entries."""
+        features = self.col_factors
+        if self.penalty.biases:
+            features = np.column_stack([features, np.ones_like(features[:, :1])])
+        offsets = (self.mean + self.col_bias).astype(features.dtype)
+        weights = self.penalty.weights(np.diff(groups.starts), self.rank).astype(features.dtype)
+        kind = find_backend(backend)
+        side = kind.side(groups, self.loss, thread_count(None))
+        step = RowStep(*(kind.asarray(a, features.dtype) for a in (weights, features, offsets)))
+        rows, _ = side.solve_rows(step)
+        rounding = 64.0 * np.finfo(features.dtype).eps
+        for _ in range(0 if self.loss.quadratic else NEWTON_STEPS):
+            before = rows
+            rows, _ = side.solve_rows(step._replace(current=before, with_value=False))
+            if kind.xp.abs(rows - before).max() <= rounding * kind.xp.abs(rows).max():
+                break
+        return kind.to_host(rows)
+
+
+def check_unknown(unknown: Any) -> None:
+    """Is this one of the answers to ids that are not known?"""
+    if unknown not in ("mean", "nan", "error"):
+        raise ValueError(f"unknown={unknown!r} must be 'mean', 'nan' or 'error'")
+
+
+def _refuse_unknown(positions: Positions, ids: ArrayLike, what: str) -> None:
+    bad = np.flatnonzero(positions == UNKNOWN)
+    if bad.size:
+        first = np.asarray(ids)[bad[0]]
+        first = first.item() if isinstance(first, np.generic) else first
+        raise ValueError(
+            f"the {what} id {first!r} at position {bad[0]} is not in the model ({bad.size} of "
+            f"{len(positions)} are not); fit or fold it in, or take unknown='mean' or 'nan'"
+        )
+
+
+def _ids_of(ratings: Ratings, side: int) -> NDArray[Any]:
+    ids = (ratings.row_ids, ratings.col_ids)[side]
+    return np.arange(ratings.shape[side]) if ids is None else ids

@@ -1,0 +1,250 @@
+"""Fit an objective: which solver, until when, watched by whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from momentous.api import accelerate, minimize
+from momentous.core.method import Method
+from momentous.core.result import Result
+from momentous.core.status import Status
+from momentous.lowrank.backends import Backend
+from momentous.lowrank.checks import check_number
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.losses import Loss, find_loss
+from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.solvers.sweeps import Sweep
+from momentous.methods import method_class
+
+SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
+IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """How to fit; the estimators' parameters of the same names say what each means.
+
+    None stands for what the loss has as its default.
+    """
+
+    rank: int = 10
+    loss: str | Loss = "squared"
+    solver: Any = "auto"
+    ridge: float | None = None
+    bias_ridge: float | None = None
+    weighting: float | None = None
+    biases: bool | None = None
+    centre: bool | None = None
+    balance: float = 1.0
+    max_iterations: int | None = None
+    tol: float = 1e-4
+    validation_share: float | None = None
+    patience: int = 5
+    threads: int | None = None
+    rng: Any = 0
+    backend: str | Backend = "auto"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        find_loss(self.loss)
+        for name in ("rank", "patience", "max_iterations"):
+            if not self._left_open(name):
+                check_number(name, getattr(self, name), 1, whole=True)
+        for name in ("ridge", "bias_ridge", "weighting", "balance", "tol"):
+            if not self._left_open(name):
+                check_number(name, getattr(self, name), 0.0)
+        if self.validation_share is not None:
+            check_number("validation_share", self.validation_share, 0.0, 1.0)
+        try:
+            np.random.default_rng(self.rng)
+        except (ValueError, TypeError):
+            raise ValueError(
+                f"random_state={self.rng!r} must be a whole number >= 0, a Generator or None"
+            ) from None
+        if isinstance(self.solver, str) and not self.by_sweeps:
+            method_class(self.solver)  # an unknown name is refused before any work
+        elif not isinstance(self.solver, str | type | Method):
+            raise TypeError(f"solver={self.solver!r} must be a name, a Method class or an instance")
+
+    def _left_open(self, name: str) -> bool:
+        return getattr(self, name) is None and FitConfig.__dataclass_fields__[name].default is None
+
+    @property
+    def by_sweeps(self) -> bool:
+        """Alternating half steps, and not a method that goes by gradients?"""
+        return isinstance(self.solver, str) and self.solver in ("auto", "sweep")
+
+    def objective(self, ratings: Ratings) -> LowRankObjective:
+        """What is to be minimised."""
+        loss = find_loss(self.loss)
+        loss.check(ratings)
+        centre = loss.centred if self.centre is None else self.centre
+        penalty = Penalty(
+            loss.default_ridge(ratings) if self.ridge is None else self.ridge,
+            loss.bias_ridge if self.bias_ridge is None else self.bias_ridge,
+            loss.weighting if self.weighting is None else self.weighting,
+            loss.biases if self.biases is None else self.biases,
+        )
+        return LowRankObjective(
+            ratings,
+            # No matrix has a higher rank than its smaller side: more factors say nothing more.
+            min(self.rank, *ratings.shape),
+            loss,
+            0.0 if self.by_sweeps else self.balance,
+            penalty,
+            threads=self.threads,
+            mean=loss.mean(ratings) if centre else 0.0,
+            backend=self.backend,
+            device=self.device,
+        )
+
+    def start(self, objective: LowRankObjective) -> Floats:
+        """Where to begin: at random for sweeps, by the truncated SVD for other methods."""
+        if self.by_sweeps:
+            return objective.random_start(np.random.default_rng(self.rng))
+        return objective.start()
+
+
+def solve(
+    objective: LowRankObjective,
+    config: FitConfig,
+    start: Floats | None = None,
+    observer: Observer | None = None,
+) -> tuple[Floats, Result]:
+    """Minimise until the tolerance is reached; the point, and how it was found."""
+    x0 = config.start(objective) if start is None else start
+    run = _sweep if config.by_sweeps else _descend
+    x, result = run(objective, config, x0, observer)
+    if observer is None:
+        return x, result
+    if observer.best is not None:
+        x = observer.best
+    if observer.gave_up and result.status is not Status.INTERRUPTED:
+        # What was asked for: no solver's tolerance, but the least error on the entries held out.
+        result.status, result.success = Status.CONVERGED, True
+        result.message = (
+            f"the held-out error {min(observer.held_out_errors):.6g} was not improved on in "
+            f"{config.patience} iterations"
+        )
+    return x, result
+
+
+def _sweep(
+    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer | None
+) -> tuple[Floats, Result]:
+    sweep = Sweep(objective)
+    callback = None
+    if observer is not None:
+
+        def callback(step: Any) -> bool:
+            return observer(step, lambda: sweep.point(step.x))
+
+    result = accelerate(
+        sweep,
+        sweep.begin(x0),
+        value=True,
+        restart="either" if config.solver == "auto" else "always",
+        tol=0.0,
+        value_tol=config.tol,
+        max_iterations=config.max_iterations or SWEEPS,
+        callback=callback,
+    )
+    # The image of the last point is no higher, and known unless an interrupt came in between.
+    if result.jac is None:
+        return sweep.point(result.x), result
+    return sweep.point_after(result.x, result.x - result.jac), result
+
+
+def _descend(
+    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer | None
+) -> tuple[Floats, Result]:
+    # The yardstick of the tolerance does not depend on where this run begins.
+    yardstick = objective.gradient(objective.random_start(np.random.default_rng(0)))
+    callback = None
+    if observer is not None:
+
+        def callback(step: Any) -> bool:
+            return observer(step, lambda: step.x)
+
+    result = minimize(
+        objective.value_and_gradient,
+        x0,
+        jac=True,
+        method=config.solver,
+        tol=config.tol * float(np.linalg.norm(yardstick)),
+        max_iterations=config.max_iterations or ITERATIONS,
+        callback=callback,
+    )
+    return result.x, result
+
+
+class Step(NamedTuple):
+    """What there is to report after an iteration."""
+
+    nit: int
+    fun: float  # the objective
+    change: float  # norm of the gradient, or of the change that a sweep made
+    held_out: float  # error on the validation share, NaN without one
+    restarts: int
+
+    def __str__(self) -> str:
+        held_out = "" if math.isnan(self.held_out) else f"  held out {self.held_out:.5f}"
+        return (
+            f"{self.nit:5d}  objective {self.fun:.7g}  change {self.change:.3g}{held_out}"
+            f"  restarts {self.restarts}"
+        )
+
+
+Watcher = Callable[[Step], Any]
+
+
+class Observer:
+    """Looks on after each iteration: calls the watcher, and knows when to stop early."""
+
+    def __init__(
+        self,
+        objective: LowRankObjective,
+        held_out: Ratings | None,
+        patience: int,
+        watch: Watcher | None,
+    ):
+        self.objective, self.held_out = objective, held_out
+        self.patience, self.watch = patience, watch
+        self.held_out_errors: list[float] = []
+        self.best: Floats | None = None
+        self._lowest, self._since = math.inf, 0
+        self._limits = limits_of(objective.ratings)
+
+    def __call__(self, step: Any, point: Callable[[], Floats]) -> bool:
+        """Has the watcher, or the held-out error, seen enough?"""
+        error = math.nan
+        if self.held_out is not None:
+            x = point()
+            error = self.objective.error(x, self.held_out, self._limits)
+            self.held_out_errors.append(error)
+            self._since += 1
+            if error < self._lowest:
+                self.best = np.array(x)
+                if error < (1.0 - IMPROVEMENT) * self._lowest:
+                    self._since = 0
+                self._lowest = error
+        report = Step(step.nit, step.fun, step.grad_norm, error, step.restarts)
+        if self.watch is not None and self.watch(report):
+            return True
+        return self.gave_up
+
+    @property
+    def gave_up(self) -> bool:
+        """Has the held-out error stopped falling?"""
+        return self._since >= self.patience
+
+
+def limits_of(ratings: Ratings) -> tuple[float, float]:
+    """The least and the greatest value."""
+    return float(ratings.values.min()), float(ratings.values.max())

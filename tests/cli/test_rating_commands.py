@@ -1,0 +1,312 @@
+"""The commands about ratings, run as a person would run them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from momentous.cli.app import momentous
+from momentous.cli.fit import show_fit
+from momentous.lowrank import Ratings
+from momentous.lowrank.backends import BACKENDS
+from momentous.lowrank.backends.numpy import NumpyBackend
+from momentous.lowrank.data.write import write_ratings
+from momentous.lowrank.losses import LOSSES, Squared
+from momentous.lowrank.model import load_model
+from momentous.lowrank.solvers.fit import Step
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments, code=0, text=None):
+    """What a command prints; it must end with this status, and never with a traceback."""
+    done = CliRunner().invoke(momentous, [str(one) for one in arguments], input=text)
+    assert done.exit_code == code, done.output + repr(done.exception)
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    return done
+
+
+@pytest.fixture
+def ratings_file():
+    rng = np.random.default_rng(0)
+    users, items = np.divmod(rng.choice(40 * 25, 500, replace=False), 25)
+    values = np.clip(np.round(3 + rng.standard_normal(40)[users] + 0.3 * (items % 5)), 1, 5)
+    lines = [f"u{u},{i},{v:g}" for u, i, v in zip(users, items, values, strict=True)]
+    Path("ratings.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
+    return "ratings.csv"
+
+
+FAST = ("--rank", 2, "--threads", 1)
+
+
+@pytest.fixture
+def model(ratings_file):
+    run("fit", ratings_file, *FAST, "--out", "model")
+    return "model"
+
+
+def test_from_a_file_to_a_model_to_predictions(ratings_file):
+    told = run("fit", ratings_file, *FAST, "--out", "model")
+    assert "objective" in told.stdout
+    assert "training error" in told.stdout
+    assert "    1  objective" in told.stderr
+    fitted, extra = load_model("model")
+    assert fitted.rank == 2
+    assert extra["parameters"]["rank"] == 2
+    facts = json.loads(run("evaluate", "model", ratings_file, "--json").stdout)
+    assert facts["ratings"] == 500
+    assert 0 < facts["mae"] < facts["rmse"] < 1.0
+    predicted = run("predict", "model", "-", text="user,item\nu1,3\nu2,4\nnobody,3\n").stdout
+    rows = [line.split(",") for line in predicted.splitlines()]
+    assert rows[0] == ["user", "item", "prediction"]
+    assert [row[:2] for row in rows[1:]] == [["u1", "3"], ["u2", "4"], ["nobody", "3"]]
+    assert float(rows[1][2]) == pytest.approx(fitted.predict([["u1", "3"]])[0], rel=1e-5)
+    best = json.loads(run("recommend", "model", "u1", "u2", "-n", 3, "--json").stdout)
+    assert list(best) == ["u1", "u2"]
+    assert [item for item, _ in best["u1"]] == fitted.recommend("u1", 3).items.tolist()
+    assert "u1:" in run("recommend", "model", "u1").stdout
+
+
+def test_json_is_all_that_is_printed_when_asked_for(ratings_file):
+    done = run("fit", ratings_file, *FAST, "--out", "model", "--json", "--validation", 0.2)
+    facts = json.loads(done.stdout)
+    assert done.stderr == ""
+    assert facts["held_out_error"] > 0
+    assert facts["users"] == 40
+    assert "interrupted" not in facts
+
+
+def test_progress_tells_the_held_out_error_and_restarts(ratings_file):
+    lines = run("fit", ratings_file, *FAST, "--out", "m", "--validation", 0.2).stderr.splitlines()
+    assert all("held out" in line and "restarts" in line for line in lines)
+
+
+def test_a_loss_and_a_backend_that_were_added_are_taken_by_every_command(ratings_file, monkeypatch):
+    class Doubled(Squared):
+        name = "doubled"
+
+    monkeypatch.setitem(LOSSES, "doubled", Doubled)
+    monkeypatch.setitem(BACKENDS, "mine", NumpyBackend)
+    run("fit", ratings_file, *FAST, "--loss", "doubled", "--backend", "mine", "--out", "model")
+    assert load_model("model")[0].loss == Doubled()
+    assert json.loads(run("evaluate", "model", ratings_file, "--json").stdout)["rmse"] > 0
+    run("predict", "model", "-", text="u1,3\n")
+    run("recommend", "model", "u1")
+
+
+def test_counts_by_the_implicit_loss(ratings_file):
+    run("fit", ratings_file, *FAST, "--loss", "implicit", "--out", "model")
+    assert load_model("model")[0].loss.name == "implicit"
+    assert json.loads(run("evaluate", "model", ratings_file, "--json").stdout)["ratings"] == 500
+    assert len(json.loads(run("recommend", "model", "u1", "-n", 3, "--json").stdout)["u1"]) == 3
+
+
+@pytest.mark.parametrize("method", ["auto", "lbfgs"])
+def test_labels_above_the_mean_by_the_logistic_loss(ratings_file, method):
+    run("fit", ratings_file, *FAST, "--loss", "logistic", "--method", method, "--out", "model")
+    facts = json.loads(run("evaluate", "model", ratings_file, "--json").stdout)
+    assert facts["accuracy"] > 0.7
+    assert facts["log_loss"] < 0.6
+    probability = run("predict", "model", "-", text="u1,3\n").stdout.splitlines()[1].split(",")[2]
+    assert 0 < float(probability) < 1
+
+
+def test_a_model_of_the_command_is_an_estimator(model):
+    pytest.importorskip("sklearn")
+    from momentous.lowrank import MatrixCompletion, OneBitMatrixCompletion
+
+    estimator = MatrixCompletion.load(model)
+    assert estimator.rank == 2
+    assert estimator.recommend("u1", n=2).items.size == 2
+    run("fit", "ratings.csv", *FAST, "--loss", "logistic", "--out", "labels")
+    classifier = OneBitMatrixCompletion.load("labels")
+    facts = json.loads(run("evaluate", "labels", "ratings.csv", "--json").stdout)
+    ratings = Ratings.read("ratings.csv")
+    assert classifier.score(ratings) == pytest.approx(facts["accuracy"])
+    again = OneBitMatrixCompletion(**classifier.get_params()).fit(ratings)
+    np.testing.assert_array_equal(again.row_factors_, classifier.row_factors_)
+
+
+def test_resuming_goes_on_from_the_model_with_its_parameters(ratings_file):
+    options = ("--ridge", 0.01, "--no-biases", *FAST)
+    run("fit", ratings_file, *options, "--max-iterations", 3, "--tol", 0, "--out", "model")
+    before = load_model("model")[1]
+    facts = json.loads(run("fit", ratings_file, "--out", "model", "--resume", "--json").stdout)
+    fitted, after = load_model("model")
+    assert facts["objective"] < before["objective"]
+    assert after["parameters"] == before["parameters"]
+    assert fitted.penalty.ridge == 0.01
+    assert not fitted.penalty.biases
+    run("fit", ratings_file, "--out", "model", "--resume", "--loss", "logistic", code=2)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_saves_the_model_and_says_how_to_go_on():
+    write_ratings(Ratings.twin("ml-100k"), "my ratings.csv")
+    reading = ["--columns", "user,item,rating", "--format", "csv", "--skip-bad"]
+    command = [sys.executable, "-m", "momentous", "fit", "my ratings.csv", "--out", "model",
+               "--tol", "0", "--max-iterations", "1000000", "--rank", "2", "--threads", "1",
+               *reading]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stderr.readline().split()[0] == b"1"  # the fit is under way
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert b"Traceback" not in told
+    advice = shlex.split(told.decode().split("Go on with: ")[1])
+    assert advice == ["momentous", "fit", "my ratings.csv", "--out", "model", "--resume", *reading]
+    facts = json.loads(run(*advice[1:], "--max-iterations", 1, "--json").stdout)
+    assert facts["iterations"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("fit", "nothing.csv", "--out", "m"), 1, "nothing.csv"),
+        (("fit", "ratings.csv"), 2, "--out"),
+        (("fit", "ratings.csv", "--out", "m", "--rank", 0), 2, "--rank"),
+        (("fit", "ratings.csv", "--out", "m", "--method", "nonsense"), 2, "nonsense"),
+        (("fit", "ratings.csv", "--out", "m", "--loss", "odd"), 2, "auto, squared, logistic"),
+        (("fit", "ratings.csv", "--out", "m", "--backend", "odd"), 2, "auto, numba, numpy"),
+        (("fit", "ratings.csv", "--out", "m", "--resume"), 2, "no model m"),
+        (("fit", "ratings.csv", "--out", "no/m"), 2, "folder no does not exist"),
+        (("fit", "ratings.csv", "--out", "ratings.csv"), 2, "not overwritten"),
+        (("fit", "ratings.csv", "--out", "m", "--columns", "a,b,c"), 1, "'a'"),
+        (("fit", "ratings.csv", "--out", "m", "--format", "odd"), 1, "odd"),
+        (("fit", "bad.csv", "--out", "m"), 1, "bad.csv, line 3"),
+        (("evaluate", "ratings.csv", "ratings.csv"), 1, "not an archive of momentous"),
+        (("fit", "plain.csv", "--out", "m"), 1, "--columns user,item,rating, or number"),
+        (("fit", "ratings.csv", "--out", "m", "--columns", "0,1"), 2, "3 different"),
+        (("recommend", "model", "stranger"), 1, "no user 'stranger' in model"),
+        (("recommend", "model", "u1", "u77"), 1, "40 users are called 'u0', 'u1', 'u10'"),
+        (("predict", "model", "none.csv"), 1, "no file 'none.csv'"),
+        (("predict", "model", "latin.csv"), 1, "latin.csv, line 2: is not encoded as UTF-8; save"),
+        (("predict", "model", "binary.csv"), 1, "binary.csv: expected text"),
+        (("predict", "model", "plain.csv"), 1, "--columns user,item, or number"),
+        (("predict", "model", "pairs.csv", "--columns", "0,0"), 2, "2 different"),
+        (("predict", "model", "pairs.csv", "--columns", "0,5"), 1, "no column 5"),
+        (("predict", "model", "bad_pairs.csv"), 1, "line 2"),
+        (("predict", "model", "pairs.csv", "--unknown", "error"), 1, "--unknown mean or nan"),
+        (("data", "twin", "ml-3", "--out", "t.csv"), 1, "ml-100k"),
+        (("data", "twin", "ml-100k", "--out", "t.xyz"), 1, ".parquet"),
+        (("data", "fetch", "ml-3"), 1, "ml-100k"),
+    ],
+)
+def test_what_goes_wrong_is_one_readable_line(arguments, code, told, model):
+    Path("bad.csv").write_text("user,item,rating\na,b,3\na,c,oops\n")
+    Path("bad_pairs.csv").write_text("a,b\nc\n")
+    Path("pairs.csv").write_text("stranger,3\n")
+    Path("plain.csv").write_text("user,what,stars\na,b,3\n")
+    Path("latin.csv").write_bytes("u1,3\ncaf\xe9,3\n".encode("latin-1"))
+    Path("binary.csv").write_bytes(bytes(range(256)) * 4)
+    assert told in run(*arguments, code=code).stderr
+
+
+def test_bad_lines_are_skipped_with_a_warning():
+    Path("bad.csv").write_text("user,item,rating\na,x,3\na,y,oops\nb,x,4\nb,y,5\nb,x,2\n")
+    told = run("fit", "bad.csv", "--skip-bad", "--out", "m", "--threads", 1).stderr
+    assert "warning: " in told
+    assert "1 malformed line" in told
+    assert load_model("m")[0].seen.nnz == 3
+
+
+def test_info_describes_a_file(ratings_file):
+    facts = json.loads(run("data", "info", ratings_file, "--json").stdout)
+    assert (facts["users"], facts["items"], facts["ratings"]) == (40, 25, 500)
+    assert "histogram" in run("data", "info", ratings_file).stdout
+
+
+def test_a_twin_is_written_and_can_be_read():
+    assert "943 x 1,682" in run("data", "twin", "ml-100k", "--out", "twin.npz").stdout
+    assert Ratings.read("twin.npz").nnz == 100_000
+
+
+def test_on_a_terminal_there_is_one_living_line(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with show_fit(quiet=False) as watch:
+        for k in range(3):
+            watch(Step(k, 1.0 / (1 + k), 0.1, float("nan"), 0))
+    assert "objective 0.3333333" in terminal.getvalue()
+    with show_fit(quiet=True) as watch:
+        assert watch is None
+
+
+def test_pairs_with_named_columns_are_predicted_alike_in_any_order(model):
+    Path("one.csv").write_text("user,item\nu1,3\nu2,4\n")
+    Path("other.csv").write_text("movieId,seen,userId\n3,x,u1\n4,x,u2\n")
+    Path("third.csv").write_text("thing,person\n3,u1\n4,u2\n")
+    with gzip.open("one.csv.gz", "wb") as file:
+        file.write(Path("one.csv").read_bytes())
+    expected = run("predict", model, "one.csv").stdout
+    assert run("predict", model, "other.csv").stdout == expected
+    assert run("predict", model, "one.csv.gz").stdout == expected
+    assert run("predict", model, "third.csv", "--columns", "person,thing").stdout == expected
+
+
+def test_predictions_for_strangers_only_come_with_a_warning(model):
+    told = run("predict", model, "-", text="3,u1\n4,u2\n").stderr
+    assert "warning: 2 of 2 pairs have users that are not in model, such as '3'" in told
+    assert "--columns USER,ITEM" in told
+    assert run("predict", model, "-", text="u1,3\nnobody,4\n").stderr == ""
+
+
+def test_predictions_are_csv_with_all_their_digits(model):
+    fitted, _ = load_model(model)
+    told = run("predict", model, "-", text='u1,3\n"a, ""b""",3\n').stdout
+    rows = list(csv.reader(io.StringIO(told)))
+    assert rows[1:] == [
+        ["u1", "3", str(fitted.predict([["u1", "3"]])[0])],
+        ['a, "b"', "3", str(fitted.predict([["nobody", "3"]])[0])],
+    ]
+
+
+@pytest.mark.parametrize("text", ["a,b\nc\n", "", "user,item\n"])
+def test_what_was_predicted_before_stays_where_nothing_can_be_predicted(model, text):
+    Path("pairs.csv").write_text(text)
+    Path("out.csv").write_text("precious")
+    run("predict", model, "pairs.csv", "--out", "out.csv", code=1)
+    assert Path("out.csv").read_text() == "precious"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes")
+def test_a_reader_that_has_seen_enough_is_no_error(model):
+    Path("pairs.csv").write_text("u1,3\n" * 20_000)
+    command = [sys.executable, "-m", "momentous", "predict", model, "pairs.csv"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"user,item,prediction\n"
+        process.stdout.close()
+        told = process.stderr.read()
+    assert told == b""
+
+
+def test_ctrl_c_before_the_fit_ends_with_one_word(monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("momentous.lowrank.tasks.read_file", interrupted)
+    assert run("fit", "ratings.csv", "--out", "model", code=130).stderr == "interrupted\n"

@@ -1,0 +1,400 @@
+"""Damaged, crafted and enormous files end in ratings or in one clear error, never otherwise."""
+
+import contextlib
+import gzip
+import io
+import json
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from momentous.lowrank import RatingsFileError, read_ratings
+from momentous.lowrank.data import Limits, cache, read_pairs, tables
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def npz(**arrays):
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    return packed.getvalue()
+
+
+CSR = {
+    "format": np.bytes_("csr"), "shape": np.array([3, 4]), "indptr": np.array([0, 2, 2, 3]),
+    "indices": np.array([1, 3, 0]), "data": np.array([1.0, 2.0, 3.0]),
+}  # fmt: skip
+
+
+# --- matrices -------------------------------------------------------------------------------------
+
+
+def test_every_form_that_scipy_saves_is_read_as_scipy_reads_it(tmp_path):
+    table = np.array([[0.0, 2.5, 0.0], [0.0, 0.0, 0.0], [4.0, 0.0, -1.5]])
+    for form in ("csr", "csc", "coo"):
+        for kind in (scipy.sparse.csr_array, scipy.sparse.csr_matrix):
+            scipy.sparse.save_npz(tmp_path / "m.npz", kind(table).asformat(form))
+            ratings = read_ratings(tmp_path / "m.npz")
+            np.testing.assert_array_equal(ratings.to_sparse().toarray(), table)
+    scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.dia_array(np.eye(3)))
+    with pytest.raises(RatingsFileError, match=r"form is 'dia'.*tocsr"):
+        read_ratings(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"indptr": np.array([0, 10**8, 5, 5])}, {"indptr": np.array([0, 2**62, 2, 3])},
+     {"indptr": np.array([0, 2, 1, 3])}, {"indptr": np.array([1, 2, 2, 3])},
+     {"indptr": np.array([0, 2, 3])}, {"indptr": np.array([0, 2, 2, 2**63 + 3], np.uint64)},
+     {"indptr": np.array([0.0, 2.0, 2.0, 3.0])}, {"indptr": np.array([[0, 2, 2, 3]])},
+     {"indices": np.array([1, 4, 0])}, {"indices": np.array([1, -1, 0])},
+     {"indices": np.array([1, 3])}, {"data": np.array([1.0, np.nan, 2.0])},
+     {"data": np.array(["a", "b", "c"])}, {"data": np.ones((3, 1))},
+     {"shape": np.array([3])}, {"shape": np.array([3, -4])}, {"shape": np.array([3, 2**40])},
+     {"shape": np.array([2.5, 4.0])}, {"format": np.bytes_("xyz")}, {"format": np.arange(3)}],
+)  # fmt: skip
+def test_a_crafted_sparse_matrix_is_refused(write, change):
+    assert read_ratings(write("good.npz", npz(**CSR))).nnz == 3
+    path = write("m.npz", npz(**{**CSR, **change}))
+    with pytest.raises(RatingsFileError, match="save_npz") as told:
+        read_ratings(path)
+    assert str(path) in str(told.value)
+
+
+def test_an_array_that_is_shorter_than_it_says_is_refused(write):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    )
+    packed = io.BytesIO(npz(**{key: value for key, value in CSR.items() if key != "data"}))
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.writestr("data.npy", header.getvalue())
+    with pytest.raises(RatingsFileError, match="not as long as it says"):
+        read_ratings(write("m.npz", packed.getvalue()))
+
+
+def test_a_matrix_market_header_cannot_ask_for_more_than_there_is(write):
+    text = "%%MatrixMarket matrix coordinate real general\n300000000 3 1\n1 1 5\n"
+    path = write("m.mtx", text)
+    with pytest.raises(RatingsFileError, match=r"300,000,000 rows with 1 entries.*empty_sides"):
+        read_ratings(path)
+    assert [one.name for one in path.parent.iterdir()] == ["m.mtx"]  # and no cache
+    small = write("s.mtx", text.replace("300000000", "500"))
+    assert read_ratings(small, cache=False).shape == (500, 3)
+    with pytest.raises(RatingsFileError, match="500 rows"):
+        read_ratings(small, limits=Limits(empty_sides=100))
+    bad = npz(**{**CSR, "shape": np.array([3, 10**9])})
+    with pytest.raises(RatingsFileError, match="1,000,000,000 columns"):
+        read_ratings(write("m.npz", bad))
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def test_what_is_packed_has_a_limit(write):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("r.csv", "1,2,3\n" * 100_000)
+    small = Limits(unpacked_bytes=100_000)
+    for name, content in (
+        ("r.zip", packed.getvalue()),
+        ("r.csv.gz", gzip.compress(b"1,2,3\n" * 100_000)),
+        ("r.npz", npz(**{**CSR, "more": np.zeros(100_000)})),
+    ):
+        with pytest.raises(RatingsFileError, match=r"unpacks to .*Limits\(unpacked_bytes"):
+            read_ratings(write(name, content), limits=small)
+
+
+def test_lines_fields_and_ids_have_limits(write):
+    path = write("long.csv", "1,2,3\n" * 10 + "x" * 3000 + ",2,3\n" + "1,3,3\n" * 10)
+    with pytest.raises(RatingsFileError, match=r"line of more than 1,000.*line_bytes") as told:
+        read_ratings(path, limits=Limits(line_bytes=1000))
+    assert told.value.line == 11
+    with pytest.raises(RatingsFileError, match=r"at most 256 bytes.*id_bytes") as told:
+        read_ratings(path)
+    assert told.value.line == 11
+    with pytest.warns(RuntimeWarning, match="rated again"):
+        ratings = read_ratings(path, cache=False, limits=Limits(id_bytes=3000))
+    assert ratings.shape == (2, 2)
+    many = write("many.csv", ",".join(["x"] * 500) + "\n" + ",".join(["1"] * 500) + "\n")
+    with pytest.raises(RatingsFileError, match=r"500 fields per line.*columns"):
+        read_ratings(many, limits=Limits(columns=100))
+    endless = write("endless.csv", b"1,2,3" * 500_000)
+    with pytest.raises(RatingsFileError, match="line_bytes"):
+        read_ratings(endless)
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [("1,2,3\n1,3," + "1" * 20_000 + "x\n", 1), ("1,2,3" + " " * 200_000 + "\n", 1),
+     (",".join(["1"] * 100_000) + "\n", 0), (",".join(f"x{k}" for k in range(100_000)) + "\n", 0),
+     ('"' * 100_001 + "\n", 0), (('"' + "a," * 100 + "\n") * 1000, 0), ("[" * 500_000, 0),
+     ("{" * 500_000, 0), ('{"a":' * 100_000, 0), (" " * 900_000 + "1,2,3\n", 1),
+     ("\n" * 900_000, 0), ("1,2,3\n" + "\n" * 900_000, 1)],
+    ids=range(12),
+)  # fmt: skip
+def test_crafted_lines_come_to_an_end(write, content, count):
+    """Each of these took time in the square of its size, or memory without a limit."""
+    path = write("r.csv", content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        if count:
+            assert read_ratings(path, cache=False, skip_bad=True).nnz == count
+        else:
+            with pytest.raises(RatingsFileError):
+                read_ratings(path, cache=False, skip_bad=True)
+
+
+# --- what looks like something else ---------------------------------------------------------------
+
+
+def jester(missing="99"):
+    rng = np.random.default_rng(0)
+    values = np.round(rng.uniform(-10, 10, (30, 100)), 2)
+    given = rng.random((30, 100)) < 0.6
+    given[7] = False
+    lines = [
+        ",".join(
+            [str(has.sum()), *(str(v) if h else missing for v, h in zip(row, has, strict=True))]
+        )
+        for row, has in zip(values, given, strict=True)
+    ]
+    return "\n".join([*lines, ""]), np.where(given, values, np.nan)
+
+
+@pytest.mark.parametrize("missing", ["99", "", "nan"])
+def test_a_dense_matrix_is_refused_or_read_as_one(write, missing):
+    text, table = jester(missing)
+    path = write("jester.csv", text)
+    with pytest.raises(RatingsFileError, match=r"101 numbers per line.*format='dense'"):
+        read_ratings(path)
+    with pytest.warns(RuntimeWarning, match="first column counts"):
+        ratings = read_ratings(path, format="dense", cache=False)
+    assert ratings.shape == (30, 100)
+    found = np.full(ratings.shape, np.nan)
+    found[ratings.rows, ratings.cols] = ratings.values
+    np.testing.assert_array_equal(found, table)
+
+
+def test_a_dense_matrix_keeps_its_own_scale(write):
+    path = write("d.csv", "99,50,20\n98,,99\n\n10,20,30\n")
+    assert read_ratings(path, format="dense", cache=False).nnz == 8  # 99 is a rating here
+    assert read_ratings(path, format="dense", missing=99, cache=False).nnz == 6
+    bad = write("bad.csv", "1,2,3\n\n1,x,3\n1,2\n4,5,inf\n7,8,9\n")
+    with pytest.raises(RatingsFileError, match="expected numbers") as told:
+        read_ratings(bad, format="dense")
+    assert told.value.line == 3
+    with pytest.warns(RuntimeWarning, match="skipped 3"):
+        assert read_ratings(bad, format="dense", skip_bad=True).shape == (2, 3)
+
+
+@pytest.mark.parametrize("blank", ["\n" * 20_000, " \n" * 10_000, "\r\n" * 70_000, " " * 40_000])
+def test_a_file_that_begins_blank_is_read(write, blank):
+    path = write("r.csv", blank + "\nuser,item,rating\n1,2,3\n4,5,x\n")
+    with pytest.raises(RatingsFileError) as told:
+        read_ratings(path, cache=False)
+    assert told.value.line == blank.count("\n") + 4
+    with pytest.warns(RuntimeWarning, match="skipped 1"):
+        ratings = read_ratings(path, cache=False, skip_bad=True)
+    assert (ratings.row_ids.tolist(), ratings.col_ids.tolist()) == ([1], [2])
+
+
+@pytest.mark.parametrize("line", ["11:::2::864", "11::2:::864", ":::2::3", "1:2:3"])
+def test_colons_that_run_together_are_refused(write, line):
+    with pytest.raises(RatingsFileError, match="expected 3 fields separated by '::'") as told:
+        read_ratings(write("r.dat", f"1::2::3\n2::2::3\n{line}\n"))
+    assert told.value.line == 3
+
+
+def test_a_closed_quote_with_more_behind_it_is_refused(write):
+    for bad in ('"x"y,1,2', '"x" y,1,2', 'x,1,"2', '"x,1,2'):
+        with pytest.raises(RatingsFileError, match="quotes") as told:
+            read_ratings(write("r.csv", f"a,1,3\nb,1,3\n{bad}\nc,1,3\n"))
+        assert told.value.line == 3
+        with pytest.warns(RuntimeWarning, match="skipped 1"):
+            ratings = read_ratings(write("r.csv", f"a,1,3\nb,1,3\n{bad}\nc,1,3\n"), skip_bad=True)
+        assert ratings.row_ids.tolist() == ["a", "b", "c"]
+
+
+def test_a_carriage_return_within_a_line_is_refused(write):
+    with pytest.raises(RatingsFileError, match="carriage return") as told:
+        read_ratings(write("r.csv", "1,2,3\r\n1,3\r,3\n"))
+    assert told.value.line == 2
+
+
+# --- line numbers ---------------------------------------------------------------------------------
+
+
+def long_text(bad, header=True, quoted=False):
+    """Half a million lines with one bad one; with quotes, a record of three lines before it."""
+    lines = [f"u{k % 1000},{k},3" for k in range(400_000)]
+    if quoted:
+        lines[100] = '"u\n\n""1",7,3'
+    lines.insert(bad, "u1,5,oops")
+    return "\n".join([*(["user,item,rating"] if header else []), *lines, ""])
+
+
+@pytest.mark.parametrize("bad", [0, 5, 399_999])
+@pytest.mark.parametrize("quoted", [False, True])
+def test_the_line_is_right_in_a_long_file_read_in_parallel(write, bad, quoted):
+    text = long_text(bad, quoted=quoted)
+    expected = text.split("\n").index("u1,5,oops") + 1
+    for name, content in (("r.csv", text), ("r.csv.gz", gzip.compress(text.encode(), 1))):
+        with pytest.raises(RatingsFileError, match="finite number") as told:
+            read_ratings(write(name, content), cache=False)
+        assert told.value.line == expected
+        assert told.value.content == "u1,5,oops"
+
+
+def test_lines_that_are_not_utf8_are_counted_and_named(write):
+    lines = [b"u%d,%d,3" % (k % 100, k) for k in range(300_000)]
+    for k in (70_000, 150_000, 299_999):
+        lines[k] = b"caf\xe9,1,3"
+    path = write("r.csv", b"\n".join(lines))
+    with pytest.raises(RatingsFileError, match="not encoded as UTF-8") as told:
+        read_ratings(path, cache=False)
+    assert told.value.line == 70_001
+    with pytest.warns(RuntimeWarning, match="skipped 3"):
+        assert read_ratings(path, cache=False, skip_bad=True).nnz == 299_997
+    lines[60_000] = b"u,1,x"
+    with pytest.raises(RatingsFileError, match="finite number") as told:
+        read_ratings(write("r.csv", b"\n".join(lines)), cache=False)
+    assert told.value.line == 60_001
+
+
+def test_of_several_files_the_right_one_is_named(write):
+    good = write("a.csv", "user,item,rating\n1,1,3\n")
+    bad = write("b.csv", "1,2,3\n\n1,3,nan\n")
+    with pytest.raises(RatingsFileError) as told:
+        read_ratings([good, bad, good])
+    assert (told.value.path, told.value.line) == (str(bad), 3)
+    one = write("mv_1.txt", "1:\n5,3,d\n6,3,d\n")
+    two = write("mv_2.txt", "2:\n5,3,d\n6,x,d\n")
+    with pytest.raises(RatingsFileError) as told:
+        read_ratings([one, two])
+    assert (told.value.path, told.value.line) == (str(two), 3)
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+
+def crafted(**change):
+    arrays = {
+        "starts": np.array([0, 1, 2]), "others": np.array([0, 1], np.int32),
+        "values": np.array([3.0, 6.0]), "row_ids": np.array([1, 4]), "col_ids": np.array([2, 5]),
+    }  # fmt: skip
+    return {**arrays, **change}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"starts": np.array([0, 2**62])}, {"starts": np.array([0, 2**62, 2])},
+     {"starts": np.array([0, 3, 2])}, {"starts": np.array([-1, 1, 2])},
+     {"others": np.array([0, 2], np.int32)}, {"others": np.array([0, -1], np.int32)},
+     {"others": np.array([0], np.int32)}, {"others": np.array([0, 1])},
+     {"values": np.array([3.0, np.nan])}, {"values": np.array([3.0, 6.0], np.float16)},
+     {"starts": np.array([0, 2, 2]), "others": np.array([1, 1], np.int32)},
+     {"row_ids": np.array([1])}, {"col_ids": np.array([1.5, 2.0])}],
+)  # fmt: skip
+def test_a_crafted_cache_counts_as_absent(write, change):
+    path = write("r.csv", "1,2,3\n4,5,6\n")
+    read_ratings(path)
+    kept = path.with_name("r.csv.momentous.npz")
+    with np.load(kept) as content:
+        header = json.loads(content["header"].tobytes())
+    for arrays, is_used in (
+        (crafted(values=np.array([7.0, 8.0])), True),
+        (crafted(**change), False),
+    ):
+        cache.write_archive(kept, cache.KIND, cache.VERSION, header["content"], arrays)
+        values = read_ratings(path).values.tolist()
+        assert values == ([7.0, 8.0] if is_used else [3.0, 6.0])
+
+
+# --- fuzz -----------------------------------------------------------------------------------------
+
+SEEDS = {
+    "ratings.dat": b"1::20::5.0::978300760\n7::3::3.5::1\n10::3::.5::9\n",
+    "ratings.csv": b'userId,movieId,rating\n1,20,5\n"a ""b""",3,3.5\n"c\nd",3,1e0\n',
+    "u.data": b"1\t20\t5\t9\n2\t3\t1\t9\n",
+    "spaces.txt": b"1  20 5\n2 3\t1\n",
+    "mv_1.txt": b"1:\n5,3,2005-09-06\n7,4,2005-09-06\n12:\n5,1,2005-09-06\n",
+    "m.mtx": b"%%MatrixMarket matrix coordinate real general\n%\n2 3 2\n1 1 5\n2 3 4\n",
+    "r.jsonl": b'{"user": "a", "item": 7, "rating": 3.5}\n{"user": "b", "item": 8, "rating": 1}\n',
+    "d.csv": b"1,2,3,4,5,6,7,8,9\n1,,3,99,5,6,7,8,9\n",
+    "m.npz": npz(**CSR),
+    "r.csv.gz": gzip.compress(b"1,2,3\n4,5,6\n"),
+    "r.zip": None,
+    "r.parquet": None,
+}
+CASES = 200
+ALPHABET = np.frombuffer(b"0123456789,:;\t |\"'.-+eE\n\r\0nai%{}[]\xff\xc3\xef\xbb\xbf", np.uint8)
+
+
+def seed(name):
+    if name == "r.zip":
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("ratings.csv", "1,2,3\n4,5,6\n")
+        return packed.getvalue()
+    if name == "r.parquet":
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        packed = io.BytesIO()
+        table = arrow.table({"user": ["a", "b"], "item": [1, 2], "rating": [3.0, 4.0]})
+        parquet.write_table(table, packed)
+        return packed.getvalue()
+    return SEEDS[name]
+
+
+@pytest.fixture
+def one_connection(monkeypatch, tmp_path):
+    """DuckDB takes longer to start than to read a small file: one connection for all cases."""
+    names = ("triples", "user_ids", "user_codes", "item_ids", "item_codes", "reject_errors",
+             "reject_scans")  # fmt: skip
+    with tables.workshop(1) as (connection, folder):
+
+        @contextlib.contextmanager
+        def shared(threads=None):
+            try:
+                yield connection, folder
+            finally:
+                for name in names:
+                    connection.execute(f"DROP TABLE IF EXISTS {name}")
+
+        monkeypatch.setattr("momentous.lowrank.data.read.workshop", shared)
+        monkeypatch.setattr("momentous.lowrank.data.pairs.workshop", shared)
+        yield
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_random_damage_ends_in_ratings_or_in_our_error(write, name, one_connection):
+    good = seed(name)
+    rng = np.random.default_rng(list(name.encode()))
+    options = {"format": "dense"} if name == "d.csv" else {}
+    for case in range(CASES):
+        content = bytearray(good)
+        for _ in range(rng.integers(1, 4)):
+            place = rng.integers(len(content) + 1)
+            new = rng.choice(ALPHABET, rng.integers(0, 4)).astype(np.uint8).tobytes()
+            content[place : place + rng.integers(0, 6)] = new
+        path = write(name, bytes(content))
+        with warnings.catch_warnings(), contextlib.suppress(RatingsFileError):
+            warnings.simplefilter("ignore", RuntimeWarning)
+            if case % 4 == 3 and not options:
+                assert read_pairs(path).shape[1] == 2
+            else:
+                ratings = read_ratings(path, skip_bad=case % 2 == 1, cache=False, **options)
+                assert np.isfinite(ratings.values).all()

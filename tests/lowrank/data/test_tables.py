@@ -1,0 +1,245 @@
+"""Ratings come from tables and queries as they come from files."""
+
+import gc
+import json
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from momentous.lowrank import Ratings, RatingsFileError, read_ratings
+from momentous.lowrank.data import tables
+
+duckdb = pytest.importorskip("duckdb")
+
+COLUMNS = {
+    "user": ["b", "a", "b"],
+    "item": [20, 3, 3],
+    "rating": [5.0, 3.5, 1.0],
+    "when": [1, 2, 3],
+}
+
+
+def check(ratings, users=("a", "b")):
+    assert ratings.row_ids.tolist() == list(users)
+    assert ratings.col_ids.tolist() == [3, 20]
+    assert ratings.rows.tolist() == [0, 1, 1]
+    assert ratings.cols.tolist() == [0, 0, 1]
+    assert ratings.values.tolist() == [3.5, 1.0, 5.0]
+
+
+class Capsule:
+    """Nothing but the Arrow protocol."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def made(kind):
+    if kind == "pandas":
+        return pytest.importorskip("pandas").DataFrame(COLUMNS)
+    if kind == "polars":
+        return pytest.importorskip("polars").DataFrame(COLUMNS)
+    table = pytest.importorskip("pyarrow").table(COLUMNS)
+    return {"arrow": table, "batches": table.to_reader(), "capsule": Capsule(table)}[kind]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "batches", "capsule"])
+def test_a_table_is_taken_where_a_file_is(kind):
+    check(read_ratings(made(kind)))
+    check(Ratings.read(made(kind), columns=("user", 1, 2)))
+
+
+def test_a_table_keeps_the_kinds_of_its_ids():
+    pandas = pytest.importorskip("pandas")
+    texts = pandas.DataFrame({"user": ["2", "10"], "item": [2, 10], "rating": [1, 2]})
+    ratings = read_ratings(texts)
+    assert ratings.row_ids.tolist() == ["10", "2"]  # the table says that they are text
+    assert ratings.col_ids.tolist() == [2, 10]
+    kinds = pandas.DataFrame({
+        "user": pandas.Categorical(["x", "w"]), "item": [2.0, 10.0], "rating": [True, False],
+    })  # fmt: skip
+    with pytest.raises(RatingsFileError, match="ratings are of type BOOLEAN; expected numbers"):
+        read_ratings(kinds)
+    ratings = read_ratings(kinds.assign(rating=[1, 2]))
+    assert ratings.row_ids.tolist() == ["w", "x"]
+    assert ratings.col_ids.tolist() == [2, 10]  # whole numbers in a column of floats
+
+
+@pytest.mark.parametrize(
+    ("change", "row", "problem"),
+    [({"rating": [5.0, float("nan"), 1.0]}, 2, "finite number"),
+     ({"rating": [5.0, 2.0, float("inf")]}, 3, "finite number"),
+     ({"user": ["a", None, "b"]}, 2, "id of the user, which is empty"),
+     ({"user": ["a", "b", ""]}, 3, "id of the user, which is empty"),
+     ({"user": ["a", "b\0", "c"]}, 2, "without zero bytes"),
+     ({"item": ["a", "b", "c" * 300]}, 3, "at most 256 bytes"),
+     ({"user": [[1], [2], [3]]}, None, "ids are of type .*; expected numbers or text")],
+)  # fmt: skip
+def test_a_bad_row_is_named_by_its_number(change, row, problem):
+    polars = pytest.importorskip("polars")
+    table = polars.DataFrame({**COLUMNS, **change})
+    with pytest.raises(RatingsFileError, match=problem) as told:
+        read_ratings(table)
+    assert told.value.line == row
+    if row is not None:
+        with pytest.warns(RuntimeWarning, match="skipped 1 malformed line"):
+            assert read_ratings(table, skip_bad=True).nnz == 2
+
+
+def test_a_table_without_known_names_is_refused():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(RatingsFileError, match="does not say plainly which columns"):
+        read_ratings(pandas.DataFrame({"a": [1], "b": [2], "c": [3]}))
+
+
+def test_a_query_is_a_source(tmp_path):
+    (tmp_path / "r.csv").write_text("user,item,rating\nb,20,5\na,3,3.5\nb,3,1\nb,20,99\n")
+    check(read_ratings(f"SELECT * FROM '{tmp_path}/r.csv' WHERE rating < 10"))
+    check(read_ratings(f"from '{tmp_path}/r.csv' where rating < 10;"))
+    with pytest.raises(RatingsFileError, match=r"query.*nowhere"):
+        read_ratings("SELECT * FROM nowhere")
+    with pytest.raises(RatingsFileError, match="last statement must be a SELECT"):
+        read_ratings("ATTACH ':memory:' AS other")
+    with pytest.raises(RatingsFileError, match="query"):
+        read_ratings("SELECT FROM WHERE")
+
+
+def test_a_duckdb_file_is_read_by_attaching_it(tmp_path):
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE sales AS SELECT 'u' || i AS user, i % 3 AS item, "
+                           "i / 2 AS rating FROM range(10) t(i)")  # fmt: skip
+    ratings = read_ratings(f"ATTACH '{path}' AS shop (READ_ONLY); SELECT * FROM shop.sales")
+    assert ratings.shape == (10, 3)
+    assert ratings.nnz == 10
+
+
+def test_a_sqlite_file_is_read_where_the_extension_is_there(tmp_path):
+    with duckdb.connect() as connection:
+        there = connection.execute(
+            "SELECT installed FROM duckdb_extensions() WHERE extension_name = 'sqlite_scanner'"
+        ).fetchall()
+    if not there or not there[0][0]:
+        pytest.skip("DuckDB's extension for SQLite is not installed")
+    with sqlite3.connect(tmp_path / "r.db") as connection:
+        connection.execute("CREATE TABLE r (user TEXT, item INTEGER, rating REAL)")
+        connection.executemany("INSERT INTO r VALUES (?, ?, ?)", [("a", 3, 3.5), ("b", 20, 5.0)])
+    ratings = read_ratings(f"SELECT * FROM sqlite_scan('{tmp_path}/r.db', 'r')")
+    assert ratings.row_ids.tolist() == ["a", "b"]
+
+
+def test_an_address_is_left_to_duckdb(monkeypatch):
+    seen = []
+
+    def stop(connection, query, name, columns):
+        seen.append((query, name))
+        raise RatingsFileError(name, "seen")
+
+    monkeypatch.setattr("momentous.lowrank.data.read.table_scan", stop)
+    with pytest.raises(RatingsFileError, match="seen"):
+        read_ratings("s3://bucket/it's.parquet")
+    assert seen == [("SELECT * FROM 's3://bucket/it''s.parquet'", "s3://bucket/it's.parquet")]
+
+
+def test_json_lines(tmp_path):
+    path = tmp_path / "r.jsonl"
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    check(read_ratings(path))
+    check(read_ratings(path, columns=("user", "item", "rating"), format="json"))
+    path.write_text('{"who/x": "a", "b~": 3, "s": 4}\n{"s": "5", "b~": 4, "who/x": "b\\n"}\n')
+    ratings = read_ratings(path, columns=("who/x", "b~", "s"))
+    assert ratings.row_ids.tolist() == ["a", "b\n"]
+    assert ratings.values.tolist() == [4.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [("{", "one JSON object"), ("[1, 2]", "one JSON object"), ("7", "one JSON object"),
+     ('{"user": "a", "item": 1}', "finite number"),
+     ('{"user": "a", "item": 1, "rating": NaN}', "finite number"),
+     ('{"user": "a", "item": 1, "rating": "x"}', "finite number"),
+     ('{"user": null, "item": 1, "rating": 1}', "id of the user"),
+     ('{"user": "a\\u0000", "item": 1, "rating": 1}', "zero bytes")],
+)  # fmt: skip
+def test_a_bad_json_line_is_named(tmp_path, bad, problem):
+    path = tmp_path / "r.jsonl"
+    good = '{"user": "a", "item": 1, "rating": 2}'
+    path.write_text(f"{good}\n\n{bad}\n{good.replace('1', '2')}\n")
+    with pytest.raises(RatingsFileError, match=problem) as told:
+        read_ratings(path, cache=False)
+    assert told.value.line == 3
+    with pytest.warns(RuntimeWarning, match="skipped 1"):
+        assert read_ratings(path, cache=False, skip_bad=True).nnz == 2
+
+
+def test_patterns_and_folders_of_parts(tmp_path):
+    for k in range(3):
+        (tmp_path / f"part-{k}.csv").write_text(f"user,item,rating\nu{k},1,{k + 1}\n")
+    (tmp_path / "_SUCCESS").write_text("")
+    for source in (tmp_path, tmp_path / "part-*.csv", str(tmp_path / "part-?.csv")):
+        for _ in range(2):  # the caches are not taken for parts
+            assert read_ratings(source).values.tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(FileNotFoundError, match="no file fits the pattern"):
+        read_ratings(tmp_path / "nothing-*.csv")
+
+
+def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path):
+    for name in ("r[1].csv", "a*b.csv", "it's {x}.csv"):
+        (tmp_path / name).write_text("1,2,3\n")
+        assert read_ratings(tmp_path / name, cache=False).nnz == 1
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = tmp_path / "r.csv"
+    path.write_text("1,2,3\n")
+    read_ratings(path, cache=False)
+    path.write_text("1,2,3\n1,2\n")
+    with pytest.raises(RatingsFileError):
+        read_ratings(path, cache=False)
+    gc.collect()
+    assert [one.name for one in tmp_path.iterdir()] == ["r.csv"]
+
+
+def test_the_number_of_threads_is_passed_on(tmp_path, monkeypatch):
+    seen = []
+    whole = tables.workshop
+
+    def watched(threads=None):
+        seen.append(threads)
+        return whole(threads)
+
+    monkeypatch.setattr("momentous.lowrank.data.read.workshop", watched)
+    Path(tmp_path, "r.csv").write_text("1,2,3\n")
+    read_ratings(tmp_path / "r.csv", threads=1, cache=False)
+    assert seen == [1]
+    with tables.workshop(1) as (connection, _):
+        assert connection.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
+    with pytest.raises(ValueError, match="threads=0"):
+        read_ratings(tmp_path / "r.csv", threads=0)
+
+
+def test_chunks_and_single_precision_change_nothing(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    pairs = rng.choice(5000, 2000, replace=False)
+    text = "".join(f"u{p // 50}::{p % 50}::{p % 7 / 2}\n" for p in pairs)
+    (tmp_path / "r.dat").write_text(text.replace("\n", "\n\n", 700))
+    expected = read_ratings(tmp_path / "r.dat", cache=False)
+    monkeypatch.setattr(tables, "CHUNK", 77)
+    monkeypatch.setattr(tables, "SINGLE_FROM", 100)
+    again = read_ratings(tmp_path / "r.dat", cache=False)
+    assert again.dtype == np.float32  # halves are exact in it
+    for name in ("rows", "cols", "values", "row_ids", "col_ids"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(expected, name))
+    (tmp_path / "r.dat").write_text(text + "other::1::0.1\n")
+    assert read_ratings(tmp_path / "r.dat", cache=False).dtype == np.float64
+    (tmp_path / "r.dat").write_text("1::1::1e300\n")
+    with pytest.raises(RatingsFileError, match="does not fit into float32"):
+        read_ratings(tmp_path / "r.dat", cache=False, dtype="float32")

@@ -1,0 +1,193 @@
+"""Implicit feedback: the sum over all pairs, sweeps, recommendations, against plain matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from momentous import Status, accelerate
+from momentous.io.archive import ArchiveError
+from momentous.lowrank import LowRankObjective, Metric, Penalty, Ratings, Sweep
+from momentous.lowrank.losses import Implicit
+
+pytest.importorskip("sklearn")
+from momentous.lowrank import ImplicitMF, MatrixCompletion
+
+BACKENDS = pytest.mark.parametrize("backend", ["numpy", "numba"])
+ALPHA, RIDGE, RANK = 2.5, 0.7, 3
+
+
+def plays(users=40, items=30, seed=0):
+    """Two groups of users who play two groups of items, a few times each; user 3 plays nothing."""
+    rng = np.random.default_rng(seed)
+    alike = (np.arange(users)[:, None] % 2) == (np.arange(items) % 2)
+    seen = rng.random((users, items)) < np.where(alike, 0.5, 0.03)
+    seen[3] = False
+    rows, cols = np.nonzero(seen)
+    return Ratings(rows, cols, rng.integers(1, 5, rows.size).astype(float), (users, items))
+
+
+def dense(ratings):
+    """Confidence and preference of all pairs."""
+    values, p = np.zeros(ratings.shape), np.zeros(ratings.shape)
+    values[ratings.rows, ratings.cols], p[ratings.rows, ratings.cols] = ratings.values, 1.0
+    return 1.0 + ALPHA * values, p
+
+
+def naive_value(problem, x):
+    C, p = dense(problem.ratings)
+    P, Q = problem.split(x)
+    r = problem.rank
+    z = problem.mean + P[:, :r] @ Q[:, :r].T
+    if problem.penalty.biases:
+        z = z + P[:, r:] + Q[:, r:].T
+    weighted = sum(np.sum(w * side**2) for w, side in zip(problem.weights, (P, Q), strict=True))
+    return (np.sum(C * (p - z) ** 2) + weighted) / (2 * problem.ratings.nnz)
+
+
+def made(backend="numba", biases=False, mean=0.0, dtype=None, data=None, balance=0.0):
+    penalty = Penalty(RIDGE, 0.4 if biases else 0.0, biases=biases)
+    return LowRankObjective(
+        plays() if data is None else data, RANK, Implicit(ALPHA), balance, penalty, dtype,
+        mean=mean, backend=backend,
+    )  # fmt: skip
+
+
+@BACKENDS
+@pytest.mark.parametrize(("biases", "mean"), [(False, 0.0), (True, 0.0), (False, 0.2), (True, 0.2)])
+def test_value_and_gradient_are_those_of_all_pairs(backend, biases, mean):
+    problem = made(backend, biases, mean)
+    rng = np.random.default_rng(1)
+    x, along = rng.standard_normal((2, problem.dimension))
+    value, gradient = problem.value_and_gradient(x)
+    assert value == pytest.approx(naive_value(problem, x), rel=1e-12)
+    assert problem.value(x) == pytest.approx(value, rel=1e-14)
+    h = 1e-6
+    slope = (naive_value(problem, x + h * along) - naive_value(problem, x - h * along)) / (2 * h)
+    assert gradient @ along == pytest.approx(slope, rel=1e-7)
+
+
+@BACKENDS
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_half_sweep_is_weighted_least_squares_over_all_columns(backend, dtype):
+    problem = made(backend, dtype=dtype)
+    V = np.random.default_rng(2).standard_normal((30, RANK)).astype(dtype)
+    accuracy = 1e-10 if dtype == np.float64 else 1e-4
+    for current in (None, np.ones((40, RANK), dtype)):
+        U, least = problem.half_sweep(0, current, V)
+        C, p = dense(problem.ratings)
+        for i in range(40):
+            system = (V.T * C[i]) @ V + RIDGE * np.eye(RANK)
+            expected = np.linalg.solve(system, V.T @ (C[i] * p[i]))
+            np.testing.assert_allclose(U[i], expected, atol=accuracy)
+        assert not np.any(np.abs(U[3]) > 1e-12)  # nothing was seen: all zeros fit best
+        value = least / problem.ratings.nnz + problem.penalty_of(V, 1)
+        assert value == pytest.approx(naive_value(problem, problem.join(U, V)), rel=accuracy)
+
+
+@BACKENDS
+@pytest.mark.parametrize(("biases", "mean"), [(False, 0.0), (True, 0.2)])
+def test_sweeps_never_raise_it_and_end_where_the_gradient_is_zero(backend, biases, mean):
+    problem = made(backend, biases, mean)
+    sweep = Sweep(problem)
+    state, values = sweep.begin(problem.random_start(np.random.default_rng(0))), []
+    for _ in range(10):
+        truth = naive_value(problem, sweep.point(state))
+        state, value = sweep(state)
+        assert value == pytest.approx(truth, rel=1e-10)
+        values.append(value)
+    assert np.all(np.diff(values) <= 1e-14)
+    result = accelerate(sweep, state, value=True, tol=1e-9, max_iterations=3000)
+    assert result.status is Status.CONVERGED
+    assert np.linalg.norm(problem.gradient(sweep.point(result.x))) < 1e-7
+
+
+@BACKENDS
+def test_the_metric_has_the_blocks_of_all_pairs(backend):
+    problem = made(backend)
+    x = np.random.default_rng(3).standard_normal(problem.dimension)
+    metric, (_, V) = Metric(problem, x, 1e-9), problem.split(x)
+    C, _ = dense(problem.ratings)
+    v = np.zeros(problem.dimension)
+    v[RANK * 7 : RANK * 8] = [1.0, -2.0, 0.5]  # row 7
+    block = ((V.T * C[7]) @ V + RIDGE * np.eye(RANK)) / problem.ratings.nnz
+    np.testing.assert_allclose(
+        metric.apply(v)[RANK * 7 : RANK * 8], block @ [1.0, -2.0, 0.5], rtol=1e-6
+    )
+
+
+def test_the_estimator_minimises_it_by_sweeps_and_by_gradients():
+    data = plays()
+    fitted = ImplicitMF(RANK, ALPHA, RIDGE, tol=1e-10).fit(data)
+    problem = made()
+    x = problem.join(fitted.row_factors_, fitted.col_factors_)
+    assert fitted.objective_ == pytest.approx(naive_value(problem, x), rel=1e-10)
+    assert np.linalg.norm(problem.gradient(x)) < 1e-6
+    for solver in ("sweep", "lbfgs", "ada-ragd", "universal-hb"):
+        other = ImplicitMF(RANK, ALPHA, RIDGE, solver=solver, tol=1e-8, max_iterations=3000)
+        assert other.fit(data).objective_ == pytest.approx(fitted.objective_, rel=1e-3)
+    single = ImplicitMF(RANK, ALPHA, RIDGE, dtype=np.float32).fit(data)
+    assert single.col_factors_.dtype == np.float32
+    assert single.objective_ == pytest.approx(fitted.objective_, rel=1e-3)
+
+
+def test_recommendations_and_similar_items_are_of_the_same_group():
+    fitted = ImplicitMF(2, 1.0, 3.0).fit(plays())
+    for user in (0, 1, 8, 9):
+        best = fitted.recommend(user, n=4)
+        assert np.all(best.items % 2 == user % 2)
+        assert np.all(np.diff(best.scores) <= 0)
+    everything = fitted.similar(4, n=100)
+    assert len(everything.items) == 29
+    assert np.all(everything.items[:10] % 2 == 0)
+    assert np.all(np.abs(everything.scores) <= 1 + 1e-12)
+    with pytest.raises(ValueError, match="column id 99"):
+        fitted.similar(99)
+
+
+def test_pairs_alone_count_once_each():
+    data = plays()
+    pairs = np.column_stack([data.rows, data.cols])
+    one = ImplicitMF(2, ALPHA, RIDGE).fit(pairs)
+    other = ImplicitMF(2, ALPHA, RIDGE).fit(pairs, np.ones(len(pairs)))
+    matrix = scipy.sparse.coo_array((np.ones(data.nnz), (data.rows, data.cols)))
+    assert one.objective_ == other.objective_
+    assert np.isfinite(ImplicitMF(2).fit(matrix).objective_)
+
+
+def test_a_user_who_is_folded_in_is_solved_for_like_the_others(tmp_path):
+    data = plays()
+    fitted = ImplicitMF(RANK, ALPHA, RIDGE).fit(data)
+    V = fitted.col_factors_
+    folded = fitted.fold_in([["new", 2], ["new", 4]], [3.0, 1.0])
+    c = np.ones(30)
+    c[[2, 4]] += ALPHA * np.array([3.0, 1.0])
+    p = np.isin(np.arange(30), [2, 4]).astype(float)
+    expected = np.linalg.solve((V.T * c) @ V + RIDGE * np.eye(RANK), V.T @ (c * p))
+    np.testing.assert_allclose(folded.row_factors_[-1], expected, atol=1e-10)
+    assert np.all(folded.recommend("new", n=3).items % 2 == 0)
+    folded.save(tmp_path / "m")
+    again = ImplicitMF.load(tmp_path / "m")
+    assert again.get_params() == fitted.get_params()
+    assert again.model_.loss == Implicit(ALPHA)
+    assert again.recommend("new").items.tolist() == folded.recommend("new").items.tolist()
+    with pytest.raises(ArchiveError, match="implicit loss"):
+        MatrixCompletion.load(tmp_path / "m")
+
+
+def test_a_held_out_share_and_a_warm_start_work():
+    data = plays()
+    fitted = ImplicitMF(2, ALPHA, RIDGE, validation_share=0.2, warm_start=True).fit(data)
+    assert len(fitted.validation_errors_) == fitted.n_iter_
+    assert min(fitted.validation_errors_) < 0.9
+    first = fitted.objective_
+    fitted.set_params(validation_share=None).fit(data)
+    assert np.isfinite(first)
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(ValueError, match="needs values of 0 or more, but entry 0 is -1"):
+        ImplicitMF(1).fit([["a", "b"]], [-1.0])
+    with pytest.raises(ValueError, match="alpha=-1"):
+        ImplicitMF(1, alpha=-1).fit([["a", "b"]])

@@ -1,0 +1,106 @@
+"""Models on disk: what is written is read again, and nothing damaged gets as far as a kernel."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from momentous.io.archive import ArchiveError
+from momentous.lowrank import Ratings
+from momentous.lowrank.model import fit_model, load_model, save_model
+from momentous.lowrank.solvers.fit import FitConfig
+
+
+def model(loss="squared", **options):
+    rng = np.random.default_rng(0)
+    rows, cols = np.nonzero(rng.random((20, 12)) < 0.5)
+    values = rng.choice([-1.0, 1.0], rows.size) if loss == "logistic" else rng.random(rows.size)
+    ratings = Ratings(rows, cols, values, (20, 12))
+    config = FitConfig(rank=2, loss=loss, threads=1, max_iterations=3, **options)
+    return fit_model(ratings, config).model
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "implicit"])
+@pytest.mark.parametrize("share", [None, 0.2])
+def test_what_is_written_is_read_again(loss, share, tmp_path):
+    before = model(loss, validation_share=share)
+    save_model(before, tmp_path / "m", {"a": [1, 2]})
+    after, extra = load_model(tmp_path / "m")
+    assert extra == {"a": [1, 2]}
+    assert (after.loss, after.mean, after.limits) == (before.loss, before.mean, before.limits)
+    assert after.penalty == before.penalty
+    assert (after.held_out is None) == (share is None)
+    for name in ("row_factors", "col_factors", "row_bias", "col_bias"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+    np.testing.assert_array_equal(after.scores(before.seen), before.scores(before.seen))
+    assert after.deviance() == before.deviance()
+
+
+def spoilt(name, change):
+    def spoil(content, arrays):
+        arrays[name] = change(arrays[name])
+
+    return spoil
+
+
+def put(place, value):
+    def change(array):
+        array = array.copy()
+        array[place] = value
+        return array
+
+    return change
+
+
+def header(name, value):
+    def spoil(content, arrays):
+        content[name] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (spoilt("row_factors", put((3, 1), np.nan)), "row_factors are not all finite"),
+        (spoilt("row_factors", lambda a: a.astype(np.float16)), "float16"),
+        (spoilt("row_factors", lambda a: a[:-1]), "row_ids are 20, but its factors 19"),
+        (spoilt("col_factors", lambda a: a[:, :1]), "2 and 1 columns"),
+        (spoilt("col_factors", lambda a: a.astype(np.float32)), "col_factors are not all"),
+        (spoilt("col_bias", lambda a: a[:-1]), "col_bias are 11"),
+        (spoilt("row_bias", put(0, np.inf)), "row_bias are not all finite"),
+        (spoilt("row_ids", put(0, 1)), "an id comes twice"),
+        (spoilt("starts", put(4, 10_000)), "starts do not divide"),
+        (spoilt("starts", put(0, 1)), "starts do not divide"),
+        (spoilt("starts", lambda a: a[:-1]), "starts do not divide"),
+        (spoilt("starts", lambda a: a.astype(float)), "expected"),
+        (spoilt("others", put(0, -1)), "column index at position 0 is -1"),
+        (spoilt("others", put(-1, 12)), "only 12 columns"),
+        (spoilt("others", lambda a: a[::-1]), "not in order within a row"),
+        (spoilt("values", put(2, np.nan)), "nan"),
+        (spoilt("values", lambda a: a[:-1]), "starts do not divide"),
+        (lambda content, arrays: arrays.pop("values"), "lacks the array 'values'"),
+        (lambda content, arrays: content.pop("mean"), "lacks 'mean'"),
+        (header("mean", float("nan")), "its mean is nan"),
+        (header("limits", [2.0, 1.0]), "its limits are 2.0 and 1.0"),
+        (header("limits", "no"), "damaged"),
+        (header("penalty", {"ridge": -1.0}), "ridge=-1.0"),
+        (header("penalty", {"ridge": 1.0, "biases": 7}), "its penalty is"),
+        (header("loss", {"name": "odd", "parameters": {}}), "loss 'odd', which is not known"),
+        (header("loss", {"name": "implicit", "parameters": {"alpha": "x"}}), "no number"),
+        (header("loss", {"name": "logistic", "parameters": {}}), "needs labels"),
+    ],
+)
+def test_a_damaged_model_is_refused_with_the_reason(spoil, words, tmp_path):
+    save_model(model(), tmp_path / "m")
+    with np.load(tmp_path / "m") as archive:
+        arrays = dict(archive)
+    whole = json.loads(arrays.pop("header").tobytes())
+    spoil(whole["content"], arrays)
+    text = np.frombuffer(json.dumps(whole).encode(), np.uint8)
+    np.savez(tmp_path / "bad.npz", header=text, **arrays)
+    with pytest.raises(ArchiveError, match=words) as caught:
+        load_model(tmp_path / "bad.npz")
+    assert "bad.npz" in str(caught.value)
