@@ -279,7 +279,7 @@ class Triples:
             cols[at] = (
                 item.codes(part["item"])
                 if movies is None
-                else np.searchsorted(movies[0], place.astype(np.int64) + first) - 1
+                else _latest(movies[0] - first, min(CHUNK, self._total - first), place)
             )
             done += size
         col_ids = item.ids
@@ -349,6 +349,14 @@ class _Side:
         return column if self._codes is None else self._codes[column]
 
 
+def _latest(movies: NDArray[Any], count: int, places: NDArray[Any]) -> NDArray[Any]:
+    """Which of the movies, given by their places among so many lines, comes last before each."""
+    bounds = np.clip(np.append(movies, count), 0, count)
+    of_line = np.repeat(np.arange(movies.size, dtype=np.int32), np.diff(bounds))
+    found: NDArray[Any] = of_line[places - bounds[0]]
+    return found
+
+
 def _is_utf8(text: bytes) -> bool:
     try:
         text.decode()
@@ -381,8 +389,8 @@ def reading(name: str, what: str = "cannot be read") -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        told = str(error).strip().splitlines() or [type(error).__name__]
-        raise RatingsFileError(name, f"{what}: {told[0]}") from error
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise RatingsFileError(name, f"{what}: {reason[0]}") from error
 
 
 def quoted_text(text: str) -> str:
