@@ -365,7 +365,7 @@ def one_connection(monkeypatch, tmp_path):
     """DuckDB takes longer to start than to read a small file: one connection for all cases."""
     names = ("triples", "user_ids", "user_codes", "item_ids", "item_codes", "reject_errors",
              "reject_scans")  # fmt: skip
-    with tables.workshop(1) as (connection, folder):
+    with tables.open_database(1) as (connection, folder):
 
         @contextlib.contextmanager
         def shared(threads=None):
@@ -375,8 +375,8 @@ def one_connection(monkeypatch, tmp_path):
                 for name in names:
                     connection.execute(f"DROP TABLE IF EXISTS {name}")
 
-        monkeypatch.setattr("momentous.lowrank.data.read.workshop", shared)
-        monkeypatch.setattr("momentous.lowrank.data.pairs.workshop", shared)
+        monkeypatch.setattr("momentous.lowrank.data.read.open_database", shared)
+        monkeypatch.setattr("momentous.lowrank.data.pairs.open_database", shared)
         yield
 
 

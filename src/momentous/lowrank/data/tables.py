@@ -148,7 +148,7 @@ class Triples:
     def add(self, scan: Scan) -> None:
         """Add the triples of a file or a table; the first bad line is an error, or is counted."""
         before = self._total
-        with reading(scan.name):
+        with duckdb_errors(scan.name):
             self.connection.execute(
                 f"INSERT INTO triples SELECT user, item, value, {self._judge(scan)} "
                 f"FROM (SELECT *, TRY_CAST(rating AS DOUBLE) AS value FROM ({scan.select}))"
@@ -198,7 +198,7 @@ class Triples:
                 f"SELECT problem, user, item, value FROM triples WHERE rowid = {row}"
             )[0]
             words = {**_WORDS, **scan.words}[Problem(code)]
-            problem = words.format(id_bytes=self.limits.id_bytes)
+            problem = words.replace("{id_bytes}", str(self.limits.id_bytes))
         if not scan.files:
             assert row is not None
             content = ", ".join(map(str, shown))
@@ -366,7 +366,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def workshop(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
+def open_database(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
     """A DuckDB connection and an empty folder, both gone in the end."""
     duckdb = require("duckdb", "app", "Reading a file or a table of ratings")
     with TemporaryDirectory(prefix="momentous-") as folder:
@@ -383,7 +383,7 @@ def workshop(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
 
 
 @contextlib.contextmanager
-def reading(name: str, what: str = "cannot be read") -> Iterator[None]:
+def duckdb_errors(name: str, what: str = "cannot be read") -> Iterator[None]:
     """Errors of DuckDB become ours, in one line."""
     duckdb = require("duckdb", "app", "Reading a file or a table of ratings")
     try:
@@ -406,7 +406,7 @@ def table_scan(
     Whole numbers stay numbers and texts stay texts, whatever they look like; ids of other types
     (dates, UUIDs) become the text that DuckDB writes for them.
     """
-    with reading(name):
+    with duckdb_errors(name):
         described = connection.execute(f"DESCRIBE {query}").fetchall()
     names, types = [one[0] for one in described], [one[1] for one in described]
     chosen = places(name, columns, len(names), names, count)
