@@ -101,10 +101,10 @@ class NumbaSide(Side):
         kernels, groups, loss = kernels_for(type(self.loss)), self.groups, self.loss
         rows, size = step.weights.shape
         dtype = step.features.dtype
-        solutions, told = np.zeros((rows, size), dtype), np.zeros(rows)
+        solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
         features = read_only(step.features)
         # |f_j|^2, which bounds how far a step of a given length can move a prediction.
-        lengths = told
+        lengths = row_values
         if loss.self_concordant:
             lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
@@ -114,17 +114,17 @@ class NumbaSide(Side):
             gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(size)
             rest = float(o @ o)
         before = read_only(np.zeros_like(solutions) if step.current is None else step.current)
-        weights, anew = read_only(step.weights), step.current is None
+        weights, from_zero = read_only(step.weights), step.current is None
 
         def work(first: int, last: int) -> None:
             kernels.solve_rows(
-                (0,) * size, anew, step.with_value, groups.starts, groups.others, groups.values,
-                features, lengths, offsets, gram, pull, rest, before, weights, first, last,
-                loss.parameters, solutions, told,
+                (0,) * size, from_zero, step.with_value, groups.starts, groups.others,
+                groups.values, features, lengths, offsets, gram, pull, rest, before, weights,
+                first, last, loss.parameters, solutions, row_values,
             )  # fmt: skip
 
         share_rows(work, groups.starts, size, self.threads)
-        return solutions, float(told.sum())
+        return solutions, float(row_values.sum())
 
     def blocks(self, right: Floats) -> Matrix:
         """Sums of curvatures times products; threads share the rows."""

@@ -25,8 +25,8 @@ RANGES = 4  # of rows for each thread, so that none waits long for the others
 
 
 @compiled_kernel()
-def room(lanes: tuple[int, ...]) -> tuple[Matrix, Matrix]:
-    """For the gathered entries and for the sums of their products; rows in whole tiles."""
+def workspace(lanes: tuple[int, ...]) -> tuple[Matrix, Matrix]:
+    """Arrays for the gathered entries and for the sums of their products; rows in whole tiles."""
     rows = (len(lanes) + 4) // 3 * 3
     return np.zeros((rows, PIECE + GAP)), np.empty((rows, rows))
 
@@ -200,7 +200,7 @@ def _block_rows(
 ) -> None:
     """Fill in the lower triangles of the rows first to last - 1."""
     rank = len(lanes)
-    T, A = room(lanes)
+    T, A = workspace(lanes)
     S = np.zeros_like(T)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
