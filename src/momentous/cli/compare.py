@@ -51,7 +51,7 @@ def command(
         return
     require("matplotlib", "app", "momentous compare")
     from momentous.lab.compare.problems import select
-    from momentous.lab.compare.report import MOST_PICTURES, write_report
+    from momentous.lab.compare.profiles import MOST_PICTURES, write_report
     from momentous.lab.compare.runner import compare
     from momentous.lab.compare.solvers import as_solvers
     from momentous.testbed.suite import suite

@@ -99,10 +99,9 @@ def describe_error(error: Exception) -> str:
 
 def _ours(method: Method | type[Method], name: str) -> Solver:
     cls = method if isinstance(method, type) else type(method)
-    parameters = {
-        "class": f"{cls.__module__}.{cls.__qualname__}",
-        **{field.name: _plain(_value(method, field)) for field in fields(cls)},
-    }
+    parameters: dict[str, Any] = {"class": f"{cls.__module__}.{cls.__qualname__}"}
+    for field in fields(cls):  # a class has its defaults
+        parameters[field.name] = _plain(getattr(method, field.name, field.default))
 
     def run(problem: Problem, limits: Limits, separate: bool, seed: int) -> RunRecord[RunInfo]:
         made = method if isinstance(method, Method) else _with_constants(method, problem)
@@ -110,10 +109,6 @@ def _ours(method: Method | type[Method], name: str) -> Solver:
         return _run_ours(made, info, problem, limits, separate, seed)
 
     return Solver(name, method.guarantee, parameters, run)
-
-
-def _value(method: Method | type[Method], field: Any) -> Any:
-    return getattr(method, field.name) if isinstance(method, Method) else field.default
 
 
 def _plain(value: Any) -> Any:
@@ -127,11 +122,8 @@ def _plain(value: Any) -> Any:
 
 def _name_of(method: Method) -> str:
     """The name of an instance, with the parameters that are not the defaults."""
-    changed = [
-        f"{field.name}={getattr(method, field.name)!r}"
-        for field in fields(method)
-        if getattr(method, field.name) != field.default
-    ]
+    values = [(field, getattr(method, field.name)) for field in fields(method)]
+    changed = [f"{field.name}={v!r}" for field, v in values if v != field.default]
     return f"{method.name}({', '.join(changed)})" if changed else method.name
 
 
@@ -203,7 +195,6 @@ class Meter:
         self.nfev = self.njev = 0
         self._problem, self._limits = problem, limits
         self._columns = {name: array("d") for name in METER_COLUMNS}
-        self._start_fun = float("inf")
         self.start_clock()
 
     def start_clock(self) -> None:
@@ -235,30 +226,24 @@ class Meter:
         elapsed = paused - self._started
         fun = float(value)
         flat = np.empty(0) if gradient is None else np.ravel(gradient)
-        norm = float(np.linalg.norm(flat)) if gradient is not None else float("nan")
+        norm = math.nan if gradient is None else float(np.linalg.norm(flat))
         self.nfev += values
         self.njev += gradients
         row = (self.nfev, self.njev, elapsed, fun, norm)
         for column, entry in zip(self._columns.values(), row, strict=True):
             column.append(entry)
-        if len(self._columns["fun"]) == 1:
-            self._start_fun = fun
         self._stop_if_over(elapsed, fun, norm)
         self._started += perf_counter() - paused
         return fun, flat
 
     def _stop_if_over(self, elapsed: float, fun: float, norm: float) -> None:
         limits = self._limits
-        if norm <= limits.tol and not has_risen(fun, self._start_fun):
-            raise StopError(
-                "converged",
-                f"the gradient norm {norm:.3g} is within the tolerance {limits.tol:.3g}",
-            )
+        if norm <= limits.tol and not has_risen(fun, self._columns["fun"][0]):
+            words = f"the gradient norm {norm:.3g} is within the tolerance {limits.tol:.3g}"
+            raise StopError("converged", words)
         if self.nfev + self.njev >= limits.max_evaluations:
-            raise StopError(
-                "max evaluations",
-                f"{self.nfev} values and {self.njev} gradients, {limits.max_evaluations} allowed",
-            )
+            words = f"{self.nfev} values and {self.njev} gradients"
+            raise StopError("max evaluations", f"{words}, {limits.max_evaluations} allowed")
         if elapsed >= limits.max_time:
             raise StopError("max time", f"{elapsed:.3g} s, {limits.max_time:.3g} s allowed")
 
@@ -334,25 +319,12 @@ def _outside(key: str, name: str | None) -> Solver:
 def run_outside(
     name: str, problem: Problem, limits: Limits, *, separate: bool = False
 ) -> RunRecord[RunInfo]:
-    """Run an outside solver from the start of the problem.
+    """Run one of `OUTSIDE_SOLVERS` from the start of the problem.
 
-    Parameters
-    ----------
-    name : str
-        One of `OUTSIDE_SOLVERS`.
-    problem : Problem
-        Where to start and what to minimise.
-    limits : Limits
-        When it is stopped.
-    separate : bool
-        Give value and gradient as two functions, where the solver can make use of that.
-
-    Returns
-    -------
-    RunRecord
-        Status "converged", "max evaluations" or "max time" where the meter stopped it; "gave up"
-        where it ended by itself above the tolerance (the message is its own, such as SciPy's
-        "ABNORMAL: "); "failed" where it raised.
+    With ``separate`` it gets value and gradient as two functions, where it can make use of that.
+    The status is "converged", "max evaluations" or "max time" where the meter stopped it; "gave up"
+    where it ended by itself above the tolerance (the message is its own, such as SciPy's
+    "ABNORMAL: "); "failed" where it raised.
     """
     meter = Meter(problem, limits)
     start = np.array(problem.start, dtype=np.float64).ravel()

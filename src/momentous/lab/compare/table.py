@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -17,6 +18,11 @@ from momentous.io.atomic import atomic_file
 from momentous.io.optional import require
 from momentous.lab.record import COLUMNS, RunInfo, RunRecord
 from momentous.lab.text import seconds
+
+
+def as_file_name(name: str) -> str:
+    """The name of a problem or a solver without what file systems refuse."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", name)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from momentous.lab.compare.profiles import costs
 from momentous.lab.compare.table import Row
 
 LARGE = 100_000  # variables from which on time is looked at apart
+CLEARLY = 1.1  # a factor in gradients that counts as a win
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,14 @@ class Duel:
         """The problem on which it needs the largest multiple of their gradients."""
         return max(self.gradients.items(), key=lambda item: item[1], default=None)
 
-    def needs_more(self, factor: float = 1.1) -> dict[str, float]:
-        """Problems where it needs more gradients by more than this factor, worst first."""
-        found = {name: value for name, value in self.gradients.items() if value > factor}
+    def needs_more(self) -> dict[str, float]:
+        """Problems where it needs more gradients by more than 10 %, worst first."""
+        found = {name: value for name, value in self.gradients.items() if value > CLEARLY}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
-    def needs_less(self, factor: float = 1.1) -> dict[str, float]:
-        """Problems where they need more gradients by more than this factor, best first."""
-        found = {name: value for name, value in self.gradients.items() if value * factor < 1}
+    def needs_less(self) -> dict[str, float]:
+        """Problems where they need more gradients by more than 10 %, best first."""
+        found = {name: value for name, value in self.gradients.items() if value * CLEARLY < 1}
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
