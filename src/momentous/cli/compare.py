@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from momentous.cli.errors import usage_errors
+from momentous.cli.errors import end_interrupted, usage_errors
 from momentous.cli.options import limits, names_option, out_folder
 from momentous.cli.output import printable, say
-from momentous.cli.process import INTERRUPTED
 from momentous.io.optional import require
 
 if TYPE_CHECKING:
@@ -34,13 +32,9 @@ def command(
     names: tuple[str, ...],
     listing: bool,
     methods: list[str],
-    rtol: float,
-    budget: int,
-    max_time: float,
     cutest: bool,
-    separate: bool,
     out: Path,
-    resume: bool,
+    **options: Any,
 ) -> None:
     """Run methods on problems: names, families, or patterns such as 'rosenbrock-*'.
 
@@ -59,16 +53,7 @@ def command(
     with usage_errors():
         problems = select(names, suite(cutest=cutest))
         as_solvers(methods)
-    found = compare(
-        problems,
-        methods,
-        rtol=rtol,
-        max_evaluations=budget,
-        max_time=max_time,
-        separate=separate,
-        folder=out / "runs",
-        resume=resume,
-    )
+    found = compare(problems, methods, folder=out / "runs", **options)
     print_tables(found)
     if found.rows:
         undrawn = write_report(found, out)
@@ -76,8 +61,7 @@ def command(
         if undrawn:
             say(f"The first {MOST_PICTURES} problems were drawn, {undrawn} were not.")
     if found.interrupted:
-        click.echo("interrupted; the same command with --resume goes on", err=True)
-        sys.exit(INTERRUPTED)
+        end_interrupted("interrupted; the same command with --resume goes on")
 
 
 def print_problems(*, cutest: bool) -> None:
@@ -115,9 +99,8 @@ def _table(rows: list[Row]) -> Any:
 
     first = rows[0]
     title = f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
-    table = new_table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, collapse_padding=True
-    )
+    looks = {"title_justify": "left", "box": SIMPLE_HEAD, "padding": 0, "collapse_padding": True}
+    table = new_table(title=title, **looks)
     headings, *lines = table_of(rows)
     for i, heading in enumerate(headings[1:]):
         table.add_column(heading, justify="left" if i < 2 else "right", no_wrap=i != 1)

@@ -22,9 +22,9 @@ def command() -> None:
 @as_json
 def info(file: str, as_json: bool, **options: Any) -> None:
     """Describe a FILE of ratings."""
-    from momentous.lowrank.tasks import describe_file
+    from momentous.lowrank.data import Ratings, describe
 
-    facts = describe_file(file, **options)
+    facts = describe(Ratings.read(file, **options))
     if not as_json:
         facts["histogram"] = ", ".join(f"{v:g}: {count:,}" for v, count in facts["histogram"])
         for side in ("user_activity", "item_activity"):

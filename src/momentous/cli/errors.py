@@ -9,7 +9,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -32,14 +32,19 @@ def report_errors(*, debug: bool = False) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
+            end_interrupted("interrupted")
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click reports its own, and ends quietly when the reader of a pipe has left
         except Exception as error:
             if debug:
                 raise
             raise click.ClickException(describe(error)) from None
+
+
+def end_interrupted(message: str) -> NoReturn:
+    """End the command as after Ctrl-C, with a line that says what is kept."""
+    click.echo(printable(message), err=True)
+    sys.exit(INTERRUPTED)
 
 
 @contextlib.contextmanager

@@ -104,6 +104,7 @@ limits = together(
     ),
     click.option(
         "--budget",
+        "max_evaluations",
         type=click.IntRange(1),
         default=20_000,
         show_default=True,

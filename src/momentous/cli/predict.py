@@ -36,10 +36,11 @@ def command(
     from momentous.lowrank.tasks import predict_file
 
     predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
-    if out == Path("-"):
-        with click.open_file("-", "w", encoding="utf-8") as stream:
-            write_table(stream, predicted)
-            stream.flush()
-    else:
-        with atomic_file(out, "w") as file:
-            write_table(file, predicted)
+    to_terminal = out == Path("-")
+    with (
+        click.open_file("-", "w", encoding="utf-8")
+        if to_terminal
+        else atomic_file(out, "w") as stream
+    ):
+        write_table(stream, predicted)
+        stream.flush()
