@@ -42,33 +42,27 @@ class Certificate:
 
     Attributes
     ----------
-    verdict : Verdict
-        ``NOT_STATIONARY``, ``FIRST_ORDER``, ``SECOND_ORDER``, ``SADDLE`` or ``NOT_CERTIFIABLE``.
-    message : str
-        The same in words, with the numbers and, where there is one, the remedy.
-    grad_norm, eps : float
-        The norm of the gradient at x, and what it may be.
-    curvature_tolerance : float
-        tau: eigenvalues of at least -tau are accepted.
-    smallest_eigenvalue : float
-        Of the Hessian; with Lanczos, which stops as soon as it can decide, the smallest Ritz value:
-        an upper bound.  NaN if the Hessian was not looked at, infinite if x has no entries.
-    eigenvalue_error : float
-        Estimate of what inaccurate Hessian products may have done to it.
-    lower_bound : float
+    verdict, message
+        What x is; in words too, with the numbers and, where there is one, the remedy.
+    grad_norm, eps, curvature_tolerance
+        The norm of the gradient at x, what it may be, and tau: eigenvalues from -tau on are fine.
+    smallest_eigenvalue, eigenvalue_error
+        t, that of the Hessian; with Lanczos, which stops as soon as it can decide, the smallest
+        Ritz value: an upper bound.  NaN if the Hessian was not looked at, infinite if x has no
+        entries.  The error is an estimate of what inaccurate Hessian products did to it.
+    lower_bound
         No eigenvalue is below this, within the error estimate; with Lanczos that holds with
         probability at least ``1 - failure_probability``.
-    probability : float
+    probability
         Upper bound on the probability that the verdict is wrong for an unlucky random start: 0
         unless it is ``SECOND_ORDER`` by Lanczos.
-    residual : float
-        ``|H w - t w|``, t the smallest eigenvalue and w its unit vector, from a fresh product.  A
-        small one says that t is near an eigenvalue, not that it is the smallest.
-    products, nfev, njev : int
-        Hessian-vector products, values and gradients that were computed; the gradients behind
-        products by differences are counted as gradients too.
-    direction : array or None
-        For ``SADDLE`` the unit vector w, an array like x; downhill: ``<grad f(x), w> <= 0``.
+    residual
+        ``|H w - t w|``, w the unit vector of t, from a fresh product.  A small one says that t is
+        near an eigenvalue, not that it is the smallest.
+    products, nfev, njev
+        Hessian-vector products, values and gradients, those behind differences too.
+    direction
+        For ``SADDLE`` the vector w, an array like x, downhill: ``<grad f(x), w> <= 0``; or None.
     """
 
     verdict: Verdict
@@ -235,8 +229,9 @@ def certify(
     """
     if eps is None:
         raise ValueError("eps=None must be a positive number")
-    _check_positive(eps=eps, rho=rho, curvature=curvature, step=step)
-    _check_positive(gradient_lipschitz=gradient_lipschitz)
+    _check_positive(
+        eps=eps, rho=rho, curvature=curvature, step=step, gradient_lipschitz=gradient_lipschitz
+    )
     if rho is not None and curvature is not None:
         raise ValueError(
             f"rho={rho!r} and curvature={curvature!r} are both given, but curvature stands in place"

@@ -27,6 +27,9 @@ COMMANDS = {
 }
 
 
+SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
 class CommandTable(click.Group):
     """A group whose commands are looked up in `COMMANDS`, and whose errors are one line."""
 
@@ -62,7 +65,7 @@ def _debug_first(args: Sequence[str]) -> list[str]:
     return [*flags, *(word for word in args[:end] if word != "--debug"), *args[end:]]
 
 
-@click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandTable, context_settings=SETTINGS)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="momentous")
 def momentous(debug: bool) -> None:

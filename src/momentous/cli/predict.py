@@ -18,7 +18,6 @@ from momentous.io.atomic import atomic_file
     "--unknown",
     type=click.Choice(["mean", "nan", "error"]),
     default="mean",
-    show_default=True,
     help="What to say about ids that the model does not know.",
 )
 @columns_option("USER,ITEM")
@@ -36,11 +35,8 @@ def command(
     from momentous.lowrank.tasks import predict_file
 
     predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
-    to_terminal = out == Path("-")
-    with (
-        click.open_file("-", "w", encoding="utf-8")
-        if to_terminal
-        else atomic_file(out, "w") as stream
-    ):
+    terminal = out == Path("-")
+    file: Any = click.open_file("-", "w", encoding="utf-8") if terminal else atomic_file(out, "w")
+    with file as stream:
         write_table(stream, predicted)
         stream.flush()

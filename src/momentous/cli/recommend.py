@@ -14,7 +14,7 @@ from momentous.cli.output import say
 @click.command()
 @click.argument("model", type=EXISTING)
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
-@click.option("-n", "count", type=click.IntRange(1), default=10, show_default=True)
+@click.option("-n", "count", type=click.IntRange(1), default=10)
 @click.option("--include-seen", is_flag=True, help="Also what the user has rated.")
 @as_json
 def command(

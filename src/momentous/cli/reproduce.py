@@ -34,7 +34,6 @@ study_options = together(
         "--profile",
         type=click.Choice(PROFILES),
         default="paper",
-        show_default=True,
         help="Whose details, where the paper and the authors' published code differ: the "
         "code has half of the gradient of the balance term, and its conjugate gradients "
         "accept a step after ten halvings whether it lowers the objective or not.",
@@ -43,7 +42,6 @@ study_options = together(
         "--trial-iterations",
         type=click.IntRange(1),
         default=100,
-        show_default=True,
         help="Length of a trial of a step size.",
     ),
     threads,

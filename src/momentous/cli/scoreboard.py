@@ -23,7 +23,6 @@ from momentous.io.optional import require
     "--work",
     type=FOLDER,
     default=Path("momentous-scoreboard"),
-    show_default=True,
     help="Folder for finished runs: started again, the scoreboard goes on from there (begin a "
     "new one after changing the code of a method).",
 )

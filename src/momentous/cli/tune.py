@@ -27,7 +27,6 @@ from momentous.lab.paper.problems import PROBLEMS
     "--iterations",
     type=click.IntRange(1),
     default=500,
-    show_default=True,
     help="Length at which step sizes are judged in the end.",
 )
 def command(

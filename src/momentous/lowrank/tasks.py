@@ -144,11 +144,7 @@ def _count_unknown(names: Vocabulary, ids: np.ndarray) -> int:
 
 
 def predict_file(
-    model: Path,
-    pairs: Path,
-    *,
-    unknown: Unknown = "mean",
-    columns: list[str | int] | None = None,
+    model: Path, pairs: Path, *, unknown: Unknown = "mean", columns: list[str | int] | None = None
 ) -> dict[str, Any]:
     """The users, the items and the predictions for a file of pairs, as columns of a table."""
     fitted, _ = load_model(model)

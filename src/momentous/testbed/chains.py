@@ -55,18 +55,17 @@ def carmon_chain(length: int = 10) -> Problem:
         xp = array_namespace(x)
         a = _behind(xp.ones_like(x[:1]), x)
         s = xp.sign(a)
-        psi, area, bell = _psi(xp.abs(a)), _phi(s * x), _phi_slope(x)
-        to_a = -_psi_slope(xp.abs(a)) * area
-        return -xp.sum(s * psi * area), _ahead(to_a) - psi * bell
+        psi, slope, _ = _psi(xp.abs(a))
+        area, bell = _phi(s * x), _phi_slope(x)
+        return -xp.sum(s * psi * area), _ahead(-slope * area) - psi * bell
 
     def hessian_product(x: Array, v: Array) -> Array:
         xp = array_namespace(x)
         a, v_a = _behind(xp.ones_like(x[:1]), x), _behind(xp.zeros_like(v[:1]), v)
         s = xp.sign(a)
-        psi, area, bell = _psi(xp.abs(a)), _phi(s * x), _phi_slope(x)
-        aa = -s * _psi_curvature(xp.abs(a)) * area
-        ab = -s * _psi_slope(xp.abs(a)) * bell
-        bb = psi * x * bell
+        psi, slope, curvature = _psi(xp.abs(a))
+        area, bell = _phi(s * x), _phi_slope(x)
+        aa, ab, bb = -s * curvature * area, -s * slope * bell, psi * x * bell
         return _ahead(aa * v_a + ab * v) + (ab * v_a + bb * v)
 
     return Problem(
@@ -221,8 +220,8 @@ def _ahead(contributions: Array) -> Array:
     return xp.concat([contributions[1:], xp.zeros_like(contributions[:1])])
 
 
-def _psi_terms(t: Array) -> tuple[Array, Array]:
-    """Psi(t) and ``1/(2t-1)``, the latter replaced by 1 where Psi vanishes.
+def _psi(t: Array) -> tuple[Array, Array, Array]:
+    """Psi and its first two derivatives.
 
     Up to ``2t - 1 = 1/32`` Psi is at most exp(-1023), which is 0 in double precision.
     """
@@ -230,21 +229,8 @@ def _psi_terms(t: Array) -> tuple[Array, Array]:
     u = 2.0 * t - 1.0
     active = u > 1.0 / 32.0
     r = 1.0 / xp.where(active, u, xp.ones_like(u))
-    return xp.where(active, xp.exp(1.0 - r * r), xp.zeros_like(u)), r
-
-
-def _psi(t: Array) -> Array:
-    return _psi_terms(t)[0]
-
-
-def _psi_slope(t: Array) -> Array:
-    psi, r = _psi_terms(t)
-    return 4.0 * psi * r**3
-
-
-def _psi_curvature(t: Array) -> Array:
-    psi, r = _psi_terms(t)
-    return 8.0 * psi * r**4 * (2.0 * r**2 - 3.0)
+    psi = xp.where(active, xp.exp(1.0 - r * r), xp.zeros_like(u))
+    return psi, 4.0 * psi * r**3, 8.0 * psi * r**4 * (2.0 * r**2 - 3.0)
 
 
 def _phi(t: Array) -> Array:

@@ -26,7 +26,7 @@ from momentous.core.status import Status
 from momentous.core.trace import Trace
 from momentous.io.optional import require
 from momentous.lab.compare.problems import require_distinct
-from momentous.lab.record import Outcome, RunInfo, RunRecord, setup
+from momentous.lab.record import COLUMNS, Outcome, RunInfo, RunRecord, setup
 from momentous.methods import REGISTRY, method_class, requirements
 from momentous.testbed import Problem
 
@@ -173,8 +173,6 @@ def _run_ours(
 
 # --- outside --------------------------------------------------------------------------------------
 
-METER_COLUMNS = ("nfev", "njev", "time", "fun", "grad_norm")
-
 
 class StopError(Exception):
     """The meter's way out of a solver that knows nothing of our limits."""
@@ -194,7 +192,7 @@ class Meter:
         self.shape = problem.start.shape
         self.nfev = self.njev = 0
         self._problem, self._limits = problem, limits
-        self._columns = {name: array("d") for name in METER_COLUMNS}
+        self._columns = {name: array("d") for name in COLUMNS if name != "step_size"}
         self.start_clock()
 
     def start_clock(self) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -110,23 +110,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found.
+    """What `compare` found: one row per problem and solver.
 
-    Attributes
-    ----------
-    rows : list of Row
-        One per problem and solver; ``pandas.DataFrame(comparison.rows)`` is a data frame.
-    records : dict
-        The `RunRecord` of every (problem, method), where they were kept.
-    interrupted : bool
-        Whether Ctrl-C ended it before all was done.
+    ``pandas.DataFrame(comparison.rows)`` is a data frame; ``records`` has the `RunRecord` of every
+    (problem, method), where they were kept.
     """
 
     rows: list[Row]
     records: dict[tuple[str, str], RunRecord[ComparisonInfo]] = field(
         default_factory=dict, repr=False
     )
-    interrupted: bool = False
+    interrupted: bool = False  # by Ctrl-C, before all was done
 
     @property
     def problems(self) -> list[str]:
@@ -141,12 +135,10 @@ class Comparison:
     @property
     def traces(self) -> dict[str, np.ndarray]:
         """Every row of every record as columns: problem, method, row, nfev, ..., event."""
-        parts = [_trace_columns(*pair, record) for pair, record in self.records.items()]
         names = ("problem", "method", "row", *COLUMNS, "event")
-        return {
-            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
-            for name in names
-        }
+        parts = [_trace_columns(*pair, record) for pair, record in self.records.items()]
+        none = dict.fromkeys(names, np.zeros(0))
+        return {name: np.concatenate([part[name] for part in parts or [none]]) for name in names}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rows as ``.csv`` or ``.parquet``, by the suffix of the path."""
@@ -210,15 +202,15 @@ def _trace_columns(
     problem: str, method: str, record: RunRecord[ComparisonInfo]
 ) -> dict[str, np.ndarray]:
     size = len(record)
-    events = [""] * size
+    events: list[list[str]] = [[] for _ in range(size)]
     for row, kind, _ in record.events:
-        events[row] = f"{events[row]}; {kind.lower()}" if events[row] else kind.lower()
-    names = {"problem": problem, "method": method}
+        events[row].append(kind.lower())
     return {
-        **{name: np.full(size, text, dtype=object) for name, text in names.items()},
+        "problem": np.full(size, problem, dtype=object),
+        "method": np.full(size, method, dtype=object),
         "row": np.arange(size),
         **record.columns,
-        "event": np.array(events, dtype=object),
+        "event": np.array(["; ".join(kinds) for kinds in events], dtype=object),
     }
 
 
@@ -239,15 +231,12 @@ def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -
 
 def _read_rows(path: Path) -> Iterator[Row]:
     kinds = typing.get_type_hints(Row)
-    lines: Iterable[dict[str, Any]]
     if _suffix(path) == ".csv":
         with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.DictReader(file))
-        for line in lines:
-            yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
+            for line in csv.DictReader(file):
+                yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
     else:
-        lines = _pyarrow()[1].read_table(path).to_pylist()
-        for line in lines:
+        for line in _pyarrow()[1].read_table(path).to_pylist():
             yield Row(**{name: line[name] for name in kinds})
 
 

@@ -50,12 +50,13 @@ def duel(rows: Sequence[Row], method: str, opponents: Sequence[str]) -> Duel:
     large = {row.problem for row in rows if row.dimension >= LARGE}
     gradients = _pairs(rows, "gradients", method, opponents)
     time = _ratios(_pairs(rows, "time", method, opponents))
-    solved = {p: (math.isfinite(a), math.isfinite(b)) for p, (a, b) in gradients.items()}
+    ours = {problem for problem, (mine, _) in gradients.items() if math.isfinite(mine)}
+    others = {problem for problem, (_, theirs) in gradients.items() if math.isfinite(theirs)}
     return Duel(
-        both=sum(it and they for it, they in solved.values()),
-        only_method=[p for p, (it, they) in solved.items() if it and not they],
-        only_others=[p for p, (it, they) in solved.items() if they and not it],
-        neither=sum(not (it or they) for it, they in solved.values()),
+        both=len(ours & others),
+        only_method=[problem for problem in gradients if problem in ours - others],
+        only_others=[problem for problem in gradients if problem in others - ours],
+        neither=len(gradients.keys() - ours - others),
         gradients=_ratios(gradients),
         time=time,
         time_large={problem: value for problem, value in time.items() if problem in large},
