@@ -229,7 +229,7 @@ def test_counts_are_those_of_the_user(rule):
     assert result.njev == result.nfev == user.maps
 
 
-def test_a_map_is_applied_once_an_iteration_even_where_a_point_is_discarded():
+def test_a_map_is_applied_once_per_iteration_even_where_a_point_is_discarded():
     user = Counting()
     result = accelerate(user.step, WAVES.start, user.value, restart="function", tol=1e-9)
     assert result.trace.when("rollback")
@@ -286,7 +286,7 @@ def test_the_end_is_never_above_an_accepted_point_whatever_the_map_does(rule, fu
 
 
 @pytest.mark.parametrize("rule", [*RULES, "always"])
-def test_a_map_that_rises_is_told_of_and_the_start_returned(rule):
+def test_a_map_that_rises_is_reported_and_the_start_returned(rule):
     result = accelerate(lambda x: 1.5 * x, np.ones(3), lambda x: float(x @ x), restart=rule)
     assert result.status is Status.OBJECTIVE_ROSE
     assert not result.success
@@ -330,7 +330,7 @@ def test_without_values_the_gradient_rule_is_the_rule():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"restart": "function"}, "compares values"),
         ({"restart": "distance"}, "compares values"),
@@ -338,8 +338,8 @@ def test_without_values_the_gradient_rule_is_the_rule():
         ({"target": 1.0}, "a value of the objective"),
     ],
 )
-def test_what_needs_values_is_refused_without_them(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_needs_values_is_refused_without_them(options, message):
+    with pytest.raises(ValueError, match=message):
         accelerate(downhill, WAVES.start, **options)
 
 
@@ -416,7 +416,7 @@ def test_a_finished_run_goes_on_to_a_smaller_tolerance(tmp_path):
     assert accelerate(downhill, WAVES.start, WAVES.value, resume=file).nit == coarse.nit
 
 
-def test_checkpoints_of_another_door_are_refused(tmp_path):
+def test_checkpoints_of_minimize_are_refused(tmp_path):
     file = tmp_path / "run.npz"
     minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, max_iterations=3, checkpoint=file)
     with pytest.raises(CheckpointError, match="written by minimize"):
@@ -479,7 +479,7 @@ def test_arguments_reach_step_and_value():
 
 
 @pytest.mark.parametrize(
-    ("step", "value", "error", "told"),
+    ("step", "value", "error", "message"),
     [
         (None, None, TypeError, "step must be callable"),
         (downhill, 3.0, TypeError, "value=3.0 must be callable"),
@@ -489,13 +489,13 @@ def test_arguments_reach_step_and_value():
         (lambda x: x.astype(np.float32), None, TypeError, "step returned dtype float32"),
     ],
 )
-def test_wrong_functions_are_refused_by_name(step, value, error, told):
-    with pytest.raises(error, match=told):
+def test_wrong_functions_are_refused_by_name(step, value, error, message):
+    with pytest.raises(error, match=message):
         accelerate(step, WAVES.start, value)
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "told"),
+    ("options", "error", "message"),
     [
         ({"restart": "never"}, ValueError, "restart='never' must be one of either"),
         ({"maxiter": 3}, TypeError, "max_iterations"),
@@ -507,6 +507,48 @@ def test_wrong_functions_are_refused_by_name(step, value, error, told):
         ({"tol": -1.0}, ValueError, "tol=-1.0"),
     ],
 )
-def test_wrong_options_are_refused_by_name(options, error, told):
-    with pytest.raises(error, match=told):
+def test_wrong_options_are_refused_by_name(options, error, message):
+    with pytest.raises(error, match=message):
         accelerate(downhill, WAVES.start, WAVES.value, **options)
+
+
+# --- what a result holds --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_image_is_what_the_map_returned_and_jac_the_residual(fused):
+    step, value = (downhill_with_value, True) if fused else (downhill, WAVES.value)
+    result = accelerate(step, WAVES.start, value, max_iterations=7)
+    assert np.array_equal(result.image, downhill(result.x))  # to the last bit: nothing is undone
+    assert np.array_equal(result.jac, result.x - result.image)
+    assert result.grad_norm == pytest.approx(np.linalg.norm(result.jac), rel=1e-14)
+
+
+def test_a_callback_sees_the_residual_too():
+    seen = []
+    accelerate(
+        downhill, WAVES.start, WAVES.value, max_iterations=3,
+        callback=lambda step: seen.append((step.x, step.jac, step.grad_norm, repr(step))),
+    )  # fmt: skip
+    for x, residual, norm, shown in seen:
+        assert np.array_equal(residual, x - downhill(x))
+        assert norm == pytest.approx(np.linalg.norm(residual), rel=1e-14)
+        assert "residual norm" in shown
+    assert len(seen) == 3
+
+
+def test_the_replaced_inner_product_makes_every_norm():
+    """Twice the sum of products: norms are larger by the root of two, decisions are the same."""
+    plain = accelerate(downhill, WAVES.start, WAVES.value)
+    doubled = accelerate(
+        downhill, WAVES.start, WAVES.value, inner=lambda a, b: 2 * float(np.dot(a, b))
+    )
+    assert np.allclose(
+        doubled.trace["grad_norm"], math.sqrt(2) * plain.trace["grad_norm"], rtol=1e-12
+    )
+    assert (doubled.nit, doubled.restarts) == (plain.nit, plain.restarts)
+
+
+def test_a_residual_that_is_not_finite_at_the_start_is_called_one():
+    with pytest.raises(ValueError, match="the residual at x0 has 3 non-finite of 3 entries"):
+        accelerate(lambda x: x * math.nan, np.ones(3), lambda x: float(x @ x))

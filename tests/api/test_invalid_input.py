@@ -1,4 +1,4 @@
-"""Bad input and bad days: NaN, infinity, overflow, wrong gradients, noise; the ending is true."""
+"""Bad input: NaN, infinity, overflow, wrong gradients, noise; the ending is true."""
 
 import math
 import warnings

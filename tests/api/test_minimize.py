@@ -1,4 +1,4 @@
-"""The front doors keep SciPy's names, refuse what they do not know, and give what they promise."""
+"""The API keeps SciPy's names, refuses what it does not know, and gives what it promises."""
 
 import copy
 import inspect

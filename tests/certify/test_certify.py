@@ -225,10 +225,10 @@ def test_max_products_is_respected(allowed):
 def test_a_bound_on_the_spectrum_saves_products():
     spectrum = np.linspace(-0.02, 0.02, 1000)
     free = ask_quadratic(spectrum, curvature=0.03)
-    told = ask_quadratic(spectrum, curvature=0.03, gradient_lipschitz=0.03)
+    known = ask_quadratic(spectrum, curvature=0.03, gradient_lipschitz=0.03)
     assert free.is_second_order
-    assert told.is_second_order
-    assert told.products == 4 < free.products
+    assert known.is_second_order
+    assert known.products == 4 < free.products
 
 
 def test_as_many_steps_as_variables_are_always_enough():

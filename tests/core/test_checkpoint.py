@@ -783,11 +783,11 @@ for i in range({times}):
         try:
             result = work(method, path)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            told = result.status.name, result.best_grad_norm, result.nit
+            outcome = result.status.name, result.best_grad_norm, result.nit
         except KeyboardInterrupt:  # before the first step, or after the last
-            told = "TOO EARLY OR TOO LATE", 0.0, 0
+            outcome = "TOO EARLY OR TOO LATE", 0.0, 0
         with open(f"{{i}}.result", "wb") as file:
-            pickle.dump(told, file)
+            pickle.dump(outcome, file)
         os._exit(0)
     os.read(ready, 1)
     time.sleep(rng.uniform(0.1, 0.9) * duration)
@@ -802,7 +802,7 @@ def in_another_process(folder, times, name, seed=1):
     tests = os.path.dirname(os.path.dirname(__file__))
     source = os.path.dirname(os.path.dirname(momentous.__file__))
     code = CHILD.format(tests=tests, times=times, signal=name, seed=seed)
-    told = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": source},
@@ -811,7 +811,7 @@ def in_another_process(folder, times, name, seed=1):
         timeout=120,
         check=True,
     ).stdout
-    return [tuple(map(int, line.split())) for line in told.splitlines()]
+    return [tuple(map(int, line.split())) for line in outcome.splitlines()]
 
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")

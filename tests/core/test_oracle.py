@@ -36,7 +36,7 @@ def assert_counted(result, user):
         {"callback": lambda step: step.nit == 9},
         {"stop": momentous.Stagnation(3)},
     ],
-    ids=str,
+    ids=lambda options: "-".join(options) or "nothing",
 )
 def test_counters_equal_those_of_the_user(method, how, options):
     user = counted(WAVES)

@@ -363,10 +363,10 @@ def test_sums_do_not_depend_on_the_number_of_threads():
         "for n in (9_000, 20_000, 40_000, 60_000, 65_536, 70_000, 300_000):\n"
         "    a = r.standard_normal(n); print(Space(a).inner(a, a))"
     )
-    told = set()
+    outputs = set()
     for threads in ("1", "2"):
         chosen = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), threads)
-        told.add(
+        outputs.add(
             subprocess.run(
                 [sys.executable, "-c", code],
                 env=os.environ | chosen,
@@ -375,7 +375,7 @@ def test_sums_do_not_depend_on_the_number_of_threads():
                 check=True,
             ).stdout
         )
-    assert len(told) == 1
+    assert len(outputs) == 1
 
 
 @pytest.mark.parametrize("size", [10, LARGE])

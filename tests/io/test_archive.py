@@ -84,6 +84,17 @@ def test_damage_anywhere_is_one_clear_error(path):
     assert refused > 200
 
 
+def test_an_array_that_claims_more_than_there_is_takes_no_memory(tmp_path):
+    path = tmp_path / "x.npz"
+    write_archive(path, "thing", 1, {}, {"a": np.zeros(3)})
+    text = path.read_bytes()
+    claim = text.replace(b"'shape': (3,), }" + b" " * 12, b"'shape': (3000000000000,), }")
+    assert claim != text
+    path.write_bytes(claim)
+    with pytest.raises(ArchiveError, match=r"not as long as it says|damaged"):
+        read_archive(path, "thing", 1, SCHEMA)
+
+
 def test_an_unknown_compression_is_one_clear_error(tmp_path):
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as file:

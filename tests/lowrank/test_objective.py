@@ -3,8 +3,6 @@
 import doctest
 import math
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,7 +15,7 @@ from momentous.lowrank.backends.numpy import entries
 from momentous.lowrank.losses import Logistic
 
 pytest.importorskip("numba")
-from momentous.lowrank.backends.numba import compiler, lanes
+from momentous.lowrank.backends.numba import compiler
 
 LOSSES = ("squared", "logistic", "implicit")
 BACKENDS = pytest.mark.parametrize("backend", ["numba", "numpy"])
@@ -106,27 +104,6 @@ def test_the_gradient_is_the_slope_of_the_value(loss, backend):
         assert slope == pytest.approx(gradient[k], rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("rank", [1, 2, 7, 10, 70])
-def test_compiled_and_plain_agree_to_rounding_at_every_rank(loss, rank):
-    ratings = some_ratings(90, 80, 5000)
-    ratings = ratings.signs() if loss == "logistic" else ratings
-    fast = LowRankObjective(ratings, rank, loss, backend="numba")
-    slow = LowRankObjective(ratings, rank, loss, backend="numpy")
-    assert (fast.backend.name, slow.backend.name) == ("numba", "numpy")
-    x = some_point(fast, 0.5)
-    (f, g), (F, G) = fast.value_and_gradient(x), slow.value_and_gradient(x)
-    assert f == pytest.approx(F, rel=1e-13)
-    assert np.linalg.norm(g - G) <= 1e-13 * np.linalg.norm(G)
-
-
-def test_rows_are_cut_into_powers_of_two_that_cover_them():
-    assert list(lanes.pieces(10)) == [(0, 8), (8, 2)]
-    for rank in (*range(1, 70), 200, 333):
-        assert sum(length for _, length in lanes.pieces(rank)) == rank
-        assert all(length & (length - 1) == 0 for _, length in lanes.pieces(rank))
-
-
 def test_a_row_longer_than_the_buffer_and_rows_without_entries_count_rightly():
     n = compiler.kernels_for(Logistic).BLOCK + 300
     rows = np.concatenate([np.full(n, 1), [4]])
@@ -153,20 +130,6 @@ def test_the_plain_pass_gives_the_same_in_blocks_of_any_size(monkeypatch):
     assert sum(1 for _ in problem.side(0)._ranges()) > 20
     assert problem.value(x) == pytest.approx(value, rel=1e-14)
     assert problem.gradient(x) == pytest.approx(gradient, rel=1e-12, abs=1e-16)
-
-
-def test_the_compiled_logistic_loss_is_exact_to_the_last_digits():
-    margins = np.concatenate(
-        [np.linspace(-708, 708, 4001), np.linspace(-40, 40, 20_001), [0.0, 1e-300, -1e-9]]
-    )
-    labels = np.where(np.arange(margins.size) % 2, 1.0, -1.0)
-    entry = compiler.compiled_entry(Logistic)
-    pairs = [entry(y * t, y, ()) for y, t in zip(labels, margins, strict=True)]
-    losses, slopes = (np.array([pair[k] for pair in pairs]) for k in (0, 1))
-    t = margins.astype(np.longdouble)
-    expected = np.maximum(-t, 0) + np.log1p(np.exp(-np.abs(t)))
-    assert np.max(np.abs(losses / expected - 1)) < 1e-15
-    assert np.max(np.abs(slopes * -labels * (1 + np.exp(t)) - 1)) < 1e-15
 
 
 @BACKENDS
@@ -226,14 +189,6 @@ def test_the_same_number_of_threads_gives_the_same_bits(large, loss, dtype):
     assert np.linalg.norm(gradient - one[1]) <= tolerance * np.linalg.norm(gradient)
 
 
-def test_threads_get_ranges_of_equal_work_and_few_entries_get_few_threads(large):
-    work = LowRankObjective(large, 2, threads=3).side(0)
-    counts = [int(large.by_row.starts[b] - large.by_row.starts[a]) for a, b in work.ranges]
-    assert sum(counts) == large.nnz
-    assert max(counts) - min(counts) <= 2 * np.diff(large.by_row.starts).max()
-    assert made("squared", threads=8).threads == 1
-
-
 def test_several_callers_may_evaluate_one_objective_at_the_same_time(large):
     problem = LowRankObjective(large, 10, threads=2)
     points = [some_point(problem, scale) for scale in (0.1, 0.2, 0.3, 0.4)] * 4
@@ -246,54 +201,6 @@ def test_several_callers_may_evaluate_one_objective_at_the_same_time(large):
 
 
 # --- numba is optional ----------------------------------------------------------------------------
-
-
-def test_without_numba_the_plain_pass_is_taken_and_the_compiled_one_says_what_to_install():
-    code = """if True:
-        import sys
-        sys.modules["numba"] = None
-        from momentous.lowrank import LowRankObjective, Ratings
-        ratings = Ratings([0, 1, 2], [0, 1, 1], [1.0, 2.0, 3.0])
-        problem = LowRankObjective(ratings, 1)
-        assert problem.backend.name == "numpy"
-        problem.value_and_gradient(problem.start())
-        try:
-            LowRankObjective(ratings, 1, backend="numba")
-        except ImportError as error:
-            print(error)
-    """
-    told = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert 'pip install "momentous[app]"' in told.stdout
-
-
-def test_a_numba_that_cannot_be_used_is_done_without_and_told(tmp_path):
-    pytest.importorskip("sklearn")
-    (tmp_path / "numba.py").write_text("raise ImportError('not for this NumPy')")
-    code = f"""if True:
-        import sys, warnings
-        sys.path.insert(0, {str(tmp_path)!r})
-        from momentous.lowrank import LowRankObjective, MatrixCompletion, Ratings
-        ratings = Ratings([0, 1, 2], [0, 1, 1], [1.0, 2.0, 3.0])
-        for fit in (lambda: LowRankObjective(ratings, 1), MatrixCompletion(1).fit(ratings).fit):
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                fit() if fit.__name__ != "fit" else fit(ratings)
-            print({{str(one.message) for one in told}})
-    """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    lines = told.stdout.splitlines()
-    assert len(lines) == 2
-    assert all("numba cannot be used (not for this NumPy)" in line for line in lines)
-
-
-def test_importing_the_room_does_not_import_numba():
-    code = "import sys, momentous.lowrank; print('numba' in sys.modules)"
-    told = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert told.stdout.strip() == "False"
 
 
 # --- points ---------------------------------------------------------------------------------------

@@ -665,7 +665,7 @@ def test_a_stationary_start_is_the_end(method):
 
 
 @pytest.mark.parametrize(
-    ("cls", "parameters", "told"),
+    ("cls", "parameters", "message"),
     [
         (GradientDescent, {"step_size": 0.0}, "positive"),
         (GradientDescent, {"step_size": math.inf}, "finite"),
@@ -679,8 +679,8 @@ def test_a_stationary_start_is_the_end(method):
         (ConjugateGradient, {"step_size": math.nan}, "positive"),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(cls, parameters, told):
-    with pytest.raises(ValueError, match=told):
+def test_parameters_that_make_no_sense_are_refused(cls, parameters, message):
+    with pytest.raises(ValueError, match=message):
         cls(**parameters)
 
 

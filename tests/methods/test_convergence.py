@@ -232,13 +232,13 @@ def test_single_precision_reaches_a_thousandth_and_tells_the_truth(method):
         true = norm(problem.gradient(result.x.astype(np.float64)))
         if not true <= 1.1 * tol:
             too_slow.add(name)
-        told = result.success == (true <= 1.5 * tol)
+        honest = result.success == (true <= 1.5 * tol)
         if not result.success:
             # Methods that look for a second-order point may not have finished there.
-            told = result.status is Status.MAX_ITERATIONS and (
+            honest = result.status is Status.MAX_ITERATIONS and (
                 true > tol / 1.5 or not result.method.stops_at_tolerance
             )
-        if not told:
+        if not honest:
             untrue[name] = (result.status.name, true / tol)
     assert untrue == {}
     assert too_slow == TOO_SLOW.get(method, set())

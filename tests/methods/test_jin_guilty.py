@@ -645,7 +645,7 @@ def test_eps_is_the_end_of_guilty_and_judged_by_the_tolerance():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: JinAGD(1.0, 1.0, eps=-1.0), "eps=-1.0 must be positive"),
         (lambda: JinAGD(1.0, 1.0, momentum=1.0), r"momentum=1.0 .* must be in \[0, 1\)"),
@@ -666,8 +666,8 @@ def test_eps_is_the_end_of_guilty_and_judged_by_the_tolerance():
         ),
     ],
 )
-def test_parameters_that_cannot_be_are_refused(make, told):
-    with pytest.raises(ValueError, match=told):
+def test_parameters_that_cannot_be_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
         make()
 
 

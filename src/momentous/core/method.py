@@ -73,8 +73,14 @@ class Method(abc.ABC, Generic[M]):
         return self.start(oracle, sample.point, tol, seed)
 
     def with_new_tolerance(self, step: Step[M], tol: float | None) -> Step[M]:
-        """The same in a run that is resumed and asked for another tolerance (None: for none)."""
-        return step
+        """The same in a run that is resumed and asked for another tolerance (None: for none).
+
+        By default a memory that has a field ``tol`` gets the new one.
+        """
+        memory: Any = step.memory
+        if tol is None or not hasattr(memory, "tol"):
+            return step
+        return Step(dataclasses.replace(memory, tol=tol), step.report)
 
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name."""

@@ -38,21 +38,9 @@ class Space:
     """
 
     __slots__ = (
-        "_block",
-        "_loud",
-        "_pool",
-        "_replaced",
-        "_unused_count",
-        "counts_writes",
-        "device",
-        "dtype",
-        "inner",
-        "library",
-        "rounding",
-        "shape",
-        "size",
-        "xp",
-    )
+        "_block", "_loud", "_pool", "_replaced", "_unused_count", "counts_writes", "device",
+        "dtype", "inner", "library", "rounding", "shape", "size", "xp",
+    )  # fmt: skip
 
     def __init__(self, like: Array, inner: Inner | None = None):
         self.xp = array_api_compat.array_namespace(like)

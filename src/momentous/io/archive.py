@@ -7,7 +7,9 @@ a reader checks both, and the type and shape of every array, before anybody uses
 from __future__ import annotations
 
 import json
+import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -23,10 +25,14 @@ from momentous.io.atomic import PathLike, atomic_file, previous_path
 FORMAT = "momentous"
 HEADER = "header"
 
+UNPACKED_BYTES = 16 << 30
+"""What an array in an archive may take in memory, unless the reader says otherwise."""
+
 # What NumPy, zipfile and zlib raise where a file is damaged or is something else.
 DAMAGED = (
-    zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, ValueError, EOFError,
-    KeyError, OSError, RecursionError, MemoryError, RuntimeError,
+    zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, ValueError, TypeError,
+    LookupError, ArithmeticError, AttributeError, EOFError, OSError, SyntaxError, RuntimeError,
+    MemoryError,
 )  # fmt: skip
 
 
@@ -107,6 +113,27 @@ def read_archive(
     return Archive(header["content"], arrays)
 
 
+def read_array(archive: Any, name: str, largest: int = UNPACKED_BYTES) -> np.ndarray:
+    """An array of an open npz file, if it is as long as its own header says.
+
+    NumPy asks for the memory first and looks later: a header of a few bytes could fill the machine.
+    """
+    member = name if name in archive.zip.namelist() else f"{name}.npy"
+    with archive.zip.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+            version, np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read_header(file)
+    size = dtype.itemsize * math.prod(int(side) for side in shape)
+    if not 0 <= size <= archive.zip.getinfo(member).file_size or dtype.hasobject:
+        raise ArchiveError(f"its array {name!r} is not as long as it says, or holds objects")
+    if size > largest:
+        raise ArchiveError(f"its array {name!r} has {size:,} bytes, the limit is {largest:,}")
+    array: np.ndarray = archive[name]
+    return array
+
+
 def is_archive(path: PathLike, kind: str) -> bool:
     """Is this an archive of ours of that kind?"""
     try:
@@ -128,7 +155,7 @@ def _header(archive: Any) -> Any:
     header: Any = None
     if HEADER in archive.files:
         with suppress(ValueError):
-            header = json.loads(archive[HEADER].tobytes())
+            header = json.loads(read_array(archive, HEADER).tobytes())
     ours = isinstance(header, dict) and header.get("format") == FORMAT
     if ours and isinstance(header.get("content"), dict) and isinstance(header.get("kind"), str):
         return header
@@ -147,11 +174,11 @@ def _check_header(header: dict[str, Any], kind: str, version: int) -> None:
 
 def _arrays(archive: Any, schema: Mapping[str, ArraySpec] | None) -> dict[str, np.ndarray]:
     if schema is None:
-        return {name: archive[name] for name in archive.files if name != HEADER}
+        return {name: read_array(archive, name) for name in archive.files if name != HEADER}
     missing = [n for n, spec in schema.items() if spec.required and n not in archive.files]
     if missing:
         raise ArchiveError(f"it lacks the array {missing[0]!r}")
-    arrays = {name: archive[name] for name in schema if name in archive.files}
+    arrays = {name: read_array(archive, name) for name in schema if name in archive.files}
     for name, array in arrays.items():
         schema[name].check(name, array)
     return arrays

@@ -48,8 +48,10 @@ def atomic_file(path: PathLike, mode: str = "wb", *, keep_previous: bool = False
         if keep_previous and final.exists():
             _link_previous(final)
         os.replace(partial, final)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk is told without the file
         raise
     _sync_folder(final.parent)
 

@@ -203,7 +203,7 @@ class RunRecord(Generic[Info]):
             outcome = _from_json(Outcome, content["outcome"])
             columns = {name: _numbers(table, name) for name in COLUMNS}
             events = _events(table["event"].to_pylist())
-        except (*DAMAGED, TypeError, OverflowError, AttributeError) as error:
+        except DAMAGED as error:
             raise RecordError(
                 f"{path} is damaged or not a record of a run ({type(error).__name__}: {error})"
             ) from error

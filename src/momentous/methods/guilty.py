@@ -246,11 +246,6 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         )
         return memory.step(oracle.space, here)
 
-    def with_new_tolerance(self, step: Step[GuiltyMemory], tol: float | None) -> Step[GuiltyMemory]:
-        if tol is None:
-            return step
-        return Step(dataclasses.replace(step.memory, tol=tol), step.report)
-
     def step(self, oracle: Oracle, memory: GuiltyMemory) -> Step[GuiltyMemory]:
         p, space, Lg = memory.parameters, oracle.space, memory.smoothness
         memory = dataclasses.replace(memory, pair=None)

@@ -282,11 +282,6 @@ class JinAGD(Method[JinMemory]):
         )
         return memory.step(sample)
 
-    def with_new_tolerance(self, step: Step[JinMemory], tol: float | None) -> Step[JinMemory]:
-        if tol is None:
-            return step
-        return Step(dataclasses.replace(step.memory, tol=tol), step.report)
-
     def step(self, oracle: Oracle, memory: JinMemory) -> Step[JinMemory]:
         memory = dataclasses.replace(memory, waited=memory.waited + 1)
         events: tuple[Event, ...] = ()

@@ -56,7 +56,7 @@ class SafeguardedMemory:
     def after(
         self, report: Report, *events: Event, ending: Ending | None = None
     ) -> Step[SafeguardedMemory]:
-        """The step of one of the two that led here, told as our own."""
+        """The step of one of the two that led here, as a step of our own."""
         own = dataclasses.replace(
             report,
             events=(*report.events, *events),

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import io
 import json
+import os
 import warnings
 import zipfile
 
@@ -340,7 +341,7 @@ SEEDS = {
     "r.zip": None,
     "r.parquet": None,
 }
-CASES = 200
+CASES = int(os.environ.get("FUZZ_CASES", 200))  # per reader; more by the variable
 ALPHABET = np.frombuffer(b"0123456789,:;\t |\"'.-+eE\n\r\0nai%{}[]\xff\xc3\xef\xbb\xbf", np.uint8)
 
 
@@ -364,7 +365,7 @@ def one_connection(monkeypatch, tmp_path):
     """DuckDB takes longer to start than to read a small file: one connection for all cases."""
     names = ("triples", "user_ids", "user_codes", "item_ids", "item_codes", "reject_errors",
              "reject_scans")  # fmt: skip
-    with tables.workshop(1) as (connection, folder):
+    with tables.open_database(1) as (connection, folder):
 
         @contextlib.contextmanager
         def shared(threads=None):
@@ -374,8 +375,8 @@ def one_connection(monkeypatch, tmp_path):
                 for name in names:
                     connection.execute(f"DROP TABLE IF EXISTS {name}")
 
-        monkeypatch.setattr("momentous.lowrank.data.read.workshop", shared)
-        monkeypatch.setattr("momentous.lowrank.data.pairs.workshop", shared)
+        monkeypatch.setattr("momentous.lowrank.data.read.open_database", shared)
+        monkeypatch.setattr("momentous.lowrank.data.pairs.open_database", shared)
         yield
 
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import warnings
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -530,6 +531,23 @@ def test_every_single_flipped_byte_of_a_cache_is_harmless(write):
         ratings = read_ratings(path)
         assert ratings.values.tolist() == [3.0, 6.0]
         assert ratings.col_ids.tolist() == [2, 5]
+
+
+def test_warnings_stay_with_their_file_when_files_are_read_in_parallel(write):
+    twice = [write(f"twice{k}.csv", "1,1,5\n1,1,2\n") for k in range(6)]
+    once = [write(f"once{k}.csv", "1,1,5\n1,2,2\n") for k in range(6)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with ThreadPoolExecutor(4) as pool:
+            list(
+                pool.map(
+                    read_ratings, [one for pair in zip(twice, once, strict=True) for one in pair]
+                )
+            )
+    for paths, count in ((twice, 1), (once, 0)):
+        for path in paths:
+            _, _, notes = cache.read_cache(path.with_name(path.name + ".momentous.npz"))
+            assert len(notes) == count
 
 
 def test_no_cache_where_none_is_wanted(write):

@@ -210,20 +210,52 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
 
 def test_the_number_of_threads_is_passed_on(tmp_path, monkeypatch):
     seen = []
-    whole = tables.workshop
+    whole = tables.open_database
 
     def watched(threads=None):
         seen.append(threads)
         return whole(threads)
 
-    monkeypatch.setattr("momentous.lowrank.data.read.workshop", watched)
+    monkeypatch.setattr("momentous.lowrank.data.read.open_database", watched)
     Path(tmp_path, "r.csv").write_text("1,2,3\n")
     read_ratings(tmp_path / "r.csv", threads=1, cache=False)
     assert seen == [1]
-    with tables.workshop(1) as (connection, _):
+    with tables.open_database(1) as (connection, _):
         assert connection.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
     with pytest.raises(ValueError, match="threads=0"):
         read_ratings(tmp_path / "r.csv", threads=0)
+
+
+def test_chunks_change_nothing_for_movies(tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    text = "".join(
+        f"{movie}:\n" + "".join(f"{user},{user % 5 + 1},d\n" for user in rng.permutation(40)[:size])
+        for movie, size in zip([7, 3, 12, 5, 9], [30, 0, 40, 1, 25], strict=True)
+    )
+    (tmp_path / "mv_1.txt").write_text(text)
+    expected = read_ratings(tmp_path / "mv_1.txt", cache=False)
+    assert expected.col_ids.tolist() == [5, 7, 9, 12]  # 3 has no ratings
+    for users in (text, text.replace("\n1,", "\nx,")):  # numbers by a table, texts by a join
+        (tmp_path / "mv_1.txt").write_text(users)
+        whole = read_ratings(tmp_path / "mv_1.txt", cache=False)
+        monkeypatch.setattr(tables, "CHUNK", 13)
+        again = read_ratings(tmp_path / "mv_1.txt", cache=False)
+        monkeypatch.undo()
+        for name in ("rows", "cols", "values", "row_ids", "col_ids"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
+
+
+@pytest.mark.parametrize("delimiter", ["{", "^", "|", "-", "]", "\\", "<>", "¦", "+++"])
+def test_any_delimiter_can_be_named(tmp_path, delimiter):
+    path = tmp_path / "r.txt"
+    path.write_text(f'a{delimiter}"b"{delimiter}3\nc{delimiter}d{delimiter}4\n')
+    ratings = read_ratings(path, delimiter=delimiter, cache=False)
+    assert ratings.row_ids.tolist() == ["a", "c"]
+    assert ratings.col_ids.tolist() == (["b", "d"] if len(delimiter) == 1 else ['"b"', "d"])
+    path.write_text(f"a{delimiter}b{delimiter}3\nc{delimiter}d{delimiter}4\nc\n")
+    with pytest.raises(RatingsFileError, match="expected 3 fields separated by") as told:
+        read_ratings(path, delimiter=delimiter, cache=False)
+    assert told.value.line == 3
 
 
 def test_chunks_and_single_precision_change_nothing(tmp_path, monkeypatch):

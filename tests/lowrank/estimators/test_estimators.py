@@ -14,10 +14,8 @@ import pytest
 import scipy.sparse
 
 from momentous.io.archive import ArchiveError
-from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep, find_backend
-from momentous.lowrank.backends import RowStep
+from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
 from momentous.lowrank.data.vocabulary import Vocabulary
-from momentous.lowrank.losses import Logistic, find_loss
 from momentous.lowrank.model import fit_model
 from momentous.lowrank.solvers.fit import FitConfig
 from momentous.methods import REGISTRY
@@ -147,55 +145,11 @@ def test_at_the_end_of_the_sweeps_the_gradient_vanishes(loss):
     assert fit.objective == pytest.approx(own.value(x), rel=1e-12)
 
 
-@pytest.mark.parametrize("weight", [0.5, 0.0])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_row_solves_are_ridge_regressions_compiled_or_plain(weight, dtype, loss):
-    pytest.importorskip("numba")
-    rng = np.random.default_rng(2)
-    values = rng.random(8) if loss == "squared" else rng.choice([-1.0, 1.0], 8)
-    rows, cols = [0, 0, 0, 0, 2, 2, 2, 3], [0, 1, 3, 4, 0, 1, 2, 4]
-    groups = Ratings(rows, cols, values.astype(dtype), (4, 6)).by_row
-    features, offsets = rng.standard_normal((6, 3)).astype(dtype), rng.random(6).astype(dtype)
-    current = None if loss == "squared" else rng.standard_normal((4, 3)).astype(dtype)
-    weights = weight * (1.0 + np.arange(12).reshape(4, 3))
-    step = RowStep(weights, features, offsets, current)
-
-    def solved(backend, threads):
-        return find_backend(backend).side(groups, find_loss(loss), threads).solve_rows(step)
-
-    plain, told = solved("numpy", 1)
-    # Without a penalty a system may be all but singular.
-    accuracy = 1e-4 if dtype == np.float32 else 1e-10 if weight else 1e-6
-    for threads in (1, 2):
-        fast, same = solved("numba", threads)
-        np.testing.assert_allclose(fast, plain, rtol=accuracy, atol=accuracy)
-        assert same == pytest.approx(told, rel=accuracy, abs=accuracy)
-    assert np.all(plain[1] == 0)
-    mine, targets = features[cols[:4]].astype(float), values[:4] - offsets[cols[:4]]
-    if loss == "logistic":
-        # Newton's step, no further than where it is known to lower the loss.
-        likely = 1 / (1 + np.exp(values[:4] * (mine @ current[0] + offsets[cols[:4]])))
-        hessian = (mine.T * (likely * (1 - likely))) @ mine + np.diag(weights[0])
-        step = np.linalg.solve(hessian, mine.T @ (values[:4] * likely) - weights[0] * current[0])
-        reach = np.abs(mine @ step).max()
-        expected = current[0] + step * (np.log1p(reach) / reach if reach > 1.79 else 1.0)
-    else:
-        expected = np.linalg.solve(mine.T @ mine + np.diag(weights[0]), mine.T @ targets)
-    np.testing.assert_allclose(plain[0], expected, rtol=1e-4)
-
-
 def test_both_backends_give_the_same_fit():
     compiled, plain = (
         regressor(backend=name).fit(PAIRS, Y).predict(PAIRS) for name in ("numba", "numpy")
     )
     np.testing.assert_allclose(plain, compiled, rtol=1e-9)
-
-
-def test_the_mean_log_odds_are_finite_for_one_class():
-    one, two = Ratings([0, 1], [0, 1], [1.0, 1.0]), Ratings([0, 1], [0, 1], [1.0, -1.0])
-    assert np.isfinite(Logistic().mean(one))
-    assert Logistic().mean(two) == 0.0
 
 
 # --- fit and predict ------------------------------------------------------------------------------

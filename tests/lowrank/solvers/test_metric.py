@@ -240,7 +240,7 @@ def test_the_metric_is_that_of_the_point_where_the_momentum_restarted():
         if run.memory.centre is not before:
             moves += 1
             assert restarted
-            assert run.memory.centre is run.memory.accepted.point
+            assert run.memory.centre is run.report.accepted.point
             # The tolerance that the method knows is in the norm that it sees.
             assert run.memory.inner.tol == run.memory.tol * run.memory.dual
             assert np.array_equal(metrics(run.memory.centre).x, run.memory.centre)

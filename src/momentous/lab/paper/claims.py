@@ -138,7 +138,7 @@ def _ahead_of_gd(
             behind.append(f"{name} at {listed(where)}")
     last = ", ".join(f"{name} {found[-1]:.2e}" for name, found in errors.items())
     at = f"{listed([number(budget) for budget in budgets])} {unit}".rstrip()
-    text = f"compared at {at}; not ahead of GD: {'; '.join(behind) or 'nobody'}"
+    text = f"compared at {at}; not ahead of GD: {'; '.join(behind) or 'none'}"
     return not behind, f"{text}; f - f* at the last of these: {last}"
 
 
@@ -176,7 +176,7 @@ def _quicker_than_the_others(runs: RunSet) -> Verdict:
     text = f"time of {last:,} iterations: " + listed(
         [f"{n} {seconds(t)}" for n, t in times.items()]
     )
-    text += f"; not quicker: {'; '.join(slower) or 'nobody'}{gone}"
+    text += f"; not quicker: {'; '.join(slower) or 'none'}{gone}"
     return (False if slower else None if gone else True), text
 
 

@@ -208,7 +208,7 @@ def _minimize(
     task: Task, checkpoint: Path, on_iteration: OnIteration | None
 ) -> tuple[Result, bool]:
     """The run, and whether Ctrl-C was pressed on the way."""
-    problem, flag = task.problem, InterruptFlag()
+    problem, watcher = task.problem, InterruptWatcher()
     resume = _readable_checkpoint(checkpoint)
     limit = task.limit(problem.value(problem.start()))
 
@@ -221,9 +221,9 @@ def _minimize(
     # Too long a step overflows before it is noticed, which is what a trial is for.
     with np.errstate(all="ignore"):
         result = minimize(
-            flag.wrap(problem.value),
+            watcher.wrap(problem.value),
             problem.start(),
-            jac=flag.wrap(problem.gradient),
+            jac=watcher.wrap(problem.gradient),
             method=task.method,
             tol=0.0,
             max_iterations=task.iterations,
@@ -232,7 +232,7 @@ def _minimize(
             callback=observe,
             resume=resume,
         )
-    return result, flag.interrupted
+    return result, watcher.interrupted
 
 
 def _readable_checkpoint(checkpoint: Path) -> Path | None:
@@ -247,7 +247,7 @@ def _readable_checkpoint(checkpoint: Path) -> Path | None:
     return None
 
 
-class InterruptFlag:
+class InterruptWatcher:
     """Remembers that Ctrl-C came during a function: a run at its end takes no notice of it."""
 
     def __init__(self) -> None:

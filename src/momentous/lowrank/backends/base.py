@@ -176,7 +176,7 @@ def register_backend(backend: Class) -> Class:
 
 
 def find_backend(backend: str | Backend = "auto", device: str = "cpu") -> Backend:
-    """The backend of that name; "auto" is the compiled one where numba works, or else NumPy's."""
+    """The backend of that name; "auto" is the first one for the device that can be loaded."""
     if isinstance(backend, Backend):
         return backend
     if backend != "auto" and backend not in BACKENDS:
@@ -184,28 +184,30 @@ def find_backend(backend: str | Backend = "auto", device: str = "cpu") -> Backen
             f"there is no backend {backend!r}; known are auto, {', '.join(BACKENDS)}, and "
             "register_backend adds others"
         )
-    devices = {getattr(one, "device", "cpu") for one in BACKENDS.values()}
-    if device not in devices:
-        raise ValueError(
-            f"device={device!r} is not supported: there are backends for {', '.join(devices)} only"
-        )
-    found = _automatic() if backend == "auto" else _load(backend)()
-    if found.device != device:
-        raise ValueError(f"backend={found.name!r} works on {found.device}, not on {device}")
-    return found
+    devices = {name: getattr(entry, "device", "cpu") for name, entry in BACKENDS.items()}
+    if device not in devices.values():
+        known = ", ".join(sorted(set(devices.values())))
+        raise ValueError(f"device={device!r} is not supported: there are backends for {known} only")
+    if backend == "auto":
+        return _automatic([name for name, one in devices.items() if one == device])
+    if devices[backend] != device:
+        raise ValueError(f"backend={backend!r} works on {devices[backend]}, not on {device}")
+    return _load(backend)()
 
 
-def _automatic() -> Backend:
-    try:
-        return _load("numba")()
-    except ImportError as error:
-        if find_spec("numba"):  # installed, but not for this Python or this NumPy
-            warnings.warn(
-                f"numba cannot be used ({error}); going on with the slower backend in NumPy",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        return _load("numpy")()
+def _automatic(names: list[str]) -> Backend:
+    """The first of them that can be loaded."""
+    for name in names[:-1]:
+        try:
+            return _load(name)()
+        except ImportError as error:
+            if find_spec(name):  # installed, but not for this Python or this NumPy
+                warnings.warn(
+                    f"{name} cannot be used ({error}); going on with the slower backend in NumPy",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+    return _load(names[-1])()
 
 
 def _load(name: str) -> type[Backend]:

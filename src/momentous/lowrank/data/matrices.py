@@ -45,7 +45,7 @@ def matrix_market_scan(text: Text, folder: Path, limits: Limits) -> tuple[Scan, 
     scan = Scan(
         text.name,
         f"SELECT CAST({row} - 1 AS VARCHAR) AS user, CAST({column} - 1 AS VARCHAR) AS item, "
-        f"{number('cells[3]', text)} AS rating, line, cells "
+        f"{number('cells[3]', text.found)} AS rating, line, cells "
         f"FROM (SELECT line, {cells} AS cells FROM "
         f"({lines([path], text.separator, skip, limits)}))",
         f"len(cells) = 3 AND {row} BETWEEN 1 AND {rows} AND {column} BETWEEN 1 AND {columns}",

@@ -31,10 +31,10 @@ from momentous.lowrank.data.sources import find_sources
 from momentous.lowrank.data.tables import (
     Scan,
     Triples,
+    duckdb_errors,
+    open_database,
     quoted_text,
-    reading,
     table_scan,
-    workshop,
 )
 from momentous.lowrank.data.text import check_text, delimited_scan, json_scan, plain_name
 
@@ -64,7 +64,7 @@ def read_pairs(
     if columns is not None:
         columns = checked_columns(columns, 2)
     limits = limits or Limits()
-    with workshop() as (connection, folder):
+    with open_database() as (connection, folder):
         triples = Triples(connection, limits)
         if is_table(source) or is_query(source):
             with open_table(connection, source) as (query, name):
@@ -72,7 +72,7 @@ def read_pairs(
         else:
             path, name, inner_name = _local(source, folder, limits)
             triples.add(_scan(connection, path, name, inner_name, columns, folder, limits))
-        with reading(name):
+        with duckdb_errors(name):
             found = connection.execute(
                 "SELECT user, item FROM triples WHERE problem = 0 ORDER BY rowid"
             ).fetchnumpy()

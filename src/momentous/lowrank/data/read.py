@@ -33,10 +33,10 @@ from momentous.lowrank.data.sources import Source, find_sources
 from momentous.lowrank.data.tables import (
     Scan,
     Triples,
+    duckdb_errors,
+    open_database,
     quoted_text,
-    reading,
     table_scan,
-    workshop,
 )
 from momentous.lowrank.data.text import check_text, delimited_scan, json_scan, plain_name
 
@@ -170,7 +170,7 @@ def open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
     """A query for all rows of a table or a query, and its name for messages."""
     if is_table(source):
         name = f"the {type(source).__name__}"
-        with reading(name):
+        with duckdb_errors(name):
             connection.register("source_table", source)
         try:
             yield "SELECT * FROM source_table", name
@@ -180,7 +180,7 @@ def open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
     if _ADDRESS.match(source):
         yield f"SELECT * FROM {quoted_text(source)}", source
         return
-    with reading("the query"):
+    with duckdb_errors("the query"):
         *before, last = connection.extract_statements(source)
         for statement in before:
             connection.execute(statement)
@@ -218,7 +218,7 @@ class _Reader:
 
     def read_table(self, source: Any) -> tuple[Ratings, list[str]]:
         """Ratings from a table or a query."""
-        with workshop(self.threads) as (connection, _):
+        with open_database(self.threads) as (connection, _):
             triples = Triples(connection, self.limits, self.skip_bad)
             with open_table(connection, source) as (query, name):
                 triples.add(table_scan(connection, query, name, self.columns))
@@ -228,7 +228,7 @@ class _Reader:
         """Ratings from files, in their order."""
         total = sum(source.size for source in sources)
         shown = shown_progress(self.progress, sources[0].inner_name, total)
-        with workshop(self.threads) as (connection, folder), shown as advance:
+        with open_database(self.threads) as (connection, folder), shown as advance:
             plain = [(source, source.unpacked(folder, self.limits)) for source in sources]
             formats = [
                 self.format or find_format(path, source.name, source.inner_name)
@@ -266,7 +266,7 @@ class _Reader:
         name = source.name
         if format_ == "parquet":
             query = f"SELECT * FROM read_parquet({quoted_text(str(plain_name(path, folder)))})"
-            with reading(name, "cannot be read as Parquet"):
+            with duckdb_errors(name, "cannot be read as Parquet"):
                 connection.execute(f"DESCRIBE {query}").fetchall()
             return table_scan(connection, query, name, self.columns)
         text = check_text(path, name, self.limits)
@@ -312,7 +312,7 @@ class _Reader:
         """Ratings from all triples; with a shape, ids are indices."""
         if not triples.count:
             raise RatingsFileError(name, "has no ratings, at most a header")
-        with reading(name):
+        with duckdb_errors(name):
             found = triples.coded(self._stored_dtype())
         notes = _skipped(name, triples.skipped)
         if shape is None:

@@ -148,7 +148,7 @@ class Triples:
     def add(self, scan: Scan) -> None:
         """Add the triples of a file or a table; the first bad line is an error, or is counted."""
         before = self._total
-        with reading(scan.name):
+        with duckdb_errors(scan.name):
             self.connection.execute(
                 f"INSERT INTO triples SELECT user, item, value, {self._judge(scan)} "
                 f"FROM (SELECT *, TRY_CAST(rating AS DOUBLE) AS value FROM ({scan.select}))"
@@ -198,7 +198,7 @@ class Triples:
                 f"SELECT problem, user, item, value FROM triples WHERE rowid = {row}"
             )[0]
             words = {**_WORDS, **scan.words}[Problem(code)]
-            problem = words.format(id_bytes=self.limits.id_bytes)
+            problem = words.replace("{id_bytes}", str(self.limits.id_bytes))
         if not scan.files:
             assert row is not None
             content = ", ".join(map(str, shown))
@@ -279,7 +279,7 @@ class Triples:
             cols[at] = (
                 item.codes(part["item"])
                 if movies is None
-                else np.searchsorted(movies[0], place.astype(np.int64) + first) - 1
+                else _latest(movies[0] - first, min(CHUNK, self._total - first), place)
             )
             done += size
         col_ids = item.ids
@@ -349,6 +349,14 @@ class _Side:
         return column if self._codes is None else self._codes[column]
 
 
+def _latest(movies: NDArray[Any], count: int, places: NDArray[Any]) -> NDArray[Any]:
+    """Which of the movies, given by their places among so many lines, comes last before each."""
+    bounds = np.clip(np.append(movies, count), 0, count)
+    of_line = np.repeat(np.arange(movies.size, dtype=np.int32), np.diff(bounds))
+    found: NDArray[Any] = of_line[places - bounds[0]]
+    return found
+
+
 def _is_utf8(text: bytes) -> bool:
     try:
         text.decode()
@@ -358,7 +366,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def workshop(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
+def open_database(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
     """A DuckDB connection and an empty folder, both gone in the end."""
     duckdb = require("duckdb", "app", "Reading a file or a table of ratings")
     with TemporaryDirectory(prefix="momentous-") as folder:
@@ -375,14 +383,14 @@ def workshop(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
 
 
 @contextlib.contextmanager
-def reading(name: str, what: str = "cannot be read") -> Iterator[None]:
+def duckdb_errors(name: str, what: str = "cannot be read") -> Iterator[None]:
     """Errors of DuckDB become ours, in one line."""
     duckdb = require("duckdb", "app", "Reading a file or a table of ratings")
     try:
         yield
     except duckdb.Error as error:
-        told = str(error).strip().splitlines() or [type(error).__name__]
-        raise RatingsFileError(name, f"{what}: {told[0]}") from error
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise RatingsFileError(name, f"{what}: {reason[0]}") from error
 
 
 def quoted_text(text: str) -> str:
@@ -398,7 +406,7 @@ def table_scan(
     Whole numbers stay numbers and texts stay texts, whatever they look like; ids of other types
     (dates, UUIDs) become the text that DuckDB writes for them.
     """
-    with reading(name):
+    with duckdb_errors(name):
         described = connection.execute(f"DESCRIBE {query}").fetchall()
     names, types = [one[0] for one in described], [one[1] for one in described]
     chosen = places(name, columns, len(names), names, count)

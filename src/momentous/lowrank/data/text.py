@@ -156,7 +156,7 @@ def delimited_scan(
     return Scan(
         text.name,
         f"SELECT {user} AS user, {item} AS item, "
-        f"{number(rating[0], text) if rating else '0'} AS rating, line, cells "
+        f"{number(rating[0], text.found) if rating else '0'} AS rating, line, cells "
         f"FROM (SELECT line, {cut} AS cells FROM "
         f"({lines([path], text.separator, dialect.skip, limits)}))",
         fits,
@@ -171,9 +171,7 @@ def delimited_scan(
 
 def _cell(k: int, text: Text, quoted: bool) -> str:
     """A field without what stands around it, as SQL."""
-    cell = f"cells[{k + 1}]"
-    if {" ", "\t"} & text.found:
-        cell = f"trim({cell}, chr(9) || ' ')" if "\t" in text.found else f"trim({cell})"
+    cell = trimmed(f"cells[{k + 1}]", text.found)
     if not quoted:
         return cell
     joiner = quoted_text(text.joiner)
@@ -181,13 +179,20 @@ def _cell(k: int, text: Text, quoted: bool) -> str:
     return f"CASE WHEN starts_with({cell}, '\"') THEN trim({inner}) ELSE {cell} END"
 
 
-def number(cell: str, text: Text) -> str:
+def trimmed(cell: str, found: set[str]) -> str:
+    """A field without spaces and tabs around it, as SQL; as cheap as what is in the file allows."""
+    if "\t" in found:
+        return f"trim({cell}, chr(9) || ' ')"
+    return f"trim({cell})" if " " in found else cell
+
+
+def number(cell: str, found: set[str]) -> str:
     """A rating as SQL, without what DuckDB takes for a number and nobody else: 1_0 and +-5."""
-    odd = [one for one in ("_", "+-") if one in text.found]
+    odd = [one for one in ("_", "+-") if one in found]
     if not odd:
         return cell
-    found = " OR ".join(f"contains({cell}, '{one}')" for one in odd)
-    return f"CASE WHEN NOT ({found}) THEN {cell} END"
+    tests = " OR ".join(f"contains({cell}, '{one}')" for one in odd)
+    return f"CASE WHEN NOT ({tests}) THEN {cell} END"
 
 
 def _one_line_per_record(
@@ -250,7 +255,7 @@ def json_scan(
     return Scan(
         text.name,
         f"SELECT {user} AS user, {item} AS item, "
-        f"{number(rating[0], text) if rating else '0'} AS rating, object, blank FROM "
+        f"{number(rating[0], text.found) if rating else '0'} AS rating, object, blank FROM "
         "(SELECT trim(line) = '' AS blank, CASE WHEN json_valid(line) THEN line END AS object "
         f"FROM ({lines([path], text.separator, 0, limits)}))",
         f"object IS NOT NULL AND json_type(object) = 'OBJECT' AND NOT {HAS_ZERO}",

@@ -48,7 +48,7 @@ MODELS = {
 }
 
 SHARING = 8
-"""Users a block.  With 8, the two users who are most alike are hardly more so than by independent
+"""Users per block.  With 8, the two users who are most alike are hardly more so than by independent
 choices (a third of all that both rate, against a quarter); with 256, some would be identical."""
 
 LEAST_ACTIVE = 20

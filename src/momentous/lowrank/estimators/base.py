@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 from typing import Any, ClassVar, Self
 
@@ -146,8 +147,12 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save`, or the command ``momentous fit``, has written."""
         model, extra = load_model(path)
-        parameters = {name: from_plain(value) for name, value in extra["parameters"].items()}
-        if cls._loss is None and "loss" not in parameters:  # the command's files have it apart
+        # The command's files have the loss apart, and parameters of other losses' estimators.
+        saved = {**dataclasses.asdict(model.loss), **extra["parameters"]}
+        parameters = {
+            name: from_plain(saved[name]) for name in cls._get_param_names() if name in saved
+        }
+        if cls._loss is None and "loss" not in parameters:
             parameters["loss"] = model.loss
         elsewhere = {one._loss for one in Completion.__subclasses__() if one._loss}
         ours = cls._loss or find_loss(parameters["loss"]).name

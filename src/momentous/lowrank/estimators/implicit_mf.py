@@ -34,7 +34,7 @@ class ImplicitMF(Completion):
     alpha : float
         How much more an observation counts than its absence.
     ridge : float, optional
-        Weight of the squared factors; by default 10.
+        Weight of the squared factors; by default 20 times the mean of ``alpha y``.
     weighting : float
         The ridge of a row with c entries is ``ridge * c ** weighting``.
     solver, balance, max_iterations, tol, validation_share, patience

@@ -48,7 +48,7 @@ class ConjugateMemory(DescentMemory):
 class ConjugateGradient(Method[ConjugateMemory]):
     """Nonlinear conjugate gradients, PR+ with backtracking, as in section 5.1 of Li & Lin [1]_.
 
-    There it is a rival of Algorithm 2, :class:`momentous.AdaRAGD`.  With g^k = grad f(x^k) and
+    There it is a baseline of Algorithm 2, :class:`momentous.AdaRAGD`.  With g^k = grad f(x^k) and
     delta^{-1} = 0::
 
         delta^k = -g^k + max(<g^k, g^k - g^{k-1}>/|g^{k-1}|^2, 0) delta^{k-1}

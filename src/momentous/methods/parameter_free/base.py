@@ -105,11 +105,6 @@ class ParameterFree(Method[P]):
         )
         return self._step(oracle.space, after, sample, 1 / after.lipschitz)
 
-    def with_new_tolerance(self, step: Step[P], tol: float | None) -> Step[P]:
-        if tol is None:
-            return step
-        return Step(dataclasses.replace(step.memory, tol=tol), step.report)
-
     def _step(
         self,
         space: Space,

@@ -13,11 +13,16 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.checks import check_momentum, check_positive, check_whole
+from momentous.methods.checks import check_positive
 from momentous.methods.endings import stuck
-from momentous.methods.restarted.epoch import Epoch, completed, ending_under
+from momentous.methods.restarted.epoch import Epoch, completed, judged_by
 from momentous.methods.restarted.momentum import Momentum
-from momentous.methods.restarted.parameters import theory_parameters, whole_epoch
+from momentous.methods.restarted.parameters import (
+    check_given,
+    given,
+    theory_parameters,
+    whole_epoch,
+)
 from momentous.methods.restarted.schedule import Schedule
 from momentous.methods.search.probe import probed_lipschitz
 
@@ -65,19 +70,13 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
     def __post_init__(self) -> None:
         super().__post_init__()
         owner = type(self).__name__
+        check_given(self)
         check_positive(
             owner,
-            step_size=self.step_size,
-            hessian_lipschitz=self.hessian_lipschitz,
-            eps=self.eps,
-            gradient_lipschitz=self.gradient_lipschitz,
-            radius=self.radius,
             initial_radius=self.initial_radius,
             decrease=self.decrease,
             hessian_lipschitz_max=self.hessian_lipschitz_max,
         )
-        check_momentum(owner, self.momentum)
-        check_whole(owner, "K", epoch_length=self.epoch_length)
         if self.decrease > self.scheme.decrease_factor:
             raise ValueError(
                 f"{owner}: decrease={self.decrease!r} (gamma) must be at most "
@@ -145,18 +144,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
 
     def _first_schedule(self, oracle: Oracle, sample: Sample, tol: float) -> Schedule:
         if self._by_theory:
-            p = theory_parameters(
-                self.scheme,
-                owner=type(self).__name__,
-                tol=tol,
-                gradient_lipschitz=self.gradient_lipschitz,
-                hessian_lipschitz=self.hessian_lipschitz,
-                eps=self.eps,
-                step_size=self.step_size,
-                momentum=self.momentum,
-                radius=self.radius,
-                epoch_length=self.epoch_length,
-            )
+            p = theory_parameters(self.scheme, type(self).__name__, tol, **given(self))
             eta, theta, B, K = p.step_size, p.theta, p.radius, p.epoch_length
             rho = self.hessian_lipschitz
             assert rho is not None
@@ -196,10 +184,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
     def with_new_tolerance(
         self, step: Step[AdaptiveMemory], tol: float | None
     ) -> Step[AdaptiveMemory]:
-        if tol is None:
-            return step
-        report = dataclasses.replace(step.report, ending=ending_under(step.report, tol))
-        return Step(dataclasses.replace(step.memory, tol=tol), report)
+        return super().with_new_tolerance(judged_by(step, tol), tol)
 
     def step(self, oracle: Oracle, memory: AdaptiveMemory) -> Step[AdaptiveMemory]:
         epoch, now, space = memory.epoch, memory.schedule, oracle.space

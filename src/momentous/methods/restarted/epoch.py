@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Status
-from momentous.core.step import Report
+from momentous.core.step import M, Step
 
 
 @record
@@ -97,9 +98,11 @@ def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending
     return Ending(Status.COMPLETED, message, numbers)
 
 
-def ending_under(report: Report, tol: float) -> Ending | None:
-    """The ending of a report, that of a completed epoch judged by another tolerance."""
-    ending = report.ending
-    if ending is None or "promise" not in ending.numbers:
-        return ending
-    return completed(report.sample, ending.numbers["promise"], tol, ending.numbers["length"])
+def judged_by(step: Step[M], tol: float | None) -> Step[M]:
+    """The same step; the ending of a completed epoch is judged by another tolerance."""
+    report = step.report
+    if tol is None or report.ending is None or "promise" not in report.ending.numbers:
+        return step
+    numbers = report.ending.numbers
+    ending = completed(report.sample, numbers["promise"], tol, numbers["length"])
+    return Step(step.memory, dataclasses.replace(report, ending=ending))

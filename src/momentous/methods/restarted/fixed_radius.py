@@ -12,10 +12,14 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
-from momentous.methods.checks import check_momentum, check_positive, check_whole
-from momentous.methods.restarted.epoch import Epoch, completed, ending_under
+from momentous.methods.restarted.epoch import Epoch, completed, judged_by
 from momentous.methods.restarted.momentum import Momentum
-from momentous.methods.restarted.parameters import Parameters, theory_parameters
+from momentous.methods.restarted.parameters import (
+    Parameters,
+    check_given,
+    given,
+    theory_parameters,
+)
 
 
 @record
@@ -57,17 +61,7 @@ class FixedRadius(Method[FixedMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        owner = type(self).__name__
-        check_positive(
-            owner,
-            gradient_lipschitz=self.gradient_lipschitz,
-            hessian_lipschitz=self.hessian_lipschitz,
-            eps=self.eps,
-            step_size=self.step_size,
-            radius=self.radius,
-        )
-        check_momentum(owner, self.momentum)
-        check_whole(owner, "K", epoch_length=self.epoch_length)
+        check_given(self)
 
     @property
     def default_tolerance(self) -> float:
@@ -76,18 +70,7 @@ class FixedRadius(Method[FixedMemory]):
 
     def resolved(self, tol: float, dimension: int) -> Parameters:
         """The numbers that a run with this tolerance uses."""
-        return theory_parameters(
-            self.scheme,
-            owner=type(self).__name__,
-            tol=tol,
-            gradient_lipschitz=self.gradient_lipschitz,
-            hessian_lipschitz=self.hessian_lipschitz,
-            eps=self.eps,
-            step_size=self.step_size,
-            momentum=self.momentum,
-            radius=self.radius,
-            epoch_length=self.epoch_length,
-        )
+        return theory_parameters(self.scheme, type(self).__name__, tol, **given(self))
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[FixedMemory]:
         p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
@@ -103,10 +86,7 @@ class FixedRadius(Method[FixedMemory]):
         return self._new_epoch(oracle, memory, sample, x0)
 
     def with_new_tolerance(self, step: Step[FixedMemory], tol: float | None) -> Step[FixedMemory]:
-        if tol is None:
-            return step
-        report = dataclasses.replace(step.report, ending=ending_under(step.report, tol))
-        return Step(dataclasses.replace(step.memory, tol=tol), report)
+        return super().with_new_tolerance(judged_by(step, tol), tol)
 
     def step(self, oracle: Oracle, memory: FixedMemory) -> Step[FixedMemory]:
         p, epoch, space = memory.parameters, memory.epoch, oracle.space

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from momentous.core.method import Method
 from momentous.core.record import record
-from momentous.methods.checks import needed
+from momentous.methods.checks import check_momentum, check_positive, check_whole, needed
 from momentous.methods.restarted.momentum import Momentum
+
+GIVEN = (
+    "gradient_lipschitz", "hessian_lipschitz", "eps", "step_size", "momentum", "radius",
+    "epoch_length",
+)  # fmt: skip
 
 
 @record
@@ -30,11 +37,24 @@ def whole_epoch(theta: float) -> int:
     return max(1, math.floor(1 / theta + 1e-9))
 
 
+def given(method: Method) -> dict[str, Any]:
+    """What a restarted method was given of the numbers of the theorems."""
+    return {name: getattr(method, name) for name in GIVEN}
+
+
+def check_given(method: Method) -> None:
+    """Is what a restarted method was given possible?"""
+    owner, values = type(method).__name__, given(method)
+    check_momentum(owner, values.pop("momentum"))
+    check_whole(owner, "K", epoch_length=values.pop("epoch_length"))
+    check_positive(owner, **values)
+
+
 def theory_parameters(
     scheme: Momentum,
-    *,
     owner: str,
     tol: float,
+    *,
     gradient_lipschitz: float | None,
     hessian_lipschitz: float | None,
     eps: float | None,

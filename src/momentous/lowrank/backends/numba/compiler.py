@@ -103,11 +103,12 @@ def compiled_entry(loss: type[Loss]) -> Any:
 def kernel_of(loss: type[Loss]) -> Callable[..., Callable[[Function], Function]]:
     """`compiled_kernel` for kernels that call the loss's entry.
 
-    Numba's files are named by file and function, and do not see what a kernel calls: the loss and
-    a digest of its code are made part of the function's name.  Losses from outside this package
-    are compiled anew in every process.
+    Numba's files are named by file and function, and do not see what a kernel calls in another
+    file: the loss and a digest of its code and of this folder's are made part of the function's
+    name.  Losses from outside this package are compiled anew in every process.
     """
-    digest = hashlib.sha256(_code(loss.entry)).hexdigest()[:12]
+    folder = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    digest = hashlib.sha256(folder + _code(loss.entry)).hexdigest()[:12]
 
     def decorator(*freedoms: str) -> Callable[[Function], Function]:
         compiled = compiled_kernel(*freedoms, cached=_is_own(loss))

@@ -1,4 +1,4 @@
-"""What the README prints is what happens."""
+"""What README.md and CONTRIBUTING.md show is what happens."""
 
 from __future__ import annotations
 
@@ -7,26 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from momentous.methods import REGISTRY, methods_table
+from momentous.lowrank.losses import base as losses
+from momentous.methods import REGISTRY, methods_table, requirements
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+README, CONTRIBUTING = ((ROOT / f"{name}.md").read_text() for name in ("README", "CONTRIBUTING"))
+EXAMPLES = {
+    f"{name}-{number}": example
+    for name, page in (("README", README), ("CONTRIBUTING", CONTRIBUTING))
+    for number, example in enumerate(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_every_python_example_runs(
-    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    example = EXAMPLES[name]
     for library in ("torch", "jax"):
         if f"import {library}" in example:
             pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})
+    monkeypatch.setattr(losses, "LOSSES", dict(losses.LOSSES))
+    exec(compile(example, name, "exec"), {})
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 3
+    assert len(EXAMPLES) >= 6
 
 
 def test_every_benchmark_that_is_named_exists() -> None:
@@ -37,7 +44,7 @@ def test_every_benchmark_that_is_named_exists() -> None:
 
 
 def test_every_local_link_and_picture_exists() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
+    for target in re.findall(r"\]\(([^)#]+)\)", README + CONTRIBUTING):
         if "://" not in target:
             assert (ROOT / target).exists(), target
 
@@ -48,4 +55,4 @@ def test_the_table_of_methods_is_the_registry_s() -> None:
 
 def test_every_method_says_what_it_needs_and_guarantees() -> None:
     for cls in REGISTRY.values():
-        assert all((cls.summary, cls.needs, cls.guarantee, cls.cost)), cls
+        assert all((cls.summary, requirements(cls), cls.guarantee, cls.cost)), cls
