@@ -5,8 +5,6 @@ then the answer is certain; otherwise by a Krylov basis from a random start (Lan
 negative curvature that was found is certain, its absence up to a stated probability.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Callable
@@ -149,7 +147,8 @@ def certify(
     """Decide whether x is an eps-approximate first-order or second-order stationary point.
 
     It is of first order if ``|grad f(x)| <= eps``, and of second order if moreover no eigenvalue of
-    the Hessian is below ``-tau``, where ``tau = sqrt(eps rho)`` [1]_.
+    the Hessian is below ``-tau``, where ``tau = sqrt(eps rho)`` [1]_.  Where the gradient is too
+    large, the Hessian is not looked at.
 
     Parameters
     ----------
@@ -175,19 +174,13 @@ def certify(
         The probability p with which Lanczos may miss a negative eigenvalue.
     max_products : int, optional
         Hessian-vector products allowed, 0 for a look at the gradient only.  By default all that the
-        whole matrix takes, or about 300 with Lanczos, which keeps a vector like x for each of them.
+        whole matrix takes, or about 300 with Lanczos, which keeps a vector like x for each.
     gradient_lipschitz : float, optional
         L, a bound on the absolute eigenvalues: it may save products.
     step : float, optional
         The length h of difference steps.
     rng : int, numpy.random.Generator or None
         Where the random start comes from; None is 0.
-
-    Returns
-    -------
-    Certificate
-        A `verdict`, a `message` and the numbers.  Where the gradient is too large, the Hessian is
-        not looked at.
 
     Notes
     -----

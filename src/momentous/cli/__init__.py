@@ -1,7 +1,5 @@
 """The command line: one file per command, imported only when that command is run."""
 
-from __future__ import annotations
-
 import sys
 
 from momentous.cli.process import INTERRUPTED, end_like_ctrl_c, prepare_streams

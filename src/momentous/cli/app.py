@@ -1,7 +1,5 @@
 """The group of all commands: a table of names, modules and summaries."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any

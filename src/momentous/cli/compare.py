@@ -1,19 +1,14 @@
 """``momentous compare``."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from momentous.cli.errors import end_interrupted, usage_errors
 from momentous.cli.options import limits, names_option, out_folder
-from momentous.cli.output import printable, say
+from momentous.cli.output import say
 from momentous.io.optional import require
-
-if TYPE_CHECKING:
-    from momentous.lab.compare import Comparison, Row
 
 
 @click.command()
@@ -54,7 +49,10 @@ def command(
         problems = select(names, suite(cutest=cutest))
         as_solvers(methods)
     found = compare(problems, methods, folder=out / "runs", **options)
-    print_tables(found)
+    say(str(found))
+    for row in found.rows:
+        if not row.reached and row.status not in ("max evaluations", "max time"):
+            say(f"{row.problem}, {row.method}: {row.message}")
     if found.rows:
         undrawn = write_report(found, out)
         say(f"Runs, tables and pictures are in {out}.")
@@ -77,33 +75,3 @@ def print_problems(*, cutest: bool) -> None:
         table.add_row(shown, entry.name, f"{entry.dimension:,}", "yes" if entry.held_back else "")
         family = entry.family
     new_console().print(table)
-
-
-def print_tables(found: Comparison) -> None:
-    """One table per problem, and why methods did not reach the goal."""
-    from momentous.lab.progress import new_console
-
-    console = new_console()
-    for problem in found.problems:
-        console.print(_table([row for row in found.rows if row.problem == problem]))
-    for row in found.rows:
-        if not row.reached and row.status not in ("max evaluations", "max time"):
-            console.print(printable(f"{row.problem}, {row.method}: {row.message}"))
-
-
-def _table(rows: list[Row]) -> Any:
-    from rich.box import SIMPLE_HEAD
-
-    from momentous.lab.compare.table import table_of
-    from momentous.lab.progress import new_table
-
-    first = rows[0]
-    title = f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
-    looks = {"title_justify": "left", "box": SIMPLE_HEAD, "padding": 0, "collapse_padding": True}
-    table = new_table(title=title, **looks)
-    headings, *lines = table_of(rows)
-    for i, heading in enumerate(headings[1:]):
-        table.add_column(heading, justify="left" if i < 2 else "right", no_wrap=i != 1)
-    for line in lines:
-        table.add_row(*line[1:])
-    return table

@@ -1,7 +1,5 @@
 """``momentous data info``, ``momentous data fetch`` and ``momentous data twin``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``momentous demo``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -3,8 +3,6 @@
 Status 2 for what was asked for wrongly, 1 for what could not be done, 130 after Ctrl-C.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import warnings

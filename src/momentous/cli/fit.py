@@ -1,7 +1,5 @@
 """``momentous fit``."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """What commands print: lines, facts, JSON; nothing in it can control the terminal."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``momentous recommend``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``momentous tune``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

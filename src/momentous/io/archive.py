@@ -4,8 +4,6 @@ Every archive says what kind it is (a checkpoint, a model, a cache of ratings) a
 a reader checks both, and the type and shape of every array, before anybody uses them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,7 +1,5 @@
 """Optional packages: imported where they are used, with one message where they are missing."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What people see while work is under way: a console for tables, a bar, a line per step."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

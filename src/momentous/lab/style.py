@@ -1,7 +1,5 @@
 """How our pictures look: colours that colour-blind readers tell apart, quiet axes, no screen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

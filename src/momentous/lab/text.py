@@ -1,7 +1,5 @@
 """Numbers, counts and lists as text, for the terminal and for pages."""
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap

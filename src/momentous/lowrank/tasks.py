@@ -1,7 +1,5 @@
 """From files to files and plain numbers: fit, evaluate, predict, recommend."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from collections.abc import Iterable

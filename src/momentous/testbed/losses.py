@@ -40,20 +40,12 @@ class Loss:
         return max(self.greatest_curvature, -self.least_curvature)
 
 
-def _exp(t: Array) -> Array:
-    return array_namespace(t).exp(t)
+def _elementwise(name: str) -> Elementwise:
+    """The function of that name in the library that owns t."""
+    return lambda t: getattr(array_namespace(t), name)(t)
 
 
-def _sin(t: Array) -> Array:
-    return array_namespace(t).sin(t)
-
-
-def _cos(t: Array) -> Array:
-    return array_namespace(t).cos(t)
-
-
-def _tanh(t: Array) -> Array:
-    return array_namespace(t).tanh(t)
+_exp, _sin, _cos, _tanh = map(_elementwise, ("exp", "sin", "cos", "tanh"))
 
 
 def _bell(t: Array) -> Array:

@@ -5,6 +5,7 @@ Factors are stored row by row in one flat vector, U first and then V.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -84,14 +85,15 @@ def matrix_sensing(
         return 0.5 * xp.sum(residual**2) / samples, slope / samples
 
     return _two_factors(
+        shape,
+        rank,
+        balance,
+        fit,
+        _join(U, V),
         name=f"matrix-sensing-{shape[0]}x{shape[1]}-{rank}",
         description=f"a rank-{rank} matrix from {samples} Gaussian measurements",
-        shape=shape,
-        rank=rank,
-        balance=balance,
-        fit=fit,
         start=0.5 * rng.standard_normal(sum(shape) * rank),
-        minimiser=_join(U, V),
+        minimum=0.0,
     )
 
 
@@ -119,14 +121,15 @@ def matrix_completion(
         return 0.5 * array_namespace(product).sum(residual**2) / count, residual / count
 
     return _two_factors(
+        shape,
+        rank,
+        1.0 / count,
+        fit,
+        _join(U, V),
         name=f"matrix-completion-{shape[0]}x{shape[1]}-{rank}",
         description=f"a rank-{rank} matrix from {count} of its entries",
-        shape=shape,
-        rank=rank,
-        balance=1.0 / count,
-        fit=fit,
         start=_spectral_start(known, rank),
-        minimiser=_join(U, V),
+        minimum=0.0,
     )
 
 
@@ -160,12 +163,13 @@ def robust_pca(
         return array_namespace(product).mean(phi.value(t)), phi.slope(t) / (width * count)
 
     return _two_factors(
+        shape,
+        rank,
+        1.0 / count,
+        fit,
+        None,
         name=f"robust-pca-{phi.name}-{shape[0]}x{shape[1]}-{rank}",
         description=f"a rank-{rank} matrix under gross errors, with the {phi.name} loss",
-        shape=shape,
-        rank=rank,
-        balance=1.0 / count,
-        fit=fit,
         start=_spectral_start(given, rank),
         minimum=phi.infimum,
     )
@@ -205,15 +209,12 @@ def phase_retrieval(dimension: int = 8, samples: int = 60, rng: Rng = 0) -> Prob
 
 
 def _two_factors(
-    name: str,
-    description: str,
     shape: tuple[int, int],
     rank: int,
     balance: float,
     fit: Callable[[Array], tuple[Array, Array]],
-    start: Vector,
-    minimum: float = 0.0,
-    minimiser: Vector | None = None,
+    minimiser: Vector | None,
+    **known: Any,
 ) -> Problem:
     """A fit of the product U V', given with its gradient in the product, plus balancing."""
     m, n = shape
@@ -232,15 +233,8 @@ def _two_factors(
         to_V = slope.T @ U - 2.0 * w * V @ imbalance
         return error + 0.5 * w * xp.sum(imbalance**2), xp.concat([_flat(to_U), _flat(to_V)])
 
-    return Problem(
-        name=name,
-        description=description,
-        start=start,
-        value_and_gradient=value_and_gradient,
-        minimum=minimum,
-        minimum_is_exact=minimiser is not None,
-        minimiser=minimiser,
-    )
+    known |= {"minimum_is_exact": minimiser is not None, "minimiser": minimiser}
+    return Problem(value_and_gradient=value_and_gradient, **known)
 
 
 def _flat(matrix: Array) -> Array:

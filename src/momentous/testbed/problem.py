@@ -24,43 +24,25 @@ class Problem:
     """A function of a flat vector, with its derivatives and its known constants.
 
     The callables accept a vector of any array library and return arrays of the same library, dtype
-    and device.
-
-    Attributes
-    ----------
-    name, description : str
-        A short identifier with the parameters in it, and one sentence with the formula.
-    start : ndarray
-        Default starting point (float64, read-only; see `start_in`).
-    value_and_gradient, value : callable
-        The pair ``(f(x), grad f(x))``, and ``f(x)``, by default the first of the pair.
-    hessian_product : callable or None
-        Exact ``(x, v) -> D^2 f(x) v``, where it is simple enough to be written down.
-    gradient_lipschitz, hessian_lipschitz : float or None
-        Constants L and rho; None if there are none or none is known. The factories say whether
-        they are exact or upper bounds.
-    constants_radius : float
-        L and rho hold on the ball ``|x| <= constants_radius``; infinite when they are global.
-    minimum : float or None
-        The infimum of f if `minimum_is_exact`, otherwise a lower bound.
-    minimum_is_exact : bool
-        Whether `minimum` is the infimum itself.
-    minimiser : ndarray or None
-        A point where the minimum is attained, if one is known (float64, read-only).
+    and device.  ``start`` and ``minimiser`` are float64 and read-only; see `start_in`.
     """
 
-    name: str
-    description: str = field(repr=False)
+    name: str  # with the parameters in it
+    description: str = field(repr=False)  # in one sentence
     start: Vector = field(repr=False)
     value_and_gradient: Callable[[Array], tuple[Array, Array]] = field(repr=False)
+    # f(x), by default the first of the pair.
     value: Callable[[Array], Array] = field(default=None, repr=False)  # type: ignore[assignment]
+    # Exact (x, v) -> D^2 f(x) v, where it is simple enough to be written down.
     hessian_product: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
+    # L and rho, on the ball |x| <= constants_radius; the factories say whether they are exact or
+    # upper bounds.
     gradient_lipschitz: float | None = None
     hessian_lipschitz: float | None = None
     constants_radius: float = field(default=math.inf, repr=False)
-    minimum: float | None = None
+    minimum: float | None = None  # the infimum of f, or else a lower bound
     minimum_is_exact: bool = field(default=False, repr=False)
-    minimiser: Vector | None = field(default=None, repr=False)
+    minimiser: Vector | None = field(default=None, repr=False)  # where it is attained, if known
 
     def __post_init__(self) -> None:
         if cast(Any, self.value) is None:

@@ -14,7 +14,7 @@ def rotated(problem: Problem, rng: Rng = 0) -> Problem:
 
     L, rho and the minimum stay; start and minimiser become ``Q' x``.
     """
-    size = problem.dimension
+    size, product = problem.dimension, problem.hessian_product
     Q = np.linalg.qr(np.random.default_rng(rng).standard_normal((size, size)))[0]
     data = Constants(Q)
 
@@ -23,9 +23,10 @@ def rotated(problem: Problem, rng: Rng = 0) -> Problem:
         f, g = problem.value_and_gradient(Q @ x)
         return f, Q.T @ g
 
-    def product(x: Array, v: Array) -> Array:
+    def rotated_product(x: Array, v: Array) -> Array:
+        assert product is not None
         (Q,) = data.like(x)
-        return Q.T @ _product(problem)(Q @ x, Q @ v)
+        return Q.T @ product(Q @ x, Q @ v)
 
     return _seen(
         problem,
@@ -33,14 +34,14 @@ def rotated(problem: Problem, rng: Rng = 0) -> Problem:
         "rotated",
         value_and_gradient,
         start=Q.T @ problem.start,
-        hessian_product=None if problem.hessian_product is None else product,
+        hessian_product=rotated_product if product else None,
         minimiser=None if problem.minimiser is None else Q.T @ problem.minimiser,
     )
 
 
 def scaled(problem: Problem, value_scale: float = 1.0, length_scale: float = 1.0) -> Problem:
     """The problem ``c f(x/s)``, c and s positive, with constants ``L c/s^2`` and ``rho c/s^3``."""
-    c, s = float(value_scale), float(length_scale)
+    c, s, product = float(value_scale), float(length_scale), problem.hessian_product
     if not (c > 0.0 and s > 0.0):
         raise ValueError(f"scales must be positive, not {c} and {s}")
 
@@ -51,16 +52,13 @@ def scaled(problem: Problem, value_scale: float = 1.0, length_scale: float = 1.0
         f, g = problem.value_and_gradient(x / s)
         return c * f, c / s * g
 
-    def product(x: Array, v: Array) -> Array:
-        return c / s**2 * _product(problem)(x / s, v)
-
     return _seen(
         problem,
         "scaled",
         f"value times {c:g}, lengths times {s:g}",
         value_and_gradient,
         start=s * problem.start,
-        hessian_product=None if problem.hessian_product is None else product,
+        hessian_product=product and (lambda x, v: c / s**2 * product(x / s, v)),
         gradient_lipschitz=times(c / s**2, problem.gradient_lipschitz),
         hessian_lipschitz=times(c / s**3, problem.hessian_lipschitz),
         constants_radius=s * problem.constants_radius,
@@ -97,8 +95,3 @@ def _seen(
         value=lambda x: value_and_gradient(x)[0],
         **changes,
     )
-
-
-def _product(problem: Problem) -> Callable[[Array, Array], Array]:
-    assert problem.hessian_product is not None
-    return problem.hessian_product

@@ -1,7 +1,5 @@
 """The problems of a comparison: by name, family or pattern from the suite, or given as they are."""
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Curves of a comparison, their pictures, and its files: profiles of many, convergence on one."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -192,7 +190,7 @@ def plot_profiles(
     methods = list(dict.fromkeys(row.method for row in rows))
     styles = line_styles(methods)
     order = methods
-    for axes, measure in zip(panels, ("time", "gradients", "evaluations"), strict=True):
+    for axes, measure in zip(panels, MEASURES, strict=True):
         source = evaluations_from if measure == "evaluations" and evaluations_from else rows
         profiles = performance_profile(source, measure)
         right = _right_edge(profiles.values())

@@ -1,7 +1,5 @@
 """`compare`: every solver on every problem, counted, timed, stopped and kept alike."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -90,10 +88,9 @@ def compare(
         Where randomised methods draw from.
     traces : bool
         Keep every row of every run in memory, not only its outcome.
-    folder : path, optional
-        Write a file there as soon as a run is finished.
-    resume : bool
-        Skip runs whose file is in the folder already (after changing code, begin a new folder).
+    folder, resume : path, bool
+        Write a file there as soon as a run is finished, and skip runs whose file is there already
+        (after changing code, begin a new folder).
     progress : bool, optional
         Show how far it is; by default on a terminal that `rich` can write to.
 
@@ -115,7 +112,7 @@ def compare(
         if value is None or not value >= 0:
             raise ValueError(f"{name}={value!r} must be a number >= 0")
     rules = Rules(
-        rtol=None if tol is not None else float(rtol),
+        rtol=float(rtol) if tol is None else None,
         tol=None if tol is None else float(tol),
         max_evaluations=int(min(max_evaluations, sys.maxsize)),
         max_time=float(max_time),

@@ -3,8 +3,6 @@
 Every number and every sentence of the page is computed from the table.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

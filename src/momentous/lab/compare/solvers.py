@@ -5,8 +5,6 @@ and stops the solver from inside when the Euclidean norm of the gradient is at m
 the budget is spent; the solver's own tolerances and limits are set so that they never act.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import math

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -156,46 +156,36 @@ class Comparison:
         return cls(list(_read_rows(Path(path))))
 
     def __str__(self) -> str:
-        lines = table_of(self.rows)
-        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        )
+        """One table per problem."""
+        tables = ([row for row in self.rows if row.problem == name] for name in self.problems)
+        return "\n\n".join(_table(rows) for rows in tables)
 
 
-HEADINGS = ("problem", "method", "ended", "values", "grads", "restarts", "turns", "time",
-            "|grad f|", "f")  # fmt: skip
+CELLS: dict[str, Callable[[Row], str]] = {
+    "method": lambda row: row.method,
+    "ended": lambda row: row.status,
+    "values": lambda row: f"{row.nfev:,}" if row.evaluations else "",
+    "grads": lambda row: f"{row.njev:,}" if row.evaluations else "",
+    "restarts": lambda row: "" if row.restarts is None else f"{row.restarts:,}",
+    "turns": lambda row: f"{row.guaranteed_turns:,}" if row.guaranteed_turns else "",
+    "time": lambda row: seconds(row.time) if row.evaluations else "",
+    "|grad f|": lambda row: f"{row.grad_norm:.1e}" if row.evaluations else "",
+    "f": lambda row: f"{row.fun:.3g}" if row.evaluations else "",
+}
 
 
-def table_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Headings and cells, one line per row, without the columns that would say nothing.
-
-    Those are turns where there were none, and values where every gradient brought one.
-    """
-    idle = set()
-    if all(row.nfev == row.njev for row in rows):
-        idle.add("values")
-    if not any(row.guaranteed_turns for row in rows):
-        idle.add("turns")
-    kept = [i for i, heading in enumerate(HEADINGS) if heading not in idle]
-    return [tuple(line[i] for i in kept) for line in (HEADINGS, *(_cells(row) for row in rows))]
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    ran = row.nfev + row.njev > 0
-    return (
-        row.problem,
-        row.method,
-        row.status,
-        f"{row.nfev:,}" if ran else "",
-        f"{row.njev:,}" if ran else "",
-        "" if row.restarts is None else f"{row.restarts:,}",
-        f"{row.guaranteed_turns:,}" if row.guaranteed_turns else "",
-        seconds(row.time) if ran else "",
-        f"{row.grad_norm:.1e}" if ran else "",
-        f"{row.fun:.3g}" if ran else "",
-    )
+def _table(rows: Sequence[Row]) -> str:
+    """The rows of one problem as text, without the columns that would say nothing."""
+    columns = [[heading, *map(cell, rows)] for heading, cell in CELLS.items()]
+    if all(row.nfev == row.njev for row in rows):  # every gradient brought a value
+        del columns[2]
+    for i, column in enumerate(columns):
+        width = max(map(len, column))
+        columns[i] = [cell.ljust(width) if i < 2 else cell.rjust(width) for cell in column]
+    lines = zip(*(column for column in columns if any(map(str.strip, column[1:]))), strict=True)
+    first = rows[0]
+    title = f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
+    return "\n".join([title, *("  ".join(line).rstrip() for line in lines)])
 
 
 def _trace_columns(

@@ -1,7 +1,5 @@
 """Who wins where, as numbers: duels of one method with others, and the summary of each."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence
