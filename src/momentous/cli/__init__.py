@@ -19,6 +19,6 @@ def main() -> None:
         from momentous.cli.app import momentous
 
         momentous(prog_name="momentous")
-    except KeyboardInterrupt:  # while modules are imported; later `cli.errors` sees it
+    except KeyboardInterrupt:  # while modules are imported; later `cli.terminal` sees it
         sys.stderr.write("interrupted\n")
         sys.exit(INTERRUPTED)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from momentous.cli.errors import report_errors
+from momentous.cli.terminal import report_errors
 from momentous.version import __version__
 
 # Each module has a click command called `command`; it is imported when the command is run.

@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from momentous.cli.errors import end_interrupted, usage_errors
 from momentous.cli.options import limits, names_option, out_folder
-from momentous.cli.output import say
+from momentous.cli.terminal import end_interrupted, say, usage_errors
 from momentous.io.optional import require
 
 
@@ -35,18 +34,22 @@ def command(
 
     Each finished run is written at once; after an interruption --resume goes on from there.
     """
+    from momentous.testbed.suite import suite
+
+    entries = suite(cutest=cutest)
     if listing or not names:
-        print_problems(cutest=cutest)
+        for each in entries:
+            held_back = "held back" if each.held_back else ""
+            say(f"{each.family:<20}{each.name:<42}{each.dimension:>9,}  {held_back}".rstrip())
         return
     require("matplotlib", "app", "momentous compare")
     from momentous.lab.compare.problems import select
     from momentous.lab.compare.profiles import MOST_PICTURES, write_report
     from momentous.lab.compare.runner import compare
     from momentous.lab.compare.solvers import as_solvers
-    from momentous.testbed.suite import suite
 
     with usage_errors():
-        problems = select(names, suite(cutest=cutest))
+        problems = select(names, entries)
         as_solvers(methods)
     found = compare(problems, methods, folder=out / "runs", **options)
     say(str(found))
@@ -60,18 +63,3 @@ def command(
             say(f"The first {MOST_PICTURES} problems were drawn, {undrawn} were not.")
     if found.interrupted:
         end_interrupted("interrupted; the same command with --resume goes on")
-
-
-def print_problems(*, cutest: bool) -> None:
-    """The names of the suite by family."""
-    from momentous.lab.progress import new_console, new_table
-    from momentous.testbed.suite import suite
-
-    table = new_table("family", "problem", "variables", "held back", box=None)
-    table.columns[2].justify = "right"
-    family = ""
-    for entry in suite(cutest=cutest):
-        shown = "" if entry.family == family else entry.family
-        table.add_row(shown, entry.name, f"{entry.dimension:,}", "yes" if entry.held_back else "")
-        family = entry.family
-    new_console().print(table)

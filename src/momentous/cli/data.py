@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from momentous.cli.options import FOLDER, NEW_FILE, RATINGS, as_json, reading
-from momentous.cli.output import say, show_facts
+from momentous.cli.terminal import say, show_facts
 
 
 @click.group()

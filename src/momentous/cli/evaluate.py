@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from momentous.cli.options import EXISTING, RATINGS, as_json, reading
-from momentous.cli.output import show_facts
+from momentous.cli.terminal import show_facts
 
 
 @click.command()

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from momentous.cli.errors import end_interrupted
 from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, registry_option, threads
-from momentous.cli.output import show_facts
+from momentous.cli.terminal import end_interrupted, show_facts
 from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.losses import LOSSES
 

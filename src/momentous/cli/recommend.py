@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from momentous.cli.options import EXISTING, as_json
-from momentous.cli.output import say
+from momentous.cli.terminal import say
 
 
 @click.command()

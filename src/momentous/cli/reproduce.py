@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from momentous.cli.errors import usage_errors
 from momentous.cli.options import NEW_FILE, names_option, out_folder, threads, together
-from momentous.cli.output import say
+from momentous.cli.terminal import say, usage_errors
 from momentous.lab.paper.folder import is_study
 from momentous.lab.paper.methods import PAPER_METHODS
 from momentous.lab.paper.plan import FIGURES, Settings

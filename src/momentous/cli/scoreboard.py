@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from momentous.cli.errors import end_interrupted, usage_errors
 from momentous.cli.options import FOLDER, limits, names_option, out_folder
-from momentous.cli.output import say
+from momentous.cli.terminal import end_interrupted, say, usage_errors
 from momentous.io.optional import require
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from momentous.cli.errors import usage_errors
 from momentous.cli.reproduce import data_sets, kept_runs, study_options
+from momentous.cli.terminal import usage_errors
 from momentous.lab.paper.plan import Settings
 from momentous.lab.paper.problems import PROBLEMS
 

@@ -5,11 +5,7 @@ from typing import Any
 
 
 def require(package: str, extra: str, purpose: str) -> Any:
-    """The module of that name, or an error that says what needs it and how to install it.
-
-    >>> require("math", "app", "counting").floor(2.5)
-    2
-    """
+    """The module of that name, or an error that says what needs it and how to install it."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:

@@ -177,8 +177,7 @@ class RunRecord(Generic[Info]):
 
     def save(self, path: PathLike) -> RunRecord[Info]:
         """Write the file, all of it or nothing; returns the record with its path."""
-        arrow = require("pyarrow", "app", "A record of a run")
-        parquet = require("pyarrow.parquet", "app", "A record of a run")
+        arrow, parquet = pyarrow_with_parquet()
         parts = {"info": asdict(self.info), "outcome": asdict(self.outcome)}
         content = {"kind": KIND, "version": VERSION, **parts}
         table = arrow.table({**self.columns, "event": _event_cells(self.events, len(self))})
@@ -193,7 +192,7 @@ class RunRecord(Generic[Info]):
 
         A file that is damaged, of another version, or no record of a run is a `RecordError`.
         """
-        parquet = require("pyarrow.parquet", "app", "A record of a run")
+        _, parquet = pyarrow_with_parquet()
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
         try:
@@ -209,6 +208,11 @@ class RunRecord(Generic[Info]):
             ) from error
         record = RunRecord.from_columns(info, outcome, columns, events)
         return replace(record, path=Path(path))
+
+
+def pyarrow_with_parquet() -> tuple[Any, Any]:
+    """The two modules that read and write Parquet files."""
+    return tuple(require(name, "app", "A Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
 
 
 @functools.cache

@@ -19,9 +19,6 @@ from array_api_compat import (
 
 from momentous.testbed.problem import Array, Problem
 
-UPSILON_AT_ZERO = 60.0 * (1.0 + math.log(2.0)) - 30.0 * math.pi
-"""Height of the potential of the second-order chain at 0, about 7.3411."""
-
 _UPSILON_CURVATURE = 180.0  # sup |Upsilon''|, at -1
 _UPSILON_THIRD = 314.066776398745  # sup |Upsilon'''|, near -0.1989
 

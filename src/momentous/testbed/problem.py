@@ -83,15 +83,7 @@ def _frozen(point: Vector) -> Vector:
 
 
 class Constants:
-    """Constant arrays that follow the library, dtype and device of the point at hand.
-
-    Examples
-    --------
-    >>> data = Constants([1.0, 2.0], [3.0, 4.0])
-    >>> weights, scales = data.like(np.zeros(2, dtype=np.float32))
-    >>> weights.dtype
-    dtype('float32')
-    """
+    """Constant arrays that follow the library, dtype and device of the point at hand."""
 
     def __init__(self, *arrays: ArrayLike) -> None:
         self._arrays = tuple(np.array(array, dtype=np.float64) for array in arrays)

@@ -24,8 +24,7 @@ from momentous.testbed.problem import Problem
 from momentous.testbed.saddles import flat_saddle, saddle
 from momentous.testbed.transforms import rotated, scaled, shifted
 
-Factory = Callable[[], Problem]
-Row = tuple[str, int, Factory]
+Instance = tuple[str, int, Callable[[], Problem]]
 """Name, dimension, and how to build it."""
 
 
@@ -36,7 +35,7 @@ class Entry:
     name: str
     family: str  # what it is an instance of: "rosenbrock", "chain", "network", "cutest", ...
     dimension: int
-    make: Factory
+    make: Callable[[], Problem]
     held_back: bool  # not looked at when defaults were chosen; see `suite` for the rule
 
 
@@ -64,14 +63,14 @@ def halves(entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
     return [e for e in entries if not e.held_back], [e for e in entries if e.held_back]
 
 
-def _split(families: dict[str, list[Row]]) -> Iterator[Entry]:
-    for number, (family, rows) in enumerate(families.items()):
-        for place, (name, dimension, make) in enumerate(rows):
-            held_back = (number + place) % 2 == 1
-            yield Entry(name, family, dimension, make, held_back)
+def _split(families: dict[str, list[Instance]]) -> Iterator[Entry]:
+    for number, (family, instances) in enumerate(families.items()):
+        for place, instance in enumerate(instances):
+            name, dimension, make = instance
+            yield Entry(name, family, dimension, make, (number + place) % 2 == 1)
 
 
-def _families() -> dict[str, list[Row]]:
+def _families() -> dict[str, list[Instance]]:
     """All but CUTEst; names and dimensions are spelled out, since nothing is built here."""
     sizes = (10, 100, 1000, 10_000, 100_000, 1_000_000)
     fall = np.logspace(0.0, -3.0, 50)  # curvatures that call for acceleration

@@ -49,9 +49,10 @@ def run_scoreboard(
     as_solvers(names)  # a misspelt name is refused before hours of work
     rows: list[Row] = []
     interrupted = False
+    small = [e for e in entries if e.dimension <= SEPARATE_UP_TO and e.family != NOT_SEPARATE]
     for second in (False, True) if separate else (False,):
         found = compare(
-            [e for e in entries if not second or _is_run_separately(e)],
+            small if second else entries,
             names,
             separate=second,
             repeats=1 if second else 3,  # of the second run only the counts are used
@@ -70,10 +71,6 @@ def run_scoreboard(
         comparison.save(out / "scoreboard.parquet")
         write_scoreboard(out / "scoreboard.parquet", out)
     return comparison
-
-
-def _is_run_separately(entry: Entry) -> bool:
-    return entry.dimension <= SEPARATE_UP_TO and entry.family != NOT_SEPARATE
 
 
 def write_scoreboard(table: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:

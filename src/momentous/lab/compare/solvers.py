@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -100,13 +101,7 @@ def _ours(method: Method | type[Method], name: str) -> Solver:
     parameters: dict[str, Any] = {"class": f"{cls.__module__}.{cls.__qualname__}"}
     for field in fields(cls):  # a class has its defaults
         parameters[field.name] = _plain(getattr(method, field.name, field.default))
-
-    def run(problem: Problem, limits: Limits, separate: bool, seed: int) -> RunRecord[RunInfo]:
-        made = method if isinstance(method, Method) else _with_constants(method, problem)
-        info = RunInfo(problem.name, name, parameters, setup())
-        return _run_ours(made, info, problem, limits, separate, seed)
-
-    return Solver(name, method.guarantee, parameters, run)
+    return Solver(name, method.guarantee, parameters, partial(_run_ours, method))
 
 
 def _plain(value: Any) -> Any:
@@ -137,8 +132,10 @@ def _with_constants(cls: type[Method], problem: Problem) -> Method:
 
 
 def _run_ours(
-    method: Method, info: RunInfo, problem: Problem, limits: Limits, separate: bool, seed: int
+    method: Method | type[Method], problem: Problem, limits: Limits, separate: bool, seed: int
 ) -> RunRecord[RunInfo]:
+    made = method if isinstance(method, Method) else _with_constants(method, problem)
+
     def at_the_goal(step: IntermediateResult) -> bool:
         # Methods that look for more than a small gradient would go on.
         if step.grad_norm > limits.tol:
@@ -150,7 +147,7 @@ def _run_ours(
         fun,
         problem.start,
         jac=jac,
-        method=method,
+        method=made,
         tol=limits.tol,
         max_iterations=None,
         max_evaluations=limits.max_evaluations,
@@ -166,6 +163,7 @@ def _run_ours(
     if result.status is Status.STOPPED:
         message = f"the gradient norm {result.best_grad_norm:.3g} is small"
         outcome = Outcome("converged", message, outcome.nit, outcome.restarts)
+    info = RunInfo(problem.name, made.name, made.parameters(), setup())
     return RunRecord.from_trace(info, outcome, result.trace)
 
 
@@ -301,10 +299,9 @@ OUTSIDE_SOLVERS: dict[str, Solve] = {
 def _outside(key: str, name: str | None) -> Solver:
     if key not in OUTSIDE_SOLVERS:
         close = difflib.get_close_matches(key, OUTSIDE_SOLVERS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(
-            f"no outside solver is called {key!r}{hint} There are: {', '.join(OUTSIDE_SOLVERS)}"
-        )
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        known = ", ".join(OUTSIDE_SOLVERS)
+        raise ValueError(f"no outside solver is called {key!r}{hint} There are: {known}")
 
     def run(problem: Problem, limits: Limits, separate: bool, seed: int) -> RunRecord[RunInfo]:
         return run_outside(key, problem, limits, separate=separate)

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from momentous.io.atomic import atomic_file
-from momentous.io.optional import require
-from momentous.lab.record import COLUMNS, RunInfo, RunRecord
+from momentous.lab.record import COLUMNS, RunInfo, RunRecord, pyarrow_with_parquet
 from momentous.lab.text import seconds
 
 
@@ -86,17 +85,15 @@ class Row:
         del info["parameters"]
         reached = record.reached(info["tol"], info["start_fun"])
         shown = record.best() if reached is None else reached
-        spent = len(record) - 1 if reached is None else reached  # -1: nothing was evaluated
+        spent: dict[str, Any] = {"nfev": 0, "njev": 0, "time": 0.0}
+        if len(record):
+            last = len(record) - 1 if reached is None else reached
+            spent = {name: getattr(record, name)[last].item() for name in spent}
         return cls(
             **info,
-            status=outcome.status,
-            message=outcome.message,
+            **asdict(outcome),
+            **spent,
             reached=reached is not None,
-            nfev=int(record.nfev[spent]) if spent >= 0 else 0,
-            njev=int(record.njev[spent]) if spent >= 0 else 0,
-            nit=outcome.nit,
-            time=float(record.time[spent]) if spent >= 0 else 0.0,
-            restarts=outcome.restarts,
             guaranteed_turns=record.guaranteed_turns,
             fun=math.nan if shown is None else float(record.fun[shown]),
             grad_norm=math.nan if shown is None else float(record.grad_norm[shown]),
@@ -213,10 +210,9 @@ def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -
             writer.writerow(columns)
             writer.writerows(zip(*columns.values(), strict=True))
     else:
-        arrow, parquet = _pyarrow()
-        table = arrow.table(columns)
+        arrow, parquet = pyarrow_with_parquet()
         with atomic_file(path) as file:
-            parquet.write_table(table, file)
+            parquet.write_table(arrow.table(columns), file)
 
 
 def _read_rows(path: Path) -> Iterator[Row]:
@@ -226,7 +222,7 @@ def _read_rows(path: Path) -> Iterator[Row]:
             for line in csv.DictReader(file):
                 yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
     else:
-        for line in _pyarrow()[1].read_table(path).to_pylist():
+        for line in pyarrow_with_parquet()[1].read_table(path).to_pylist():
             yield Row(**{name: line[name] for name in kinds})
 
 
@@ -241,7 +237,3 @@ def _suffix(path: Path) -> str:
     if path.suffix not in (".csv", ".parquet"):
         raise ValueError(f"{path} must end in .csv or .parquet, which says how it is written")
     return path.suffix
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    return tuple(require(name, "app", "A Parquet file") for name in ("pyarrow", "pyarrow.parquet"))

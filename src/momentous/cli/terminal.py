@@ -1,9 +1,11 @@
-"""What goes wrong in a command: one line on the error stream, and an exit status.
+"""What commands print: lines and facts, and one line where something goes wrong.
 
-Status 2 for what was asked for wrongly, 1 for what could not be done, 130 after Ctrl-C.
+Nothing in it can control the terminal.  The exit status is 2 for what was asked for wrongly, 1 for
+what could not be done, 130 after Ctrl-C.
 """
 
 import contextlib
+import json
 import sys
 import warnings
 from collections.abc import Iterator
@@ -11,7 +13,6 @@ from typing import Any, NoReturn
 
 import click
 
-from momentous.cli.output import printable
 from momentous.cli.process import INTERRUPTED
 
 # Errors that people can do something about; all others are defects of ours.
@@ -19,6 +20,29 @@ EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 # How parameters of the library are called in commands.
 AS_OPTIONS = {"columns=('user', 'item', 'rating')": "--columns user,item,rating"}
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, so that names from files cannot act."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def say(text: str) -> None:
+    """A line on the standard output."""
+    click.echo(printable(text))
+
+
+def show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+    """Names and values, one per line, or all of it as one JSON object."""
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        shown = f"{value:.6g}" if isinstance(value, float) else value
+        say(f"{name.replace('_', ' '):>{width}}  {shown}")
 
 
 @contextlib.contextmanager
