@@ -1,6 +1,5 @@
 """The group of all commands: a table of names, modules and summaries."""
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -49,18 +48,15 @@ class CommandTable(click.Group):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """``--debug`` may stand anywhere before ``--``."""
-        return super().parse_args(context, _debug_first(args))
+        end = args.index("--") if "--" in args else len(args)
+        words = [word for word in args[:end] if word != "--debug"]
+        flags = ["--debug"] if len(words) < end else []
+        return super().parse_args(context, [*flags, *words, *args[end:]])
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command; what goes wrong ends in one line."""
         with report_errors(debug=context.params["debug"]):
             return super().invoke(context)
-
-
-def _debug_first(args: Sequence[str]) -> list[str]:
-    end = args.index("--") if "--" in args else len(args)
-    flags = [word for word in args[:end] if word == "--debug"]
-    return [*flags, *(word for word in args[:end] if word != "--debug"), *args[end:]]
 
 
 @click.group(cls=CommandTable, context_settings=SETTINGS)

@@ -47,7 +47,7 @@ def mlp_classifier(
     rng = np.random.default_rng(rng)
     inputs, labels = _load(data, samples, rng)
     one_hot = np.eye(int(labels.max()) + 1)[labels]
-    return _network("mlp", "classifier", data, inputs, one_hot, hidden, _cross_entropy, ridge, rng)
+    return _network("mlp", data, inputs, one_hot, hidden, _cross_entropy, ridge, rng)
 
 
 def autoencoder(
@@ -65,14 +65,11 @@ def autoencoder(
     """
     rng = np.random.default_rng(rng)
     inputs, _ = _load(data, samples, rng)
-    return _network(
-        "autoencoder", "autoencoder", data, inputs, inputs, hidden, _half_squares, ridge, rng
-    )
+    return _network("autoencoder", data, inputs, inputs, hidden, _half_squares, ridge, rng)
 
 
 def _network(
-    name: str,
-    what: str,
+    kind: str,
     data: str,
     inputs: Vector,
     targets: Vector,
@@ -123,8 +120,8 @@ def _network(
         return f, xp.concat(pieces[::-1]) / count + ridge * x
 
     return Problem(
-        name=f"{name}-{data}-{'x'.join(map(str, sizes))}",
-        description=f"{what} with layers of {sizes} units, on {count} samples of {data}",
+        name=f"{kind}-{data}-{'x'.join(map(str, sizes))}",
+        description=f"{kind} with layers of {sizes} units, on {count} samples of {data}",
         start=np.concatenate([_glorot(*shape, rng) for shape in pairwise(sizes)]),
         value_and_gradient=value_and_gradient,
         minimum=0.0,

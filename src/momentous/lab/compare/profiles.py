@@ -168,8 +168,8 @@ def plot_convergence(comparison: Comparison, problem: str, path: str | os.PathLi
     panels[0][0].set_ylabel("smallest gradient norm so far")
     known = "the minimum" if row.minimum is not None else "the lowest seen"
     panels[1][0].set_ylabel(f"smallest objective so far, above {known}")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.4)
+    lines = panels[0][0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside right center", frameon=False, handlelength=3.4)
     figure.suptitle(f"{problem}, {row.dimension:,} variables (circles: restarts)", fontsize=11)
     save(figure, Path(path))
 
@@ -189,7 +189,9 @@ def plot_profiles(
     panels = figure.subplots(1, 3, sharey=True)
     methods = list(dict.fromkeys(row.method for row in rows))
     styles = line_styles(methods)
-    order = methods
+    by_gradients = performance_profile(rows, "gradients")
+    edge = _right_edge(by_gradients.values())
+    methods.sort(key=lambda method: -_area(by_gradients[method], edge))
     for axes, measure in zip(panels, MEASURES, strict=True):
         source = evaluations_from if measure == "evaluations" and evaluations_from else rows
         profiles = performance_profile(source, measure)
@@ -199,8 +201,6 @@ def plot_profiles(
             xs = np.concatenate([[1.0], profile.ratios, [right]])
             ys = np.concatenate([[0.0], profile.shares, [profile(right)]])
             axes.step(xs, ys, where="post", label=method, **styles[method])
-        if measure == "gradients":
-            order = sorted(methods, key=lambda m: -_area(profiles[m], right))
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axes.set_xlim(1, right)
@@ -208,11 +208,8 @@ def plot_profiles(
         axes.set_xlabel(f"{AXES[measure]}, as a multiple of the best")
         quiet(axes)
     panels[0].set_ylabel("share of problems solved within that")
-    handles, labels = panels[0].get_legend_handles_labels()
-    handle_of = dict(zip(labels, handles, strict=True))
-    order = [method for method in order if method in handle_of]
-    ranked = [handle_of[method] for method in order]
-    figure.legend(ranked, order, loc="outside right center", frameon=False, handlelength=3.6)
+    lines = panels[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside right center", frameon=False, handlelength=3.6)
     problems = len({row.problem for row in rows})
     figure.suptitle(
         f"performance profiles over {problems} problems: higher is better, left edge: how often "

@@ -63,10 +63,9 @@ def as_solvers(methods: Any) -> list[Solver]:
     """The solvers of a comparison: names, Method classes, instances, or a dict of them."""
     if isinstance(methods, Mapping):
         made = [_as_solver(method, name) for name, method in methods.items()]
-    elif isinstance(methods, str | Method | type):
-        made = [_as_solver(methods)]
     else:
-        made = [_as_solver(method) for method in methods]
+        one = isinstance(methods, str | Method | type)
+        made = [_as_solver(method) for method in ([methods] if one else methods)]
     require_distinct("method", [solver.name for solver in made])
     return made
 
