@@ -110,11 +110,9 @@ def _how_it_was_made(rows: Sequence[Row]) -> str:
     held_back = sum(row.held_back for row in problems.values())
     sizes = [row.dimension for row in problems.values()]
     first = rows[0]
-    goal = (
-        f"{first.rtol:g} times the gradient norm at the start"
-        if first.rtol is not None
-        else f"{first.tol:g}"
-    )
+    goal = f"{first.rtol or 0:g} times the gradient norm at the start"
+    if first.rtol is None:
+        goal = f"{first.tol:g}"
     again = {row.problem: row.dimension for row in rows if row.separate}
     second_run = ""
     if again and not all(row.separate for row in rows):
@@ -252,12 +250,10 @@ def _with_ratios(ratios: dict[str, float]) -> str:
 
 def _turns(rows: list[Row]) -> str:
     """How often the guaranteed part of `auto` was needed."""
-    with_turns = {row.problem: row.guaranteed_turns for row in rows if row.guaranteed_turns}
-    text = f"The guaranteed part of `{OURS}` had a turn on {len(with_turns)} of {len(rows)}"
-    if not with_turns:
-        return f"{text} problems."
-    most = sorted(with_turns.items(), key=lambda item: -item[1])
-    return f"{text} problems: {listed([f'{name} ({turns})' for name, turns in most])}."
+    turns = {row.problem: row.guaranteed_turns for row in rows if row.guaranteed_turns}
+    most = [f"{name} ({turns[name]})" for name in sorted(turns, key=lambda name: -turns[name])]
+    where = f" problems: {listed(most)}." if most else " problems."
+    return f"The guaranteed part of `{OURS}` had a turn on {len(most)} of {len(rows)}{where}"
 
 
 # --- problem by problem ---------------------------------------------------------------------------

@@ -34,13 +34,13 @@ class Duel:
 
     def needs_more(self) -> dict[str, float]:
         """Problems where it needs more gradients by more than 10 %, worst first."""
-        found = {name: value for name, value in self.gradients.items() if value > CLEARLY}
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        ranked = sorted(self.gradients.items(), key=lambda item: -item[1])
+        return {name: value for name, value in ranked if value > CLEARLY}
 
     def needs_less(self) -> dict[str, float]:
         """Problems where they need more gradients by more than 10 %, best first."""
-        found = {name: value for name, value in self.gradients.items() if value * CLEARLY < 1}
-        return dict(sorted(found.items(), key=lambda item: item[1]))
+        ranked = sorted(self.gradients.items(), key=lambda item: item[1])
+        return {name: value for name, value in ranked if value * CLEARLY < 1}
 
 
 def duel(rows: Sequence[Row], method: str, opponents: Sequence[str]) -> Duel:
