@@ -308,5 +308,5 @@ def test_ctrl_c_before_the_fit_ends_with_one_word(monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("momentous.lowrank.tasks.read_file", interrupted)
+    monkeypatch.setattr("momentous.lowrank.tasks.Ratings.read", interrupted)
     assert run("fit", "ratings.csv", "--out", "model", code=130).stderr == "interrupted\n"

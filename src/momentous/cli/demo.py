@@ -1,7 +1,5 @@
 """``momentous demo``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
@@ -12,9 +10,7 @@ from momentous.io.optional import require
 
 @click.command()
 @out_folder("momentous-demo", "Folder for the report.")
-@click.option(
-    "--iterations", type=click.IntRange(10), default=500, show_default=True, help="Per method."
-)
+@click.option("--iterations", type=click.IntRange(10), default=500, help="Per method.")
 def command(out: Path, iterations: int) -> None:
     """Run the paper's comparison in small: about a minute, ending in a page to look at."""
     for package in ("matplotlib", "pyarrow"):

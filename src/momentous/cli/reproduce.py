@@ -1,7 +1,5 @@
 """``momentous reproduce``, and what ``momentous tune`` shares with it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +9,8 @@ from typing import Any
 
 import click
 
-from momentous.cli.errors import usage_errors
 from momentous.cli.options import NEW_FILE, names_option, out_folder, threads, together
-from momentous.cli.output import say
+from momentous.cli.terminal import say, usage_errors
 from momentous.lab.paper.folder import is_study
 from momentous.lab.paper.methods import PAPER_METHODS
 from momentous.lab.paper.plan import FIGURES, Settings
@@ -34,7 +31,6 @@ study_options = together(
         "--profile",
         type=click.Choice(PROFILES),
         default="paper",
-        show_default=True,
         help="Whose details, where the paper and the authors' published code differ: the "
         "code has half of the gradient of the balance term, and its conjugate gradients "
         "accept a step after ten halvings whether it lowers the objective or not.",
@@ -43,7 +39,6 @@ study_options = together(
         "--trial-iterations",
         type=click.IntRange(1),
         default=100,
-        show_default=True,
         help="Length of a trial of a step size.",
     ),
     threads,

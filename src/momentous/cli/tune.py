@@ -1,14 +1,12 @@
 """``momentous tune``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import click
 
-from momentous.cli.errors import usage_errors
 from momentous.cli.reproduce import data_sets, kept_runs, study_options
+from momentous.cli.terminal import usage_errors
 from momentous.lab.paper.plan import Settings
 from momentous.lab.paper.problems import PROBLEMS
 
@@ -27,7 +25,6 @@ from momentous.lab.paper.problems import PROBLEMS
     "--iterations",
     type=click.IntRange(1),
     default=500,
-    show_default=True,
     help="Length at which step sizes are judged in the end.",
 )
 def command(
