@@ -94,7 +94,7 @@ def tune(
     lines = []
     folder = StudyFolder(out)
     with folder.locked(), StudyProgress() as progress:
-        progress.plan([(title(*where, method), 1.0) for where in places for method in searched])
+        progress.plan({title(*where, method): 1.0 for where in places for method in searched})
         for where in places:
             problem = PaperProblem(*where, settings.profile, settings.threads)
             for method in searched:

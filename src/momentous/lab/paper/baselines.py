@@ -41,7 +41,7 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
         description=problem.data.name,
         start=problem.start().astype(np.float64),
         value=problem.value,
-        value_and_gradient=problem.value_and_gradient,
+        value_and_gradient=problem.objective.value_and_gradient,
     )
     with _one_blas_thread():
         run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 from momentous.lab.paper.runs import PaperRun
@@ -35,17 +34,8 @@ class StudyProgress:
     """
 
     def __init__(self, shown: bool | None = None):
-        self._live = is_watched(shown)
         self._bar: Any = None
-        self._task: Any = None
-        self._work: dict[str, float] = {}
-        self._title = ""
-        self._cost = 1.0
-        self._done = self._spent = 0.0
-        self._count = 0
-
-    def __enter__(self) -> StudyProgress:
-        if self._live:
+        if is_watched(shown):
             from rich.progress import TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
             self._bar = new_bar(
@@ -55,21 +45,24 @@ class StudyProgress:
                 TimeRemainingColumn(),
                 speed_estimate_period=600.0,
             )
+        self._task: Any = None
+        self._work: dict[str, float] = {}
+        self._title, self._cost = "", 1.0
+        self._done = self._spent = 0.0
+        self._count = 0
+
+    def __enter__(self) -> StudyProgress:
+        if self._bar is not None:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
-    def plan(self, parts: list[tuple[str, float]]) -> None:
-        """What there is to do: titles and work."""
-        self._work = {title: work for title, work in parts if work}
+    def plan(self, work: dict[str, float]) -> None:
+        """What there is to do: work by title."""
+        self._work = {title: amount for title, amount in work.items() if amount}
         if self._bar is not None:
             self._task = self._bar.add_task("", total=sum(self._work.values()), count="")
 

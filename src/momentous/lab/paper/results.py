@@ -12,12 +12,7 @@ import numpy as np
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.text import counted, listed
 
-FIGURE_NAMES = {
-    "fig1": "Figure 1",
-    "fig2": "Figure 2",
-    "fig3": "Figure 3",
-    "demo": "Demonstration",
-}
+FIGURE_NAMES = {"fig1": "Figure 1", "fig2": "Figure 2", "fig3": "Figure 3", "demo": "Demonstration"}
 EARLY = 1000  # values + gradients at which tables look, besides the end
 CHECKPOINTS = (250, 500, 1000)  # values + gradients at which curves are compared
 VERDICTS = {True: "seen", False: "not seen", None: "cannot be told"}

@@ -51,12 +51,7 @@ for (const [id, figure] of Object.entries(figures)) {
 
 
 def write_page(
-    study: Study,
-    path: Path,
-    *,
-    title: str,
-    lead: str,
-    pictures: Mapping[str, Path] | None = None,
+    study: Study, path: Path, *, title: str, lead: str, pictures: Mapping[str, Path] | None = None
 ) -> None:
     """Write the page of a study: all of it or nothing.
 

@@ -23,11 +23,7 @@ from momentous.lab.style import GRID, LINES, line_styles
 LONG = 5000  # iterations from which a curve is first shown against a logarithm
 WINDOW = 200  # rows of a long curve that are all in the page, so that zooming in shows the truth
 HEIGHT, GROWTH_HEIGHT = 560, 460  # pixels
-X_AXES = {
-    "evaluations": "values + gradients",
-    "time": "time in seconds",
-    "iteration": "iterations",
-}
+X_AXES = {"evaluations": "values + gradients", "time": "time in seconds", "iteration": "iterations"}
 Y_AXES = {"error": "objective error f - f*", "norm": "gradient norm"}
 MARKS: dict[str, dict[str, Any]] = {
     "RESTART": {"words": "restart", "symbol": "circle-open", "size": 6},
@@ -126,12 +122,7 @@ def _menus(columns: list[dict[str, list[Any]]], *, log_x: bool) -> list[dict[str
             "label": label,
             "method": "relayout",
             "args": [
-                {
-                    "xaxis.type": x,
-                    "xaxis.autorange": True,
-                    "yaxis.type": y,
-                    "yaxis.autorange": True,
-                }
+                {"xaxis.type": x, "xaxis.autorange": True, "yaxis.type": y, "yaxis.autorange": True}
             ],
         }
         for label, x, y in (

@@ -29,9 +29,7 @@ def outline(column: np.ndarray, bins: int = BINS) -> np.ndarray:
 
 
 def kept_rows(
-    columns: Sequence[np.ndarray],
-    events: Iterable[tuple[int, str]],
-    window: range = range(0),
+    columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]], window: range = range(0)
 ) -> np.ndarray:
     """The rows that several columns need that can be looked at closely, in order.
 
