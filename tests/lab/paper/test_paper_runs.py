@@ -600,7 +600,7 @@ def test_labels_are_signs_of_rating_minus_mean(data):
 
 
 def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alone(
-    data, monkeypatch, tmp_path, capsys
+    data, monkeypatch, tmp_path
 ):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr("momentous.lab.report.documents.draw_pictures", lambda *_: {})
@@ -614,11 +614,10 @@ def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alo
     assert found == [("demo", "completion", 9), ("demo", "one-bit", 9), ("fig1", "completion", 1)]
     before = {run.path: run.path.stat().st_mtime_ns for run_set in run_sets for run in run_set.runs}
     asked = calls(PaperProblem, monkeypatch, ("gradient",))
-    capsys.readouterr()
-    studies.run_demo(tmp_path, 10)
+    _, study = studies.run_demo(tmp_path, 10)
     assert not asked
     again = [run.path for run_set in folder.run_sets() for run in run_set.runs]
     assert again == list(before)
     beside = [path for path in again if path.stat().st_mtime_ns != before[path]]
     assert len(beside) == 4  # L-BFGS-B and the sweeps
-    assert "after 10 iterations" in " ".join(capsys.readouterr().out.split())
+    assert "after 10 iterations" in studies.what_to_look_at(study)

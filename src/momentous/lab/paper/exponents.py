@@ -50,17 +50,8 @@ def growth_with_difficulty(*, quick: bool = False, on_part: OnPart | None = None
     No method whose iterates stay in the span of gradients gets by with fewer than
     `fewest_gradients`.
 
-    Parameters
-    ----------
-    quick : bool
-        Fewer, easier chains: a few seconds.
-    on_part : callable, optional
-        ``on_part(done, total, title)``: so many of the runs are done, that one comes next.
-
-    Returns
-    -------
-    list of Growth
-        One for each method; NaN stands for a run that did not get there.
+    There is one `Growth` for each method; NaN stands for a run that did not get there.  ``quick``:
+    fewer, easier chains, a few seconds.  ``on_part`` as in `theorem_table`.
     """
     length, mus = QUICK if quick else FULL
     chains = [nested_chain(length, mu) for mu in mus]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from momentous.lab.paper.folder import StudyFolder
-from momentous.lab.paper.methods import AUTHORS_CG_STEPS, PAPER_METHODS, PaperMethod, select_methods
+from momentous.lab.paper.methods import AUTHORS_STEPS, PAPER_METHODS, PaperMethod, select_methods
 from momentous.lab.paper.problems import DataSet, PaperProblem, Profile
 from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.results import RunSet
@@ -168,8 +168,8 @@ def _run(unit: Unit, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
     """With the step size that is best half way; or with that of another method."""
     where = (unit.problem.name, unit.problem.data.name)
     if unit.method.step_of:
-        if unit.problem.profile == "authors-code" and where in AUTHORS_CG_STEPS:
-            first, source = AUTHORS_CG_STEPS[where], "the authors' script"
+        if unit.problem.profile == "authors-code" and where in AUTHORS_STEPS:
+            first, source = AUTHORS_STEPS[where][unit.method.name], "the authors' script"
         else:
             other = replace(unit, method=PAPER_METHODS[unit.method.step_of])
             info = _run(other, folder, progress).info

@@ -181,6 +181,7 @@ def _minimize(
 ) -> tuple[Result, bool]:
     """The run, and whether Ctrl-C was pressed on the way."""
     problem, interrupted = task.problem, False
+    resume = _readable_checkpoint(checkpoint)  # removes what cannot be read
     limit = task.limit(problem.value(problem.start()))
 
     def observe(step: IntermediateResult) -> bool:
@@ -214,7 +215,7 @@ def _minimize(
             trace=Trace(values=True),
             checkpoint=Checkpoint(checkpoint, every_seconds=SAVE_EVERY),
             callback=observe,
-            resume=_readable_checkpoint(checkpoint),
+            resume=resume,
         )
     return result, interrupted
 

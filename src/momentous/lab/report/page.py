@@ -23,9 +23,9 @@ from momentous.io.atomic import write_text
 from momentous.io.optional import require
 from momentous.lab.paper.baselines import baseline_notes
 from momentous.lab.paper.results import EARLY, RunSet, Study, tally
-from momentous.lab.report.account import TUNING_NOTE
 from momentous.lab.report.plots import growth_figure, mark_words, run_set_figures, what_is_drawn
 from momentous.lab.report.tables import (
+    TUNING_NOTE,
     bounds_table,
     data_table,
     growth_table,
@@ -53,18 +53,10 @@ for (const [id, figure] of Object.entries(figures)) {
 def write_page(
     study: Study, path: Path, *, title: str, lead: str, pictures: Mapping[str, Path] | None = None
 ) -> None:
-    """Write the page of a study: all of it or nothing.
+    """Write the page of a study: all of it or nothing; empty parts of the study are left out.
 
-    Parameters
-    ----------
-    study : Study
-        What was run and found; parts of it that are empty are left out of the page.
-    path : Path
-        The file to write, usually ``index.html``; its folder is made where it is missing.
-    title, lead : str
-        The heading, and the paragraph below it, as plain text.
-    pictures : mapping of str to Path, optional
-        Files to link to, by what to call them; the links are relative to the page.
+    Title and lead are plain text.  Pictures are files to link to, by what to call them; the links
+    are relative to the page.
     """
     run_sets = [run_set for run_set in study.run_sets if run_set.runs]
     figures = {f"plot-{i}": figure for i, figure in enumerate(run_set_figures(run_sets))}
@@ -134,10 +126,11 @@ def _link(name: str, picture: Path, page: Path) -> tuple[str, str]:
 def _run_set_part(number: int, run_set: RunSet) -> dict[str, Any]:
     """What the template shows of a run set."""
     info = run_set.runs[0].info
+    profiles = ", ".join(dict.fromkeys(run.info.profile for run in run_set.runs))
     notes = [
         f"{info.shape[0]:,} by {info.shape[1]:,} matrix with {info.entries:,} entries"
         + (", synthetic, of the same shape and count as the data it stands for" * info.twin)
-        + f"; rank {info.rank}; {run_set.profiles}.",
+        + f"; rank {info.rank}; parameters: {profiles}.",
         _lowest(run_set),
         what_is_drawn(run_set),
         baseline_notes(run_set),
@@ -159,7 +152,7 @@ def _run_set_part(number: int, run_set: RunSet) -> dict[str, Any]:
 
 def _headline(run_set: RunSet) -> str:
     """Which runs end lowest, in one sentence."""
-    ends = {run_set.name(run): run_set.error(run) for run in run_set.runs if len(run)}
+    ends = {run.info.method: run_set.error(run) for run in run_set.runs if len(run)}
     last = sorted((float(error[-1]), name) for name, error in ends.items())
     known = [f"{name} ({error:.2e})" for error, name in last if math.isfinite(error)]
     if not known:
@@ -178,7 +171,7 @@ def _lowest(run_set: RunSet) -> str:
     longest = max(len(run) for run in run_set.runs) - 1
     cut = f" Runs are up to {longest:,} iterations long; the first {run_set.plotted:,} are shown."
     return (
-        f"f* = {lowest:.10g}, the least value in all of these runs: {run_set.name(run)} attained "
+        f"f* = {lowest:.10g}, the least value in all of these runs: {run.info.method} attained "
         f"it in iteration {int(np.nanargmin(run.fun)):,}. {run_set.reference}"
         + (cut if longest > run_set.plotted else "")
     )

@@ -1,4 +1,4 @@
-"""The plots of the page, made with Plotly: every run a curve, every event a mark.
+"""The plots of the page as JSON for Plotly: every run a curve, every event a mark.
 
 The legend hides and shows a method; menus switch the axes and their scales.
 """
@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from momentous.io.optional import require
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.record import RESTARTS
 from momentous.lab.report.figures import BLUE_GREEN, YELLOW, Looks, styles
 from momentous.lab.report.thinning import kept_rows
-from momentous.lab.style import GRID, LINES, line_styles
+from momentous.lab.style import GRID, line_styles
 
 LONG = 5000  # iterations from which a curve is first shown against a logarithm
 WINDOW = 200  # rows of a long curve that are all in the page, so that zooming in shows the truth
@@ -27,23 +26,15 @@ X_AXES = {"evaluations": "values + gradients", "time": "time in seconds", "itera
 Y_AXES = {"error": "objective error f - f*", "norm": "gradient norm"}
 MARKS: dict[str, dict[str, Any]] = {
     "RESTART": {"words": "restart", "symbol": "circle-open", "size": 6},
-    "ROLLBACK": {
-        "words": "epoch discarded (line 11 of Algorithms 2 and 4)",
-        "symbol": "diamond",
-        "size": 11,
-        "color": BLUE_GREEN,
-    },
-    "RADIUS_REACHED": {
-        "words": "B₀ ≤ B for the first time",
-        "symbol": "star",
-        "size": 13,
-        "color": YELLOW,
-    },
+    "ROLLBACK": {"words": "epoch discarded (line 11 of Algorithms 2 and 4)",
+                 "symbol": "diamond", "size": 11, "color": BLUE_GREEN},
+    "RADIUS_REACHED": {"words": "B₀ ≤ B for the first time",
+                       "symbol": "star", "size": 13, "color": YELLOW},
     "NEGATIVE_CURVATURE": {"words": "negative curvature exploited", "symbol": "triangle-down"},
     "PERTURBED": {"words": "perturbed", "symbol": "triangle-up"},
     "TIGHTENED": {"words": "ε lowered", "symbol": "square-open"},
     "NON_FINITE": {"words": "not finite: rejected", "symbol": "x"},
-}
+}  # fmt: skip
 
 
 def run_set_figures(run_sets: Sequence[RunSet]) -> list[dict[str, Any]]:
@@ -56,30 +47,26 @@ def run_set_figures(run_sets: Sequence[RunSet]) -> list[dict[str, Any]]:
 
 
 def _run_set_figure(run_set: RunSet, looks: Looks) -> dict[str, Any]:
-    plotly = require("plotly.graph_objects", "app", "The report page")
-    traces: list[Any] = []
+    traces: list[dict[str, Any]] = []
     columns: list[dict[str, list[Any]]] = []  # of each trace
     for run in run_set.runs:
         kept, of_run = _kept(run_set, run), _columns(run_set, run)
-        name = escape(run_set.name(run))  # Plotly reads some tags in texts
-        line = _line(_namesake_style(looks[run.info.method], run_set.variant(run)))
+        name = escape(run.info.method)  # Plotly reads some tags in texts
+        line = _line(looks[run.info.method])
         columns.append({key: _short(column[kept]) for key, column in of_run.items()})
-        traces.append(
-            plotly.Scatter(
-                **_first_view(columns[-1]), name=name, legendgroup=name, mode="lines", line=line
-            )
-        )
+        of_method = {"type": "scatter", "name": name, "legendgroup": name}
+        traces.append({**of_method, **_first_view(columns[-1]), "mode": "lines", "line": line})
         drawn = set(kept.tolist())
         events = [(row, kind) for row, kind in _events(run_set, run) if row in drawn]
         if events:
             rows = np.array([row for row, _ in events])
             columns.append({key: _short(column[rows]) for key, column in of_run.items()})
             marks = _first_view(columns[-1]) | _marks([k for _, k in events], line["color"])
-            traces.append(plotly.Scatter(**marks, name=name, legendgroup=name, showlegend=False))
+            traces.append({**of_method, **marks, "showlegend": False})
     layout = _layout(HEIGHT, X_AXES["evaluations"], Y_AXES["error"], log_x=run_set.plotted >= LONG)
     layout["updatemenus"] = _menus(columns, log_x=run_set.plotted >= LONG)
     layout["margin"]["t"] = 96
-    return _as_json(plotly.Figure(traces, layout))
+    return {"data": traces, "layout": layout}
 
 
 def _columns(run_set: RunSet, run: PaperRun) -> dict[str, np.ndarray]:
@@ -161,7 +148,6 @@ def _marks(kinds: Sequence[str], colour: str) -> dict[str, Any]:
 def _layout(height: int, x_title: str, y_title: str, *, log_x: bool) -> dict[str, Any]:
     axis = {"gridcolor": GRID, "zeroline": False, "exponentformat": "power", "automargin": True}
     return {
-        "template": None,
         "height": height,
         "margin": {"l": 60, "r": 12, "t": 24, "b": 50},
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1B1F24"},
@@ -179,22 +165,11 @@ def _line(look: Mapping[str, Any]) -> dict[str, Any]:
     return {"color": look["color"], "width": 1.2 * look["lw"], "dash": dash}
 
 
-def _namesake_style(look: dict[str, Any], variant: int) -> dict[str, Any]:
-    """Runs of one method have one colour, and dashes of their own."""
-    dashes = [look["ls"], *(line for line in LINES if line != look["ls"])]
-    return look | {"ls": dashes[variant % len(dashes)]}
-
-
 def _short(column: np.ndarray) -> list[float | int | None]:
     """Six digits are more than a screen has; what is not finite is not there."""
     rounded = (float(f"{value:.6g}") for value in column.tolist())
     numbers = [number if math.isfinite(number) else None for number in rounded]
     return [int(n) if n is not None and n.is_integer() and abs(n) < 1e15 else n for n in numbers]
-
-
-def _as_json(figure: Any) -> dict[str, Any]:
-    content = figure.to_plotly_json()
-    return {"data": content["data"], "layout": content["layout"]}
 
 
 # --- which rows are drawn -------------------------------------------------------------------------
@@ -264,19 +239,19 @@ def mark_words(run_set: RunSet) -> list[tuple[str, str]]:
 
 def growth_figure(growths: Sequence[Growth]) -> dict[str, Any]:
     """Gradients against 1/mu, in the colours of the picture of the same."""
-    plotly = require("plotly.graph_objects", "app", "The report page")
     looks = line_styles([growth.method for growth in growths])
     traces = [
-        plotly.Scatter(
-            x=_short(np.asarray(growth.inverse_mu)),
-            y=_short(np.asarray(growth.gradients)),
-            name=f"{escape(growth.method)}: exponent {growth.exponent:.2f}",
-            mode="lines+markers",
-            line=_line(looks[growth.method]),
-            marker={"size": 6},
-        )
+        {
+            "type": "scatter",
+            "x": _short(np.asarray(growth.inverse_mu)),
+            "y": _short(np.asarray(growth.gradients)),
+            "name": f"{escape(growth.method)}: exponent {growth.exponent:.2f}",
+            "mode": "lines+markers",
+            "line": _line(looks[growth.method]),
+            "marker": {"size": 6},
+        }
         for growth in growths
     ]
     layout = _layout(GROWTH_HEIGHT, "1/μ", "gradients", log_x=True)
     layout["legend"]["y"] = -0.3  # the plot is lower than the others, the axis title as high
-    return _as_json(plotly.Figure(traces, layout))
+    return {"data": traces, "layout": layout}

@@ -8,43 +8,18 @@ from itertools import pairwise
 
 import numpy as np
 
-BINS = 1500  # of a long curve on paper: more than a page has room for
-MOST_ROWS = 1500  # of a curve on a screen, besides those of special events
+MOST_ROWS = 1500  # of a curve, besides those of special events
 STRETCHES = 300  # of such a curve; four rows are kept of each, so 1200 and as many as 300 restarts
 
 
-def outline(column: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The rows that a curve needs to look the same: first, lowest and highest of every bin.
-
-    All of them where there are few; NaN in a bin of numbers is passed over.
-    """
-    size = len(column)
-    if size <= 4 * bins:
-        return np.arange(size)
-    edges = [part[0] for part in np.array_split(np.arange(size), bins)]
-    kept = {0, size - 1, *map(int, edges)}
-    for start, stop in pairwise([*edges, size]):
-        kept |= _extremes(column, start, stop)
-    return np.array(sorted(kept))
-
-
 def kept_rows(
-    columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]], window: range = range(0)
+    columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]] = (), window: range = range(0)
 ) -> np.ndarray:
-    """The rows that several columns need that can be looked at closely, in order.
+    """The rows that columns of one length need to look the same, in order.
 
     Of each stretch the least and the largest of each of the columns, and the first restart; every
-    row with any other event; and every row of the window.  Curves of at most `MOST_ROWS` rows keep
-    them all.
-
-    Parameters
-    ----------
-    columns : sequence of ndarray
-        Of the same length; what is not finite is passed over.
-    events : iterable of (int, str)
-        Row and kind.
-    window : range
-        Where the true pattern of restarts can be seen; rows beyond the end are none.
+    row with any other event; and every row of the window, where the true pattern of restarts can be
+    seen.  What is not finite is passed over.  Curves of at most `MOST_ROWS` rows keep them all.
     """
     size = len(columns[0])
     if size <= MOST_ROWS:
@@ -81,14 +56,9 @@ def _extremes(column: np.ndarray, start: int, stop: int) -> set[int]:
 
 
 def far_enough_apart(points: np.ndarray, least: float) -> list[int]:
-    """Of points along a curve those that are at least that far from the one kept before.
+    """Of points (x, y) along a curve those at least that far from the one kept before.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, 2)
-        Where they are on paper; those that are not finite are left out.
-    least : float
-        The distance.
+    Those that are not finite are left out.
     """
     kept: list[int] = []
     before = (-math.inf, -math.inf)
