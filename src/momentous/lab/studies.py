@@ -58,13 +58,9 @@ def _check_theorems(folder: StudyFolder, progress: StudyProgress) -> None:
 
 
 def tune(
-    out: Path,
-    data: list[DataSet] | None,
-    problems: Sequence[str],
-    settings: Settings,
-    *,
+    out: Path, data: list[DataSet] | None, problems: Sequence[str], settings: Settings, *,
     iterations: int,
-) -> Table:
+) -> Table:  # fmt: skip
     """Search the step size of each method on each problem; trials are kept in the folder.
 
     By default on the twin of MovieLens 10M, and on both problems.
@@ -87,27 +83,18 @@ def tune(
             for method in searched:
                 progress.begin(title(*where, method))
                 found, run = tune_method(
-                    method,
-                    problem,
-                    folder,
-                    iterations=iterations,
-                    trial_iterations=settings.trial_iterations,
-                    on_iteration=progress.on_iteration,
-                )
+                    method, problem, folder, iterations=iterations,
+                    trial_iterations=settings.trial_iterations, on_iteration=progress.on_iteration,
+                )  # fmt: skip
                 progress.end(run)
                 cost = {key: cell for key, cell in found.summary.items() if key != "unstable"}
                 costs = list(cost)
-                lines.append(
-                    [
-                        run.info.data_name,
-                        run.info.problem,
-                        method.label,
-                        f"{found.step_size:.4g}",
-                        f"{run.fun[min(iterations, len(run) - 1)]:.6g}",
-                        *map(number, cost.values()),
-                        ", ".join(f"{trial.step_size:.4g}" for trial in found.unstable) or "-",
-                    ]
-                )
+                steps = ", ".join(f"{trial.step_size:.4g}" for trial in found.unstable)
+                objective = f"{run.fun[min(iterations, len(run) - 1)]:.6g}"
+                lines.append([
+                    run.info.data_name, run.info.problem, method.label, f"{found.step_size:.4g}",
+                    objective, *map(number, cost.values()), steps or "-",
+                ])  # fmt: skip
     return Table.of("step sizes", [*headings, *costs, "unstable"], lines, headings[:3])
 
 

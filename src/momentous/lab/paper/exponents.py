@@ -90,14 +90,9 @@ def growth_methods(problem: Problem) -> dict[str, Method]:
 def gradients_to(problem: Problem, method: Method, tol: float) -> float:
     """How many gradients a method takes to the tolerance; NaN if it does not get there."""
     result = minimize(
-        problem.value_and_gradient,
-        problem.start,
-        jac=True,
-        method=method,
-        tol=tol,
-        max_iterations=MOST_ITERATIONS,
-        trace=False,
-    )
+        problem.value_and_gradient, problem.start, jac=True, method=method, tol=tol,
+        max_iterations=MOST_ITERATIONS, trace=False,
+    )  # fmt: skip
     return float(result.njev) if result.grad_norm <= tol else math.nan
 
 

@@ -154,8 +154,8 @@ class StudyFolder:
             ]
             growths = []
             for row in content["growths"]:
-                columns = ([float(x) for x in row[name]] for name in ("inverse_mu", "gradients"))
-                growths.append(Growth(str(row["method"]), *columns, float(row["exponent"])))
+                x, y = ([float(n) for n in row[name]] for name in ("inverse_mu", "gradients"))
+                growths.append(Growth(str(row["method"]), x, y, float(row["exponent"])))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.findings} is damaged ({type(error).__name__}: {error}); remove it and "

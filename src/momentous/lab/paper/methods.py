@@ -43,17 +43,10 @@ def _adaptive(cls: type[AdaRAGD] | type[AdaRHB]) -> Callable[[float, str, Profil
     def make(step_size: float, problem: str, profile: Profile) -> Method:
         theta = 0.005 * math.sqrt(step_size * math.sqrt(EPS * RHO))
         return cls(
-            step_size=step_size,
-            hessian_lipschitz=RHO,
-            eps=EPS,
-            momentum=1 - theta,
-            radius=math.sqrt(EPS / RHO),
-            epoch_length=whole_epoch(theta),
-            initial_radius=100.0,
-            decrease=1e-5,
-            failure_shrink=10.0,
-            backoff=2.0,
-        )
+            step_size=step_size, hessian_lipschitz=RHO, eps=EPS, momentum=1 - theta,
+            radius=math.sqrt(EPS / RHO), epoch_length=whole_epoch(theta), initial_radius=100.0,
+            decrease=1e-5, failure_shrink=10.0, backoff=2.0,
+        )  # fmt: skip
 
     return make
 

@@ -179,13 +179,9 @@ def _run(unit: Unit, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
         unstable = unstable_steps([Trial.of(each, unit.shown) for each in given_up])
         return with_tuning(run, {"unstable": unstable} if unstable else {})
     found, _ = tune(
-        unit.method,
-        unit.problem,
-        folder,
-        iterations=unit.judged_at,
-        trial_iterations=unit.settings.trial_iterations,
-        on_iteration=progress.on_iteration,
-    )
+        unit.method, unit.problem, folder, iterations=unit.judged_at,
+        trial_iterations=unit.settings.trial_iterations, on_iteration=progress.on_iteration,
+    )  # fmt: skip
     run, given_up = _stable_run(unit, found.step_size, "tuned", folder, progress)
     for discarded, _ in found.discarded:
         if discarded.path != run.path:

@@ -50,8 +50,6 @@ class RunSet:
         """Some of the runs, with the f* of all."""
         return replace(self, runs=runs, whole=self.whole or self)
 
-    # --- names ---
-
     @property
     def problem(self) -> str:
         """The problem, as files call it."""
@@ -73,8 +71,6 @@ class RunSet:
     def by_method(self) -> dict[str, PaperRun]:
         """The runs by the name of their method."""
         return {run.info.method: run for run in self.runs}
-
-    # --- the lowest value ---
 
     @cached_property
     def lowest(self) -> tuple[float, PaperRun]:
@@ -104,8 +100,6 @@ class RunSet:
         """The last value that is shown."""
         fun = run.fun[self.shown(run)]
         return float(fun[-1]) if fun.size and not math.isnan(fun[-1]) else math.inf
-
-    # --- what is shown of a run ---
 
     def shown(self, run: PaperRun) -> slice:
         """The rows of a run that are shown."""
@@ -146,17 +140,14 @@ class RunSet:
         cost = self.evaluations(run)
         return row_at(cost, EARLY) if cost.size and cost[-1] >= EARLY else None
 
-    # --- all of them together ---
-
     @property
     def lasting(self) -> list[PaperRun]:
         """The runs that did not end before their time; all of them where every one did."""
-        lasting = [
-            run
-            for run in self.runs
-            if self.iterations(run) >= min(self.plotted, run.info.iterations)
-        ]
-        return lasting or list(self.runs)
+
+        def lasts(run: PaperRun) -> bool:
+            return self.iterations(run) >= min(self.plotted, run.info.iterations)
+
+        return list(filter(lasts, self.runs)) or list(self.runs)
 
     @property
     def length(self) -> int:

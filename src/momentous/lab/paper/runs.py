@@ -71,15 +71,9 @@ def load_run(path: Path) -> PaperRun:
 
 
 def run_info(
-    problem: PaperProblem,
-    label: str,
-    parameters: dict[str, Any],
-    *,
-    iterations: int,
-    step_size: float | None = None,
-    step_from: str = "the method",
-    profile: str | None = None,
-) -> PaperRunInfo:
+    problem: PaperProblem, label: str, parameters: dict[str, Any], *, iterations: int,
+    step_size: float | None = None, step_from: str = "the method", profile: str | None = None,
+) -> PaperRunInfo:  # fmt: skip
     """What there is to say of a run on a problem."""
     return PaperRunInfo(
         problem=problem.name, method=label, parameters=parameters, setup=setup(),
@@ -114,13 +108,10 @@ class Task:
         """Where the run is, or will be: another file for all that makes it another run."""
         problem = self.problem
         settings: list[Any] = [
-            problem.data.fingerprint,
-            problem.name,
-            problem.profile,
+            problem.data.fingerprint, problem.name, problem.profile,
             problem.objective.threads,  # times with another number are other times
-            self.made.described(),
-            self.method.divergence_factor,
-        ]
+            self.made.described(), self.method.divergence_factor,
+        ]  # fmt: skip
         if self.trial:
             settings.append(self.iterations)
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
@@ -206,17 +197,11 @@ def _minimize(
     # Too long a step overflows before it is noticed, which is what a trial is for.
     with np.errstate(all="ignore"):
         result = minimize(
-            watched(problem.value),
-            problem.start(),
-            jac=watched(problem.gradient),
-            method=task.made,
-            tol=0.0,
-            max_iterations=task.iterations,
-            trace=Trace(values=True),
+            watched(problem.value), problem.start(), jac=watched(problem.gradient),
+            method=task.made, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
             checkpoint=Checkpoint(checkpoint, every_seconds=SAVE_EVERY),
-            callback=observe,
-            resume=resume,
-        )
+            callback=observe, resume=resume,
+        )  # fmt: skip
     return result, interrupted
 
 
@@ -236,13 +221,9 @@ def _as_record(task: Task, result: Result) -> PaperRun:
     assert result.trace is not None
     given = {name: value for name, value in task.made.parameters().items() if value is not None}
     info = run_info(
-        task.problem,
-        task.method.label,
-        {"method": task.made.name, **given},
-        iterations=task.iterations,
-        step_size=task.step_size,
-        step_from=task.step_from,
-    )
+        task.problem, task.method.label, {"method": task.made.name, **given},
+        iterations=task.iterations, step_size=task.step_size, step_from=task.step_from,
+    )  # fmt: skip
     run = RunRecord.from_trace(info, Outcome.from_result(result), result.trace)
     # A run that was killed between its divergence and its file has made a step more since.
     diverged = np.flatnonzero(~(run.fun <= task.limit(float(run.fun[0]))))

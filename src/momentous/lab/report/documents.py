@@ -11,18 +11,9 @@ from momentous.lab.paper.baselines import baseline_notes
 from momentous.lab.paper.claims import judge
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.results import FIGURE_NAMES, Bound, Claim, Growth, RunSet, Study, tally
+from momentous.lab.report import tables
 from momentous.lab.report.figures import draw_comparison, draw_long_run, plot_growth
 from momentous.lab.report.page import write_page
-from momentous.lab.report.tables import (
-    TUNING_NOTE,
-    Table,
-    data_table,
-    growth_table,
-    results_table,
-    shown_iterations,
-    tightest_bounds_table,
-    tuning_table,
-)
 from momentous.lab.text import counted, listed, markdown_table, prose
 
 TITLE = "Restarted nonconvex acceleration: the paper's experiments, run again"
@@ -115,7 +106,7 @@ def write_account(
     write_text(path, "\n\n".join(parts) + "\n")
 
 
-def _markdown(table: Table) -> str:
+def _markdown(table: tables.Table) -> str:
     return markdown_table(table.headings, table.lines)
 
 
@@ -139,7 +130,7 @@ def _what_was_run(run_sets: Sequence[RunSet]) -> Iterator[str]:
             "the data set whose name it bears, and none of its data: where the paper's figures "
             "depend on real viewers, these cannot show it."
         )
-    yield _markdown(data_table(run_sets))
+    yield _markdown(tables.data_table(run_sets))
 
 
 def _figures(run_sets: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]:
@@ -158,9 +149,9 @@ def _figures(run_sets: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]
             yield prose(
                 f"f* = {lowest:.9g}, the lowest value in all of these runs ({run.info.method}). "
                 f"{run_set.reference} Counts, times and the end are those of the first "
-                f"{shown_iterations(run_set):,} iterations. {baseline_notes(run_set)}"
+                f"{tables.shown_iterations(run_set):,} iterations. {baseline_notes(run_set)}"
             )
-            yield _markdown(results_table(run_set))
+            yield _markdown(tables.results_table(run_set))
             # Our runs have a row per iteration, and one of the start; sweeps have none of that.
             short = [run for run in run_set.runs if len(run) <= run.info.iterations]
             short = [run for run in short if run.status != "max iterations"]
@@ -177,10 +168,10 @@ def _picture(title: str, link: str | None) -> Iterator[str]:
 
 
 def _tuning(run_sets: Sequence[RunSet]) -> Iterator[str]:
-    table = tuning_table(run_sets)
+    table = tables.tuning_table(run_sets)
     if table is not None:
         yield "## What the search for the step sizes cost"
-        yield prose(TUNING_NOTE)
+        yield prose(tables.TUNING_NOTE)
         yield _markdown(table)
 
 
@@ -209,7 +200,7 @@ def _theorems(bounds: Sequence[Bound]) -> Iterator[str]:
         f"Bounds that hold: {held} of {len(bounds)}. Of each, the function on which least room is "
         "left; all of them are on the report page."
     )
-    yield _markdown(tightest_bounds_table(bounds))
+    yield _markdown(tables.tightest_bounds_table(bounds))
 
 
 def _growths(growths: Sequence[Growth], picture: str | None) -> Iterator[str]:
@@ -220,4 +211,4 @@ def _growths(growths: Sequence[Growth], picture: str | None) -> Iterator[str]:
             "Gradients to a gradient norm of the order mu on the nested chain, and the exponent of "
             "the power of 1/mu that fits them."
         )
-        yield _markdown(growth_table(growths))
+        yield _markdown(tables.growth_table(growths))

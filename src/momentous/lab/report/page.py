@@ -23,17 +23,8 @@ from momentous.io.atomic import write_text
 from momentous.io.optional import require
 from momentous.lab.paper.baselines import baseline_notes
 from momentous.lab.paper.results import EARLY, RunSet, Study, tally
+from momentous.lab.report import tables
 from momentous.lab.report.plots import growth_figure, mark_words, run_set_figures, what_is_drawn
-from momentous.lab.report.tables import (
-    TUNING_NOTE,
-    bounds_table,
-    data_table,
-    growth_table,
-    parameters_table,
-    results_table,
-    tightest_bounds_table,
-    tuning_table,
-)
 from momentous.lab.text import counted, listed
 from momentous.version import __version__
 
@@ -77,11 +68,11 @@ def write_page(
         claims=study.claims,
         tally=tally(study.claims),
         bounds=_bounds_part(study),
-        growth=growth_table(study.growths) if study.growths else None,
-        parameters=parameters_table(run_sets) if run_sets else None,
-        tuning=tuning_table(run_sets),
-        tuning_note=TUNING_NOTE,
-        data=data_table(run_sets) if run_sets else None,
+        growth=tables.growth_table(study.growths) if study.growths else None,
+        parameters=tables.parameters_table(run_sets) if run_sets else None,
+        tuning=tables.tuning_table(run_sets),
+        tuning_note=tables.TUNING_NOTE,
+        data=tables.data_table(run_sets) if run_sets else None,
         machines=list(dict.fromkeys(m for run_set in run_sets for m in run_set.machines)),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +136,7 @@ def _run_set_part(number: int, run_set: RunSet) -> dict[str, Any]:
         "twin": info.twin,
         "headline": _headline(run_set),
         "marks": mark_words(run_set),
-        "table": results_table(run_set),
+        "table": tables.results_table(run_set),
         "notes": [note for note in notes if note],
     }
 
@@ -184,6 +175,6 @@ def _bounds_part(study: Study) -> dict[str, Any] | None:
     return {
         "headline": f"{held} of {counted(len(study.bounds), 'bound')} hold. Of each, the function "
         "on which least room is left:",
-        "tightest": tightest_bounds_table(study.bounds),
-        "all": bounds_table(study.bounds),
+        "tightest": tables.tightest_bounds_table(study.bounds),
+        "all": tables.bounds_table(study.bounds),
     }
