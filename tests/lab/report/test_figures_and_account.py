@@ -20,9 +20,9 @@ from momentous.lab.report.figures import (
     YELLOW,
     draw_comparison,
     draw_long_run,
+    far_enough_apart,
     styles,
 )
-from momentous.lab.report.thinning import far_enough_apart
 from momentous.lab.text import WIDTH
 from paper_runs import (
     long_run,

@@ -16,10 +16,9 @@ from momentous.core.status import EventKind
 from momentous.lab.paper.results import EARLY, Bound, Claim, Growth, RunSet, Study
 from momentous.lab.paper.runs import PaperRunInfo
 from momentous.lab.record import Outcome, RunRecord
-from momentous.lab.report.figures import styles
+from momentous.lab.report.figures import STRETCHES, styles
 from momentous.lab.report.page import DRAW_SCRIPT, write_page
 from momentous.lab.report.plots import MARKS, WINDOW, X_AXES, Y_AXES
-from momentous.lab.report.thinning import STRETCHES
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")

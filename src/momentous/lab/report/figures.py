@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS
 from momentous.lab.paper.methods import ADAPTIVE, SEVEN
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
-from momentous.lab.report.thinning import far_enough_apart, kept_rows
 from momentous.lab.style import FAINT, LINES, line_styles, new_figure, quiet, save
 
 Looks = dict[str, dict[str, Any]]  # matplotlib's words for a line or a mark, by its name
@@ -26,6 +26,9 @@ RESTART = {"marker": "o", "ms": 4, "mfc": "white", "mec": FAINT, "mew": 1}
 DISCARDED = {"marker": "o", "ms": 9, "mfc": BLUE_GREEN, "mec": "black", "mew": 0.8}
 REACHED = {**DISCARDED, "mfc": YELLOW}
 AXES = {"evaluations": "values + gradients", "time": "seconds"}
+MOST_ROWS = 1500  # of a curve, besides those of special events
+STRETCHES = 300  # of such a curve; four rows are kept of each, so 1200 and as many as 300 restarts
+HALF = STRETCHES // 2
 LABELS = {"error": "objective error  f - f*", "norm": "gradient norm"}
 
 
@@ -234,3 +237,57 @@ def _slopes(axes: Any, growths: Sequence[Growth]) -> None:
     axes.annotate("slope 1", (last, above), xytext=(-4, 0), ha="right", va="bottom", **words)
     left = (first, below * math.sqrt(first / last))
     axes.annotate("slope 1/2", left, xytext=(4, -3), ha="left", va="top", **words)
+
+
+# --- which rows and marks of a long curve are needed for it to look the same ----------------------
+
+
+def kept_rows(
+    columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]] = (), window: range = range(0)
+) -> np.ndarray:
+    """The rows that columns of one length need to look the same, in order.
+
+    Of each stretch the least and the largest of each of the columns, and the first restart; every
+    row with any other event; and every row of the window, where the true pattern of restarts can be
+    seen.  What is not finite is passed over.  Curves of at most `MOST_ROWS` rows keep them all.
+    """
+    size = len(columns[0])
+    if size <= MOST_ROWS:
+        return np.arange(size)
+    kept = {0, size - 1, *(row for row in window if row < size)}
+    restarts = []
+    for row, kind in events:
+        restarts.append(row) if kind == "RESTART" else kept.add(row)
+    restart_rows = np.array(sorted(restarts), dtype=int)
+    # Fine on a linear and on a logarithmic axis.
+    even, growing = np.linspace(0, size, HALF + 1), np.geomspace(1, size, HALF)
+    edges = np.unique(np.concatenate([even, growing]).astype(int)).tolist()
+    for start, stop in pairwise(edges):
+        for column in columns:
+            kept |= _extremes(column, start, stop)
+        kept.update(restart_rows[slice(*np.searchsorted(restart_rows, (start, stop)))][:1].tolist())
+    return np.array(sorted(kept), dtype=int)
+
+
+def _extremes(column: np.ndarray, start: int, stop: int) -> set[int]:
+    """The rows of the least and of the largest number in a piece, if there are numbers."""
+    piece = column[start:stop]
+    known = np.flatnonzero(np.isfinite(piece))
+    if not known.size:
+        return set()
+    found = piece[known]
+    return {int(start + known[found.argmin()]), int(start + known[found.argmax()])}
+
+
+def far_enough_apart(points: np.ndarray, least: float) -> list[int]:
+    """Of points (x, y) along a curve those at least that far from the one kept before.
+
+    Those that are not finite are left out.
+    """
+    kept: list[int] = []
+    before = (-math.inf, -math.inf)
+    for i, point in enumerate(points.tolist()):
+        if all(map(math.isfinite, point)) and math.dist(point, before) >= least:
+            kept.append(i)
+            before = point
+    return kept

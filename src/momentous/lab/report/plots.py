@@ -15,8 +15,7 @@ import numpy as np
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.record import RESTARTS
-from momentous.lab.report.figures import BLUE_GREEN, YELLOW, Looks, styles
-from momentous.lab.report.thinning import kept_rows
+from momentous.lab.report.figures import BLUE_GREEN, YELLOW, Looks, kept_rows, styles
 from momentous.lab.style import GRID, line_styles
 
 LONG = 5000  # iterations from which a curve is first shown against a logarithm
