@@ -14,19 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from momentous import methods
 from momentous.api import minimize
 from momentous.core.method import Method
 from momentous.lab.paper.progress import OnPart, announced
 from momentous.lab.paper.results import Growth
-from momentous.methods import (
-    RAGD,
-    RHB,
-    AdaRAGD,
-    AdaRHB,
-    GradientDescent,
-    ParameterFreeAGD,
-    UniversalHeavyBall,
-)
 from momentous.testbed import Problem, nested_chain
 
 FULL = (3, (0.0025, 0.0013, 0.0007, 0.00036, 0.0002, 0.0001))
@@ -74,16 +66,16 @@ def growth_methods(problem: Problem) -> dict[str, Method]:
     """The methods: those by theory take eps from the tolerance, the others need nothing."""
     L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
     return {
-        "GD, step 1/L": GradientDescent(gradient_lipschitz=L),
-        "GD, backtracking": GradientDescent(),
-        "RAGD": RAGD(L, rho),
-        "RHB": RHB(L, rho),
-        "AdaRAGD, L and rho given": AdaRAGD(gradient_lipschitz=L, hessian_lipschitz=rho),
-        "AdaRHB, L and rho given": AdaRHB(gradient_lipschitz=L, hessian_lipschitz=rho),
-        "AdaRAGD": AdaRAGD(),
-        "AdaRHB": AdaRHB(),
-        "ParameterFreeAGD": ParameterFreeAGD(),
-        "UniversalHeavyBall": UniversalHeavyBall(),
+        "GD, step 1/L": methods.GradientDescent(gradient_lipschitz=L),
+        "GD, backtracking": methods.GradientDescent(),
+        "RAGD": methods.RAGD(L, rho),
+        "RHB": methods.RHB(L, rho),
+        "AdaRAGD, L and rho given": methods.AdaRAGD(gradient_lipschitz=L, hessian_lipschitz=rho),
+        "AdaRHB, L and rho given": methods.AdaRHB(gradient_lipschitz=L, hessian_lipschitz=rho),
+        "AdaRAGD": methods.AdaRAGD(),
+        "AdaRHB": methods.AdaRHB(),
+        "ParameterFreeAGD": methods.ParameterFreeAGD(),
+        "UniversalHeavyBall": methods.UniversalHeavyBall(),
     }
 
 

@@ -6,20 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from momentous.lab.paper import tuning
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import AUTHORS_STEPS, PAPER_METHODS, PaperMethod, select_methods
 from momentous.lab.paper.problems import DataSet, PaperProblem, Profile
 from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import PaperRun, Task, remove_checkpoint, run_task, with_tuning
-from momentous.lab.paper.tuning import (
-    MOST_DOUBLINGS,
-    SMALLER,
-    Trial,
-    readable,
-    tune,
-    unstable_steps,
-)
 
 TRIALS = 6  # of step sizes, as a rule: for the estimate of the time left
 LATEST_JUDGED = 500
@@ -176,9 +169,9 @@ def _run(unit: Unit, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
             assert info.step_size is not None
             first, source = info.step_size, f"tuned for {info.method}"
         run, given_up = _stable_run(unit, first, source, folder, progress)
-        unstable = unstable_steps([Trial.of(each, unit.shown) for each in given_up])
+        unstable = tuning.unstable_steps([tuning.Trial.of(each, unit.shown) for each in given_up])
         return with_tuning(run, {"unstable": unstable} if unstable else {})
-    found, _ = tune(
+    found, _ = tuning.tune(
         unit.method, unit.problem, folder, iterations=unit.judged_at,
         trial_iterations=unit.settings.trial_iterations, on_iteration=progress.on_iteration,
     )  # fmt: skip
@@ -198,18 +191,18 @@ def _stable_run(
     is taken.
     """
     given_up: list[PaperRun] = []
-    whole: list[tuple[Trial, PaperRun]] = []
-    while len(given_up) < MOST_DOUBLINGS and len(whole) <= MOST_UNSTABLE:
+    whole: list[tuple[tuning.Trial, PaperRun]] = []
+    while len(given_up) < tuning.MOST_DOUBLINGS and len(whole) <= MOST_UNSTABLE:
         source = f"{step_from}, then made smaller" if given_up else step_from
         task = Task(unit.method, unit.problem, step_size, unit.shown, source)
         run = run_task(task, folder.runs, progress.on_iteration)
-        trial = Trial.of(run, unit.shown)
+        trial = tuning.Trial.of(run, unit.shown)
         if math.isfinite(trial.fun):
             whole.append((trial, run))
         if not trial.instability:
             break
         given_up.append(run)
-        step_size = readable(step_size / SMALLER)
+        step_size = tuning.readable(step_size / tuning.SMALLER)
     if not whole:
         raise ValueError(
             f"{unit.title}: no step size down to {step_size:.3g} lasts for {unit.shown} iterations"

@@ -24,7 +24,7 @@ from momentous.io.optional import require
 from momentous.lab.paper.baselines import baseline_notes
 from momentous.lab.paper.results import EARLY, RunSet, Study, tally
 from momentous.lab.report import tables
-from momentous.lab.report.plots import growth_figure, mark_words, run_set_figures, what_is_drawn
+from momentous.lab.report.plots import growth_figure, mark_words, run_set_plots
 from momentous.lab.text import counted, listed
 from momentous.version import __version__
 
@@ -50,7 +50,8 @@ def write_page(
     are relative to the page.
     """
     run_sets = [run_set for run_set in study.run_sets if run_set.runs]
-    figures = {f"plot-{i}": figure for i, figure in enumerate(run_set_figures(run_sets))}
+    plots = run_set_plots(run_sets)
+    figures = {f"plot-{i}": figure for i, (figure, _) in enumerate(plots)}
     if study.growths:
         figures["growth"] = growth_figure(study.growths)
     markup = require("markupsafe", "app", "The report page").Markup
@@ -64,7 +65,7 @@ def write_page(
         scripts=[markup(script) for script in scripts],
         figures=figures,
         pictures=[_link(name, picture, path) for name, picture in (pictures or {}).items()],
-        parts=[_run_set_part(i, run_set) for i, run_set in enumerate(run_sets)],
+        parts=[_run_set_part(i, it, plots[i][1]) for i, it in enumerate(run_sets)],
         claims=study.claims,
         tally=tally(study.claims),
         bounds=_bounds_part(study),
@@ -114,7 +115,7 @@ def _link(name: str, picture: Path, page: Path) -> tuple[str, str]:
     return f"{name} ({picture.suffix[1:].upper()})", f"./{quote(relative)}"
 
 
-def _run_set_part(number: int, run_set: RunSet) -> dict[str, Any]:
+def _run_set_part(number: int, run_set: RunSet, drawn: str) -> dict[str, Any]:
     """What the template shows of a run set."""
     info = run_set.runs[0].info
     profiles = ", ".join(dict.fromkeys(run.info.profile for run in run_set.runs))
@@ -123,7 +124,7 @@ def _run_set_part(number: int, run_set: RunSet) -> dict[str, Any]:
         + (", synthetic, of the same shape and count as the data it stands for" * info.twin)
         + f"; rank {info.rank}; parameters: {profiles}.",
         _lowest(run_set),
-        what_is_drawn(run_set),
+        drawn,
         baseline_notes(run_set),
         f'The table is about the iterations shown; restarts include those by line 11; "at '
         f'{EARLY:,}" is after as many values + gradients.',

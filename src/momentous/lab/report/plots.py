@@ -36,27 +36,31 @@ MARKS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def run_set_figures(run_sets: Sequence[RunSet]) -> list[dict[str, Any]]:
-    """One figure per run set, as JSON for Plotly.
+def run_set_plots(run_sets: Sequence[RunSet]) -> list[tuple[dict[str, Any], str]]:
+    """One figure per run set, as JSON for Plotly, and how much of the runs is in it, in words.
 
     A method looks the same in all of them, and as in the pictures.
     """
     looks = styles([run.info.method for run_set in run_sets for run in run_set.runs])
-    return [_run_set_figure(run_set, looks) for run_set in run_sets]
+    return [_run_set_plot(run_set, looks) for run_set in run_sets]
 
 
-def _run_set_figure(run_set: RunSet, looks: Looks) -> dict[str, Any]:
+def _run_set_plot(run_set: RunSet, looks: Looks) -> tuple[dict[str, Any], str]:
     traces: list[dict[str, Any]] = []
     columns: list[dict[str, list[Any]]] = []  # of each trace
+    window = _complete_window(run_set)
+    counts = np.zeros(4, dtype=int)  # rows, of which drawn; restarts, of which drawn
     for run in run_set.runs:
-        kept, of_run = _kept(run_set, run), _columns(run_set, run)
+        of_run, events = _columns(run_set, run), _events(run_set, run)
+        kept = kept_rows((of_run["error"], of_run["norm"]), events, window)
+        drawn, restarts = set(kept.tolist()), run_set.rows(run, *RESTARTS)
+        counts += (len(of_run["error"]), len(kept), len(restarts), len(drawn & set(restarts)))
         name = escape(run.info.method)  # Plotly reads some tags in texts
         line = _line(looks[run.info.method])
         columns.append({key: _short(column[kept]) for key, column in of_run.items()})
         of_method = {"type": "scatter", "name": name, "legendgroup": name}
         traces.append({**of_method, **_first_view(columns[-1]), "mode": "lines", "line": line})
-        drawn = set(kept.tolist())
-        events = [(row, kind) for row, kind in _events(run_set, run) if row in drawn]
+        events = [(row, kind) for row, kind in events if row in drawn]
         if events:
             rows = np.array([row for row, _ in events])
             columns.append({key: _short(column[rows]) for key, column in of_run.items()})
@@ -65,7 +69,7 @@ def _run_set_figure(run_set: RunSet, looks: Looks) -> dict[str, Any]:
     layout = _layout(HEIGHT, X_AXES["evaluations"], Y_AXES["error"], log_x=run_set.plotted >= LONG)
     layout["updatemenus"] = _menus(columns, log_x=run_set.plotted >= LONG)
     layout["margin"]["t"] = 96
-    return {"data": traces, "layout": layout}
+    return {"data": traces, "layout": layout}, _what_is_drawn(counts.tolist(), window)
 
 
 def _columns(run_set: RunSet, run: PaperRun) -> dict[str, np.ndarray]:
@@ -179,14 +183,7 @@ def _events(run_set: RunSet, run: PaperRun) -> list[tuple[int, str]]:
     return [(at, kind) for at, kind, _ in run.events if at < stop and kind in MARKS]
 
 
-def _kept(run_set: RunSet, run: PaperRun) -> np.ndarray:
-    columns = _columns(run_set, run)
-    return kept_rows(
-        (columns["error"], columns["norm"]), _events(run_set, run), complete_window(run_set)
-    )
-
-
-def complete_window(run_set: RunSet) -> range:
+def _complete_window(run_set: RunSet) -> range:
     """The rows of a long set that are all there: where B0 <= B in all runs that get so far.
 
     At the end where none does.
@@ -199,21 +196,15 @@ def complete_window(run_set: RunSet) -> range:
     return range(start, start + WINDOW)
 
 
-def what_is_drawn(run_set: RunSet) -> str:
+def _what_is_drawn(counts: list[int], window: range) -> str:
     """How many of the iterations and restarts are in the page, and where all of them are."""
-    rows = kept_count = restarts = marked = 0
-    for run in run_set.runs:
-        kept = set(_kept(run_set, run).tolist())
-        at = set(run_set.rows(run, *RESTARTS))
-        rows, kept_count = rows + run_set.shown(run).stop, kept_count + len(kept)
-        restarts, marked = restarts + len(at), marked + len(at & kept)
-    if kept_count == rows:
+    rows, kept, restarts, marked = counts
+    if kept == rows:
         return f"All {rows:,} rows of these runs and all {restarts:,} restarts are in the page."
     text = (
-        f"{kept_count:,} of {rows:,} iterations and {marked:,} of {restarts:,} restarts are drawn; "
+        f"{kept:,} of {rows:,} iterations and {marked:,} of {restarts:,} restarts are drawn; "
         "all are in the Parquet files."
     )
-    window = complete_window(run_set)
     if window:
         text += (
             f" Iterations {window[0]:,} to {window[-1]:,} are complete, with every restart: zoom "
