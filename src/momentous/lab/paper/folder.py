@@ -172,8 +172,9 @@ def _checked(entry: Any) -> dict[str, Any]:
     right["plotted"] = right["plotted"] and entry["plotted"] > 0
     names = entry["runs"].values() if right["runs"] else ()
     right["runs"] = bool(names) and all(isinstance(name, str) for name in names)
-    for key in (key for key, is_right in right.items() if not is_right):
-        raise ValueError(f"{key} is {entry[key]!r}")
+    wrong = [key for key, is_right in right.items() if not is_right]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is {entry[wrong[0]]!r}")
     checked: dict[str, Any] = entry
     return checked
 
