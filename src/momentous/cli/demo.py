@@ -5,7 +5,16 @@ from pathlib import Path
 import click
 
 from momentous.cli.options import out_folder
+from momentous.cli.output import printable
+from momentous.cli.reproduce import print_results
 from momentous.io.optional import require
+from momentous.lab.progress import new_console
+
+OPENING = (
+    "The synthetic twin of MovieLens 100K, rank 10, both problems of the paper.  Each of its seven "
+    "methods gets the step size that suits it best; then they run, and beside them SciPy's "
+    "L-BFGS-B and this library's sweeps."
+)
 
 
 @click.command()
@@ -15,6 +24,10 @@ def command(out: Path, iterations: int) -> None:
     """Run the paper's comparison in small: about a minute, ending in a page to look at."""
     for package in ("matplotlib", "pyarrow"):
         require(package, "app", "momentous demo")
-    from momentous.lab.studies import run_demo
+    from momentous.lab.studies import run_demo, what_to_look_at
 
-    run_demo(out, iterations)
+    console = new_console()
+    console.print(OPENING)
+    folder, study = run_demo(out, iterations)
+    print_results(study, verdicts=False)
+    console.print(f"The report is {printable(str(folder.page))}.  {what_to_look_at(study)}")

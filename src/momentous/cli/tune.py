@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from momentous.cli.reproduce import data_sets, kept_runs, study_options
+from momentous.cli.reproduce import data_sets, kept_runs, print_table, study_options
 from momentous.cli.terminal import usage_errors
 from momentous.lab.paper.plan import Settings
 from momentous.lab.paper.problems import PROBLEMS
@@ -41,7 +41,6 @@ def command(
     and the best is run for longer, smaller ones too as long as they end lower.  Trials are
     kept: a search that was interrupted goes on, and `reproduce` uses what is found here.
     """
-    from momentous.lab.report.documents import print_table
     from momentous.lab.studies import tune
 
     with kept_runs(), usage_errors():
