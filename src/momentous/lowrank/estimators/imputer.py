@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ _Transformer: Any = type(
 _validation: Any = require("sklearn.utils.validation", "app", "The estimators")
 
 
+@dataclass(eq=False, repr=False)
 class LowRankImputer(_Transformer):  # type: ignore[misc]
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
 
@@ -67,28 +69,16 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
     array([ 4.,  8., -4.])
     """
 
-    def __init__(
-        self,
-        rank: int = 10,
-        *,
-        ridge: float = 0.5,
-        weighting: float = 0.5,
-        max_iterations: int = 200,
-        tol: float = 1e-6,
-        threads: int | None = None,
-        backend: str | Backend = "auto",
-        device: str = "cpu",
-        random_state: Any = 0,
-    ):
-        self.rank = rank
-        self.ridge = ridge
-        self.weighting = weighting
-        self.max_iterations = max_iterations
-        self.tol = tol
-        self.threads = threads
-        self.backend = backend
-        self.device = device
-        self.random_state = random_state
+    rank: int = 10
+    _: KW_ONLY
+    ridge: float = 0.5
+    weighting: float = 0.5
+    max_iterations: int = 200
+    tol: float = 1e-6
+    threads: int | None = None
+    backend: str | Backend = "auto"
+    device: str = "cpu"
+    random_state: Any = 0
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the columns' factors and offsets."""
