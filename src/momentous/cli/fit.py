@@ -43,7 +43,13 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @registry_option("--backend", BACKENDS, "What does the arithmetic.  [default: auto]")
 @click.option("--seed", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
-@click.option("--resume", is_flag=True, help="Go on from the model in --out.")
+@click.option("--resume", is_flag=True, help="Go on from the model in --out, if there is one.")
+@click.option(
+    "--save-every",
+    type=click.FloatRange(0),
+    default=60.0,
+    help="Seconds between two saves of the model during the fit.",
+)
 @as_json
 def command(file: str, out: Path, resume: bool, as_json: bool, **options: Any) -> None:
     """Fit a low-rank model to a FILE of ratings."""

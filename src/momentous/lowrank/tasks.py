@@ -16,9 +16,9 @@ from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
 from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.losses import find_loss
-from momentous.lowrank.model import Fit, LowRankModel, Unknown, fit_model, load_model, save_model
+from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model, save_model
 from momentous.lowrank.model.files import as_plain, from_plain
-from momentous.lowrank.solvers.fit import FitConfig, Watcher
+from momentous.lowrank.solvers.fit import FitConfig, Step, Watcher
 
 READING = ("columns", "format", "skip_bad", "progress")
 """The options that say how a file of ratings is read."""
@@ -35,6 +35,7 @@ def fit_file(
     out: Path,
     *,
     resume: bool = False,
+    save_every: float = 60.0,
     watch: Watcher | None = None,
     seed: int | None = None,
     method: str | None = None,
@@ -43,6 +44,7 @@ def fit_file(
 ) -> dict[str, Any]:
     """Fit a model to the ratings in a file, and write it; returns the facts about it.
 
+    It is written every ``save_every`` seconds, too, so that a fit that is killed can be resumed.
     Other options are those of `Ratings.read` (how the file is read) and of `FitConfig`.
     """
     reading = {name: options.pop(name) for name in READING if name in options}
@@ -58,14 +60,33 @@ def fit_file(
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
     ratings = Ratings.read(file, **reading)
-    threshold = ratings.mean if find_loss(config.loss).name == "logistic" else None
+    threshold = ratings.mean if find_loss(config.loss).labels else None
     if start is not None:
         _require_all_ids(start, ratings, file)
-    found = fit_model(_labelled(ratings, threshold), config, start=start, watch=watch)
+
+    def save(model: LowRankModel, step: Step) -> None:
+        try:
+            _save(model, step.nit, step.fun, config, threshold, out)
+        except OSError as error:  # the fit is worth more than this copy of it
+            warnings.warn(
+                f"the model could not be saved meanwhile ({error}); make room in {out.parent}: it "
+                "is tried again later and at the end",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    found = fit_model(
+        _labelled(ratings, threshold),
+        config,
+        start=start,
+        watch=watch,
+        save=save,
+        save_every=save_every,
+    )
+    result = found.result
     # A second Ctrl-C must not lose what the first one asked to keep.
     with InterruptFlag().held_back():
-        _save(found, config, threshold, out)
-    result = found.result
+        _save(found.model, result.nit, found.objective, config, threshold, out)
     facts = {
         "model": str(out),
         "ratings": ratings.nnz,
@@ -87,8 +108,12 @@ def fit_file(
 def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any]]:
     """The model to go on from, and how it was fitted; anything else is not overwritten."""
     if not out.exists():
-        if resume:
-            raise OptionError(f"--resume: there is no model {out} to go on from")
+        if resume:  # as after a kill before the first save
+            warnings.warn(
+                f"--resume: there is no model {out} yet; the fit begins anew",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return None, {}
     try:
         model, extra = load_model(out)
@@ -113,15 +138,22 @@ def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) ->
         )
 
 
-def _save(found: Fit, config: FitConfig, threshold: float | None, out: Path) -> None:
+def _save(
+    model: LowRankModel,
+    nit: int,
+    objective: float,
+    config: FitConfig,
+    threshold: float | None,
+    out: Path,
+) -> None:
     names = [field.name for field in dataclasses.fields(config) if field.name != "loss"]
     parameters = {name: as_plain(getattr(config, name)) for name in names}
     parameters["random_state"] = parameters.pop("rng")
-    facts: dict[str, Any] = {"n_iter": int(found.result.nit), "objective": found.objective}
+    facts: dict[str, Any] = {"n_iter": int(nit), "objective": objective}
     if threshold is not None:
         parameters["threshold"] = "mean"
         facts |= {"threshold": threshold, "classes": [False, True]}
-    save_model(found.model, out, {"parameters": parameters, **facts})
+    save_model(model, out, {"parameters": parameters, **facts})
 
 
 def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, Any]:
