@@ -11,9 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from momentous.core import checkpoint as checkpoints
 from momentous.core.admission import starting_point
-from momentous.core.checkpoint import Checkpoint, CheckpointError
+from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, RunState, load
 from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
 from momentous.core.oracle import CachedOracle, Fun, FunctionOracle, Jac, MapOracle
@@ -92,7 +91,7 @@ def iterate(
     _refuse(bounds=bounds, constraints=constraints, hess=hess, hessp=hessp)
     start = starting_point(x0)
     space = Space(start, inner)
-    saved = None if resume is None else _saved_run(resume, space)
+    saved = None if resume is None else load(resume, space)
     return _run(
         FunctionOracle(fun, jac, _tuple(args), space),
         _choose_method(method, parameters, saved),
@@ -115,7 +114,7 @@ def _run(
     oracle: CachedOracle,
     method: Method,
     start: Array,
-    saved: dict[str, Any] | None,
+    saved: RunState | None,
     *,
     tol: float | None,
     max_iterations: int | None,
@@ -130,7 +129,7 @@ def _run(
 ) -> Run:
     """The loop, with what was asked for as criteria; ``saved`` is a run to resume."""
     if saved is not None and tol is None:
-        tol = saved["tol"]
+        tol = saved.tol
     if tol is not None and not tol >= 0:
         raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
     effective = method.default_tolerance if tol is None else tol
@@ -340,9 +339,9 @@ def accelerate(
         parameters["restart"] = restart
     start = starting_point(x0)
     space = Space(start, inner)
-    saved = None if resume is None else _saved_run(resume, space)
+    saved = None if resume is None else load(resume, space)
     if saved is not None:
-        described = saved["method"]
+        described = saved.method
         if described["name"] != DescentMap.name:
             raise CheckpointError(
                 f"{resume} was written by minimize with the method {described['name']!r}; resume "
@@ -386,22 +385,10 @@ def _refuse(**given: Any) -> None:
         )
 
 
-def _saved_run(path: Any, space: Space) -> dict[str, Any]:
-    """What a checkpoint holds, if it belongs to a problem of this shape."""
-    content = checkpoints.load(path, space.from_numpy)
-    here, there = space.describe(), content["space"]
-    if here != there:
-        raise CheckpointError(
-            f"{path} belongs to another problem: its x has shape {tuple(there['shape'])} and "
-            f"dtype {there['dtype']}, x0 has {tuple(here['shape'])} and {here['dtype']}"
-        )
-    return content
-
-
 def _choose_method(
     method: Any,
     parameters: dict[str, Any],
-    saved: dict[str, Any] | None,
+    saved: RunState | None,
     caller: str = "minimize",
 ) -> Method:
     if isinstance(method, Method):
@@ -427,10 +414,10 @@ def _choose_method(
     return method(**parameters)
 
 
-def _saved_method(saved: dict[str, Any]) -> Method:
+def _saved_method(saved: RunState) -> Method:
     try:
-        return method_of(saved["method"])
-    except ValueError as error:
+        return method_of(saved.method)
+    except MALFORMED as error:
         raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from momentous.core.acceptance import accepts_stop, verify_success
-from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain
+from momentous.core.acceptance import accepts_stop, require_same_function, verify_success
+from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample
+from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
 from momentous.core.result import Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
@@ -90,7 +92,7 @@ class Run(Iterator[IntermediateResult]):
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
         trace: Trace | None = None,
-        resume: dict[str, Any] | None = None,
+        resume: RunState | None = None,
     ):
         self.oracle = oracle
         self.method = method
@@ -103,12 +105,15 @@ class Run(Iterator[IntermediateResult]):
         self._result: Result | None = None
         self._tolerance = gradient_tolerance(stop)
         self._tol = tol
+        self._resumed = resume is not None
+        self._warned = False
         if resume is None:
             self._begin(x0, tol, seed)
         else:
-            self._resume(resume, tol)
-        if self.ended and checkpoint is not None:
-            self.save()
+            with self._damage_told():
+                self._resume(resume, tol)
+        if self.ended:
+            self._autosave()
 
     @property
     def ended(self) -> bool:
@@ -118,30 +123,44 @@ class Run(Iterator[IntermediateResult]):
         started = perf_counter()
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         _require_finite(self.oracle, value, sample)
-        self.progress.start_fun = value
+        self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
-    def _resume(self, content: dict[str, Any], tol: float | None) -> None:
+    def _resume(self, saved: RunState, tol: float | None) -> None:
         described = self.method.described()
-        if content["method"] != described:
+        if saved.method != described:
             raise CheckpointError(
-                f"the checkpoint was written by {content['method']}, not by {described}; "
+                f"the checkpoint was written by {saved.method}, not by {described}; "
                 "leave method out to go on with the method of the checkpoint"
             )
-        self.progress = content["progress"]
-        step = Step(content["memory"], content["report"])
-        step = self.method.with_new_tolerance(step, tol)
+        self.progress = saved.progress
+        require_same_function(self.oracle, saved)
+        step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
-        self.best_point = content["best_point"]
+        self.best_point = saved.best_point
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
-        if content["last"] is not None:
-            self.oracle.recall(content["last"])
-        if self.trace is not None and content["trace"] is not None:
-            self.trace.unpack(content["trace"], content["events"])
+        if saved.last is not None:
+            self.oracle.recall(saved.last)
+        if self.trace is not None and saved.trace is not None:
+            self.trace.unpack(saved.trace.array, saved.events)
         if self.report.sample.point is not None:
             self.progress.acceptable = self._is_acceptable(self.report)
         self._decide()
+
+    @contextlib.contextmanager
+    def _damage_told(self) -> Iterator[None]:
+        """In a resumed run an error that does not come from user code comes from the file."""
+        try:
+            yield
+        except MALFORMED as error:
+            ours = isinstance(error, CheckpointError) or error is self.oracle.interrupts.error
+            if ours or not self._resumed:
+                raise
+            raise CheckpointError(
+                f"the checkpoint is damaged: {self.method.name} cannot go on from it "
+                f"({type(error).__name__}: {error})"
+            ) from error
 
     def __iter__(self) -> Run:
         return self
@@ -183,7 +202,7 @@ class Run(Iterator[IntermediateResult]):
         if self._callback is not None:
             self._call(self._callback)
         if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
-            self.save()
+            self._autosave()
         oracle.interrupts.raise_pending()
 
     def _is_acceptable(self, report: Report) -> bool:
@@ -245,15 +264,17 @@ class Run(Iterator[IntermediateResult]):
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
         with self.oracle.interrupts.held_back():
             try:
-                work()
+                with self._damage_told():
+                    work()
             except KeyboardInterrupt:
                 self._interrupted()
+            except CheckpointError:
+                raise
             except BaseException as error:
                 self._save_before(error)
                 raise
             if self.ending is not None:
-                if self._checkpoint is not None:
-                    self.save()
+                self._autosave()
                 self.oracle.interrupts.pending = False  # it has ended anyway
 
     def _interrupted(self) -> None:
@@ -274,26 +295,41 @@ class Run(Iterator[IntermediateResult]):
         except Exception as failure:
             error.add_note(f"momentous could not write the checkpoint before that: {failure}")
 
+    def _autosave(self) -> None:
+        """Save, if there is a checkpoint; one that cannot be written must not cost the run."""
+        if self._checkpoint is None:
+            return
+        try:
+            self.save()
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"the checkpoint {self._checkpoint.path} cannot be written ({error}); the run "
+                    "goes on without: make room there, or allow writing, and the next one is saved",
+                    RuntimeWarning,
+                    stacklevel=levels_to_the_user(),
+                )
+
     def save(self) -> None:
         """Write a checkpoint now."""
         if self._checkpoint is None:
             raise ValueError("this run has no checkpoint file; pass checkpoint=path")
-        content = {
-            "method": self.method.described(),
-            "tol": self._tol,
-            "space": self.oracle.space.describe(),
-            "progress": self.progress,
-            "memory": self.memory,
-            "report": self.report,
-            "best_point": self.best_point,
-            "last": self.oracle.carried,
-            "trace": None,
-            "events": [],
-        }
-        if self.trace is not None:
-            rows, content["events"] = self.trace.pack()
-            content["trace"] = Plain(rows)
-        self._checkpoint.save(content)
+        rows, events = (None, ()) if self.trace is None else self.trace.pack()
+        self._checkpoint.save(
+            RunState(
+                space=self.oracle.space.describe(),
+                method=self.method.described(),
+                tol=self._tol,
+                progress=self.progress,
+                memory=self.memory,
+                report=self.report,
+                best_point=self.best_point,
+                last=self.oracle.carried,
+                trace=None if rows is None else Plain(rows),
+                events=events,
+            )
+        )
 
     @property
     def result(self) -> Result:
@@ -301,9 +337,9 @@ class Run(Iterator[IntermediateResult]):
         if self._result is None:
             if self.ending is None:
                 self.stop()
-                if self._checkpoint is not None:
-                    self.save()
-            self._result = self._close()
+                self._autosave()
+            with self._damage_told():
+                self._result = self._close()
         return self._result
 
     def _close(self) -> Result:

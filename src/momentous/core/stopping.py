@@ -21,6 +21,7 @@ class Progress:
     restarts: int = 0
     grad_norm: float = math.nan  # at the last sample
     start_fun: float = math.nan  # f(x0), the scale of rounding in values
+    start_norm: float = math.nan  # the norm at x0, the scale of rounding in gradients
     fun: float = math.nan  # at the last sample too, NaN where the method needed no value
     best_grad_norm: float = math.inf
     best_nit: int = 0

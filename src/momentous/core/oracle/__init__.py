@@ -2,7 +2,7 @@
 
 from momentous.core.oracle.base import NO_SAMPLE, CachedOracle, Oracle, Sample
 from momentous.core.oracle.descent_map import MapOracle
-from momentous.core.oracle.function import Fun, FunctionOracle, Jac
+from momentous.core.oracle.function import Fun, FunctionOracle, Jac, levels_to_the_user
 from momentous.core.oracle.metric import Coordinates, MetricOracle, MetricSample
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "MetricSample",
     "Oracle",
     "Sample",
+    "levels_to_the_user",
 ]

@@ -195,6 +195,18 @@ class CachedOracle(Oracle):
         with self.interrupts:
             return self._call_value(x)
 
+    def look(self, x: Array, *, value: bool = True) -> Sample:
+        """Gradient (and value) at x, neither counted nor remembered: to check user code."""
+        kept = self.nfev, self.njev, self._last, self._carried, self._asked
+        self._last = None
+        try:
+            sample = self.gradient(x)
+            if value:
+                sample.value = self.value(x)
+            return sample
+        finally:
+            self.nfev, self.njev, self._last, self._carried, self._asked = kept
+
     @property
     def carried(self) -> Sample | None:
         """What a step may use that begins here or, in the middle of one, begins anew."""

@@ -60,7 +60,7 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
             "pass jac=callable, jac=True if fun returns (f, g), or jac='autodiff' for PyTorch and "
             "JAX (jac='2-point' asks for differences without this warning)",
             RuntimeWarning,
-            stacklevel=_levels_to_the_user(),
+            stacklevel=levels_to_the_user(),
         )
         jac = "2-point"
     if jac in ("2-point", "3-point"):
@@ -71,7 +71,7 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
     )
 
 
-def _levels_to_the_user() -> int:
+def levels_to_the_user() -> int:
     """The stack level, as warnings count it in the caller, of the first frame outside of here."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("momentous."):
