@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from momentous.core import gradient_check
 from momentous.core.admission import starting_point
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, RunState, load
 from momentous.core.loop import Callback, Run
@@ -67,6 +68,7 @@ def iterate(
     rng: int | np.random.Generator | None = None,
     trace: bool | Trace = True,
     inner: Inner | None = None,
+    check_gradient: bool = False,
     bounds: Any = None,
     constraints: Any = (),
     hess: Any = None,
@@ -92,9 +94,15 @@ def iterate(
     start = starting_point(x0)
     space = Space(start, inner)
     saved = None if resume is None else load(resume, space)
+    oracle = FunctionOracle(fun, jac, _tuple(args), space)
+    chosen = _choose_method(method, parameters, saved)
+    if check_gradient and saved is None:
+        if not callable(jac) and jac not in (True, "autodiff"):
+            raise ValueError(f"check_gradient=True: jac={jac!r} gives differences, not a gradient")
+        gradient_check.check_gradient(oracle, start)
     return _run(
-        FunctionOracle(fun, jac, _tuple(args), space),
-        _choose_method(method, parameters, saved),
+        oracle,
+        chosen,
         start,
         saved,
         tol=tol,
@@ -228,6 +236,10 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         neither counted nor timed.
     inner : callable, optional
         ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
+    check_gradient : bool
+        Before the run, compare ``jac`` with differences of ``fun`` near x0: a ValueError names what
+        is wrong.  At most 12 calls, neither counted nor timed; all of the twelve usual mistakes are
+        found (`momentous.core.gradient_check` says which).
     **parameters
         Parameters of the method, when ``method`` is a name or a class.
 

@@ -55,9 +55,13 @@ def test_a_full_or_read_only_disk_costs_one_warning_and_nothing_else(
         warnings.simplefilter("always")
         often = Checkpoint(path, every_iterations=1)
         found = minimize(rosenbrock, START, jac=True, checkpoint=often)
-    assert found.success and np.array_equal(found.x, wanted.x) and found.nfev == wanted.nfev
+    assert found.success
+    assert np.array_equal(found.x, wanted.x)
+    assert found.nfev == wanted.nfev
     (told,) = [str(one.message) for one in heard if one.category is RuntimeWarning]
-    assert str(path) in told and os.strerror(number) in told and "make room" in told
+    assert str(path) in told
+    assert os.strerror(number) in told
+    assert "make room" in told
     assert not list(path.parent.iterdir())
 
 
@@ -242,7 +246,7 @@ def test_a_changed_function_is_refused_after_one_look(change, limit, how, path):
         return other(x) if how == "fused" else other(x)[0]
 
     jac = True if how == "fused" else lambda x: other(x)[1]
-    with pytest.raises(CheckpointError, match="another function.*start anew"):
+    with pytest.raises(CheckpointError, match=r"another function.*start anew"):
         minimize(heard, START, jac=jac, resume=path)
     assert len(calls) == 1
 
@@ -268,7 +272,7 @@ def test_a_changed_map_is_refused(path):
 
     accelerate(lambda x: rates * x, np.ones(3), value, checkpoint=path, max_iterations=5)
     accelerate(lambda x: rates * x, np.ones(3), value, resume=path)
-    with pytest.raises(CheckpointError, match="another function.*residual"):
+    with pytest.raises(CheckpointError, match=r"another function.*residual"):
         accelerate(lambda x: 0.9 * rates * x, np.ones(3), value, resume=path)
-    with pytest.raises(CheckpointError, match="another function.*fun"):
+    with pytest.raises(CheckpointError, match=r"another function.*fun"):
         accelerate(lambda x: rates * x, np.ones(3), lambda x: 1 + value(x), resume=path)

@@ -13,6 +13,7 @@ from momentous.core.oracle import CachedOracle, Oracle, Sample
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report, RiseLimit
+from momentous.core.stopping import Progress
 
 # A rise by this fraction of the values is no success where nothing but two values is known.
 RELATIVE_RISE = 1e-8
@@ -114,6 +115,27 @@ def _require_same(what: str, stored: float, now: float, allowed: float) -> None:
             f"not {stored:.6g}; resume with the function that it was written with, or start anew "
             "from its point (a random function must give the same answer at the same x)"
         )
+
+
+def unbounded(space: Space, report: Report, progress: Progress) -> Ending | None:
+    """The end of a run that goes down for ever: f is 1e20 times lower than f(x0) is large (or 1),
+    or x so large that its square overflows (looked at in every 16th iteration, as it costs a pass).
+    """
+    known = [s.value for s in (report.sample, report.accepted) if s and math.isfinite(s.value)]
+    lowest = min(known, default=math.inf)
+    numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
+    if not lowest < -1e20 * max(1.0, abs(progress.start_fun)):
+        point = report.sample.point
+        if progress.nit % 16 or point is None:
+            return None
+        size = math.sqrt(max(0.0, space.inner(point, point)))
+        if not math.sqrt(float(space.xp.finfo(space.dtype).max)) <= size:
+            return None
+        numbers, what = {"size": size}, f"x has grown to a norm of {size:.3g}"
+    message = f"{what} after {progress.nit} iterations: it seems to be unbounded below"
+    return Ending(
+        Status.UNBOUNDED, f"{message}; add a penalty, or pass target= or max_iterations=", numbers
+    )
 
 
 def has_risen(value: float, start_value: float) -> bool:

@@ -192,7 +192,7 @@ class _Unpacker:
             )
         # NumPy has no bfloat16: such arrays are kept in float32.
         self._kind = shape, "float32" if dtype == "bfloat16" else dtype
-        state = self.unpack(content)
+        state: RunState = self.unpack(content)
         _require(isinstance(state, RunState), "it holds no run")
         _require(bool(np.isfinite(to_numpy(state.best_point)).all()), "its point is not finite")
         _require({"name", "parameters"} == set(state.method), "its method is not described")
@@ -296,7 +296,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is Any or isinstance(hint, typing.TypeVar):
         return True
     if hint is _AnyArray:
-        return array_api_compat.is_array_api_obj(value)
+        return bool(array_api_compat.is_array_api_obj(value))
     if hint is _Known:
         return isinstance(value, Sample) and value.point is not None
     if hint is float:

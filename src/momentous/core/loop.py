@@ -11,7 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.acceptance import accepts_stop, require_same_function, verify_success
+from momentous.core.acceptance import (
+    accepts_stop,
+    require_same_function,
+    unbounded,
+    verify_success,
+)
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
@@ -241,8 +246,10 @@ class Run(Iterator[IntermediateResult]):
 
     def _decide(self) -> None:
         """What was asked for, if it is reached, goes before the method's own reason to end."""
-        own, asked = self.report.ending, self._stop.check(self.progress)
-        self.ending = own if own is not None and not (asked and asked.status.success) else asked
+        self.ending = self._stop.check(self.progress)
+        if self.ending is None or not self.ending.status.success:
+            endless = unbounded(self.oracle.space, self.report, self.progress)
+            self.ending = endless or self.report.ending or self.ending
 
     def _call(self, callback: Callback) -> None:
         try:
@@ -345,6 +352,9 @@ class Run(Iterator[IntermediateResult]):
     def _close(self) -> Result:
         assert self.ending is not None
         progress, oracle, ending = self.progress, self.oracle, self.ending
+        if ending.status is Status.NO_PROGRESS and oracle.noun == "gradient":
+            hint = f"{ending.message}; pass check_gradient=True to test the gradient"
+            ending = Ending(ending.status, hint, ending.numbers)
         started = perf_counter()
         oracle.space.release()
         try:
@@ -353,6 +363,8 @@ class Run(Iterator[IntermediateResult]):
                 ending = verify_success(
                     ending, self.report, sample, oracle.space, progress.start_fun
                 )
+                if ending.status is Status.OBJECTIVE_ROSE:
+                    sample = self._choose(ending.status)
         except KeyboardInterrupt:  # give what is known without further calls
             sample = self.report.sample
             if sample.point is None:
@@ -386,17 +398,19 @@ class Run(Iterator[IntermediateResult]):
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).
 
-        A success, and a method's own output, is the last sample, if its value is finite.  Otherwise
-        it is the lowest, by the objective, of the last sample, the point with the smallest gradient
-        and the last point that the method accepted by its value.
+        A success, and a method's own output that is not above x0, is the last sample, if its value
+        is finite.  Otherwise it is the lowest, by the objective, of the last sample, the point with
+        the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
-        candidates = [Sample(self.best_point)]
+        candidates = [last if self.best_point is last.point else Sample(self.best_point)]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.recall(last)
             oracle.value(last.point)
             if last.finite and math.isfinite(last.value):
-                if status.is_output or self.best_point is last.point:
+                start = self.progress.start_fun
+                low = last.value <= start + oracle.space.value_noise(start)
+                if status.success or (status.is_output and low):
                     return oracle.gradient(last.point)
                 candidates.append(last)
         if self.report.accepted is not None:
