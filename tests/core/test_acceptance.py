@@ -145,7 +145,7 @@ class Walk(Method):
 
     def step(self, oracle, memory):
         at = oracle.gradient(memory.point + math.pi / 4)
-        return Step(at, Report(at, 1.0, limit=RiseLimit(sample(-1.0), allowance=0.5)))
+        return Step(at, Report(at, 1.0, limit=RiseLimit(Sample(None, -1.0), allowance=0.5)))
 
 
 def walked(**options: Any) -> Any:

@@ -35,7 +35,7 @@ MISTAKES = {
     "one missing": lambda g, x, call: g * (np.arange(6) != 1),
     "scaled": lambda g, x, call: 2 * g,
     "scaled per coordinate": lambda g, x, call: g * np.linspace(0.3, 3, 6),
-    "zero now and then": lambda g, x, call: g * (call % 7 != 0),
+    "zero now and then": lambda g, x, call: g * (call % 4 != 0),
     "noise": lambda g, x, call: g * (1 + 0.1 * np.sin(call * np.arange(1.0, 7.0))),
     "swapped": lambda g, x, call: np.roll(g, 3),
     "constant": lambda g, x, call: g + 0.05,

@@ -91,7 +91,7 @@ class Checkpoint:
     def save(self, state: RunState) -> None:
         """Write the file so that it is either the old one or the new one, never a part."""
         self._saved_at = time.monotonic()
-        packer = _Packer()
+        packer = _Packer(tuple(state.best_point.shape))
         packed = packer.pack(state)
         arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
         write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
@@ -123,7 +123,8 @@ class RunState:
 class _Packer:
     """Turns a tree of records into JSON, and its arrays into a list in which each stands once."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
         self.arrays: list[np.ndarray] = []
         self._index: dict[int, int] = {}
 
@@ -138,7 +139,7 @@ class _Packer:
             return {"dict": {key: self.pack(part) for key, part in item.items()}}
         if isinstance(item, Plain):
             return {"plain": self._add(item.array)}
-        if array_api_compat.is_array_api_obj(item):
+        if array_api_compat.is_array_api_obj(item) and tuple(item.shape) == self._shape:
             return {"array": self._add(item)}
         name = f"{type(item).__module__}.{type(item).__qualname__}"
         if name in RECORDS:
@@ -146,7 +147,7 @@ class _Packer:
             return {"record": name, "fields": fields}
         raise TypeError(
             f"a checkpoint cannot hold {item!r} ({name}); memories are made of numbers, text, "
-            "arrays, tuples and classes decorated with @record"
+            "arrays of the shape of x, tuples and classes decorated with @record"
         )
 
     def _add(self, item: Array) -> int:

@@ -13,7 +13,9 @@ _REMEDY = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-po
 
 
 def check_gradient(oracle: CachedOracle, x0: Array) -> None:
-    """Raise a ValueError where jac is not the gradient of fun; at most 12 calls (13 near an edge) if it is.
+    """Raise a ValueError where jac is not the gradient of fun; if it is, it takes 12 calls at most.
+
+    (One more where fun is not defined near x0.)
 
     At x0, and at a point near it, the slopes along two random directions are compared with central
     differences of values; at the end the gradient at x0 must be the same as at the beginning.
