@@ -140,22 +140,17 @@ def _run(
         tol = saved.tol
     if tol is not None and not tol >= 0:
         raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
-    effective = method.default_tolerance if tol is None else tol
-    criteria: list[Criterion] = []
-    if effective and method.stops_at_tolerance:
-        criteria.append(GradientNorm(float(effective)))
-    if target is not None:
-        criteria.append(Target(float(target)))
-    if stop is not None:
-        if not isinstance(stop, Criterion):
-            raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
-        criteria.append(stop)
-    if max_evaluations is not None:
-        criteria.append(Evaluations(max_evaluations))
-    if max_time is not None:
-        criteria.append(WallTime(max_time))
-    if max_iterations is not None:
-        criteria.append(Iterations(max_iterations))
+    if stop is not None and not isinstance(stop, Criterion):
+        raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
+    goal = method.default_tolerance if tol is None else tol
+    criteria = [
+        GradientNorm(float(goal)) if goal and method.stops_at_tolerance else None,
+        None if target is None else Target(float(target)),
+        stop,
+        None if max_evaluations is None else Evaluations(max_evaluations),
+        None if max_time is None else WallTime(max_time),
+        None if max_iterations is None else Iterations(max_iterations),
+    ]
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, not {callback!r}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -164,7 +159,7 @@ def _run(
         oracle,
         method,
         start,
-        stop=flatten(criteria),
+        stop=flatten([criterion for criterion in criteria if criterion is not None]),
         tol=None if tol is None else float(tol),
         seed=seed,
         callback=_positional(callback),
@@ -227,8 +222,9 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     checkpoint : path or Checkpoint, optional
         Save the run there from time to time.
     resume : path, optional
-        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).  Method
-        and tolerance are those of the checkpoint where they are not given.
+        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).  Method,
+        parameters and tolerance are those of the checkpoint where they are not given.  One value
+        and gradient there, not counted, show whether ``fun`` is the same.
     rng : int, numpy.random.Generator or None
         Where randomised methods draw from; None is 0, so that runs repeat.
     trace : bool or Trace
@@ -297,14 +293,10 @@ def accelerate(
         to extrapolated points: where it is made for a set only (x >= 0), either bring x into the
         set first, in ``value`` too (by ``abs(x)`` rather than by cutting off, if the map never
         leaves a zero), or let ``value`` be infinite outside.
-    x0 : array
-        Where to start; any array and shape, as for :func:`minimize`.
     value : callable, True or None
         The objective: ``value(x, *args) -> float``; True: ``step`` brings it along; None: there is
         none, ``restart="gradient"`` is the only rule, nothing watches the objective, and
         ``fun`` is the norm of the residual.
-    args : tuple
-        Further arguments of ``step`` and ``value``.
     restart : {"either", "function", "gradient", "distance", "always"}, optional
         When the momentum is dropped; by default "either" with values and "gradient" without.
         "always" is the plain iteration, to compare with.
@@ -312,13 +304,10 @@ def accelerate(
         Stop when the residual |x - T(x)| is at most this times the first one; default 1e-5, 0:
         never.  (``value_tol=1e-6`` stops when ten iterations lower the objective by no more than
         that, relatively.)
-    resume : path, optional
-        Go on from that checkpoint; rule, parameters and tolerance are those of the checkpoint
-        where they are not given.
-    max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint, trace, inner
-        As for :func:`minimize`; read "residual" for "gradient".
     **parameters
         Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...
+    x0, args, resume, max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint
+        These, ``trace`` and ``inner`` are as for :func:`minimize`; read "residual" for "gradient".
 
     Returns
     -------

@@ -19,14 +19,6 @@ from momentous.core.stopping import Progress
 RELATIVE_RISE = 1e-8
 
 
-def accepts_stop(oracle: Oracle, report: Report) -> bool:
-    """Asked where the gradient is small enough: may the run end at the report's sample?
-
-    The value there is evaluated if it is unknown and the method has set a limit.
-    """
-    return report.limit is None or within_limit(oracle, report.sample, report.limit)
-
-
 def within_limit(oracle: Oracle, sample: Sample, limit: RiseLimit) -> bool:
     """Is f at the sample, which is learned there, no more above the reference than allowed?"""
     oracle.learn_value(sample)

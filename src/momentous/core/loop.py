@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from momentous.core.acceptance import (
-    accepts_stop,
     require_same_function,
     unbounded,
     verify_success,
+    within_limit,
 )
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
@@ -38,11 +38,6 @@ class IntermediateResult:
     ``memory`` is what the method will go on with, ``report`` what it has told the loop (the loop
     lets its sample go when the next step begins).
     """
-
-    __slots__ = (
-        "_oracle", "_sample", "best_grad_norm", "events", "fun", "grad_norm", "memory", "nfev",
-        "nit", "njev", "report", "restarts", "step_size", "time", "x",
-    )  # fmt: skip
 
     def __init__(self, run: Run):
         progress, report = run.progress, run.report
@@ -212,8 +207,9 @@ class Run(Iterator[IntermediateResult]):
 
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
-        small = report.sample.grad_norm <= self._tolerance
-        return not small or accepts_stop(self.oracle, report)
+        if report.limit is None or not report.sample.grad_norm <= self._tolerance:
+            return True
+        return within_limit(self.oracle, report.sample, report.limit)
 
     def _look(self, sample: Sample) -> tuple[float, float]:
         """The value to show in the trace, and how long it took to get it for that purpose alone."""
@@ -278,7 +274,7 @@ class Run(Iterator[IntermediateResult]):
             except CheckpointError:
                 raise
             except BaseException as error:
-                self._save_before(error)
+                self._autosave(error)
                 raise
             if self.ending is not None:
                 self._autosave()
@@ -294,29 +290,24 @@ class Run(Iterator[IntermediateResult]):
                 {"best_grad_norm": norm},
             )
 
-    def _save_before(self, error: BaseException) -> None:
+    def _autosave(self, raised: BaseException | None = None) -> None:
+        """Save, if there is a checkpoint; one that cannot be written must not cost the run, nor
+        hide the exception that was raised."""
         if self._checkpoint is None:
             return
         try:
             self.save()
         except Exception as failure:
-            error.add_note(f"momentous could not write the checkpoint before that: {failure}")
-
-    def _autosave(self) -> None:
-        """Save, if there is a checkpoint; one that cannot be written must not cost the run."""
-        if self._checkpoint is None:
-            return
-        try:
-            self.save()
-        except OSError as error:
-            if not self._warned:
+            told = f"the checkpoint {self._checkpoint.path} cannot be written ({failure})"
+            if raised is not None:
+                raised.add_note(f"momentous: {told}")
+            elif not isinstance(failure, OSError):
+                raise
+            elif not self._warned:
                 self._warned = True
-                warnings.warn(
-                    f"the checkpoint {self._checkpoint.path} cannot be written ({error}); the run "
-                    "goes on without: make room there, or allow writing, and the next one is saved",
-                    RuntimeWarning,
-                    stacklevel=levels_to_the_user(),
-                )
+                remedy = "make room there, or allow writing, and the next one is saved"
+                message = f"{told}; the run goes on without: {remedy}"
+                warnings.warn(message, RuntimeWarning, stacklevel=levels_to_the_user())
 
     def save(self) -> None:
         """Write a checkpoint now."""
