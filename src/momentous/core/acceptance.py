@@ -19,8 +19,13 @@ from momentous.core.stopping import Progress
 RELATIVE_RISE = 1e-8
 
 
-def within_limit(oracle: Oracle, sample: Sample, limit: RiseLimit) -> bool:
-    """Is f at the sample, which is learned there, no more above the reference than allowed?"""
+def within_limit(oracle: Oracle, sample: Sample, limit: RiseLimit | None) -> bool:
+    """Is f at the sample, which is learned there, no more above the reference than allowed?
+
+    Without a limit anything is, and nothing is evaluated.
+    """
+    if limit is None:
+        return True
     oracle.learn_value(sample)
     return not _rises(oracle.space, sample, limit)
 

@@ -197,11 +197,7 @@ class _Unpacker:
         _require(isinstance(state, RunState), "it holds no run")
         _require(bool(np.isfinite(to_numpy(state.best_point)).all()), "its point is not finite")
         _require({"name", "parameters"} == set(state.method), "its method is not described")
-        _require(all(event[1] in set(EventKind) for event in state.events), "an unknown event")
-        accepted = state.report.accepted
-        _require(
-            accepted is None or accepted.value == accepted.value, "an accepted point of no value"
-        )
+        _require({event[1] for event in state.events} <= set(EventKind), "an unknown event")
         if state.trace is not None:
             rows = state.trace.array
             _require(
@@ -273,14 +269,14 @@ def _hints(cls: type) -> dict[str, Any]:
         hint = hints[field.name]
         if hint is _AnyArray and (field.default is None or issubclass(cls, Sample)):
             hint = _AnyArray | None
-        elif hint is Sample and cls not in (Report, RiseLimit):
-            hint = _Known
+        elif hint is Sample and cls in (Report, RiseLimit):
+            hint = _AnySample
         made[field.name] = hint
     return made
 
 
-class _Known:
-    """A sample with a point; in a `Report` it may be missing, where a step was cut off."""
+class _AnySample:
+    """A sample whose point may be missing, as in a report where a step was cut off."""
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -298,7 +294,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     if hint is _AnyArray:
         return bool(array_api_compat.is_array_api_obj(value))
-    if hint is _Known:
+    if hint is _AnySample:
+        return isinstance(value, Sample)
+    if hint is Sample:
         return isinstance(value, Sample) and value.point is not None
     if hint is float:
         return type(value) in (float, int)

@@ -207,9 +207,8 @@ class Run(Iterator[IntermediateResult]):
 
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
-        if report.limit is None or not report.sample.grad_norm <= self._tolerance:
-            return True
-        return within_limit(self.oracle, report.sample, report.limit)
+        small = report.sample.grad_norm <= self._tolerance
+        return not small or within_limit(self.oracle, report.sample, report.limit)
 
     def _look(self, sample: Sample) -> tuple[float, float]:
         """The value to show in the trace, and how long it took to get it for that purpose alone."""
