@@ -74,6 +74,8 @@ def _link_previous(path: Path) -> None:
     with contextlib.suppress(OSError):
         os.link(path, aside)
         os.replace(aside, previous_path(path))
+        # Two names of one file: then a rename does nothing (another process was here just now).
+        aside.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -493,7 +493,7 @@ def test_a_damaged_checkpoint_costs_time_only(broken, problems, monkeypatch, tmp
     short = run_task(task, tmp_path)
     kept = short.path.with_suffix(".checkpoint")
     before = kept.with_name(kept.name + ".previous")
-    assert load_checkpoint(kept, np.asarray)["progress"].nit == LENGTH
+    assert load_checkpoint(kept).progress.nit == LENGTH
     content = kept.read_bytes()
     kept.write_bytes(content[: len(content) // 2])
     if broken == "both":

@@ -210,7 +210,7 @@ def _readable_checkpoint(checkpoint: Path) -> Path | None:
     for saved in (checkpoint, previous_path(checkpoint)):
         if saved.exists():
             try:
-                load_checkpoint(saved, lambda array: array)
+                load_checkpoint(saved)
                 return saved
             except CheckpointError:
                 saved.unlink()
