@@ -1,6 +1,11 @@
-"""Checks of hyper-parameters that several methods share."""
+"""Hyper-parameters: checks that several methods share, and products that do not leave the floats."""
 
 from __future__ import annotations
+
+import math
+
+# Products and squares within these bounds have not lost digits to underflow or overflow.
+SMALLEST, LARGEST = 1e-290, 1e290
 
 
 def check_positive(owner: str, **values: float | None) -> None:
@@ -37,3 +42,19 @@ def needed(owner: str, name: str, value: float | None, instead: str) -> float:
             f"{owner} needs {name}= (or {instead} by hand); method='auto' needs no constants"
         )
     return value
+
+
+def root_of_product(a: float, b: float) -> float:
+    """sqrt(a b), where the product may be no float."""
+    return math.sqrt(a * b) if SMALLEST < a * b < LARGEST else math.sqrt(a) * math.sqrt(b)
+
+
+def square_over(a: float, b: float) -> float:
+    """a^2/b, where the square may be no float."""
+    return a * a / b if SMALLEST < a * a < LARGEST else a / b * a
+
+
+def cube_root_of_product(a: float, b: float) -> float:
+    """cbrt(a b^2), where the product may be no float."""
+    product = a * b * b
+    return math.cbrt(product) if SMALLEST < product < LARGEST else math.cbrt(a) * math.cbrt(b) ** 2

@@ -12,7 +12,14 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.checks import check_positive, check_whole, needed
+from momentous.methods.checks import (
+    check_positive,
+    check_whole,
+    cube_root_of_product,
+    needed,
+    root_of_product,
+    square_over,
+)
 from momentous.methods.search.rounding import Rounding
 
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
@@ -185,13 +192,15 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         if eps is None:
             eps = tol or self._needed("eps", "tol")
             if alpha is None and L is not None:  # alpha <= L/4
-                largest = (L / 8) ** 2 / constant
+                largest = square_over(L / 8, constant)
                 if self.order == 3:
                     largest = (L / 8) * math.sqrt(L / 8 / constant)
                 eps = min(eps, largest)
         if alpha is None:
-            root = math.sqrt(constant * eps) if self.order == 2 else math.cbrt(constant * eps * eps)
-            alpha = 2 * root
+            if self.order == 2:
+                alpha = 2 * root_of_product(constant, eps)
+            else:  # 2 L3^(1/3) eps^(2/3)
+                alpha = 2 * cube_root_of_product(constant, eps)
             if L is not None and alpha > L / 4 * (1 + 1e-9):
                 raise ValueError(
                     f"ConvexUntilGuilty: eps={eps:.3g} makes alpha = {alpha:.3g}, but alpha <= L/4 "
@@ -324,7 +333,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             apart = space.combination(u.point, -1.0, x)
             square, rise = space.inner(apart, apart), g_u - g_x - space.inner(slope, apart)
             noise = memory.rounding.between(space, g_u, g_x)
-            if rise < alpha / 2 * square - noise:
+            if square > 0.0 and rise < alpha / 2 * square - noise:
                 pair = Pair(u=u.point, v=x, curvature=2 * alpha - 2 * rise / square)
                 return self._exploited(oracle, dataclasses.replace(memory, pair=pair), pair, u)
         s = memory.t + 1

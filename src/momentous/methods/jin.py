@@ -17,6 +17,8 @@ from momentous.methods.checks import (
     check_probability,
     check_whole,
     needed,
+    root_of_product,
+    square_over,
 )
 from momentous.methods.endings import stuck
 from momentous.methods.restarted.momentum import NESTEROV
@@ -217,7 +219,7 @@ class JinAGD(Method[JinMemory]):
         else:
             rho = self._needed("hessian_lipschitz", "momentum")
             # theta = 1/4; with the theory's factor and step this is L^2/rho: kappa = 1.
-            largest = (0.25 / self.momentum_factor) ** 4 / (rho * eta * eta)
+            largest = square_over((0.25 / self.momentum_factor) ** 2 / eta, rho)
             if self.eps is None:
                 # An eps above the range would be a weaker goal than the largest within: clip it.
                 eps = min(tol or self._needed("eps", "momentum"), largest)
@@ -226,7 +228,7 @@ class JinAGD(Method[JinMemory]):
                     f"JinAGD: eps={self.eps:.3g} is above {largest:.3g}, the largest for which "
                     "theta <= 1/4; choose a smaller eps, or give momentum by hand"
                 )
-            theta = min(self.momentum_factor * math.sqrt(eta * math.sqrt(eps * rho)), 0.25)
+            theta = min(self.momentum_factor * math.sqrt(eta * root_of_product(eps, rho)), 0.25)
         gamma = theta * theta / eta if gamma is None else gamma
         if s is None:
             s = gamma / (4 * self._needed("hessian_lipschitz", "curvature_step"))
@@ -246,11 +248,11 @@ class JinAGD(Method[JinMemory]):
         eps = eps or self._needed("eps", "perturbed=False")
         if r is None or wait is None or drop is None:
             rho = self._needed("hessian_lipschitz", "perturbation, wait and drop")
-            kappa = max(1.0, 1 / (4 * eta) / math.sqrt(rho * eps))
+            kappa = max(1.0, 1 / (4 * eta) / root_of_product(rho, eps))
             # L Delta/(rho eps)
             ratio = self.gap / (4 * eta) / rho / eps if self.gap is not None else kappa * kappa
             argument = max(dimension, 1) * ratio / self.failure_probability
-            chi = self.log_factor or max(1.0, math.log(argument))
+            chi = self.log_factor or max(1.0, math.log(max(1.0, argument)))
             c = self.constant
             r = r if r is not None else eta * eps / (chi**5 * c**8)
             wait = wait if wait is not None else math.ceil(c * chi * math.sqrt(kappa))

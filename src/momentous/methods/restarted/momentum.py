@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, Space
+from momentous.methods.checks import root_of_product, square_over
 
 
 class Momentum:
@@ -41,7 +42,7 @@ class Momentum:
         raise NotImplementedError
 
     def theta(self, eps: float, rho: float, eta: float) -> float:
-        return self.theta_factor * math.sqrt(eta * math.sqrt(eps * rho))
+        return self.theta_factor * math.sqrt(eta * root_of_product(eps, rho))
 
     def radius(self, eps: float, rho: float) -> float:
         return self.radius_factor * math.sqrt(eps / rho)
@@ -49,7 +50,7 @@ class Momentum:
     def eps_for(self, theta: float, rho: float, eta: float) -> float:
         """The eps that has this theta."""
         root = theta / self.theta_factor * theta / self.theta_factor / eta
-        return root * root / rho
+        return square_over(root, rho)
 
     def largest_eps(self, rho: float, eta: float) -> float:
         """The eps at which theta is as large as the theorem allows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 
 from momentous.core.record import record
 from momentous.methods.restarted.parameters import whole_epoch
@@ -41,7 +42,7 @@ class Schedule:
         return dataclasses.replace(
             self,
             step_size=self.step_size * growth,
-            hessian_lipschitz=self.hessian_lipschitz / (growth * growth),
+            hessian_lipschitz=max(self.hessian_lipschitz / (growth * growth), sys.float_info.min),
             radius=self.radius * growth,
             wide_radius=self.wide_radius / c0,
             restarts=self.restarts + 1,
