@@ -1,4 +1,4 @@
-"""Hyper-parameters: checks that several methods share, and products that do not leave the floats."""
+"""Hyper-parameters: checks that methods share, and products that stay within floats."""
 
 from __future__ import annotations
 

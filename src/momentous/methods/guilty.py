@@ -64,16 +64,16 @@ class GuiltyMemory:
     outer: Sample  # p_{k-1}, with value and gradient
     y: Array  # y_t
     y_prev: Array  # y_{t-1}
-    t: int
     values: tuple[float, ...]  # of the regularised function at y_0, ..., y_t
     lowest: Sample  # the lowest of y_0, ..., y_t by f
-    search: Search | None
     smoothness: float  # Lg
-    stalls: int  # outer iterations in a row that have not lowered f
-    pair: Pair | None  # the pair found in the last step
     parameters: GuiltyParameters
     tol: float  # what the user asked for, 0 if nothing
     rounding: Rounding  # how noisy values are
+    t: int = 0
+    search: Search | None = None
+    stalls: int = 0  # outer iterations in a row that have not lowered f
+    pair: Pair | None = None  # the pair found in the last step
 
     def step(
         self,
@@ -83,17 +83,10 @@ class GuiltyMemory:
         ending: Ending | None = None,
     ) -> Step[GuiltyMemory]:
         """The step that led here."""
-        report = Report(
-            sample=sample,
-            step_size=1 / self.smoothness,
-            events=events,
-            ending=ending,
-            accepted=self.outer,
-            noise=self.rounding.seen,
-            # Not where f is higher than at the outer iterate.
-            limit=RiseLimit(self.outer, allowance=self.rounding.between(space, self.outer.value)),
-        )
-        return Step(self, report)
+        eta, outer, noise = 1 / self.smoothness, self.outer, self.rounding.seen
+        # Not where f is higher than at the outer iterate.
+        limit = RiseLimit(outer, allowance=self.rounding.between(space, outer.value))
+        return Step(self, Report(sample, eta, events, ending, outer, noise, limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +181,8 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         L, eps = self.gradient_lipschitz, self.eps
         alpha, eta = self.curvature, self.exploration
         if alpha is None or eta is None:
-            constant = self._constant()
+            name = "hessian_lipschitz" if self.order == 2 else "third_lipschitz"
+            constant = self._needed(name, "curvature and exploration")  # rho, or L3
         if eps is None:
             eps = tol or self._needed("eps", "tol")
             if alpha is None and L is not None:  # alpha <= L/4
@@ -218,19 +212,8 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
                 f"{1 / alpha:.3g}"
             )
         inner = self.inner_tolerance if self.inner_tolerance is not None else eps / 10
-        return GuiltyParameters(
-            smoothness=smoothness,
-            curvature=alpha,
-            exploration=eta,
-            eps=eps,
-            inner_eps=inner,
-            inner_cap=float(self.inner_cap or math.inf),
-        )
-
-    def _constant(self) -> float:
-        """rho, or L3."""
-        name = "hessian_lipschitz" if self.order == 2 else "third_lipschitz"
-        return self._needed(name, "curvature and exploration")
+        cap = float(self.inner_cap or math.inf)
+        return GuiltyParameters(smoothness, alpha, eta, eps, inner_eps=inner, inner_cap=cap)
 
     def _needed(self, name: str, instead: str) -> float:
         return needed("ConvexUntilGuilty", name, getattr(self, name), instead)
@@ -242,13 +225,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             outer=here,
             y=x0,
             y_prev=x0,
-            t=0,
             values=(here.value,),
             lowest=here,
-            search=None,
             smoothness=p.smoothness,
-            stalls=0,
-            pair=None,
             parameters=p,
             tol=tol or 0.0,
             rounding=Rounding.at(oracle.space, here.value),
@@ -303,15 +282,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         self, oracle: Oracle, memory: GuiltyMemory, last: Sample, witness: Sample
     ) -> Step[GuiltyMemory]:
         """Slower than a strongly convex function allows: go through the iteration once more."""
-        outer = memory.outer
-        oracle.recall(outer)
-        after = dataclasses.replace(
-            memory,
-            y=outer.point,
-            y_prev=outer.point,
-            t=0,
-            search=Search(witness=witness, last=last, length=memory.t),
-        )
+        p, search = memory.outer.point, Search(witness=witness, last=last, length=memory.t)
+        oracle.recall(memory.outer)
+        after = dataclasses.replace(memory, y=p, y_prev=p, t=0, search=search)
         return after.step(oracle.space, last)
 
     def _searched(
@@ -352,20 +325,15 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         space, eta = oracle.space, memory.parameters.exploration
         v, y, y_prev = pair.v, memory.y, memory.y_prev
         apart = math.sqrt(space.distance_squared(pair.u, v))
-        if self.order == 2:
-            trials = [
-                space.combination(pair.u, eta / apart, pair.u, v),
-                space.combination(pair.u, -eta / apart, pair.u, v),
-            ]
-        else:
-            forth = math.sqrt(eta * (eta + apart)) - apart
-            trials = [
-                space.combination(pair.u, forth / apart, pair.u, v),
-                space.combination(v, -eta / apart, pair.u, v),
-            ]
-            if memory.t > 0:  # these bound f(v), which is no point of descent itself
-                trials.append(space.combination(y, 0.5, y_prev, y))  # c_j
-                trials.append(space.combination(y, 3.0, y_prev, y))  # q_j
+        forth, origin = eta, pair.u
+        if self.order == 3:
+            forth, origin = math.sqrt(eta * (eta + apart)) - apart, v
+        trials = [
+            space.combination(pair.u, forth / apart, pair.u, v),
+            space.combination(origin, -eta / apart, pair.u, v),
+        ]
+        if self.order == 3 and memory.t > 0:  # c_j and q_j bound f(v), no point of descent itself
+            trials += [space.combination(y, weight, y_prev, y) for weight in (0.5, 3.0)]
         best = memory.lowest  # of the y_s; u is one of them, its value unknown here, or w
         for trial in (u, *(Sample(point, oracle.value(point)) for point in trials)):
             if trial.value < best.value and math.isfinite(trial.value):
@@ -375,8 +343,8 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
 
     def _lost(self, oracle: Oracle, memory: GuiltyMemory, bad: Sample) -> Step[GuiltyMemory]:
         """Not finite: back to the lowest point, and if that is where it began, smaller steps."""
-        event = Event(EventKind.NON_FINITE, bad.grad_norm)
-        return self._next(oracle, memory, memory.lowest, (event,))
+        events = (Event(EventKind.NON_FINITE, bad.grad_norm),)
+        return self._next(oracle, memory, memory.lowest, events)
 
     def _next(
         self,

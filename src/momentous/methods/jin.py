@@ -51,18 +51,18 @@ class JinMemory:
     x: Array
     x_prev: Array  # v = x - x_prev
     value: float  # f(x)
-    speed: float  # |v|
     parameters: JinParameters
-    floor: float  # |grad f(x)| is not below this, by L and the last gradient
     waited: int  # iterations since the last perturbation
-    before: Sample | None  # the point that was perturbed, while the verdict is open
-    energy_before: float  # the Hamiltonian there
     tol: float  # what the user asked for, 0 if nothing
     seed: int
-    draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
-    rejected_at: float  # f(x) when a step was last rejected, infinity before
     origin: Sample  # x0 and f(x0)
     rounding: Rounding  # how noisy values are
+    speed: float = 0.0  # |v|
+    floor: float = 0.0  # |grad f(x)| is not below this, by L and the last gradient
+    before: Sample | None = None  # the point that was perturbed, while the verdict is open
+    energy_before: float = math.nan  # the Hamiltonian there
+    draws: int = 0  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
+    rejected_at: float = math.inf  # f(x) when a step was last rejected
 
     @property
     def energy(self) -> float:
@@ -79,17 +79,10 @@ class JinMemory:
         self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
     ) -> Step[JinMemory]:
         """The step that led here."""
-        report = Report(
-            sample=sample,
-            step_size=self.parameters.step_size,
-            events=events,
-            ending=ending,
-            accepted=self.origin,
-            noise=self.rounding.seen,
-            # Not where f is higher than at the start: the momentum will carry on from there.
-            limit=RiseLimit(self.origin, allowance=self.rounding.level),
-        )
-        return Step(self, report)
+        eta, origin, noise = self.parameters.step_size, self.origin, self.rounding.seen
+        # Not where f is higher than at the start: the momentum will carry on from there.
+        limit = RiseLimit(origin, allowance=self.rounding.level)
+        return Step(self, Report(sample, eta, events, ending, origin, noise, limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,13 +191,8 @@ class JinAGD(Method[JinMemory]):
 
         eps = 1e-4, rho = 1, theta = 0.04 (eps rho eta^2)^(1/4), no perturbations.
         """
-        return cls(
-            step_size=step_size,
-            hessian_lipschitz=1.0,
-            eps=1e-4,
-            momentum_factor=0.04,
-            perturbed=False,
-        )
+        made = cls(hessian_lipschitz=1.0, eps=1e-4, momentum_factor=0.04, perturbed=False)
+        return dataclasses.replace(made, step_size=step_size)
 
     @property
     def default_tolerance(self) -> float:
@@ -212,8 +200,10 @@ class JinAGD(Method[JinMemory]):
 
     def resolved(self, tol: float, dimension: int) -> JinParameters:
         """The numbers that a run with this tolerance uses."""
-        eta, theta, gamma, s = self._step_size(), math.nan, self.curvature, self.curvature_step
         eps = self.eps if self.eps is not None else tol
+        eta, gamma, s = self.step_size, self.curvature, self.curvature_step
+        if eta is None:
+            eta = 1 / (4 * self._needed("gradient_lipschitz", "step_size"))
         if self.momentum is not None:
             theta = 1 - self.momentum
         else:
@@ -232,15 +222,8 @@ class JinAGD(Method[JinMemory]):
         gamma = theta * theta / eta if gamma is None else gamma
         if s is None:
             s = gamma / (4 * self._needed("hessian_lipschitz", "curvature_step"))
-        r, wait, drop = 0.0, 0, 0.0
-        if self.perturbed:
-            r, wait, drop = self._perturbation(eta, eps, dimension)
+        r, wait, drop = self._perturbation(eta, eps, dimension) if self.perturbed else (0.0, 0, 0.0)
         return JinParameters(eta, theta, gamma, s, eps, r, wait, drop)
-
-    def _step_size(self) -> float:
-        if self.step_size is not None:
-            return self.step_size
-        return 1 / (4 * self._needed("gradient_lipschitz", "step_size"))
 
     def _perturbation(self, eta: float, eps: float, dimension: int) -> tuple[float, int, float]:
         """r, T and E."""
@@ -269,16 +252,10 @@ class JinAGD(Method[JinMemory]):
             x=x0,
             x_prev=x0,
             value=sample.value,
-            speed=0.0,
             parameters=p,
-            floor=0.0,
             waited=p.wait + 1,
-            before=None,
-            energy_before=math.nan,
             tol=tol or 0.0,
             seed=seed,
-            draws=0,
-            rejected_at=math.inf,
             origin=Sample(x0, sample.value),
             rounding=Rounding.at(oracle.space, sample.value),
         )

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from typing import Literal
 
-from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
@@ -14,14 +13,10 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.search.backtracking import (
     SHORTEST,
-    backtracks,
-    check_search,
-    check_steps,
+    Backtracking,
     first_step,
     halted,
     left_the_domain,
-    limited,
-    search,
 )
 from momentous.methods.search.rounding import Rounding
 
@@ -34,12 +29,12 @@ class HeuristicMemory:
     y: Array  # y^k, where the next gradient is taken; the very array x.point after a restart
     start: Sample  # where the momentum was last dropped
     best: Sample  # the lowest x^k, if the method goes back to it; otherwise x0
-    count: int  # m: 1 at a restart
-    theta: float  # 1 at a restart
     step_size: float  # eta of the last step
     trial: float  # eta, or the first one that the next search tries
     shortest: float  # the least that the gradient alone may accept
     rounding: Rounding  # how noisy values are
+    count: int = 1  # m: 1 at a restart
+    theta: float = 1.0  # 1 at a restart
 
     def begun_at(self, x: Sample) -> HeuristicMemory:
         """The same without momentum, from x."""
@@ -47,7 +42,7 @@ class HeuristicMemory:
 
 
 @dataclasses.dataclass(frozen=True)
-class HeuristicAGD(Method[HeuristicMemory]):
+class HeuristicAGD(Backtracking[HeuristicMemory]):
     """Accelerated gradient descent, restarted by the heuristics of O'Donoghue & Candes [1]_.
 
     Nesterov's iteration with growing momentum,
@@ -105,26 +100,15 @@ class HeuristicAGD(Method[HeuristicMemory]):
     guarantee = "none"
     cost = "1 gradient; with backtracking 1 value, and 1 per trial"
 
-    step_size: float | None = None
-    gradient_lipschitz: float | None = None
     restart: Literal["function", "gradient"] = "function"
-    backtracking: bool | None = None
     fall_back: bool | None = None
-    backoff: float = 2.0
-    growth: float = 1 / 0.9
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_steps(self, self.step_size, self.gradient_lipschitz, self.backtracking)
-        check_search(self, self.backoff, self.growth)
         if self.restart not in ("function", "gradient"):
             raise ValueError(
                 f"HeuristicAGD: restart={self.restart!r} must be 'function' or 'gradient'"
             )
-
-    @property
-    def _backtracks(self) -> bool:
-        return backtracks(self.step_size, self.gradient_lipschitz, self.backtracking)
 
     @property
     def _falls_back(self) -> bool:
@@ -144,18 +128,7 @@ class HeuristicAGD(Method[HeuristicMemory]):
     ) -> Step[HeuristicMemory]:
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
-        memory = HeuristicMemory(
-            x=sample,
-            y=x0,
-            start=sample,
-            best=sample,
-            count=1,
-            theta=1.0,
-            step_size=t,
-            trial=t,
-            shortest=t * SHORTEST,
-            rounding=Rounding(),
-        )
+        memory = HeuristicMemory(sample, x0, sample, sample, t, t, t * SHORTEST, Rounding())
         return self._step(oracle, memory, sample)
 
     def step(self, oracle: Oracle, memory: HeuristicMemory) -> Step[HeuristicMemory]:
@@ -197,17 +170,7 @@ class HeuristicAGD(Method[HeuristicMemory]):
         self, oracle: Oracle, memory: HeuristicMemory, y: Sample
     ) -> Step[HeuristicMemory]:
         x, space = memory.x, oracle.space
-        found = search(
-            oracle,
-            y,
-            y.gradient,
-            y.grad_norm * y.grad_norm,
-            limited(space, memory.trial, y.grad_norm),
-            memory.shortest,
-            memory.rounding,
-            backoff=self.backoff,
-            with_gradient=False,
-        )
+        found = self._search(oracle, y, memory, with_gradient=False)
         t, x_next = found.step_size, found.sample
         after = dataclasses.replace(
             memory, step_size=t, shortest=found.shortest, rounding=found.rounding
@@ -243,12 +206,9 @@ class HeuristicAGD(Method[HeuristicMemory]):
             beta, theta = self._weight(memory)
             # The array itself where beta = 0: what is known of x^{k+1} is then known of y^{k+1}.
             ahead = space.combination(x_next.point, beta, x_next.point, x.point) if beta else None
+            y_next = x_next.point if ahead is None else ahead
             after = dataclasses.replace(
-                memory,
-                x=x_next,
-                y=x_next.point if ahead is None else ahead,
-                count=memory.count + 1,
-                theta=theta,
+                memory, x=x_next, y=y_next, count=memory.count + 1, theta=theta
             )
             return self._step(oracle, after, y, events)
         kept, best = x if self._backtracks else x_next, memory.best
@@ -310,16 +270,8 @@ class HeuristicAGD(Method[HeuristicMemory]):
         if self._goes_back:  # not to stay at a y^k that the momentum has climbed to
             small = math.sqrt(oracle.space.rounding)
             limit = RiseLimit(memory.best, relative=small, convex=True)
-        report = Report(
-            sample=sample,
-            step_size=memory.step_size,
-            events=events,
-            ending=ending,
-            accepted=memory.best,
-            noise=memory.rounding.seen,
-            limit=limit,
-        )
-        return Step(memory, report)
+        eta, noise = memory.step_size, memory.rounding.seen
+        return Step(memory, Report(sample, eta, events, ending, memory.best, noise, limit))
 
     def _too_long(self, memory: HeuristicMemory) -> Ending:
         return Ending(

@@ -30,15 +30,8 @@ class LBFGSMemory:
         self, step_size: float, events: tuple[Event, ...] = (), ending: Ending | None = None
     ) -> Step[LBFGSMemory]:
         """The step that led here."""
-        report = Report(
-            sample=self.current,
-            step_size=step_size,
-            events=events,
-            ending=ending,
-            accepted=self.current,
-            noise=self.rounding.seen,
-        )
-        return Step(self, report)
+        here, noise = self.current, self.rounding.seen
+        return Step(self, Report(here, step_size, events, ending, accepted=here, noise=noise))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from momentous.core.method import Method
 from momentous.core.record import record
@@ -37,34 +36,19 @@ def whole_epoch(theta: float) -> int:
     return max(1, math.floor(1 / theta + 1e-9))
 
 
-def given(method: Method) -> dict[str, Any]:
-    """What a restarted method was given of the numbers of the theorems."""
-    return {name: getattr(method, name) for name in GIVEN}
-
-
 def check_given(method: Method) -> None:
     """Is what a restarted method was given possible?"""
-    owner, values = type(method).__name__, given(method)
+    owner = type(method).__name__
+    values = {name: getattr(method, name) for name in GIVEN}
     check_momentum(owner, values.pop("momentum"))
     check_whole(owner, "K", epoch_length=values.pop("epoch_length"))
     check_positive(owner, **values)
 
 
-def theory_parameters(
-    scheme: Momentum,
-    owner: str,
-    tol: float,
-    *,
-    gradient_lipschitz: float | None,
-    hessian_lipschitz: float | None,
-    eps: float | None,
-    step_size: float | None = None,
-    momentum: float | None = None,
-    radius: float | None = None,
-    epoch_length: int | None = None,
-) -> Parameters:
-    """Parameters by hand where given and by the theorem where not."""
-    L, rho = gradient_lipschitz, hessian_lipschitz
+def theory_parameters(method: Method, scheme: Momentum, tol: float) -> Parameters:
+    """Parameters by hand where given to the method, and by the theorem where not."""
+    owner, given = type(method).__name__, (getattr(method, name) for name in GIVEN)
+    L, rho, eps, step_size, momentum, radius, epoch_length = given
     if step_size is None:
         step_size = 1 / (4 * needed(owner, "gradient_lipschitz", L, "step_size"))
     if momentum is None or radius is None:
@@ -83,23 +67,16 @@ def theory_parameters(
                 f"theta <= {scheme.largest_theta:g} with these constants; choose a smaller eps, or "
                 "give momentum and radius by hand"
             )
-    theta = (
-        1 - momentum if momentum is not None else scheme.theta(eps or 0.0, rho or 0.0, step_size)
-    )
-    theta = min(theta, scheme.largest_theta) if momentum is None else theta
+    if momentum is not None:
+        theta = 1 - momentum
+    else:
+        theta = min(scheme.theta(eps, rho, step_size), scheme.largest_theta)
     if radius is None:
-        assert eps is not None
-        assert rho is not None
         radius = scheme.radius(eps, rho)
     length = epoch_length if epoch_length is not None else whole_epoch(theta)
     promise = math.nan
     if rho is not None and math.isfinite(radius):
         promise = scheme.promise(step_size, theta, radius, length, rho)
     return Parameters(
-        step_size=step_size,
-        theta=theta,
-        radius=radius,
-        epoch_length=length,
-        promise=promise,
-        eps=math.nan if eps is None else eps,
+        step_size, theta, radius, length, promise=promise, eps=math.nan if eps is None else eps
     )

@@ -6,13 +6,16 @@ p = g and t = 1/L that is the descent lemma, for a conjugate direction Armijo's 
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Protocol
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.core.step import M
 from momentous.methods.checks import check_positive
 from momentous.methods.endings import no_progress, zero_gradient
 from momentous.methods.search.probe import probed_lipschitz
@@ -28,13 +31,20 @@ MOST_HALVINGS = 60
 SHORTEST = 2.0**-20
 
 
+class Searching(Protocol):
+    """What a memory keeps for the next search."""
+
+    trial: float  # the first step size that it tries
+    shortest: float  # the least that the gradient alone may accept
+    rounding: Rounding  # how noisy values are
+
+
 @record
 class Found:
     """The end of a line search."""
 
     sample: Sample  # the last trial, with its value, and its gradient where it was taken
     step_size: float  # t of that trial
-    trials: int
     accepted: bool
     stuck: bool  # not accepted, and too short for another trial to be of use
     events: tuple[Event, ...]
@@ -46,6 +56,45 @@ class Found:
         return halted(here, self.step_size, self.sample.value) if self.stuck else None
 
 
+@dataclasses.dataclass(frozen=True)
+class Backtracking(Method[M]):
+    """A method with a fixed step along the gradient, or one that is found by backtracking."""
+
+    step_size: float | None = None
+    gradient_lipschitz: float | None = None
+    backtracking: bool | None = None
+    backoff: float = 2.0
+    growth: float = 1 / 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_steps(self, self.step_size, self.gradient_lipschitz, self.backtracking)
+        check_search(self, self.backoff, self.growth)
+
+    @property
+    def _backtracks(self) -> bool:
+        """As asked for; by default where no step size follows from what is given."""
+        if self.backtracking is not None:
+            return self.backtracking
+        return self.step_size is None and self.gradient_lipschitz is None
+
+    def _search(
+        self,
+        oracle: Oracle,
+        here: Sample,
+        memory: Searching,
+        *,
+        with_gradient: bool = True,
+    ) -> Found:
+        """The search along the gradient."""
+        g, norm = here.gradient, here.grad_norm
+        t = limited(oracle.space, memory.trial, norm)
+        known = memory.shortest, memory.rounding
+        return search(
+            oracle, here, g, norm * norm, t, *known, self.backoff, with_gradient=with_gradient
+        )
+
+
 def search(
     oracle: Oracle,
     here: Sample,
@@ -54,8 +103,8 @@ def search(
     first: float,
     shortest: float,
     rounding: Rounding,
-    *,
     backoff: float = 2.0,
+    *,
     most: int = MOST_HALVINGS,
     guarded: bool = True,
     with_gradient: bool = True,
@@ -83,16 +132,8 @@ def search(
             events = (Event(EventKind.NON_FINITE, value),)
         elif guarded and _too_small_to_tell(space, rounding, here.value, value, required):
             if t < shortest or space.distance_squared(point, here.point) == 0.0:
-                return Found(
-                    sample=Sample(point, value),
-                    step_size=t,
-                    trials=trials,
-                    accepted=False,
-                    stuck=True,
-                    events=events,
-                    shortest=shortest,
-                    rounding=rounding,
-                )
+                tried = Sample(point, value)
+                return Found(tried, t, False, True, events, shortest, rounding)
             there = oracle.gradient(point)
             accepted = there.finite and space.inner(p, there.gradient) >= 0.0
         else:
@@ -108,16 +149,7 @@ def search(
             break
         t /= backoff
     stuck = not accepted and space.distance_squared(point, here.point) == 0.0
-    return Found(
-        sample=known,
-        step_size=t,
-        trials=trials,
-        accepted=accepted,
-        stuck=stuck,
-        events=events,
-        shortest=shortest,
-        rounding=rounding,
-    )
+    return Found(known, t, accepted, stuck, events, shortest, rounding)
 
 
 def _too_small_to_tell(
@@ -180,15 +212,6 @@ def left_the_domain(sample: Sample, step_size: float) -> Ending:
         "pass backtracking=True",
         {"grad_norm": sample.grad_norm, "step_size": step_size},
     )
-
-
-def backtracks(
-    step_size: float | None, gradient_lipschitz: float | None, backtracking: bool | None
-) -> bool:
-    """As asked for; by default where no step size follows from what is given."""
-    if backtracking is not None:
-        return backtracking
-    return step_size is None and gradient_lipschitz is None
 
 
 def check_steps(

@@ -123,7 +123,7 @@ def _between(low: Trial, high: Trial) -> float:
 def _beyond(before: Trial, low: Trial, trials: int) -> float:
     """Where the slope would vanish if it went on changing as it did, two to four times as far."""
     if trials > ORDINARY:
-        return low.t * MOST_GROWTH**2.0 ** min(trials - ORDINARY, 9)
+        return low.t * math.pow(MOST_GROWTH, 2.0 ** min(trials - ORDINARY, 8))
     change = low.slope - before.slope
     further = low.t - low.slope * (low.t - before.t) / change if change > 0.0 else math.inf
     return min(max(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)
