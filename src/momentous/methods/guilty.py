@@ -13,6 +13,7 @@ from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import (
+    check,
     check_positive,
     check_whole,
     cube_root_of_product,
@@ -121,12 +122,8 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
 
     Parameters
     ----------
-    gradient_lipschitz : float, optional
-        L, Lipschitz constant of the gradient.
-    hessian_lipschitz : float, optional
-        rho, Lipschitz constant of the Hessian; for order 2.
-    third_lipschitz : float, optional
-        L3, Lipschitz constant of the third derivative; for order 3.
+    gradient_lipschitz, hessian_lipschitz, third_lipschitz : float, optional
+        L, rho (for order 2) and L3 (for order 3).
     eps : float, optional
         The gradient norm to reach, by default the tolerance of the run.
     order : {2, 3}
@@ -167,10 +164,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("ConvexUntilGuilty", **self.parameters())
-        if self.order not in (2, 3):
-            raise ValueError(f"ConvexUntilGuilty: order={self.order!r} (p) must be 2 or 3")
-        check_whole("ConvexUntilGuilty", inner_cap=self.inner_cap)
+        check_positive(self, *self.parameters())
+        check(self, "order", self.order in (2, 3), "(p) must be 2 or 3")
+        check_whole(self, "inner_cap")
 
     @property
     def default_tolerance(self) -> float:
@@ -182,9 +178,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         alpha, eta = self.curvature, self.exploration
         if alpha is None or eta is None:
             name = "hessian_lipschitz" if self.order == 2 else "third_lipschitz"
-            constant = self._needed(name, "curvature and exploration")  # rho, or L3
+            constant = needed(self, name, "curvature and exploration")  # rho, or L3
         if eps is None:
-            eps = tol or self._needed("eps", "tol")
+            eps = tol or needed(self, "eps", "tol")
             if alpha is None and L is not None:  # alpha <= L/4
                 largest = square_over(L / 8, constant)
                 if self.order == 3:
@@ -205,18 +201,11 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         if self.step_size is not None:
             smoothness = 1 / self.step_size
         else:
-            smoothness = self._needed("gradient_lipschitz", "step_size") + 2 * alpha
-        if not smoothness > alpha:
-            raise ValueError(
-                f"ConvexUntilGuilty: step_size={self.step_size!r} must be below 1/alpha = "
-                f"{1 / alpha:.3g}"
-            )
+            smoothness = needed(self, "gradient_lipschitz", "step_size") + 2 * alpha
+        check(self, "step_size", smoothness > alpha, f"must be below 1/alpha = {1 / alpha:.3g}")
         inner = self.inner_tolerance if self.inner_tolerance is not None else eps / 10
         cap = float(self.inner_cap or math.inf)
         return GuiltyParameters(smoothness, alpha, eta, eps, inner_eps=inner, inner_cap=cap)
-
-    def _needed(self, name: str, instead: str) -> float:
-        return needed("ConvexUntilGuilty", name, getattr(self, name), instead)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[GuiltyMemory]:
         p = self.resolved(self.default_tolerance if tol is None else tol)

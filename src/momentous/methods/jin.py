@@ -119,10 +119,8 @@ class JinAGD(Method[JinMemory]):
 
     Parameters
     ----------
-    gradient_lipschitz : float, optional
-        L, Lipschitz constant of the gradient.
-    hessian_lipschitz : float, optional
-        rho, Lipschitz constant of the Hessian.
+    gradient_lipschitz, hessian_lipschitz : float, optional
+        L and rho.
     eps : float, optional
         The gradient norm to reach, by default the tolerance of the run.
     step_size, momentum, curvature, curvature_step : float, optional
@@ -177,13 +175,11 @@ class JinAGD(Method[JinMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.parameters()
-        for name in ("momentum", "perturbed", "failure_probability"):
-            given.pop(name)
-        check_positive("JinAGD", **given)
-        check_momentum("JinAGD", self.momentum)
-        check_whole("JinAGD", "T", wait=self.wait)
-        check_probability("JinAGD", self.failure_probability)
+        others = {"momentum", "perturbed", "failure_probability"}
+        check_positive(self, *(self.parameters().keys() - others))
+        check_momentum(self, self.momentum)
+        check_whole(self, "wait", "(T)")
+        check_probability(self, self.failure_probability)
 
     @classmethod
     def as_compared(cls, step_size: float) -> JinAGD:
@@ -203,16 +199,16 @@ class JinAGD(Method[JinMemory]):
         eps = self.eps if self.eps is not None else tol
         eta, gamma, s = self.step_size, self.curvature, self.curvature_step
         if eta is None:
-            eta = 1 / (4 * self._needed("gradient_lipschitz", "step_size"))
+            eta = 1 / (4 * needed(self, "gradient_lipschitz", "step_size"))
         if self.momentum is not None:
             theta = 1 - self.momentum
         else:
-            rho = self._needed("hessian_lipschitz", "momentum")
+            rho = needed(self, "hessian_lipschitz", "momentum")
             # theta = 1/4; with the theory's factor and step this is L^2/rho: kappa = 1.
             largest = square_over((0.25 / self.momentum_factor) ** 2 / eta, rho)
             if self.eps is None:
                 # An eps above the range would be a weaker goal than the largest within: clip it.
-                eps = min(tol or self._needed("eps", "momentum"), largest)
+                eps = min(tol or needed(self, "eps", "momentum"), largest)
             elif self.eps > largest * (1 + 1e-12):
                 raise ValueError(
                     f"JinAGD: eps={self.eps:.3g} is above {largest:.3g}, the largest for which "
@@ -221,16 +217,16 @@ class JinAGD(Method[JinMemory]):
             theta = min(self.momentum_factor * math.sqrt(eta * root_of_product(eps, rho)), 0.25)
         gamma = theta * theta / eta if gamma is None else gamma
         if s is None:
-            s = gamma / (4 * self._needed("hessian_lipschitz", "curvature_step"))
+            s = gamma / (4 * needed(self, "hessian_lipschitz", "curvature_step"))
         r, wait, drop = self._perturbation(eta, eps, dimension) if self.perturbed else (0.0, 0, 0.0)
         return JinParameters(eta, theta, gamma, s, eps, r, wait, drop)
 
     def _perturbation(self, eta: float, eps: float, dimension: int) -> tuple[float, int, float]:
         """r, T and E."""
         r, wait, drop = self.perturbation, self.wait, self.drop
-        eps = eps or self._needed("eps", "perturbed=False")
+        eps = eps or needed(self, "eps", "perturbed=False")
         if r is None or wait is None or drop is None:
-            rho = self._needed("hessian_lipschitz", "perturbation, wait and drop")
+            rho = needed(self, "hessian_lipschitz", "perturbation, wait and drop")
             kappa = max(1.0, 1 / (4 * eta) / root_of_product(rho, eps))
             # L Delta/(rho eps)
             ratio = self.gap / (4 * eta) / rho / eps if self.gap is not None else kappa * kappa
@@ -241,9 +237,6 @@ class JinAGD(Method[JinMemory]):
             wait = wait if wait is not None else math.ceil(c * chi * math.sqrt(kappa))
             drop = drop if drop is not None else eps * math.sqrt(eps / rho) / (chi**5 * c**7)
         return r, int(wait), drop
-
-    def _needed(self, name: str, instead: str) -> float:
-        return needed("JinAGD", name, getattr(self, name), instead)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[JinMemory]:
         p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)

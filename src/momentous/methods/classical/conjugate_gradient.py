@@ -16,7 +16,6 @@ from momentous.methods.classical.gradient_descent import DescentMemory
 from momentous.methods.search.backtracking import (
     SHORTEST,
     Found,
-    check_search,
     check_steps,
     first_step,
     halted,
@@ -90,8 +89,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
 
     References
     ----------
-    .. [1] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
-       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023).
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
     .. [2] E. Polak, G. Ribiere, "Note sur la convergence de methodes de directions conjuguees",
        Rev. Francaise Informat. Rech. Operationnelle 3 (1969).
     """
@@ -109,9 +107,8 @@ class ConjugateGradient(Method[ConjugateMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_steps(self, self.step_size, self.gradient_lipschitz, True)
-        check_search(self, 2.0, self.growth)
-        check_whole("ConjugateGradient", max_halvings=self.max_halvings)
+        check_steps(self, self.step_size, self.gradient_lipschitz, self.growth)
+        check_whole(self, "max_halvings")
 
     def start(
         self, oracle: Oracle, x0: Array, tol: float | None, seed: int

@@ -78,10 +78,8 @@ class GradientDescent(Backtracking[DescentMemory]):
 
     References
     ----------
-    .. [1] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
-       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023), section 5.1.
-    .. [2] N. Marumo, A. Takeda, "Parameter-free accelerated gradient descent for nonconvex
-       minimization", SIAM J. Optim. 34 (2024).
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023), section 5.1; see :class:`momentous.RAGD`.
+    .. [2] N. Marumo, A. Takeda, SIAM J. Optim. (2024); see :class:`momentous.ParameterFreeAGD`.
     """
 
     name = "gd"

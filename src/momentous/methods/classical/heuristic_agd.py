@@ -11,6 +11,7 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
+from momentous.methods.checks import check
 from momentous.methods.search.backtracking import (
     SHORTEST,
     Backtracking,
@@ -68,30 +69,21 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
 
     Parameters
     ----------
-    step_size : float, optional
-        eta; with ``backtracking=True`` the first one to be tried.
-    gradient_lipschitz : float, optional
-        L; eta = 1/L.  With ``backtracking=True`` a guess to begin with.
+    step_size, gradient_lipschitz, backtracking, backoff, growth
+        As in :class:`GradientDescent`.
     restart : {"function", "gradient"}
         The test.
-    backtracking : bool, optional
-        By default only where neither ``step_size`` nor ``gradient_lipschitz`` is given; the first
-        step is then 1/L with L from one extra gradient near x0, which scales with f and x.
     fall_back : bool, optional
         A restart from a point higher than the lowest x^k so far goes back to that one.  By default
         with backtracking, where its values are known anyway; otherwise it takes one value per
         iteration.  Not in the papers.
-    backoff, growth : float
-        What a rejected step is divided by, and an accepted one multiplied by.
 
     References
     ----------
     .. [1] B. O'Donoghue, E. Candes, "Adaptive restart for accelerated gradient schemes", Found.
        Comput. Math. 15 (2015).
-    .. [2] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
-       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023).
-    .. [3] N. Marumo, A. Takeda, "Parameter-free accelerated gradient descent for nonconvex
-       minimization", SIAM J. Optim. 34 (2024).
+    .. [2] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
+    .. [3] N. Marumo, A. Takeda, SIAM J. Optim. (2024); see :class:`momentous.ParameterFreeAGD`.
     """
 
     name = "heuristic-agd"
@@ -105,10 +97,8 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.restart not in ("function", "gradient"):
-            raise ValueError(
-                f"HeuristicAGD: restart={self.restart!r} must be 'function' or 'gradient'"
-            )
+        known = self.restart in ("function", "gradient")
+        check(self, "restart", known, "must be 'function' or 'gradient'")
 
     @property
     def _falls_back(self) -> bool:

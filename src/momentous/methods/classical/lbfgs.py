@@ -83,7 +83,7 @@ class LBFGS(Method[LBFGSMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("LBFGS", memory=self.memory, max_trials=self.max_trials)
+        check_positive(self, "memory", "max_trials")
         c1, c2 = self.sufficient_decrease, self.curvature
         if not (0 < c1 < 0.5 and c1 < c2 < 1):
             raise ValueError(

@@ -12,6 +12,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Event, EventKind
 from momentous.core.step import Step
+from momentous.methods.checks import check
 from momentous.methods.parameter_free.base import Claim, ParameterFree, ParameterFreeMemory
 from momentous.methods.search.rounding import (
     evaluated,
@@ -103,11 +104,9 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.hessian_lipschitz < math.inf:
-            raise ValueError(
-                f"ParameterFreeAGD: hessian_lipschitz={self.hessian_lipschitz!r} (M at the start "
-                "of every epoch) must be finite and not negative"
-            )
+        is_valid = 0 <= self.hessian_lipschitz < math.inf
+        words = "(M at the start of every epoch) must be finite and not negative"
+        check(self, "hessian_lipschitz", is_valid, words)
 
     def _at_rest(self, space: Space, **shared: Any) -> AGDMemory:
         x, M = shared["x"], self.hessian_lipschitz

@@ -17,9 +17,9 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.checks import check_positive
+from momentous.methods.checks import check, check_positive
 from momentous.methods.endings import no_progress, stuck
-from momentous.methods.search.probe import probed_lipschitz
+from momentous.methods.search.backtracking import probed_lipschitz
 from momentous.methods.search.rounding import Rounding, evaluated
 
 # A change of f so many times above the noise of its values is judged by the values alone.
@@ -75,17 +75,11 @@ class ParameterFree(Method[P]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        owner = type(self).__name__
-        check_positive(owner, gradient_lipschitz=self.gradient_lipschitz)
-        if not 1 < self.backoff < math.inf:
-            raise ValueError(f"{owner}: backoff={self.backoff!r} (alpha) must be finite, above 1")
-        if not 0 < self.relaxation <= 1:
-            raise ValueError(f"{owner}: relaxation={self.relaxation!r} (beta) must be in (0, 1]")
-        if not self.average_growth >= 1:
-            raise ValueError(
-                f"{owner}: average_growth={self.average_growth!r} must be at least 1 (1: evaluate "
-                "the average in every iteration; infinity: never)"
-            )
+        check_positive(self, "gradient_lipschitz")
+        check(self, "backoff", 1 < self.backoff < math.inf, "(alpha) must be finite, above 1")
+        check(self, "relaxation", 0 < self.relaxation <= 1, "(beta) must be in (0, 1]")
+        often = "must be at least 1 (1: evaluate the average in every iteration; infinity: never)"
+        check(self, "average_growth", self.average_growth >= 1, often)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[P]:
         x = evaluated(oracle, x0)

@@ -11,6 +11,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Event, EventKind
 from momentous.core.step import Step
+from momentous.methods.checks import check
 from momentous.methods.parameter_free.base import Claim, ParameterFree, ParameterFreeMemory
 from momentous.methods.search.rounding import (
     Rounding,
@@ -101,10 +102,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.contraction < 1:
-            raise ValueError(
-                f"UniversalHeavyBall: contraction={self.contraction!r} must be in [0, 1)"
-            )
+        check(self, "contraction", 0 <= self.contraction < 1, "must be in [0, 1)")
 
     def _at_rest(self, space: Space, **shared: Any) -> HeavyBallMemory:
         x = shared["x"]

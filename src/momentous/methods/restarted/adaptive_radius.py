@@ -13,13 +13,13 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.checks import check_positive, root_of_product
+from momentous.methods.checks import check, check_positive, root_of_product
 from momentous.methods.endings import stuck
 from momentous.methods.restarted.epoch import Epoch, completed, judged_by
 from momentous.methods.restarted.momentum import Momentum
 from momentous.methods.restarted.parameters import check_given, theory_parameters, whole_epoch
 from momentous.methods.restarted.schedule import Schedule
-from momentous.methods.search.probe import probed_lipschitz
+from momentous.methods.search.backtracking import probed_lipschitz
 
 # The paper's advice is theta in (0, 0.01]; 0.03 and 0.1 were often 2 to 10 times slower.
 LARGEST_PRACTICAL_THETA = 0.01
@@ -75,33 +75,19 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        owner = type(self).__name__
         check_given(self)
-        check_positive(
-            owner,
-            initial_radius=self.initial_radius,
-            decrease=self.decrease,
-            hessian_lipschitz_max=self.hessian_lipschitz_max,
-        )
-        if self.decrease > self.scheme.decrease_factor:
-            raise ValueError(
-                f"{owner}: decrease={self.decrease!r} (gamma) must be at most "
-                f"{self.scheme.decrease_factor:g}, what the theorem guarantees"
-            )
-        if self.radius_shrink is not None and not self.radius_shrink > 1:
-            raise ValueError(
-                f"{owner}: radius_shrink={self.radius_shrink!r} (c0) must be above 1, "
-                "or B0 may never fall to B"
-            )
-        if not self.failure_shrink >= max(self._backoff, 1.0) or not self._backoff >= 1:
-            raise ValueError(
-                f"{owner}: failure_shrink={self.failure_shrink!r} (c1) >= "
-                f"backoff={self._backoff!r} (c2) >= 1 must hold, or B shrinks faster than B0"
-            )
-        if self.growth is not None and not 1 <= self.growth < 2:
-            raise ValueError(
-                f"{owner}: growth={self.growth!r} must be in [1, 2); 1 is none, 1.2 works well"
-            )
+        check_positive(self, "initial_radius", "decrease", "hessian_lipschitz_max")
+        c0, c1, c2, most = (
+            self.radius_shrink, self.failure_shrink, self._backoff, self.scheme.decrease_factor,
+        )  # fmt: skip
+        guaranteed = f"(gamma) must be at most {most:g}, what the theorem guarantees"
+        check(self, "decrease", self.decrease <= most, guaranteed)
+        falls = "(c0) must be above 1, or B0 may never fall to B"
+        check(self, "radius_shrink", c0 is None or c0 > 1, falls)
+        slower = f"(c1) >= backoff={c2!r} (c2) >= 1 must hold, or B shrinks faster than B0"
+        check(self, "failure_shrink", c1 >= c2 >= 1, slower)
+        grows = self.growth is None or 1 <= self.growth < 2
+        check(self, "growth", grows, "must be in [1, 2); 1 is none, 1.2 works well")
 
     @property
     def _by_theory(self) -> bool:

@@ -38,26 +38,24 @@ def whole_epoch(theta: float) -> int:
 
 def check_given(method: Method) -> None:
     """Is what a restarted method was given possible?"""
-    owner = type(method).__name__
-    values = {name: getattr(method, name) for name in GIVEN}
-    check_momentum(owner, values.pop("momentum"))
-    check_whole(owner, "K", epoch_length=values.pop("epoch_length"))
-    check_positive(owner, **values)
+    check_momentum(method, getattr(method, "momentum", None))
+    check_whole(method, "epoch_length", "(K)")
+    check_positive(method, *(name for name in GIVEN if name != "momentum"))
 
 
 def theory_parameters(method: Method, scheme: Momentum, tol: float) -> Parameters:
     """Parameters by hand where given to the method, and by the theorem where not."""
     owner, given = type(method).__name__, (getattr(method, name) for name in GIVEN)
-    L, rho, eps, step_size, momentum, radius, epoch_length = given
+    _, rho, eps, step_size, momentum, radius, epoch_length = given
     if step_size is None:
-        step_size = 1 / (4 * needed(owner, "gradient_lipschitz", L, "step_size"))
+        step_size = 1 / (4 * needed(method, "gradient_lipschitz", "step_size"))
     if momentum is None or radius is None:
-        rho = needed(owner, "hessian_lipschitz", rho, "momentum and radius")
+        rho = needed(method, "hessian_lipschitz", "momentum and radius")
         largest = scheme.largest_eps(rho, step_size)
         if eps is None:
             # The output satisfies promise_factor * eps, not eps, and that only if 1/theta is whole:
             # take the next smaller eps for which it is, within the admissible range.
-            eps = min(needed(owner, "eps", tol or None, "tol") / scheme.promise_factor, largest)
+            eps = min((tol or needed(method, "eps", "tol")) / scheme.promise_factor, largest)
             if momentum is None and epoch_length is None:
                 K = math.ceil(1 / scheme.theta(eps, rho, step_size) - 1e-9)
                 eps = min(eps, scheme.eps_for(1 / K, rho, step_size))

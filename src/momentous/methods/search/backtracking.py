@@ -16,9 +16,8 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import M
-from momentous.methods.checks import check_positive
+from momentous.methods.checks import check, check_positive
 from momentous.methods.endings import no_progress, zero_gradient
-from momentous.methods.search.probe import probed_lipschitz
 from momentous.methods.search.rounding import Rounding
 
 # So many times the noise must the required decrease be for values to decide in any case.
@@ -68,8 +67,13 @@ class Backtracking(Method[M]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_steps(self, self.step_size, self.gradient_lipschitz, self.backtracking)
-        check_search(self, self.backoff, self.growth)
+        check_steps(self, self.step_size, self.gradient_lipschitz, self.growth)
+        check(self, "backoff", 1 < self.backoff < math.inf, "must be above 1")
+        if self.step_size is None and self.gradient_lipschitz is None and not self._backtracks:
+            raise ValueError(
+                f"{type(self).__name__}: without backtracking give step_size= or "
+                "gradient_lipschitz="
+            )
 
     @property
     def _backtracks(self) -> bool:
@@ -173,6 +177,31 @@ def first_step(
     return found
 
 
+def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
+    """|grad f(x0 - t g/|g|) - g| / t with a small t.
+
+    Where the function is flat (or not finite) at that distance, larger (smaller) ones are tried; as
+    a last resort the answer makes the first step one of length 1.
+    """
+    space, norm = oracle.space, sample.grad_norm
+    if norm == 0.0:
+        return 1.0
+    g = sample.gradient
+    t = math.sqrt(space.rounding) * max(1.0, space.norm(sample.point))
+    for _ in range(6):
+        point = space.combination(sample.point, -t / norm, g)
+        other = oracle.gradient(point)
+        distance = math.sqrt(space.distance_squared(point, sample.point))
+        if not other.finite:
+            t *= 1e-2
+            continue
+        slope = math.sqrt(space.distance_squared(other.gradient, g)) / distance if distance else 0.0
+        if slope > 0.0 and math.isfinite(slope):
+            return slope
+        t *= 1e2
+    return norm
+
+
 def limited(space: Space, step_size: float, norm: float) -> float:
     """The step size, if a step along a vector of that norm stays within what the dtype can hold.
 
@@ -215,14 +244,11 @@ def left_the_domain(sample: Sample, step_size: float) -> Ending:
 
 
 def check_steps(
-    method: Method,
-    step_size: float | None,
-    gradient_lipschitz: float | None,
-    backtracking: bool | None,
+    method: Method, step_size: float | None, gradient_lipschitz: float | None, growth: float
 ) -> None:
-    """A step size follows from what is given, or is searched for."""
+    """At most one thing says how long the first step is, and accepted steps do not get shorter."""
     owner = type(method).__name__
-    check_positive(owner, step_size=step_size, gradient_lipschitz=gradient_lipschitz)
+    check_positive(method, "step_size", "gradient_lipschitz")
     if math.inf in (step_size, gradient_lipschitz):
         raise ValueError(f"{owner}: step_size and gradient_lipschitz must be finite")
     if step_size is not None and gradient_lipschitz is not None:
@@ -230,14 +256,4 @@ def check_steps(
             f"{owner}: step_size={step_size!r} (eta) and gradient_lipschitz={gradient_lipschitz!r} "
             "(eta = 1/L) say the same thing; give one of them"
         )
-    if step_size is None and gradient_lipschitz is None and backtracking is False:
-        raise ValueError(f"{owner}: without backtracking give step_size= or gradient_lipschitz=")
-
-
-def check_search(method: Method, backoff: float, growth: float) -> None:
-    """Rejected steps get shorter, accepted ones do not."""
-    owner = type(method).__name__
-    if not 1 < backoff < math.inf:
-        raise ValueError(f"{owner}: backoff={backoff!r} must be above 1")
-    if not 1 <= growth < math.inf:
-        raise ValueError(f"{owner}: growth={growth!r} must be at least 1")
+    check(method, "growth", 1 <= growth < math.inf, "must be at least 1")
