@@ -30,15 +30,8 @@ class LBFGSMemory:
         self, step_size: float, events: tuple[Event, ...] = (), ending: Ending | None = None
     ) -> Step[LBFGSMemory]:
         """The step that led here."""
-        report = Report(
-            sample=self.current,
-            step_size=step_size,
-            events=events,
-            ending=ending,
-            accepted=self.current,
-            noise=self.rounding.seen,
-        )
-        return Step(self, report)
+        here, noise = self.current, self.rounding.seen
+        return Step(self, Report(here, step_size, events, ending, accepted=here, noise=noise))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +83,7 @@ class LBFGS(Method[LBFGSMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("LBFGS", memory=self.memory, max_trials=self.max_trials)
+        check_positive(self, "memory", "max_trials")
         c1, c2 = self.sufficient_decrease, self.curvature
         if not (0 < c1 < 0.5 and c1 < c2 < 1):
             raise ValueError(

@@ -35,10 +35,8 @@ class RAGD(FixedRadius):
 
     Parameters
     ----------
-    gradient_lipschitz : float, optional
-        L, Lipschitz constant of the gradient.
-    hessian_lipschitz : float, optional
-        rho, Lipschitz constant of the Hessian.
+    gradient_lipschitz, hessian_lipschitz : float, optional
+        L and rho, Lipschitz constants of the gradient and of the Hessian.
     eps : float, optional
         The eps of the theorem.  The output satisfies 82 eps; without eps it is tol/82.
     step_size, momentum, radius, epoch_length : optional

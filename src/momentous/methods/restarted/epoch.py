@@ -54,26 +54,19 @@ class Epoch:
     start: Array  # x^0
     x: Array  # x^k
     x_prev: Array  # x^{k-1}
-    k: int
-    travelled: float  # S = sum of |x^{t+1} - x^t|^2, t < k
     average: Average | None  # None where the epoch cannot be the last one
+    k: int = 0
+    travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2, t < k
 
     @staticmethod
     def at(x: Array, *, averaged: bool) -> Epoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        average = Average() if averaged else None
-        return Epoch(start=x, x=x, x_prev=x, k=0, travelled=0.0, average=average)
+        return Epoch(start=x, x=x, x_prev=x, average=Average() if averaged else None)
 
     def advanced(self, x_next: Array, moved: float) -> Epoch:
         """The same after one more iteration, of squared length ``moved``."""
-        return Epoch(
-            start=self.start,
-            x=x_next,
-            x_prev=self.x,
-            k=self.k + 1,
-            travelled=self.travelled + moved,
-            average=self.average,
-        )
+        travelled = self.travelled + moved
+        return Epoch(self.start, x_next, self.x, self.average, self.k + 1, travelled)
 
 
 def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending:

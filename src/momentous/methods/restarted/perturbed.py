@@ -10,7 +10,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array
 from momentous.core.status import Event, EventKind
 from momentous.core.step import Step
-from momentous.methods.checks import check_positive, check_probability
+from momentous.methods.checks import check, check_positive, check_probability
 from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
 from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
 from momentous.methods.restarted.parameters import Parameters
@@ -43,8 +43,8 @@ class PerturbedRAGD(FixedRadius):
 
     Parameters
     ----------
-    gradient_lipschitz, hessian_lipschitz : float
-        L and rho.
+    gradient_lipschitz, hessian_lipschitz, step_size, momentum, radius, epoch_length
+        As in :class:`RAGD`.
     eps : float, optional
         The gradient norm to reach, and sqrt(eps rho) the curvature; by default tol.
     failure_probability : float
@@ -54,8 +54,6 @@ class PerturbedRAGD(FixedRadius):
         chi by hand.
     perturbation : float, optional
         r by hand.
-    step_size, momentum, radius, epoch_length : optional
-        eta, 1 - theta, B, K by hand.
 
     References
     ----------
@@ -77,14 +75,16 @@ class PerturbedRAGD(FixedRadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("PerturbedRAGD", perturbation=self.perturbation)
-        if self.log_factor is not None and not self.log_factor >= 1:
-            raise ValueError(f"PerturbedRAGD: log_factor={self.log_factor!r} (chi) must be >= 1")
-        check_probability("PerturbedRAGD", self.failure_probability)
-        if self.setting not in ("practical", "theory"):
-            raise ValueError(
-                f"PerturbedRAGD: setting={self.setting!r} must be 'practical' or 'theory'"
-            )
+        check_positive(self, "perturbation")
+        check(
+            self,
+            "log_factor",
+            self.log_factor is None or self.log_factor >= 1,
+            "(chi) must be >= 1",
+        )
+        check_probability(self, self.failure_probability)
+        known = self.setting in ("practical", "theory")
+        check(self, "setting", known, "must be 'practical' or 'theory'")
 
     @property
     def stops_at_tolerance(self) -> bool:
