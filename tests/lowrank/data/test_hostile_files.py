@@ -376,7 +376,6 @@ def one_connection(monkeypatch, tmp_path):
                     connection.execute(f"DROP TABLE IF EXISTS {name}")
 
         monkeypatch.setattr("momentous.lowrank.data.read.open_database", shared)
-        monkeypatch.setattr("momentous.lowrank.data.pairs.open_database", shared)
         yield
 
 

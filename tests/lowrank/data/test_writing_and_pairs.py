@@ -61,7 +61,7 @@ ODD = st.text(
 ).filter(lambda name: name == name.strip(" \t\n") and len(name.encode()) <= 256)
 
 
-@given(st.lists(ODD | st.sampled_from(['a"b', "a,b", 'x\n"y"', '"', '""', '",', '0\n"', "a\n\nb"]),
+@given(st.lists(ODD | st.sampled_from(["\xa0", 'a"b', "a,b", 'x\n"y"', '"', '""', '",', '0\n"', "a\n\nb"]),
                 min_size=1, max_size=8, unique=True))  # fmt: skip
 @settings(max_examples=40, deadline=None)
 def test_any_ids_survive_a_csv(names):
@@ -135,7 +135,7 @@ def test_pairs_come_from_the_standard_input(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [("a,b\nc\n", 2, "expected 2 fields"), ("a,b\n\n,c\n", 3, "id of the user, which is empty"),
-     ("a\nb\n", 1, "the first has one field")],
+     ("a\nb\n", 1, "expected lines of user and item")],
 )  # fmt: skip
 def test_a_bad_pair_is_named_by_its_line(text, line, problem):
     Path("pairs").write_text(text)

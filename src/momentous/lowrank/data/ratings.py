@@ -14,7 +14,16 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Compressed", "Floats", "Integers", "Ratings", "Rng", "checked_storage", "make_ratings"]
+__all__ = [
+    "Compressed",
+    "Floats",
+    "Integers",
+    "Ratings",
+    "Rng",
+    "check_starts",
+    "checked_storage",
+    "make_ratings",
+]
 
 Rng = int | np.random.Generator | None
 Floats = NDArray[np.floating[Any]]
@@ -336,27 +345,20 @@ def checked_storage(
     m, n = (int(side) for side in shape)
     if not 0 < m < 2**31 or not 0 < n < 2**31:
         raise ValueError(f"the shape {m} x {n} is not possible")
-    expected: dict[str, tuple[NDArray[Any], Any]] = {
-        "starts": (starts, (np.int64,)),
-        "others": (others, (np.int32,)),
-        "values": (values, (np.float32, np.float64)),
-    }
-    for name, (array, dtypes) in expected.items():
-        if array.ndim != 1 or array.dtype not in dtypes:
+    for name, array, kinds in (
+        ("starts", starts, (np.int64,)),
+        ("others", others, (np.int32,)),
+        ("values", values, (np.float32, np.float64)),
+    ):
+        if array.ndim != 1 or array.dtype not in kinds:
             raise ValueError(f"{name} has {array.ndim} dimensions and dtype {array.dtype}")
-    count = values.size
-    if starts.size != m + 1 or starts[0] != 0 or starts[-1] != count or others.size != count:
-        raise ValueError(f"the arrays do not fit {m} rows and {count} entries")
-    if not count:
-        raise ValueError("there are no ratings: at least one entry is needed")
-    if np.any(starts[1:] < starts[:-1]):
-        raise ValueError("starts does not ascend")
+    if not values.size or others.size != values.size:
+        raise ValueError(f"there are {values.size} values in {others.size} columns")
+    check_starts(starts, m, values.size, "starts")
     if others.min() < 0 or others.max() >= n:
         raise ValueError(f"a column lies outside of 0 to {n - 1}")
-    rises = others[1:] > others[:-1]
-    first_of_row = starts[1:-1]
-    first_of_row = first_of_row[(first_of_row > 0) & (first_of_row < count)]
-    rises[first_of_row - 1] = True
+    rises = np.append(True, others[1:] > others[:-1])
+    rises[starts[:-1][starts[:-1] < values.size]] = True  # the first entry of a row
     if not rises.all():
         raise ValueError("the columns of a row do not ascend")
     if not np.isfinite(values).all():
@@ -368,6 +370,13 @@ def checked_storage(
     ratings = object.__new__(Ratings)
     ratings._take((m, n), Compressed(starts, others, values), names)
     return ratings
+
+
+def check_starts(starts: Integers, groups: int, count: int, name: str) -> None:
+    """Raise an error unless these are starts of so many groups with so many entries."""
+    fits = starts.size == groups + 1 and starts[0] == 0 and starts[-1] == count
+    if not fits or np.any(starts[1:] < starts[:-1]):
+        raise ValueError(f"{name} does not ascend from 0 to the number of entries")
 
 
 def _flat_indices(index: ArrayLike, what: str) -> Integers:
