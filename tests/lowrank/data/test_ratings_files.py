@@ -636,6 +636,36 @@ def test_fetch_keeps_what_has_the_right_checksum_and_nothing_else(tmp_path, monk
         check(read_ratings(fetch("ml-1m", tmp_path / "kept")))
     assert len(served) == 2  # the wrong one and the right one; the third call found it there
     assert capsys.readouterr().err.count("GroupLens, University") == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert fetch("ml-latest-small", tmp_path / "kept").exists()  # cannot be checked
+
+
+@pytest.mark.parametrize(
+    ("location", "is_refused"),
+    [("http://files.grouplens.org/x.zip", True), ("//other.org/x.zip", False), ("/x.zip", False),
+     ("ftp://x.org/x.zip", True)],
+)  # fmt: skip
+def test_a_redirect_to_an_address_without_encryption_is_refused(
+    tmp_path, monkeypatch, location, is_refused
+):
+    pytest.importorskip("pooch")
+    requests = pytest.importorskip("requests")
+    asked = []
+
+    def send(self, request, **options):
+        asked.append(request.url)
+        answer = requests.Response()
+        answer.request, answer.url, answer.raw = request, request.url, io.BytesIO(b"x")
+        answer.status_code = 302 if len(asked) == 1 else 404
+        answer.headers["location"] = location
+        return answer
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    reason = "redirected to .*not encrypted" if is_refused else "404"
+    with pytest.raises(ConnectionError, match=reason):
+        fetch("ml-1m", tmp_path)
+    assert len(asked) == (1 if is_refused else 2)
+
+
+def test_what_has_no_checksum_is_not_offered():
+    with pytest.raises(ValueError, match="no data set 'ml-latest-small'"):
+        fetch("ml-latest-small")
+    assert all(len(one.md5) == 32 for one in sys.modules[fetch.__module__].DATA_SETS.values())
