@@ -28,8 +28,14 @@ from momentous.io.atomic import atomic_file
     default=Path("-"),
     help="A file of its own in place of the standard output.",
 )
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Write ids as they are; otherwise control characters are escaped, and an apostrophe stands "
+    "before ids that a spreadsheet would take for a formula.",
+)
 def command(
-    model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path
+    model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path, raw: bool
 ) -> None:
     """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
     from momentous.lowrank.data.write import write_table
@@ -38,8 +44,8 @@ def command(
     predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
     if out == Path("-"):
         with click.open_file("-", "w", encoding="utf-8") as stream:
-            write_table(stream, predicted)
+            write_table(stream, predicted, harmless=not raw)
             stream.flush()
     else:
         with atomic_file(out, "w") as file:
-            write_table(file, predicted)
+            write_table(file, predicted, harmless=not raw)

@@ -305,7 +305,7 @@ def places(
         raise RatingsFileError(
             name,
             f"the header does not say plainly which columns are {WANTED[count]}; name them, as in "
-            f"columns={example}, or number them from 0",
+            f"columns={example} or --columns {','.join(example)}, or number them from 0",
             line=1,
             content=", ".join(names),
         )

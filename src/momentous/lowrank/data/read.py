@@ -79,13 +79,12 @@ def read_ratings(
 
         A query in DuckDB's SQL, ``"SELECT user, item, rating FROM 'big.parquet' WHERE ..."``, with
         statements such as ATTACH before it, separated by semicolons; or an address (``s3://``,
-        ``https://``), which is read as ``SELECT * FROM 'address'``.  What these need beyond files
-        on the disk (SQLite, PostgreSQL, networks) are extensions that DuckDB fetches itself.
+        ``https://``).  What these need beyond files on the disk are extensions of DuckDB.
     format : str, optional
         One of `FORMATS`; by default recognised from the name and the first lines.
     delimiter : str, optional
-        What stands between the fields of a text file; by default that of ``::``, tab, comma,
-        semicolon, bar and spaces which cuts most of the first lines into equally many fields.
+        By default that of ``::``, tab, comma, semicolon, bar and spaces which cuts most of the
+        first lines into equally many fields.
     columns : three names or numbers, optional
         Which columns are user, item and rating, by the names in the header or counted from 0.
         By default the header tells, or they are the first three.
@@ -93,8 +92,7 @@ def read_ratings(
         What stands for "no rating" in a dense file, beside nothing and nan; by default 99 if all
         ratings lie between -10 and 10, as in the Jester data.
     skip_bad : bool, optional
-        Skip lines that are malformed, with a warning that says how many.  By default the first
-        one raises `RatingsFileError`.
+        Skip malformed lines, with a warning that says how many, instead of raising an error.
     cache : bool, optional
         Keep what was read beside the file, as ``NAME.momentous.npz``, and use it the next time if
         the file still has the same size and time stamp.  (Not for .npz, Parquet, tables, queries.)
@@ -107,10 +105,6 @@ def read_ratings(
         How many DuckDB works with; by default all.
     limits : Limits, optional
         How much a file may ask for.
-
-    Returns
-    -------
-    Ratings
 
     Raises
     ------
