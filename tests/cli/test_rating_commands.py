@@ -242,7 +242,7 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("recommend", "model", "u1", "u77"), 1, "40 users are called 'u0', 'u1', 'u10'"),
         (("predict", "model", "none.csv"), 1, "no file 'none.csv'"),
         (("predict", "model", "latin.csv"), 1, "latin.csv, line 2: is not encoded as UTF-8; save"),
-        (("predict", "model", "binary.csv"), 1, "binary.csv: expected text"),
+        (("predict", "model", "binary.csv"), 1, "binary.csv: is of no format known"),
         (("predict", "model", "plain.csv"), 1, "--columns user,item, or number"),
         (("predict", "model", "pairs.csv", "--columns", "0,0"), 2, "2 different"),
         (("predict", "model", "pairs.csv", "--columns", "0,5"), 1, "no column 5"),

@@ -25,8 +25,14 @@ from momentous.io.atomic import atomic_file
     default=Path("-"),
     help="A file of its own in place of the standard output.",
 )
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Write ids as they are; otherwise control characters are escaped, and an apostrophe stands "
+    "before ids that a spreadsheet would take for a formula.",
+)
 def command(
-    model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path
+    model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path, raw: bool
 ) -> None:
     """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
     from momentous.lowrank.data.write import write_table
@@ -36,5 +42,5 @@ def command(
     terminal = out == Path("-")
     file: Any = click.open_file("-", "w", encoding="utf-8") if terminal else atomic_file(out, "w")
     with file as stream:
-        write_table(stream, predicted)
+        write_table(stream, predicted, harmless=not raw)
         stream.flush()

@@ -11,7 +11,7 @@ import numpy as np
 from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
 from momentous.io.archive import ArchiveError
-from momentous.lowrank.data.pairs import read_pairs
+from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
 from momentous.lowrank.data.write import write_ratings

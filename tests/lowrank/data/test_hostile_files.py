@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 
 from momentous.lowrank import RatingsFileError, read_ratings
-from momentous.lowrank.data import Limits, cache, read_pairs, tables
+from momentous.lowrank.data import Limits, cache, read_pairs, sources, tables
 
 pytest.importorskip("duckdb")
 
@@ -117,6 +117,20 @@ def test_what_is_packed_has_a_limit(write):
     ):
         with pytest.raises(RatingsFileError, match=r"unpacks to .*Limits\(unpacked_bytes"):
             read_ratings(write(name, content), limits=small)
+
+
+def test_what_is_packed_has_a_limit_to_its_ratio(write, monkeypatch):
+    monkeypatch.setattr(sources, "RATIO_FROM", 100_000)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("r.csv", "1,2,3\n" * 500_000)
+    bombs = {"r.zip": packed.getvalue(), "r.csv.gz": gzip.compress(b"1,2,3\n" * 500_000)}
+    for name, content in bombs.items():
+        with pytest.raises(RatingsFileError, match=r"times its size.*Limits\(unpacked_ratio"):
+            read_ratings(write(name, content))
+    wide = Limits(unpacked_ratio=2000)
+    with pytest.warns(RuntimeWarning, match="rated again"):
+        assert read_ratings(write("r.zip", bombs["r.zip"]), limits=wide, cache=False).nnz == 1
 
 
 def test_lines_fields_and_ids_have_limits(write):
@@ -376,7 +390,6 @@ def one_connection(monkeypatch, tmp_path):
                     connection.execute(f"DROP TABLE IF EXISTS {name}")
 
         monkeypatch.setattr("momentous.lowrank.data.read.open_database", shared)
-        monkeypatch.setattr("momentous.lowrank.data.pairs.open_database", shared)
         yield
 
 

@@ -26,7 +26,6 @@ from momentous.lowrank.data import (
     cache,
     describe,
     fetch,
-    progress,
     read_ratings,
 )
 
@@ -479,9 +478,7 @@ def test_the_cache_gives_the_same_ratings_without_reading_the_file(write, monkey
     path = write("r.dat", "1::007::3.5::0\nx::7::4::0\n")
     first = read_ratings(path)
     assert path.with_name("r.dat.momentous.npz").exists()
-    monkeypatch.setattr(
-        "momentous.lowrank.data.read._Reader.read_files", None
-    )  # would fail if called
+    monkeypatch.setattr("momentous.lowrank.data.read._read_files", None)  # would fail if called
     again = read_ratings(str(path))
     np.testing.assert_array_equal(dense(again), dense(first))
     assert again.row_ids.tolist() == first.row_ids.tolist()
@@ -573,14 +570,12 @@ def test_a_folder_that_cannot_be_written_is_told_once(write, monkeypatch):
 # --- around it ------------------------------------------------------------------------------------
 
 
-def test_progress_is_shown_when_asked_and_counts_all_bytes(write, capsys):
+def test_what_is_read_is_said_when_asked(write, capsys):
     path = write("ratings.dat", TEXTS["ratings.dat"])
     check(read_ratings(path, cache=False, progress=True))
     assert "reading ratings.dat" in capsys.readouterr().err
     check(read_ratings(path, cache=False))
     assert capsys.readouterr().err == ""
-    with progress.shown_progress(False, "x", 1) as advance:
-        assert advance(3) is None
 
 
 def test_describe_counts_right(write):
@@ -641,6 +636,36 @@ def test_fetch_keeps_what_has_the_right_checksum_and_nothing_else(tmp_path, monk
         check(read_ratings(fetch("ml-1m", tmp_path / "kept")))
     assert len(served) == 2  # the wrong one and the right one; the third call found it there
     assert capsys.readouterr().err.count("GroupLens, University") == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert fetch("ml-latest-small", tmp_path / "kept").exists()  # cannot be checked
+
+
+@pytest.mark.parametrize(
+    ("location", "is_refused"),
+    [("http://files.grouplens.org/x.zip", True), ("//other.org/x.zip", False), ("/x.zip", False),
+     ("ftp://x.org/x.zip", True)],
+)  # fmt: skip
+def test_a_redirect_to_an_address_without_encryption_is_refused(
+    tmp_path, monkeypatch, location, is_refused
+):
+    pytest.importorskip("pooch")
+    requests = pytest.importorskip("requests")
+    asked = []
+
+    def send(self, request, **options):
+        asked.append(request.url)
+        answer = requests.Response()
+        answer.request, answer.url, answer.raw = request, request.url, io.BytesIO(b"x")
+        answer.status_code = 302 if len(asked) == 1 else 404
+        answer.headers["location"] = location
+        return answer
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    reason = "redirected to .*not encrypted" if is_refused else "404"
+    with pytest.raises(ConnectionError, match=reason):
+        fetch("ml-1m", tmp_path)
+    assert len(asked) == (1 if is_refused else 2)
+
+
+def test_what_has_no_checksum_is_not_offered():
+    with pytest.raises(ValueError, match="no data set 'ml-latest-small'"):
+        fetch("ml-latest-small")
+    assert all(len(one.md5) == 32 for one in sys.modules[fetch.__module__].DATA_SETS.values())

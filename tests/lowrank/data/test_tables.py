@@ -166,6 +166,8 @@ def test_json_lines(tmp_path):
      ('{"user": "a", "item": 1, "rating": NaN}', "finite number"),
      ('{"user": "a", "item": 1, "rating": "x"}', "finite number"),
      ('{"user": null, "item": 1, "rating": 1}', "id of the user"),
+     ('{"user": [1], "item": 1, "rating": 1}', "not lists or objects"),
+     ('{"user": "a", "item": {"id": 1}, "rating": 1}', "not lists or objects"),
      ('{"user": "a\\u0000", "item": 1, "rating": 1}', "zero bytes")],
 )  # fmt: skip
 def test_a_bad_json_line_is_named(tmp_path, bad, problem):

@@ -1,5 +1,6 @@
 """What is written is read again; pairs of ids are read in every usual form."""
 
+import csv
 import io
 import json
 import sys
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from momentous.lowrank import Ratings, RatingsFileError
 from momentous.lowrank.data import read_pairs, write_ratings
+from momentous.lowrank.data.write import write_table
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,8 @@ ODD = st.text(
 ).filter(lambda name: name == name.strip(" \t\n") and len(name.encode()) <= 256)
 
 
-@given(st.lists(ODD | st.sampled_from(['a"b', "a,b", 'x\n"y"', '"', '""', '",', '0\n"', "a\n\nb"]),
+@given(st.lists(ODD | st.sampled_from(["\xa0",
+                'a"b', "a,b", 'x\n"y"', '"', '""', '",', '0\n"', "a\n\nb"]),
                 min_size=1, max_size=8, unique=True))  # fmt: skip
 @settings(max_examples=40, deadline=None)
 def test_any_ids_survive_a_csv(names):
@@ -78,6 +81,24 @@ def test_any_ids_survive_a_csv(names):
         zip(names, ratings.values, strict=True)
     )
     assert texts == sorted(names) or again.row_ids.dtype.kind == "i"
+
+
+def test_ids_in_a_harmless_table_control_no_terminal_and_are_no_formulas():
+    ids = ["=1+2", "@x", "-5", "-x", "+1", "a\x1b[2Jb", "a\nb", "\u202eabc", "plain", "\t=1"]
+    columns = {"user": np.array(ids), "prediction": np.full(len(ids), -1.5)}
+    tables = {}
+    for harmless in (True, False):
+        file = io.StringIO()
+        write_table(file, columns, harmless=harmless)
+        file.seek(0)
+        header, *rows = csv.reader(file)
+        assert header == ["user", "prediction"]
+        assert {value for _, value in rows} == {"-1.5"}
+        tables[harmless] = [user for user, _ in rows]
+    assert tables[False] == ids
+    assert tables[True] == [
+        "'=1+2", "'@x", "-5", "'-x", "+1", "a\\x1b[2Jb", "a\\nb", "\\u202eabc", "plain", "\\t=1",
+    ]  # fmt: skip
 
 
 # --- pairs ----------------------------------------------------------------------------------------
@@ -135,7 +156,7 @@ def test_pairs_come_from_the_standard_input(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [("a,b\nc\n", 2, "expected 2 fields"), ("a,b\n\n,c\n", 3, "id of the user, which is empty"),
-     ("a\nb\n", 1, "the first has one field")],
+     ("a\nb\n", 1, "expected lines of user and item")],
 )  # fmt: skip
 def test_a_bad_pair_is_named_by_its_line(text, line, problem):
     Path("pairs").write_text(text)

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.lowrank.data.ratings import Ratings, checked_storage
 from momentous.lowrank.data.sources import Source
@@ -27,15 +25,8 @@ class Cache:
     """The cache of one file, folder or list of files.
 
     It is valid as long as the files have the same size and time stamp and are read with the same
-    options; what is not valid, or damaged, counts as absent and is written anew.
-
-    Parameters
-    ----------
-    place : Path
-        What was asked for; the cache lies beside it as ``NAME.momentous.npz``.
-    sources : list of Source
-    options : dict
-        All that the outcome depends on, as JSON can write it.
+    options, all that the outcome depends on; what is not valid, or damaged, counts as absent and is
+    written anew.  It lies beside the place that was asked for, as ``NAME.momentous.npz``.
     """
 
     def __init__(self, place: Path, sources: list[Source], options: dict[str, Any]):
@@ -59,17 +50,11 @@ class Cache:
 
     def save(self, ratings: Ratings, notes: list[str]) -> str | None:
         """Write it; where that is not possible, what to say about it, once per folder."""
-        storage = ratings.by_row
         ids = {"row_ids": ratings.row_ids, "col_ids": ratings.col_ids}
-        arrays: dict[str, NDArray[Any]] = {
-            "starts": storage.starts,
-            "others": storage.others,
-            "values": storage.values,
-            **{name: array for name, array in ids.items() if array is not None},
-        }
+        kept = {name: array for name, array in ids.items() if array is not None}
         content = {"key": self._key, "notes": notes, "shape": list(ratings.shape)}
         try:
-            write_archive(self.path, KIND, VERSION, content, arrays)
+            write_archive(self.path, KIND, VERSION, content, {**vars(ratings.by_row), **kept})
         except OSError as error:
             if self.path.parent not in _refused:
                 _refused.add(self.path.parent)

@@ -10,23 +10,15 @@ from numpy.typing import NDArray
 from momentous.lowrank.data.ratings import Ratings
 
 _MOST_BARS = 20
+_SHARES = {"25%": 0.25, "median": 0.5, "75%": 0.75, "99%": 0.99}
 
 
 def describe(ratings: Ratings) -> dict[str, Any]:
     """Describe ratings by plain numbers, ready for a table or for JSON.
 
-    Parameters
-    ----------
-    ratings : Ratings
-
-    Returns
-    -------
-    dict
-        ``users, items, ratings, density, mean, sd, dtype``; ``histogram``: a list of (value, count)
-        if there are at most 20 different values, otherwise of (lowest value, count) of 20 equal
-        ranges; ``user_activity`` and ``item_activity``: the number of ratings of the least, lower
-        quarter, median, upper quarter, ninety-ninth of a hundred and most active one, as
-        ``min, 25%, median, 75%, 99%, max``, their ``mean``, and how many are ``empty``.
+    ``histogram`` is a list of (value, count) if there are at most 20 different values, otherwise of
+    (lowest value, count) of 20 equal ranges.  ``user_activity`` and ``item_activity`` say how many
+    ratings users and items have, and how many have none (``empty``).
 
     Examples
     --------
@@ -36,6 +28,10 @@ def describe(ratings: Ratings) -> dict[str, Any]:
     ([(3.0, 2), (5.0, 1)], 2)
     """
     values = ratings.values
+    bars, counts = np.unique(values, return_counts=True)
+    if bars.size > _MOST_BARS:
+        counts, edges = np.histogram(values.astype(np.float64), bins=_MOST_BARS)
+        bars = edges[:-1]
     return {
         "users": ratings.shape[0],
         "items": ratings.shape[1],
@@ -44,26 +40,16 @@ def describe(ratings: Ratings) -> dict[str, Any]:
         "mean": ratings.mean,
         "sd": float(np.std(values, dtype=np.float64)),
         "dtype": str(ratings.dtype),
-        "histogram": _histogram(values),
+        "histogram": list(zip(bars.tolist(), counts.tolist(), strict=True)),
         "user_activity": _activity(np.diff(ratings.by_row.starts)),
         "item_activity": _activity(np.bincount(ratings.cols, minlength=ratings.shape[1])),
     }
 
 
-def _histogram(values: NDArray[np.floating[Any]]) -> list[tuple[float, int]]:
-    distinct, counts = np.unique(values, return_counts=True)
-    if distinct.size > _MOST_BARS:
-        counts, edges = np.histogram(values.astype(np.float64), bins=_MOST_BARS)
-        distinct = edges[:-1]
-    return list(zip(distinct.tolist(), counts.tolist(), strict=True))
-
-
 def _activity(counts: NDArray[np.int64]) -> dict[str, float]:
-    steps = np.quantile(counts, [0.25, 0.5, 0.75, 0.99])
-    names = ("25%", "median", "75%", "99%")
     return {
         "min": int(counts.min()),
-        **dict(zip(names, steps.tolist(), strict=True)),
+        **{name: float(np.quantile(counts, share)) for name, share in _SHARES.items()},
         "max": int(counts.max()),
         "mean": float(counts.mean()),
         "empty": int(np.count_nonzero(counts == 0)),

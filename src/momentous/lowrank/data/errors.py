@@ -29,34 +29,20 @@ class RatingsFileError(ValueError):
         self.path, self.line = os.fspath(path), line
         self.content = None if content is None else shortened(content)
         where = self.path if line is None else f"{self.path}, line {line}"
-        super().__init__(
-            f"{where}: {problem}" + ("" if content is None else f"; found {self.content!r}")
-        )
+        found = "" if content is None else f"; found {self.content!r}"
+        super().__init__(f"{where}: {problem}{found}")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a file may ask for, so that a small or damaged one cannot fill the machine.
+    """How much a file may ask for, so that a small or damaged one cannot fill the machine."""
 
-    Attributes
-    ----------
-    line_bytes : int
-        Length of a line of text.
-    id_bytes : int
-        Length of the id of a user or item.
-    columns : int
-        Fields per line.
-    unpacked_bytes : int
-        Size of a member of an archive, or of a compressed file, when it is unpacked.
-    empty_sides : int
-        Rows (or columns) of a matrix in excess of ten per entry.
-    """
-
-    line_bytes: int = 1 << 20
-    id_bytes: int = 256
-    columns: int = 10_000
-    unpacked_bytes: int = 16 << 30
-    empty_sides: int = 10_000_000
+    line_bytes: int = 1 << 20  # length of a line of text
+    id_bytes: int = 256  # length of the id of a user or item
+    columns: int = 10_000  # fields per line
+    unpacked_bytes: int = 16 << 30  # size of a compressed file, or a member of an archive, unpacked
+    unpacked_ratio: int = 200  # that size by the size of the packed file, from 64 MiB on
+    empty_sides: int = 10_000_000  # rows (or columns) of a matrix in excess of ten per entry
 
     def exceeded(
         self,
@@ -67,13 +53,9 @@ class Limits:
         content: str | None = None,
     ) -> RatingsFileError:
         """The error for a limit, which says how to raise it."""
-        return RatingsFileError(
-            path,
-            f"{problem}, more than the limit of {getattr(self, name):,}; if that is right, raise "
-            f"it with limits=Limits({name}=...)",
-            line,
-            content,
-        )
+        remedy = f"if that is right, raise it with limits=Limits({name}=...)"
+        reason = f"{problem}, more than the limit of {getattr(self, name):,}; {remedy}"
+        return RatingsFileError(path, reason, line, content)
 
 
 def shortened(text: str, most: int = 80) -> str:

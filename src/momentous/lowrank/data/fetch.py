@@ -6,6 +6,8 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
 
 from momentous.io.optional import require
 from momentous.lowrank.data.twins import MODELS
@@ -21,13 +23,13 @@ its exact terms, which differ between the data sets."""
 
 @dataclass(frozen=True)
 class DataSet:
-    """An archive that GroupLens offers."""
+    """An archive that GroupLens offers, with the checksum of its file NAME.zip.md5."""
 
     megabytes: int
-    md5: str | None
-    """As GroupLens publishes it in the file NAME.zip.md5; None where the archive may change."""
+    md5: str
 
 
+# Without ml-latest-small, which "may change over time", says its README: it cannot be checked.
 DATA_SETS = {
     "ml-100k": DataSet(5, "0e33842e24a9c977be4e0107933c0723"),
     "ml-1m": DataSet(6, "c4d9eecfca2ab87c1945afe126590906"),
@@ -35,27 +37,19 @@ DATA_SETS = {
     "ml-20m": DataSet(199, "cd245b17a1ae2cc31bb14903e1204af3"),
     "ml-25m": DataSet(262, "6b51fb2759a8657d3bfcbfc42b592ada"),
     "ml-32m": DataSet(239, "d472be332d4daa821edc399621853b57"),
-    "ml-latest-small": DataSet(1, None),  # "may change over time", says its README
 }
 
 
 def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
-    """Download a MovieLens data set, unless it is there already.
+    """Download a MovieLens data set, unless it is there already; return its archive.
 
-    The licence is shown before each download.  "ml-latest-small" changes from time to time, so it
-    cannot be checked; all others must have the checksum that GroupLens publishes.
+    The licence is shown before each download.  `Ratings.read` takes the archive as it is.
 
     Parameters
     ----------
-    name : str
-        One of "ml-100k", "ml-1m", "ml-10m", "ml-20m", "ml-25m", "ml-32m", "ml-latest-small".
+    name : {"ml-100k", "ml-1m", "ml-10m", "ml-20m", "ml-25m", "ml-32m"}
     folder : path, optional
         Where to keep it; by default a folder in the user's cache.
-
-    Returns
-    -------
-    Path
-        The archive, which `Ratings.read` takes as it is.
 
     Raises
     ------
@@ -73,9 +67,9 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
         print(LICENCE.format(name=name), file=sys.stderr)
         print(f"downloading {data_set.megabytes} MB from {address}", file=sys.stderr)
     pooch.get_logger().setLevel("WARNING")  # what it has to say was just said
-    known = None if data_set.md5 is None else f"md5:{data_set.md5}"
+    get = pooch.HTTPDownloader(hooks={"response": _refuse_http})
     try:
-        pooch.retrieve(address, known_hash=known, fname=archive.name, path=place)
+        pooch.retrieve(address, f"md5:{data_set.md5}", archive.name, place, downloader=get)
     except OSError as error:  # requests' errors are OSErrors, too
         alike = name if name in MODELS else "ml-100k"
         raise ConnectionError(
@@ -88,3 +82,10 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
             "try again, or look there whether it has changed"
         ) from error
     return archive
+
+
+def _refuse_http(response: Any, *_: Any, **__: Any) -> None:
+    """Whoever answers may send us on, but not to an address where anybody can listen and write."""
+    target = urljoin(response.url, response.headers.get("location", ""))
+    if not target.startswith("https://"):
+        raise ConnectionError(f"it was redirected to {target}, which is not encrypted")

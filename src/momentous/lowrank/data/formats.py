@@ -30,15 +30,9 @@ FORMATS = {
 }
 """What can be read, by the names that `read_ratings` takes."""
 
-WHITESPACE = " "
-"""As a delimiter: any run of spaces and tabs."""
-
-DELIMITERS = {"dat": "::", "tsv": "\t", "csv": ",", "space": WHITESPACE}
-"""By the name of the format."""
-
-UNDECIDED = "text"
-"""Lines with a delimiter; which one, `find_dialect` finds out."""
-
+WHITESPACE = " "  # as a delimiter: any run of spaces and tabs
+DELIMITERS = {"dat": "::", "tsv": "\t", "csv": ",", "space": WHITESPACE}  # by format
+UNDECIDED = "text"  # lines with a delimiter; which one, `find_dialect` finds out
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DENSE_FROM = 8  # numbers per line, without a header: nobody writes triples like that
 _TRIED = ("::", "\t", ",", ";", "|", WHITESPACE)
@@ -47,7 +41,7 @@ _SAMPLE_BYTES, _SAMPLE_LINES, _LONGEST_LINE = 1 << 16, 100, 1 << 20
 _LONGEST_RECORD = 1000  # lines that one record may take
 
 Columns = Sequence[str | int]
-"""Names in the header, or numbers from 0, of user, item and rating."""
+"""Names in the header, or numbers from 0, of user, item and rating; of pairs, of user and item."""
 
 # Names in small letters, without what is neither letter nor digit.
 KNOWN = (
@@ -56,6 +50,7 @@ KNOWN = (
      "bookid", "isbn", "asin", "artist", "artistid", "track", "trackid", "col", "column"},
     {"rating", "ratings", "score", "stars", "value", "overall", "bookrating"},
 )  # fmt: skip
+WANTED = {2: "user and item", 3: "user, item and rating"}
 
 
 # --- which format ---------------------------------------------------------------------------------
@@ -63,20 +58,15 @@ KNOWN = (
 
 @dataclass(frozen=True)
 class Sample:
-    """The first lines of a file that are not blank, without spaces around them.
+    """The first lines of a file that are not blank, without spaces around them."""
 
-    Attributes
-    ----------
-    name : str
-        The file, for messages.
-    lines : list of str
-    numbers : list of int
-        Their numbers in the file, from 1.
-    """
-
-    name: str
+    name: str  # of the file, for messages
     lines: list[str]
-    numbers: list[int]
+    numbers: list[int]  # of the lines in the file, from 1
+
+    def error(self, problem: str) -> RatingsFileError:
+        """An error about the first of the lines."""
+        return RatingsFileError(self.name, problem, self.numbers[0], self.lines[0])
 
 
 def find_format(path: Path, name: str, inner_name: str) -> str:
@@ -89,7 +79,7 @@ def find_format(path: Path, name: str, inner_name: str) -> str:
         return "npz"
     binary = b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
     if inner_name.endswith((".parquet", ".npz")) or binary:
-        raise RatingsFileError(name, f"is of no format known here; {described()}")
+        raise RatingsFileError(name, f"is of no format known here; {_described()}")
     if inner_name.endswith(".mtx") or head.lower().startswith(b"%%matrixmarket"):
         return "mtx"
     sample = take_sample(path, name)
@@ -123,8 +113,7 @@ def take_sample(path: Path, name: str) -> Sample:
     return Sample(name, lines, numbers)
 
 
-def described() -> str:
-    """All formats, for messages."""
+def _described() -> str:
     return "formats: " + "; ".join(f"{name} ({text})" for name, text in FORMATS.items())
 
 
@@ -133,63 +122,60 @@ def described() -> str:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file writes its lines.
-
-    Attributes
-    ----------
-    delimiter : str
-    fields : int
-        In every line.
-    columns : tuple of int
-        Which fields are user, item and rating (of pairs: user and item), from 0.
-    skip : int
-        Lines before the first that has data: blank ones and the header.
-    """
+    """How a file writes its lines."""
 
     delimiter: str
-    fields: int
-    columns: tuple[int, ...]
-    skip: int
+    fields: int  # in every line
+    columns: tuple[int, ...]  # which fields are user, item and rating, from 0
+    skip: int  # lines before the first that has data: blank ones and the header
 
     @property
-    def words(self) -> str:
-        """What stands between fields, for messages."""
-        return _WORDS.get(self.delimiter, repr(self.delimiter))
+    def expected(self) -> str:
+        """What a line must be, for messages."""
+        return f"expected {self.fields} fields separated by {_word(self.delimiter)}"
+
+
+def _word(delimiter: str) -> str:
+    return _WORDS.get(delimiter, repr(delimiter))
 
 
 def find_dialect(
-    sample: Sample, delimiter: str | None, columns: Columns | None, limits: Limits
+    sample: Sample,
+    delimiter: str | None,
+    columns: Columns | None,
+    limits: Limits,
+    count: int = 3,
 ) -> Dialect:
-    """The dialect of a file from its first lines; one damaged line does not matter."""
+    """The dialect of a file from its first lines; one damaged line does not matter.
+
+    With a count of 3 the file has ratings, and a first line without a number is a header.  With 2
+    it has pairs; their ids may be any text, so that only a name for users tells a header, or that
+    names were asked for.
+    """
     tried = _TRIED if delimiter is None else (delimiter,)
     cut = {one: list(records(sample.lines, one)) for one in tried}
-    counts = {one: _common_count(cut[one], one) for one in tried}
-    best = max(tried, key=lambda one: counts[one][1])  # the first of equals
-    fields, agree = counts[best]
-    if 2 * agree < len(cut[best]):
-        raise RatingsFileError(
-            sample.name,
-            f"expected lines of user, item and rating; {described()}"
-            if delimiter is None
-            else "expected user, item and rating separated by "
-            + _WORDS.get(delimiter, repr(delimiter)),
-            sample.numbers[0],
-            sample.lines[0],
-        )
+    agree = {one: _common_count(cut[one], one, count) for one in tried}
+    best = max(tried, key=lambda one: agree[one][1])  # the first of equals
+    fields, lines = agree[best]
+    if 2 * lines < len(cut[best]) or not lines:
+        if delimiter is not None:
+            raise sample.error(f"expected {WANTED[count]} separated by {_word(delimiter)}")
+        known = f"; {_described()}" if count == 3 else ""
+        raise sample.error(f"expected lines of {WANTED[count]}{known}")
     check_columns(fields, sample, limits)
     first = split("\n".join(cut[best][0]), best)
-    header = len(first) == fields and best != "::" and not any(map(is_number, first))
-    if not header and columns is None and looks_dense(sample, best, fields):
-        raise RatingsFileError(
-            sample.name,
-            f"has {fields} numbers per line and no header, as a dense matrix has, one line per "
-            "user and one column per item: read it with format='dense', or, if its lines are "
-            "triples, say which columns are user, item and rating, as in columns=(0, 1, 2)",
-            sample.numbers[0],
-            sample.lines[0],
-        )
-    names = first if header else None
-    where = places(sample.name, columns, fields, names)
+    if count == 2:
+        by_name = columns is not None and any(isinstance(one, str) for one in columns)
+        header = by_name or bool(_matching(first, KNOWN[0]))
+    else:
+        header = len(first) == fields and best != "::" and not any(map(_is_number, first))
+        if not header and columns is None and _looks_dense(sample, best, fields):
+            raise sample.error(
+                f"has {fields} numbers per line and no header, as a dense matrix has, one line per "
+                "user and one column per item: read it with format='dense', or, if its lines are "
+                "triples, say which columns are user, item and rating, as in columns=(0, 1, 2)"
+            )
+    where = places(sample.name, columns, fields, first if header else None, count)
     skip = sample.numbers[0] - 1 + (len(cut[best][0]) if header else 0)
     return Dialect(best, fields, where, skip)
 
@@ -197,17 +183,16 @@ def find_dialect(
 def check_columns(fields: int, sample: Sample, limits: Limits) -> None:
     """Refuse a line with more fields than anybody needs."""
     if fields > limits.columns:
-        raise limits.exceeded(
-            "columns", sample.name, f"has {fields:,} fields per line", sample.numbers[0]
-        )
+        problem = f"has {fields:,} fields per line"
+        raise limits.exceeded("columns", sample.name, problem, sample.numbers[0])
 
 
-def looks_dense(sample: Sample, delimiter: str, fields: int) -> bool:
+def _looks_dense(sample: Sample, delimiter: str, fields: int) -> bool:
     """Are these many numbers per line?  An empty field may stand for a missing one."""
     if fields < DENSE_FROM:
         return False
     lines = [split(line, delimiter) for line in sample.lines[:10]]
-    return all(not one or is_number(one) for line in lines for one in line)
+    return all(not one or _is_number(one) for line in lines for one in line)
 
 
 def split(line: str, delimiter: str) -> list[str]:
@@ -217,12 +202,12 @@ def split(line: str, delimiter: str) -> list[str]:
     """
     if delimiter == WHITESPACE:
         return line.split()
-    if len(delimiter) == 1 and '"' in line:
-        if not re.fullmatch(quoted_record(delimiter, "+"), line + delimiter):
-            return [line]
-        found = re.findall(quoted_field(delimiter, "+"), line + delimiter)
-        return [unquoted(one.strip(" ")).strip() for one in found]
-    return [one.strip() for one in line.split(delimiter)]
+    if len(delimiter) > 1 or '"' not in line:
+        return [one.strip() for one in line.split(delimiter)]
+    if not re.fullmatch(quoted_record(delimiter, "+"), line + delimiter):
+        return [line]
+    found = [one.strip(" ") for one in re.findall(quoted_field(delimiter, "+"), line + delimiter)]
+    return [(one[1:-1].replace('""', '"') if one.startswith('"') else one).strip() for one in found]
 
 
 def quoted_field(delimiter: str, possessive: str = "") -> str:
@@ -240,13 +225,7 @@ def quoted_record(delimiter: str, possessive: str = "") -> str:
     return f"(?:{quoted_field(delimiter, possessive).replace('(', '(?:', 1)})+{possessive}"
 
 
-def unquoted(field: str) -> str:
-    """A field without its quotes, if it has any."""
-    return field[1:-1].replace('""', '"') if field.startswith('"') else field
-
-
-def is_number(text: str) -> bool:
-    """Does a field look like a number?"""
+def _is_number(text: str) -> bool:
     try:
         float(text[:400])
     except ValueError:
@@ -286,66 +265,54 @@ def records(lines: Iterable[str], delimiter: str, most: int = _LONGEST_LINE) -> 
     yield from ([one] for one in waiting)
 
 
-def _common_count(cut: list[list[str]], delimiter: str) -> tuple[int, int]:
-    """The number of fields, at least three, that most records have, and how many have it."""
+def _common_count(cut: list[list[str]], delimiter: str, least: int) -> tuple[int, int]:
+    """The number of fields, at least so many, that most records have, and how many have it."""
     agree = Counter(len(split("\n".join(lines), delimiter)) for lines in cut)
-    enough = [(count, lines) for count, lines in agree.items() if count >= 3]
+    enough = [(count, lines) for count, lines in agree.items() if count >= least]
     return max(enough, key=lambda pair: pair[::-1], default=(0, 0))
 
 
 # --- which field is what --------------------------------------------------------------------------
 
 
-def checked_columns(columns: Columns, count: int = 3) -> list[str | int]:
-    """So many different names or numbers."""
+def checked_columns(columns: Columns | None, count: int = 3) -> list[str | int] | None:
+    """So many different names or numbers, if any."""
+    if columns is None:
+        return None
     if isinstance(columns, str) or len(columns) != count or len(set(columns)) != count:
+        number = {2: "two", 3: "three"}[count]
         raise ValueError(
-            f"columns must be {('two', 'three')[count - 2]} different names or numbers, for "
-            f"{('user and item', 'user, item and rating')[count - 2]}, not {columns!r}"
+            f"columns must be {number} different names or numbers, for {WANTED[count]}, not "
+            f"{columns!r}"
         )
     return list(columns)
 
 
 def places(
-    name: str,
-    columns: Columns | None,
-    fields: int,
-    names: Sequence[str] | None,
-    count: int = 3,
+    name: str, columns: Columns | None, fields: int, names: Sequence[str] | None, count: int
 ) -> tuple[int, ...]:
-    """The positions of user, item and rating; with a count of 2, of user and item.
+    """The positions of user, item and rating (or of user and item) among so many columns.
 
-    Parameters
-    ----------
-    name : str
-        What to call the file in messages.
-    columns : names or numbers, or None
-        What was asked for.
-    fields : int
-        How many columns there are.
-    names : list of str or None
-        What they are called, if the file tells.
-    count : {3, 2}
+    ``columns`` are those asked for, ``names`` what the file calls its columns, if it tells.
     """
     if columns is not None:
         return tuple(_place(name, one, fields, names) for one in columns)
     if names is None:
         return tuple(range(count))
-    found = [matching(names, known) for known in KNOWN[:count]]
+    found = [_matching(names, known) for known in KNOWN[:count]]
     if any(len(one) != 1 for one in found):
-        wanted = ("user and item", "user, item and rating")[count - 2]
+        example = tuple(WANTED[count].replace(",", "").replace(" and", "").split())
         raise RatingsFileError(
             name,
-            f"the header does not say plainly which columns are {wanted}; name them, as in "
-            + ("--columns user,item", "columns=('user', 'item', 'rating')")[count - 2]
-            + ", or number them from 0",
+            f"the header does not say plainly which columns are {WANTED[count]}; name them, as in "
+            f"columns={example} or --columns {','.join(example)}, or number them from 0",
             line=1,
             content=", ".join(names),
         )
     return tuple(one[0] for one in found)
 
 
-def matching(names: Sequence[str], known: set[str]) -> list[int]:
+def _matching(names: Sequence[str], known: set[str]) -> list[int]:
     """The positions of names that are known."""
     return [k for k, name in enumerate(names) if re.sub(r"[^a-z0-9]", "", name.lower()) in known]
 
@@ -353,16 +320,13 @@ def matching(names: Sequence[str], known: set[str]) -> list[int]:
 def _place(name: str, column: str | int, fields: int, names: Sequence[str] | None) -> int:
     if isinstance(column, str):
         if names is None:
-            raise RatingsFileError(
-                name, f"there is no header to find the column {column!r} in; number columns from 0"
-            )
-        if column not in names:
-            raise RatingsFileError(
-                name, f"there is no column {column!r}; there are {', '.join(names)[:500]}"
-            )
-        return list(names).index(column)
-    if not 0 <= int(column) < fields:
-        raise RatingsFileError(
-            name, f"there is no column {column}; there are {fields}, counted from 0"
-        )
-    return int(column)
+            problem = f"no header to find the column {column!r} in; number columns from 0"
+        elif column not in names:
+            problem = f"no column {column!r}; there are {', '.join(names)[:500]}"
+        else:
+            return list(names).index(column)
+    elif 0 <= int(column) < fields:
+        return int(column)
+    else:
+        problem = f"no column {column}; there are {fields}, counted from 0"
+    raise RatingsFileError(name, f"there is {problem}")

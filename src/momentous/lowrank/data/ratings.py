@@ -14,8 +14,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Compressed", "Floats", "Integers", "Ratings", "Rng", "checked_storage", "make_ratings"]
-
 Rng = int | np.random.Generator | None
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
@@ -59,8 +57,6 @@ class Ratings:
     Attributes
     ----------
     shape : pair of int
-    nnz : int
-        Number of entries (N).
     by_row : Compressed
         The storage itself.
 
@@ -95,13 +91,12 @@ class Ratings:
         rows: ArrayLike,
         cols: ArrayLike,
         values: ArrayLike,
-        shape: tuple[int, int] | None,
-        row_ids: ArrayLike | None,
-        col_ids: ArrayLike | None,
+        shape: tuple[int, int] | None = None,
+        row_ids: ArrayLike | None = None,
+        col_ids: ArrayLike | None = None,
     ) -> str:
         """Take the entries; return what there is to say about pairs that come more than once."""
-        row, col = _flat_indices(rows, "row"), _flat_indices(cols, "column")
-        value = _flat_values(values)
+        row, col, value = _indices(rows, "row"), _indices(cols, "column"), _reals(values)
         if not row.size == col.size == value.size:
             raise ValueError(
                 "ratings need one row, one column and one value per entry; there are "
@@ -109,20 +104,14 @@ class Ratings:
             )
         if not value.size:
             raise ValueError("there are no ratings: at least one entry is needed")
-        names = _flat_ids(row_ids, "row_ids"), _flat_ids(col_ids, "col_ids")
+        names = _ids(row_ids, "row_ids"), _ids(col_ids, "col_ids")
         asked = (None, None) if shape is None else shape
         m = _side_length(row, names[0], asked[0], "row")
         n = _side_length(col, names[1], asked[1], "column")
         _check_finite(value, lambda k: (row[k], col[k]))
-        storage = _compress(row, col, value, m, n)
-        self._take((m, n), storage, names)
-        repeated = value.size - storage.values.size
-        if not repeated:
-            return ""
-        return (
-            f"{repeated} of {value.size} ratings are for a pair that is rated again later; the "
-            "last one counts"
-        )
+        self._take((m, n), _compress(row, col, value, m, n), names)
+        repeated = f"{value.size - self.nnz} of {value.size} ratings are for a pair that is rated "
+        return repeated + "again later; the last one counts" if self.nnz < value.size else ""
 
     def _take(
         self,
@@ -251,7 +240,7 @@ class Ratings:
 
         The indices are shared, not copied; single precision stays, everything else becomes double.
         """
-        new = _flat_values(values).copy()  # the caller may go on writing to theirs
+        new = _reals(values).copy()  # the caller may go on writing to theirs
         if new.size != self.nnz:
             raise ValueError(f"there are {self.nnz} entries but {new.size} values for them")
         _check_finite(new, lambda k: (self.rows[k], self.cols[k]))
@@ -306,18 +295,10 @@ class Ratings:
         return ratings
 
 
-def make_ratings(
-    rows: ArrayLike,
-    cols: ArrayLike,
-    values: ArrayLike,
-    shape: tuple[int, int] | None = None,
-    *,
-    row_ids: ArrayLike | None = None,
-    col_ids: ArrayLike | None = None,
-) -> tuple[Ratings, list[str]]:
+def make_ratings(*entries: Any, **named: Any) -> tuple[Ratings, list[str]]:
     """Ratings, and what there is to warn of, for those who pass warnings on themselves."""
     ratings = object.__new__(Ratings)
-    repeated = ratings._fill(rows, cols, values, shape, row_ids, col_ids)
+    repeated = ratings._fill(*entries, **named)
     return ratings, [repeated] if repeated else []
 
 
@@ -336,32 +317,25 @@ def checked_storage(
     m, n = (int(side) for side in shape)
     if not 0 < m < 2**31 or not 0 < n < 2**31:
         raise ValueError(f"the shape {m} x {n} is not possible")
-    expected: dict[str, tuple[NDArray[Any], Any]] = {
-        "starts": (starts, (np.int64,)),
-        "others": (others, (np.int32,)),
-        "values": (values, (np.float32, np.float64)),
-    }
-    for name, (array, dtypes) in expected.items():
-        if array.ndim != 1 or array.dtype not in dtypes:
+    for name, array, kinds in (
+        ("starts", starts, (np.int64,)),
+        ("others", others, (np.int32,)),
+        ("values", values, (np.float32, np.float64)),
+    ):
+        if array.ndim != 1 or array.dtype not in kinds:
             raise ValueError(f"{name} has {array.ndim} dimensions and dtype {array.dtype}")
-    count = values.size
-    if starts.size != m + 1 or starts[0] != 0 or starts[-1] != count or others.size != count:
-        raise ValueError(f"the arrays do not fit {m} rows and {count} entries")
-    if not count:
-        raise ValueError("there are no ratings: at least one entry is needed")
-    if np.any(starts[1:] < starts[:-1]):
-        raise ValueError("starts does not ascend")
+    if not values.size or others.size != values.size:
+        raise ValueError(f"there are {values.size} values in {others.size} columns")
+    check_starts(starts, m, values.size, "starts")
     if others.min() < 0 or others.max() >= n:
         raise ValueError(f"a column lies outside of 0 to {n - 1}")
-    rises = others[1:] > others[:-1]
-    first_of_row = starts[1:-1]
-    first_of_row = first_of_row[(first_of_row > 0) & (first_of_row < count)]
-    rises[first_of_row - 1] = True
+    rises = np.append(True, others[1:] > others[:-1])
+    rises[starts[:-1][starts[:-1] < values.size]] = True  # the first entry of a row
     if not rises.all():
         raise ValueError("the columns of a row do not ascend")
     if not np.isfinite(values).all():
         raise ValueError("a value is not finite")
-    names = _flat_ids(row_ids, "row_ids"), _flat_ids(col_ids, "col_ids")
+    names = _ids(row_ids, "row_ids"), _ids(col_ids, "col_ids")
     for ids, size, what in zip(names, (m, n), ("row", "column"), strict=True):
         if ids is not None and (ids.size != size or ids.dtype.kind not in "iuUS"):
             raise ValueError(f"there are {size} {what}s but {ids.size} ids, of dtype {ids.dtype}")
@@ -370,11 +344,22 @@ def checked_storage(
     return ratings
 
 
-def _flat_indices(index: ArrayLike, what: str) -> Integers:
-    """Indices as a flat array of integers."""
-    array = np.asarray(index)
+def check_starts(starts: Integers, groups: int, count: int, name: str) -> None:
+    """Raise an error unless these are starts of so many groups with so many entries."""
+    fits = starts.size == groups + 1 and starts[0] == 0 and starts[-1] == count
+    if not fits or np.any(starts[1:] < starts[:-1]):
+        raise ValueError(f"{name} does not ascend from 0 to the number of entries")
+
+
+def _flat(array: NDArray[Any], what: str) -> NDArray[Any]:
     if array.ndim != 1:
-        raise ValueError(f"{what} indices must be one flat array, not of shape {array.shape}")
+        raise ValueError(f"{what} must be one flat array, not of shape {array.shape}")
+    return array
+
+
+def _indices(index: ArrayLike, what: str) -> Integers:
+    """Indices as a flat array of integers."""
+    array = _flat(np.asarray(index), f"{what} indices")
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(
             f"{what} indices must be integers, not {array.dtype}; number the ids from 0 and pass "
@@ -383,11 +368,9 @@ def _flat_indices(index: ArrayLike, what: str) -> Integers:
     return array
 
 
-def _flat_values(values: ArrayLike) -> Floats:
+def _reals(values: ArrayLike) -> Floats:
     """Values as a flat array of float32, if they are that, or else of float64."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"ratings must be one flat array, not of shape {array.shape}")
+    array = _flat(np.asarray(values), "ratings")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"ratings must be real numbers, not {array.dtype}")
     return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
@@ -405,30 +388,25 @@ def _check_finite(values: Floats, place: Callable[[int], tuple[Any, Any]]) -> No
         )
 
 
-def _flat_ids(ids: ArrayLike | None, what: str) -> NDArray[Any] | None:
+def _ids(ids: ArrayLike | None, what: str) -> NDArray[Any] | None:
     """Ids as a flat array of our own, if there are any."""
     if ids is None:
         return None
-    array = np.array(ids)
-    if array.ndim != 1:
-        raise ValueError(f"{what} must be one flat array, not of shape {array.shape}")
+    array = _flat(np.array(ids), what)
     array.flags.writeable = False
     return array
 
 
 def _side_length(index: Integers, ids: NDArray[Any] | None, asked: int | None, what: str) -> int:
     """How many rows (or columns) there are; every index must be one of them."""
-    least, greatest = int(index.min()), int(index.max())
-    size = greatest + 1 if asked is None else int(asked)
-    if asked is None and ids is not None:
-        size = ids.size
-    if least < 0:
-        k = int(np.argmin(index))
-        raise ValueError(f"the {what} index at position {k} is {least}; indices count from 0")
-    if greatest >= size:
-        k = int(np.argmax(index))
+    size = int(index.max()) + 1 if ids is None else ids.size
+    if asked is not None:
+        size = int(asked)
+    outside = np.flatnonzero((index < 0) | (index >= size))
+    if outside.size:
+        k = outside[0]
         raise ValueError(
-            f"the {what} index at position {k} is {greatest}, but there are only {size} {what}s; "
+            f"the {what} index at position {k} is {index[k]}, but there are only {size} {what}s; "
             "indices count from 0"
         )
     if ids is not None and ids.size != size:
@@ -440,15 +418,15 @@ def _side_length(index: Integers, ids: NDArray[Any] | None, asked: int | None, w
 
 def _compress(row: Integers, col: Integers, value: Floats, m: int, n: int) -> Compressed:
     """Sort by row and then by column; of equal pairs keep the last."""
-    if _in_order(row, col):
+    if np.all((row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (col[1:] >= col[:-1]))):
         # New arrays in any case: the caller may change theirs.
         others, values = col.astype(np.int32), np.array(value)
-    elif np.all(col[1:] >= col[:-1]):
-        row, others, values = _turned(row, col, value, m, n)
     else:
-        order = _stable_order(col, n)
-        order = order[_stable_order(row[order], m)]
-        row, others, values = row[order], col[order].astype(np.int32), value[order]
+        if np.any(col[1:] < col[:-1]):  # Netflix comes column by column
+            order = _stable_order(col, n)
+            row, col, value = row[order], col[order], value[order]
+            del order
+        row, others, values = _turned(row, col, value, m, n)
     same_as_next = (row[1:] == row[:-1]) & (others[1:] == others[:-1])
     if same_as_next.any():
         last = np.append(~same_as_next, True)
@@ -461,10 +439,7 @@ def _compress(row: Integers, col: Integers, value: Floats, m: int, n: int) -> Co
 def _turned(
     row: Integers, col: Integers, value: Floats, m: int, n: int
 ) -> tuple[Integers, NDArray[np.int32], Floats]:
-    """Entries that come column by column, as Netflix has them, put row by row.
-
-    A sort of any order would do it, too, but takes several times the memory.
-    """
+    """Entries that come column by column put row by row, by SciPy's counting sort."""
     # In int32 where that is enough: otherwise SciPy makes all indices int64.
     small = np.int32 if col.size < 2**31 else np.int64
     col = col.astype(np.int32, copy=False)
@@ -472,12 +447,6 @@ def _turned(
     turned = scipy.sparse.csc_array((value, row, starts), shape=(m, n)).tocsr()
     rows = np.repeat(np.arange(m, dtype=np.int32), np.diff(turned.indptr))
     return rows, turned.indices.astype(np.int32, copy=False), turned.data
-
-
-def _in_order(row: Integers, col: Integers) -> bool:
-    """Are the pairs sorted already, as files and caches often have them?"""
-    later, equal = row[1:] > row[:-1], row[1:] == row[:-1]
-    return bool(np.all(later | (equal & (col[1:] >= col[:-1]))))
 
 
 def _stable_order(key: Integers, size: int) -> Integers:

@@ -1,10 +1,12 @@
-"""Ratings from a file, a table or a query: the one front door."""
+"""Ratings, or pairs of ids, from a file, a table or a query: the one front door."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from momentous.io.archive import ArchiveError, is_archive
 from momentous.lowrank.data.cache import KIND, Cache, read_cache
@@ -26,8 +29,6 @@ from momentous.lowrank.data.formats import (
     take_sample,
 )
 from momentous.lowrank.data.matrices import matrix_market_scan, read_dense, read_npz
-from momentous.lowrank.data.netflix import netflix_scan
-from momentous.lowrank.data.progress import shown_progress
 from momentous.lowrank.data.ratings import Ratings, make_ratings
 from momentous.lowrank.data.sources import Source, find_sources
 from momentous.lowrank.data.tables import (
@@ -38,8 +39,10 @@ from momentous.lowrank.data.tables import (
     quoted_text,
     table_scan,
 )
-from momentous.lowrank.data.text import check_text, delimited_scan, json_scan, plain_name
+from momentous.lowrank.data.text import check_text, delimited_scan, json_scan, netflix_scan
 
+STANDARD_INPUT = "-"
+LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
 _QUERY = re.compile(r"\s*(SELECT|WITH|FROM|ATTACH|INSTALL|LOAD)\s", re.IGNORECASE)
 _ADDRESS = re.compile(r"(https?|s3|s3a|gs|gcs|r2|az|azure|abfss|hf|hdfs)://", re.IGNORECASE)
 
@@ -76,13 +79,12 @@ def read_ratings(
 
         A query in DuckDB's SQL, ``"SELECT user, item, rating FROM 'big.parquet' WHERE ..."``, with
         statements such as ATTACH before it, separated by semicolons; or an address (``s3://``,
-        ``https://``), which is read as ``SELECT * FROM 'address'``.  What these need beyond files
-        on the disk (SQLite, PostgreSQL, networks) are extensions that DuckDB fetches itself.
+        ``https://``).  What these need beyond files on the disk are extensions of DuckDB.
     format : str, optional
         One of `FORMATS`; by default recognised from the name and the first lines.
     delimiter : str, optional
-        What stands between the fields of a text file; by default that of ``::``, tab, comma,
-        semicolon, bar and spaces which cuts most of the first lines into equally many fields.
+        By default that of ``::``, tab, comma, semicolon, bar and spaces which cuts most of the
+        first lines into equally many fields.
     columns : three names or numbers, optional
         Which columns are user, item and rating, by the names in the header or counted from 0.
         By default the header tells, or they are the first three.
@@ -90,13 +92,12 @@ def read_ratings(
         What stands for "no rating" in a dense file, beside nothing and nan; by default 99 if all
         ratings lie between -10 and 10, as in the Jester data.
     skip_bad : bool, optional
-        Skip lines that are malformed, with a warning that says how many.  By default the first
-        one raises `RatingsFileError`.
+        Skip malformed lines, with a warning that says how many, instead of raising an error.
     cache : bool, optional
         Keep what was read beside the file, as ``NAME.momentous.npz``, and use it the next time if
         the file still has the same size and time stamp.  (Not for .npz, Parquet, tables, queries.)
     progress : bool, optional
-        Show a bar; by default for large files on a terminal.
+        Say what is read; by default for large files on a terminal.
     dtype : float32 or float64, optional
         Of the values; by default float64, and float32 for more than 33 million ratings that are
         exact in it.
@@ -104,10 +105,6 @@ def read_ratings(
         How many DuckDB works with; by default all.
     limits : Limits, optional
         How much a file may ask for.
-
-    Returns
-    -------
-    Ratings
 
     Raises
     ------
@@ -117,48 +114,94 @@ def read_ratings(
     """
     if format is not None and format not in FORMATS:
         raise ValueError(f"unknown format {format!r}; there are {', '.join(FORMATS)}")
-    if columns is not None:
-        columns = checked_columns(columns)
     if dtype is not None and np.dtype(dtype) not in (np.float32, np.float64):
         raise ValueError(f"ratings are kept in float32 or float64, not in {np.dtype(dtype)}")
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads} must be at least 1")
     if delimiter is not None and (not delimiter or set(delimiter) & set('"\n\r')):
         raise ValueError(f"delimiter={delimiter!r} must be a text without quotes and line ends")
-    reader = _Reader(
-        format, delimiter, columns, missing, skip_bad, progress, dtype, threads, limits or Limits()
+    options = _Options(
+        format=format,
+        delimiter=delimiter,
+        columns=checked_columns(columns),
+        missing=missing,
+        skip_bad=skip_bad,
+        dtype=None if dtype is None else str(np.dtype(dtype)),
+        limits=limits or Limits(),
     )
-    if is_table(source) or is_query(source):
-        ratings, notes = reader.read_table(source)
+    if _is_table(source) or _is_query(source):
+        with open_database(threads) as (connection, _):
+            triples = Triples(connection, options.limits, skip_bad)
+            with _open_table(connection, source) as (query, name):
+                triples.add(table_scan(connection, query, name, options.columns))
+            ratings, notes = _finished(triples, name, options)
     else:
-        ratings, notes = _read_cached(source, reader, cache)
+        ratings, notes = _read_cached(source, options, cache, progress, threads)
     for note in notes:
         warnings.warn(note, RuntimeWarning, stacklevel=2)
     return ratings
 
 
-def _read_cached(source: Any, reader: _Reader, cache: bool) -> tuple[Ratings, list[str]]:
+def read_pairs(
+    source: Any, columns: Columns | None = None, limits: Limits | None = None
+) -> NDArray[Any]:
+    """A user and an item of every line, as text, in an array of shape (N, 2).
+
+    A first line with the names of columns is left out, and says which columns they are; without
+    one they are the first two.
+
+    Parameters
+    ----------
+    source : path, table or query
+        As `read_ratings` takes them, but one file alone: text with a delimiter, JSON lines or
+        Parquet; or ``-``, the standard input.
+    columns : two names or numbers, optional
+        Which columns are user and item, by the names in the header or counted from 0.
+    limits : Limits, optional
+        How much a file may ask for.
+    """
+    options = _Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
+    with open_database() as (connection, folder):
+        triples = Triples(connection, options.limits)
+        if _is_table(source) or _is_query(source):
+            with _open_table(connection, source) as (query, name):
+                triples.add(table_scan(connection, query, name, options.columns, 2))
+        else:
+            file = _only_file(source, folder)
+            name, path = file.name, file.unpacked(folder, options.limits)
+            format_ = find_format(path, name, file.inner_name)
+            triples.add(_scan(format_, name, path, connection, folder, options))
+        with duckdb_errors(name):
+            found = connection.execute(
+                "SELECT user, item FROM triples WHERE problem = 0 ORDER BY rowid"
+            ).fetchnumpy()
+    if not found["user"].size:
+        raise RatingsFileError(name, "has no pairs, at most a header")
+    return np.array([found["user"].tolist(), found["item"].tolist()], np.str_).T
+
+
+def _only_file(source: Any, folder: Path) -> Source:
+    if str(source) == STANDARD_INPUT:
+        copy = folder / "standard input"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        return Source(copy)
     sources = find_sources(source)
-    if not cache:
-        return reader.read_files(sources)
-    place = source if isinstance(source, str | os.PathLike) else source[0]
-    kept = Cache(Path(place).expanduser(), sources, reader.key())
-    found = kept.load()
-    if found is not None:
-        return found
-    ratings, notes = reader.read_files(sources)
-    if reader.worth_keeping:
-        refusal = kept.save(ratings, notes)
-        notes = [*notes, refusal] if refusal else notes
-    return ratings, notes
+    if len(sources) != 1:
+        problem = f"has {len(sources)} files; name the one with the pairs"
+        raise RatingsFileError(str(source), problem)
+    return sources[0]
 
 
-def is_table(source: Any) -> bool:
+# --- tables and queries ---------------------------------------------------------------------------
+
+
+def _is_table(source: Any) -> bool:
     """Is this a table of pandas, polars, Arrow or the like?"""
     return hasattr(source, "__arrow_c_stream__") or hasattr(source, "iloc")
 
 
-def is_query(source: Any) -> bool:
+def _is_query(source: Any) -> bool:
     """Is this SQL or an address, and not a path?"""
     return isinstance(source, str) and bool(
         _ADDRESS.match(source) or (_QUERY.match(source) and not Path(source).exists())
@@ -166,9 +209,9 @@ def is_query(source: Any) -> bool:
 
 
 @contextlib.contextmanager
-def open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
+def _open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
     """A query for all rows of a table or a query, and its name for messages."""
-    if is_table(source):
+    if _is_table(source):
         name = f"the {type(source).__name__}"
         with duckdb_errors(name):
             connection.register("source_table", source)
@@ -176,172 +219,159 @@ def open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
             yield "SELECT * FROM source_table", name
         finally:
             connection.unregister("source_table")
-        return
-    if _ADDRESS.match(source):
+    elif _ADDRESS.match(source):
         yield f"SELECT * FROM {quoted_text(source)}", source
-        return
-    with duckdb_errors("the query"):
-        *before, last = connection.extract_statements(source)
-        for statement in before:
-            connection.execute(statement)
-        if last.type.name != "SELECT":
-            raise RatingsFileError("the query", "its last statement must be a SELECT")
-    yield last.query.strip().rstrip(";"), "the query"
+    else:
+        with duckdb_errors("the query"):
+            *before, last = connection.extract_statements(source)
+            for statement in before:
+                connection.execute(statement)
+            if last.type.name != "SELECT":
+                raise RatingsFileError("the query", "its last statement must be a SELECT")
+        yield last.query.strip().rstrip(";"), "the query"
 
 
-@dataclass
-class _Reader:
-    """What was asked for, and how it is done."""
+# --- files ----------------------------------------------------------------------------------------
 
-    format: str | None
-    delimiter: str | None
-    columns: Columns | None
-    missing: float | None
-    skip_bad: bool
-    progress: bool | None
-    dtype: Any
-    threads: int | None
+
+@dataclass(frozen=True)
+class _Options:
+    """All that the outcome depends on, as `read_ratings` explains it."""
+
     limits: Limits
-    worth_keeping: bool = True  # whether a cache is any faster
+    columns: Columns | None
+    format: str | None = None
+    delimiter: str | None = None
+    missing: float | None = None
+    skip_bad: bool = False
+    dtype: str | None = None
+    count: int = 3  # user, item and rating; or 2: user and item
 
-    def key(self) -> dict[str, Any]:
-        """All that the outcome depends on."""
-        return {
-            "format": self.format,
-            "delimiter": self.delimiter,
-            "columns": self.columns,
-            "missing": self.missing,
-            "skip_bad": self.skip_bad,
-            "dtype": None if self.dtype is None else str(np.dtype(self.dtype)),
-            "limits": vars(self.limits),
-        }
 
-    def read_table(self, source: Any) -> tuple[Ratings, list[str]]:
-        """Ratings from a table or a query."""
-        with open_database(self.threads) as (connection, _):
-            triples = Triples(connection, self.limits, self.skip_bad)
-            with open_table(connection, source) as (query, name):
-                triples.add(table_scan(connection, query, name, self.columns))
-            return self._finished(triples, name)
+def _read_cached(
+    source: Any, options: _Options, cache: bool, progress: bool | None, threads: int | None
+) -> tuple[Ratings, list[str]]:
+    sources = find_sources(source)
+    kept = None
+    if cache:
+        place = source if isinstance(source, str | os.PathLike) else source[0]
+        key = {**vars(options), "limits": vars(options.limits)}
+        kept = Cache(Path(place).expanduser(), sources, key)
+        found = kept.load()
+        if found is not None:
+            return found
+    size = sum(one.path.stat().st_size for one in sources)
+    if progress or (progress is None and size >= LARGE and sys.stderr.isatty()):
+        print(f"reading {sources[0].inner_name} ({size / 1e6:,.1f} MB)", file=sys.stderr)
+    ratings, notes, worth_keeping = _read_files(sources, options, threads)
+    refusal = kept.save(ratings, notes) if kept and worth_keeping else None
+    return ratings, [*notes, refusal] if refusal else notes
 
-    def read_files(self, sources: list[Source]) -> tuple[Ratings, list[str]]:
-        """Ratings from files, in their order."""
-        total = sum(source.size for source in sources)
-        shown = shown_progress(self.progress, sources[0].inner_name, total)
-        with open_database(self.threads) as (connection, folder), shown as advance:
-            plain = [(source, source.unpacked(folder, self.limits)) for source in sources]
-            formats = [
-                self.format or find_format(path, source.name, source.inner_name)
-                for source, path in plain
-            ]
-            self.worth_keeping = not {"npz", "parquet"} & set(formats)
-            alone = {"npz", "mtx", "dense"} & set(formats)
-            if alone and len(sources) > 1:
-                raise RatingsFileError(sources[0].name, "a matrix must be the only file to read")
-            triples = Triples(connection, self.limits, self.skip_bad)
-            name = sources[0].name
-            if alone:
-                result = self._matrix(formats[0], *plain[0], triples, folder)
-            else:
-                if set(formats) == {"netflix"}:
-                    texts = [check_text(path, one.name, self.limits) for one, path in plain]
-                    triples.add(netflix_scan(texts, folder, self.limits))
-                elif "netflix" in formats:
-                    raise RatingsFileError(
-                        name, "files of the Netflix prize and others cannot be read together"
-                    )
-                else:
-                    for (source, path), format_ in zip(plain, formats, strict=True):
-                        triples.add(self._scan(format_, source, path, connection, folder))
-                        advance(source.size)
-                        total -= source.size
-                result = self._finished(triples, name)
-            advance(total)
-            return result
 
-    def _scan(
-        self, format_: str, source: Source, path: Path, connection: Any, folder: Path
-    ) -> Scan:
-        """How a file of triples is read."""
-        name = source.name
-        if format_ == "parquet":
-            query = f"SELECT * FROM read_parquet({quoted_text(str(plain_name(path, folder)))})"
-            with duckdb_errors(name, "cannot be read as Parquet"):
-                connection.execute(f"DESCRIBE {query}").fetchall()
-            return table_scan(connection, query, name, self.columns)
-        text = check_text(path, name, self.limits)
-        sample = take_sample(path, name)
-        if format_ == "json":
-            return json_scan(text, sample, self.columns, folder, self.limits)
-        delimiter = self.delimiter or DELIMITERS.get(format_)
-        dialect = find_dialect(sample, delimiter, self.columns, self.limits)
-        return delimited_scan(connection, text, dialect, folder, self.limits)
-
-    def _matrix(
-        self, format_: str, source: Source, path: Path, triples: Triples, folder: Path
-    ) -> tuple[Ratings, list[str]]:
-        """Ratings from a file that is a matrix."""
-        name = source.name
-        if format_ == "npz":
-            if is_archive(path, KIND):
-                try:
-                    _, ratings, notes = read_cache(path)
-                except ArchiveError as error:
-                    raise RatingsFileError(name, f"cannot be read: {error}") from error
-            else:
-                ratings, notes = read_npz(path, name, self.limits)
-            return self._as_asked(ratings, name), notes
-        text = check_text(path, name, self.limits)
-        if format_ == "mtx":
-            scan, (rows, cols, entries) = matrix_market_scan(text, folder, self.limits)
-            triples.add(scan)
-            present = triples.count + triples.skipped
-            if present != entries:
-                raise RatingsFileError(name, f"promises {entries} entries and has {present}")
-            return self._finished(triples, name, (rows, cols))
-        sample = take_sample(path, name)
-        delimiter = self.delimiter or find_dialect(sample, None, (0, 1, 2), self.limits).delimiter
-        ratings, notes, skipped = read_dense(
-            text, sample, delimiter, self.limits, self.missing, self.skip_bad
-        )
-        return self._as_asked(ratings, name), _skipped(name, skipped) + notes
-
-    def _finished(
-        self, triples: Triples, name: str, shape: tuple[int, int] | None = None
-    ) -> tuple[Ratings, list[str]]:
-        """Ratings from all triples; with a shape, ids are indices."""
-        if not triples.count:
-            raise RatingsFileError(name, "has no ratings, at most a header")
-        with duckdb_errors(name):
-            found = triples.coded(self._stored_dtype())
-        notes = _skipped(name, triples.skipped)
-        if shape is None:
-            ratings, more = make_ratings(
-                found.rows,
-                found.cols,
-                found.values,
-                row_ids=found.row_ids,
-                col_ids=found.col_ids,
-            )
+def _read_files(
+    sources: list[Source], options: _Options, threads: int | None
+) -> tuple[Ratings, list[str], bool]:
+    """Ratings from files, in their order; their warnings; and whether a cache is any faster."""
+    limits, name = options.limits, sources[0].name
+    with open_database(threads) as (connection, folder):
+        files = [(one.name, one.unpacked(folder, limits)) for one in sources]
+        formats = [
+            options.format or find_format(path, name, one.inner_name)
+            for one, (name, path) in zip(sources, files, strict=True)
+        ]
+        triples = Triples(connection, limits, options.skip_bad)
+        kinds = set(formats)
+        if kinds & {"npz", "mtx", "dense"}:
+            if len(files) > 1:
+                raise RatingsFileError(name, "a matrix must be the only file to read")
+            ratings, notes = _read_matrix(formats[0], *files[0], triples, options)
         else:
-            rows, cols = found.row_ids[found.rows], found.col_ids[found.cols]
-            ratings, more = make_ratings(rows, cols, found.values, shape)
-        return self._as_asked(ratings, name), notes + more
+            if kinds == {"netflix"}:
+                texts = [check_text(path, name, limits) for name, path in files]
+                triples.add(netflix_scan(texts, limits))
+            elif "netflix" in kinds:
+                problem = "files of the Netflix prize and others cannot be read together"
+                raise RatingsFileError(name, problem)
+            else:
+                for (one, path), format_ in zip(files, formats, strict=True):
+                    triples.add(_scan(format_, one, path, connection, folder, options))
+            ratings, notes = _finished(triples, name, options)
+    return ratings, notes, not kinds & {"npz", "parquet"}
 
-    def _stored_dtype(self) -> Any:
-        """Numbers are read in double precision, so that none becomes infinite unseen."""
-        return None if self.dtype is None else np.float64
 
-    def _as_asked(self, ratings: Ratings, name: str) -> Ratings:
-        if self.dtype is None:
-            return ratings
-        if np.dtype(self.dtype) == np.float32:
-            largest = float(np.abs(ratings.values).max())
-            if largest > float(np.finfo(np.float32).max):
-                raise RatingsFileError(
-                    name, f"a rating of size {largest:g} does not fit into float32; read float64"
-                )
-        return ratings.astype(self.dtype)
+def _scan(
+    format_: str, name: str, path: Path, connection: Any, folder: Path, options: _Options
+) -> Scan:
+    """How a file of triples, or of pairs, is read."""
+    columns, limits, count = options.columns, options.limits, options.count
+    if format_ == "parquet":
+        query = f"SELECT * FROM read_parquet({quoted_text(str(path))})"
+        with duckdb_errors(name, "cannot be read as Parquet"):
+            connection.execute(f"DESCRIBE {query}")
+        return table_scan(connection, query, name, columns, count)
+    text = check_text(path, name, limits)
+    sample = take_sample(path, name)
+    if format_ == "json":
+        return json_scan(text, sample, columns, limits, count)
+    delimiter = options.delimiter or DELIMITERS.get(format_)
+    dialect = find_dialect(sample, delimiter, columns, limits, count)
+    return delimited_scan(connection, text, dialect, folder, limits)
+
+
+def _read_matrix(
+    format_: str, name: str, path: Path, triples: Triples, options: _Options
+) -> tuple[Ratings, list[str]]:
+    """Ratings from a file that is a matrix."""
+    limits = options.limits
+    if format_ == "npz":
+        if is_archive(path, KIND):
+            try:
+                _, ratings, notes = read_cache(path)
+            except ArchiveError as error:
+                raise RatingsFileError(name, f"cannot be read: {error}") from error
+        else:
+            ratings, notes = read_npz(path, name, limits)
+        return _as_asked(ratings, name, options), notes
+    text = check_text(path, name, limits)
+    if format_ == "mtx":
+        scan, (rows, cols, entries) = matrix_market_scan(text, limits)
+        triples.add(scan)
+        present = triples.count + triples.skipped
+        if present != entries:
+            raise RatingsFileError(name, f"promises {entries} entries and has {present}")
+        return _finished(triples, name, options, (rows, cols))
+    sample = take_sample(path, name)
+    delimiter = options.delimiter or find_dialect(sample, None, (0, 1, 2), limits).delimiter
+    ratings, notes, skipped = read_dense(
+        text, sample, delimiter, limits, options.missing, options.skip_bad
+    )
+    return _as_asked(ratings, name, options), _skipped(name, skipped) + notes
+
+
+def _finished(
+    triples: Triples, name: str, options: _Options, shape: tuple[int, int] | None = None
+) -> tuple[Ratings, list[str]]:
+    """Ratings from all triples; with a shape, ids are indices."""
+    if not triples.count:
+        raise RatingsFileError(name, "has no ratings, at most a header")
+    with duckdb_errors(name):
+        # In double precision where a dtype is asked for, so that none becomes infinite unseen.
+        rows, cols, values, row_ids, col_ids = triples.coded(options.dtype and np.float64)
+    if shape is None:
+        ratings, notes = make_ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids)
+    else:
+        ratings, notes = make_ratings(row_ids[rows], col_ids[cols], values, shape)
+    return _as_asked(ratings, name, options), _skipped(name, triples.skipped) + notes
+
+
+def _as_asked(ratings: Ratings, name: str, options: _Options) -> Ratings:
+    if options.dtype is None:
+        return ratings
+    largest = float(np.abs(ratings.values).max())
+    if options.dtype == "float32" and largest > float(np.finfo(np.float32).max):
+        problem = f"a rating of size {largest:g} does not fit into float32; read float64"
+        raise RatingsFileError(name, problem)
+    return ratings.astype(options.dtype)
 
 
 def _skipped(name: str, count: int) -> list[str]:

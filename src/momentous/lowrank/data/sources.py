@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import glob
 import gzip
 import os
 import re
+import uuid
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from momentous.io.archive import DAMAGED
+from momentous.io.atomic import PathLike
 from momentous.lowrank.data.errors import Limits, RatingsFileError, shortened
 
 NETFLIX = re.compile(r"(combined_data_\d+|mv_\d+)\.txt(\.gz)?", re.IGNORECASE)
-PARTS = re.compile(r".*\.parquet|part-.*", re.IGNORECASE)
-"""One table in several files, as Spark and others write it."""
 MOVIELENS = re.compile(r"(ratings\.(dat|csv|tsv|parquet)|u\.data)(\.gz)?", re.IGNORECASE)
-
-PathLike = str | os.PathLike[str]
+# One table in several files, as Spark and others write it.
+PARTS = re.compile(r".*\.parquet|part-.*", re.IGNORECASE)
+RATIO_FROM = 1 << 26  # bytes; small files may well repeat themselves
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file of ratings.
-
-    Attributes
-    ----------
-    path : Path
-        The file on disk.
-    member : str or None
-        Of the zip archive that the file is.
-    """
+    """One file of ratings: a file on the disk, or a member of the zip archive that it is."""
 
     path: Path
     member: str | None = None
@@ -47,60 +41,55 @@ class Source:
     @property
     def inner_name(self) -> str:
         """The name of the file without folders and without .gz, in small letters."""
-        name = PurePosixPath(self.member).name if self.member else self.path.name
-        return name.lower().removesuffix(".gz")
-
-    @property
-    def size(self) -> int:
-        """Bytes on the disk, of an archive those of the whole."""
-        return self.path.stat().st_size
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[IO[bytes]]:
-        with contextlib.ExitStack() as stack:
-            stream: Any = stack.enter_context(self.path.open("rb"))
-            if self.member is not None:
-                archive = stack.enter_context(zipfile.ZipFile(stream))
-                stream = stack.enter_context(archive.open(self.member))
-            if self._is_gzip:
-                stream = stack.enter_context(gzip.open(stream))
-            yield stream
-
-    @property
-    def _is_gzip(self) -> bool:
-        return (self.member or self.path.name).lower().endswith(".gz")
+        return PurePosixPath(self.member or self.path.name).name.lower().removesuffix(".gz")
 
     def unpacked(self, folder: Path, limits: Limits) -> Path:
-        """A plain file with the content: the file itself, or an unpacked copy in a folder."""
-        if self.member is None and not self._is_gzip:
+        """A plain file with the content: the file itself, or an unpacked copy in a folder.
+
+        It is a link where DuckDB would take the name of the file for a pattern.
+        """
+        is_gzip = (self.member or self.path.name).lower().endswith(".gz")
+        if self.member is None and not is_gzip and not set("*?[]{}") & set(str(self.path)):
             return self.path
-        copy = folder / f"unpacked-{sum(1 for _ in folder.iterdir())}"
-        size = 0
+        copy = folder / uuid.uuid4().hex
+        if self.member is None and not is_gzip:
+            copy.symlink_to(self.path.resolve())
+            return copy
         try:
-            with self._opened() as stream, copy.open("wb") as file:
-                while chunk := stream.read(1 << 20):
-                    size += len(chunk)
-                    if size > limits.unpacked_bytes:
-                        raise limits.exceeded(
-                            "unpacked_bytes", self.name, f"unpacks to {size:,} bytes at least"
-                        )
-                    file.write(chunk)
+            with contextlib.ExitStack() as stack:
+                stream: Any = stack.enter_context(self.path.open("rb"))
+                packed = self.path.stat().st_size
+                if self.member is not None:
+                    archive = stack.enter_context(zipfile.ZipFile(stream))
+                    packed = archive.getinfo(self.member).compress_size
+                    stream = stack.enter_context(archive.open(self.member))
+                if is_gzip:
+                    stream = stack.enter_context(gzip.open(stream))
+                self._copy(stream, packed, copy, limits)
         except RatingsFileError:
             raise
         except DAMAGED as error:
             raise RatingsFileError(self.name, f"cannot be unpacked: {error}") from error
         return copy
 
+    def _copy(self, stream: Any, packed: int, copy: Path, limits: Limits) -> None:
+        size = 0
+        with copy.open("wb") as file:
+            while chunk := stream.read(1 << 20):
+                size += len(chunk)
+                if size > limits.unpacked_bytes:
+                    problem = f"unpacks to {size:,} bytes at least"
+                    raise limits.exceeded("unpacked_bytes", self.name, problem)
+                if size > max(RATIO_FROM, limits.unpacked_ratio * packed):
+                    problem = f"unpacks to {size // max(packed, 1):,} times its size at least"
+                    raise limits.exceeded("unpacked_ratio", self.name, problem)
+                file.write(chunk)
+
 
 def find_sources(path: PathLike | Sequence[PathLike]) -> list[Source]:
-    """The files that a path means, in the order in which they are to be read.
+    """The files that a path or a list of paths means, in the order in which they are to be read.
 
-    Parameters
-    ----------
-    path : path or list of paths
-        A file; a pattern such as ``ratings-*.csv``; a folder or a zip archive with a data set of
-        MovieLens or Netflix in it, with one file, or with the parts of one table;
-        ``archive.zip/member``.
+    `read_ratings` says what a path may be.
     """
     if not isinstance(path, str | os.PathLike):
         if not path:
@@ -115,8 +104,7 @@ def find_sources(path: PathLike | Sequence[PathLike]) -> list[Source]:
         if parent.is_file() and _is_zip(parent):
             return [_member(parent, place.relative_to(parent).as_posix())]
     if glob.has_magic(str(place)):
-        found = [Source(Path(one)) for one in sorted(glob.glob(str(place), recursive=True))]
-        found = [one for one in found if one.path.is_file() and not _is_ours(one.path)]
+        found = _files(Path(one) for one in glob.glob(str(place), recursive=True))
         if found:
             return found
         raise FileNotFoundError(f"no file fits the pattern {str(place)!r}")
@@ -128,19 +116,15 @@ def _is_zip(path: Path) -> bool:
     return path.suffix.lower() != ".npz" and zipfile.is_zipfile(path)
 
 
+def _files(paths: Any) -> list[Source]:
+    """Those that are files and no caches of ours, in order."""
+    kept = (one for one in paths if one.is_file() and not one.name.endswith(".momentous.npz"))
+    return [Source(one) for one in sorted(kept)]
+
+
 def _in_folder(folder: Path) -> list[Source]:
-    files = sorted(
-        file
-        for pattern in ("*", "*/*")
-        for file in folder.glob(pattern)
-        if file.is_file() and not file.name.startswith((".", "_")) and not _is_ours(file)
-    )
-    return [Source(file) for file in files]
-
-
-def _is_ours(path: Path) -> bool:
-    """A cache, which is no data."""
-    return path.name.endswith(".momentous.npz")
+    found = [file for pattern in ("*", "*/*") for file in folder.glob(pattern)]
+    return _files(file for file in found if not file.name.startswith((".", "_")))
 
 
 def _in_archive(path: Path) -> list[Source]:
@@ -172,17 +156,14 @@ def _chosen(candidates: list[Source], place: Path, what: str) -> list[Source]:
 
 def _member(archive: Path, name: str) -> Source:
     members = _in_archive(archive)
-    for source in members:
-        if source.member == name:
-            return source
-    names = ", ".join(source.member or "" for source in members)
-    raise RatingsFileError(archive, f"has no member {name!r}; it has: {shortened(names, 300)}")
+    if Source(archive, name) in members:
+        return Source(archive, name)
+    names = shortened(", ".join(source.member or "" for source in members), 300)
+    raise RatingsFileError(archive, f"has no member {name!r}; it has: {names}")
 
 
 def _neighbours(place: Path) -> str:
     """What else is there, for those who mistyped."""
-    import difflib
-
     try:
         names = [file.name for file in place.parent.iterdir()]
     except OSError:

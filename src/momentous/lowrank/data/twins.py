@@ -30,10 +30,8 @@ class Model:
     users: int
     items: int
     count: int
-    most_active: int
-    """Ratings of the most active user; the least active has 20."""
-    most_rated: int
-    """Ratings of the most rated item; the least rated has about one."""
+    most_active: int  # ratings of the most active user; the least active has 20
+    most_rated: int  # ratings of the most rated item; the least rated has about one
     mean: float
     half_stars: bool = False
     dtype: Any = np.float64
@@ -72,10 +70,6 @@ def twin(name: str, rng: Rng = 0) -> Ratings:
     name : {"ml-100k", "ml-1m", "ml-10m", "ml-20m", "netflix"}
         The model.  Values are float64, for "netflix" float32 (0.8 GB instead of 1.2).
     rng : seed or Generator, optional
-
-    Returns
-    -------
-    Ratings
 
     Examples
     --------

@@ -19,13 +19,7 @@ class Vocabulary:
 
     Integers, strings or other sortable values.  Where one side has numbers and the other strings
     they are compared as strings: an array of pairs that mixes both kinds turns all into strings.
-
-    Parameters
-    ----------
-    ids : array or None
-        Without repetitions; None means that the position is the id.
-    count : int
-        How many there are, where ``ids`` is None.
+    Ids come without repetitions; None means that the position is the id, for so many as ``count``.
     """
 
     def __init__(self, ids: ArrayLike | None, count: int = 0):
@@ -62,16 +56,12 @@ def as_ids(ids: ArrayLike) -> NDArray[Any]:
     if array.ndim != 1:
         raise ValueError(f"ids must be one flat array, not of shape {array.shape}")
     if array.dtype.kind == "O":  # a column of a table: look at what is in it
-        for position, one in enumerate(array):
-            if _is_missing(one):
-                raise ValueError(_missing(position, one))
+        _check_there(array, [k for k, one in enumerate(array) if _is_missing(one)])
         array = np.asarray(array.tolist()) if array.size else array.astype(np.str_)
         if array.ndim != 1 or array.dtype.kind == "O":
             array = np.array([str(one) for one in np.atleast_1d(np.asarray(ids)).tolist()])
     if array.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(array))
-        if bad.size:
-            raise ValueError(_missing(int(bad[0]), array[bad[0]]))
+        _check_there(array, np.flatnonzero(~np.isfinite(array)).tolist())
         whole = array.astype(np.int64)
         array = whole if np.array_equal(whole, array) else array
     return array
@@ -101,19 +91,18 @@ def ratings_of(pairs: Any, values: Any, dtype: Any = None) -> Ratings:
     """Ratings from pairs and values, or from what holds both."""
     if isinstance(pairs, Ratings) or scipy.sparse.issparse(pairs):
         if values is not None:
-            raise ValueError(
-                f"{type(pairs).__name__} holds its values already: leave y out, or pass pairs"
-            )
+            holder = type(pairs).__name__
+            raise ValueError(f"{holder} holds its values already: leave y out, or pass pairs")
         ratings = pairs if isinstance(pairs, Ratings) else Ratings.from_sparse(pairs)
-        return ratings if dtype is None else ratings.astype(dtype)
-    if values is None:
+    elif values is None:
         raise ValueError("y is missing: fit(pairs, y) needs one value for each pair")
-    ids = pairs_of(pairs)
-    if not ids[0].size:
-        raise ValueError("there are no ratings: at least one pair is needed")
-    row_ids, rows = np.unique(ids[0], return_inverse=True)
-    col_ids, cols = np.unique(ids[1], return_inverse=True)
-    ratings = Ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids)
+    else:
+        users, items = pairs_of(pairs)
+        if not users.size:
+            raise ValueError("there are no ratings: at least one pair is needed")
+        row_ids, rows = np.unique(users, return_inverse=True)
+        col_ids, cols = np.unique(items, return_inverse=True)
+        ratings = Ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids)
     return ratings if dtype is None else ratings.astype(dtype)
 
 
@@ -137,8 +126,10 @@ def _is_missing(one: Any) -> bool:
         return True
 
 
-def _missing(position: int, one: Any) -> str:
-    return f"the id at position {position} is {one}; an id is missing: leave the pair out"
+def _check_there(ids: NDArray[Any], missing: list[int]) -> None:
+    if missing:
+        where = f"the id at position {missing[0]} is {ids[missing[0]]}"
+        raise ValueError(f"{where}; an id is missing: leave the pair out")
 
 
 def _is_text(array: NDArray[Any]) -> bool:

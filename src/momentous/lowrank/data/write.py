@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +14,7 @@ import scipy.sparse
 from momentous.io.atomic import atomic_file
 from momentous.io.optional import require
 from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.vocabulary import pairs_of
 
 ENDINGS = (".csv", ".tsv", ".dat", ".parquet", ".npz")
 _BLOCK = 1 << 17  # entries that are text at a time
@@ -28,40 +29,55 @@ def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path.name!r} must end in one of {', '.join(ENDINGS)}")
-    if path.suffix == ".npz":
-        with atomic_file(path) as file:
-            scipy.sparse.save_npz(file, ratings.to_sparse())
-        return
-    users = _named(ratings.rows, ratings.row_ids)
-    items = _named(ratings.cols, ratings.col_ids)
+    users, items = pairs_of(ratings)
     columns = {"user": users, "item": items, "rating": ratings.values}
-    if path.suffix == ".parquet":
-        parquet = require("pyarrow.parquet", "app", "A Parquet file")
-        table = require("pyarrow", "app", "A Parquet file").table(columns)
-        with atomic_file(path) as file:
-            parquet.write_table(table, file)
-        return
-    _refuse_unwritable(path, ratings.row_ids, ratings.col_ids)
-    with atomic_file(path, "w") as file:
-        if path.suffix != ".dat":
+    is_text = path.suffix in (".csv", ".tsv", ".dat")
+    if is_text:
+        _refuse_unwritable(path, ratings.row_ids, ratings.col_ids)
+    with atomic_file(path, "w" if is_text else "wb") as file:
+        if path.suffix == ".npz":
+            scipy.sparse.save_npz(file, ratings.to_sparse())
+        elif path.suffix == ".parquet":
+            table = require("pyarrow", "app", "A Parquet file").table(columns)
+            require("pyarrow.parquet", "app", "A Parquet file").write_table(table, file)
+        elif path.suffix == ".dat":
+            for block in _blocks(columns):
+                file.writelines("::".join(fields) + "\n" for fields in zip(*block, strict=True))
+        else:
             write_table(file, columns, "\t" if path.suffix == ".tsv" else ",")
-            return
-        for block in _blocks(list(columns.values())):
-            file.writelines("::".join(fields) + "\n" for fields in zip(*block, strict=True))
 
 
-def write_table(file: IO[str], columns: dict[str, Any], between: str = ",") -> None:
-    """Write arrays as the columns of a table with a header, quoted where need be."""
+def write_table(
+    file: IO[str], columns: dict[str, Any], between: str = ",", harmless: bool = False
+) -> None:
+    """Write arrays as the columns of a table with a header, quoted where need be.
+
+    With ``harmless``, texts neither control a terminal nor are formulas of a spreadsheet: control
+    characters are written as escapes, and what begins like a formula gets an apostrophe before it.
+    """
     writer = csv.writer(file, delimiter=between, lineterminator="\n")
     writer.writerow(columns)
-    for block in _blocks(list(columns.values())):
-        writer.writerows(zip(*block, strict=True))
+    for block in _blocks(columns):
+        made = [list(map(_harmless, cells)) for cells in block] if harmless else block
+        writer.writerows(zip(*made, strict=True))
 
 
-def _blocks(columns: Sequence[Any]) -> Any:
+def _harmless(text: str) -> str:
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    if not text.startswith(("=", "+", "-", "@")):
+        return text
+    try:
+        float(text)  # a negative number is no formula
+    except ValueError:
+        return "'" + text
+    return text
+
+
+def _blocks(columns: dict[str, Any]) -> Iterator[list[list[str]]]:
     """The columns as text, some lines at a time."""
-    for begin in range(0, len(columns[0]), _BLOCK):
-        yield [_texts(column[begin : begin + _BLOCK]) for column in columns]
+    for begin in range(0, len(next(iter(columns.values()))), _BLOCK):
+        yield [_texts(column[begin : begin + _BLOCK]) for column in columns.values()]
 
 
 def _texts(values: Any) -> list[str]:
@@ -80,7 +96,3 @@ def _refuse_unwritable(path: Path, *sides: Any) -> None:
                 raise ValueError(
                     f"the id {name!r} cannot stand in a {path.suffix} file; write .parquet"
                 )
-
-
-def _named(positions: Any, ids: Any) -> Any:
-    return np.asarray(positions) if ids is None else ids[positions]
