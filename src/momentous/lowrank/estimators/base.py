@@ -15,9 +15,9 @@ import scipy.sparse
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.io.archive import ArchiveError
 from momentous.io.optional import require
 from momentous.lowrank.backends import Backend
+from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
 from momentous.lowrank.losses import Loss, find_loss
@@ -29,7 +29,7 @@ from momentous.lowrank.model import (
     load_model,
     save_model,
 )
-from momentous.lowrank.model.files import as_plain, from_plain
+from momentous.lowrank.model.files import as_plain, damaged, from_plain
 from momentous.lowrank.model.fitted import check_unknown
 from momentous.lowrank.solvers.fit import FitConfig
 
@@ -86,12 +86,12 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.model_.predict(pairs, self.unknown)
 
-    def _config(self) -> FitConfig:
+    def _config(self, **chosen: Any) -> FitConfig:
         chosen = {
             name: getattr(self, name)
             for name in FitConfig.__dataclass_fields__.keys() - {"loss", "rng"}
             if hasattr(self, name)
-        }
+        } | chosen
         return FitConfig(loss=self._loss_object(), rng=_seed(self.random_state), **chosen)
 
     def _loss_object(self) -> Loss:
@@ -155,26 +155,41 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save`, or the command ``momentous fit``, has written."""
         model, extra = load_model(path)
+        try:
+            return cls._restored(model, extra)
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(path, error) from error
+
+    @classmethod
+    def _restored(cls, model: LowRankModel, extra: dict[str, Any]) -> Self:
+        """A fitted estimator; what a file says about it is checked."""
         # The command's files have the loss apart, and parameters of other losses' estimators.
-        saved = {**dataclasses.asdict(model.loss), **extra["parameters"]}
-        parameters = {
-            name: from_plain(saved[name]) for name in cls._get_param_names() if name in saved
-        }
-        if cls._loss is None and "loss" not in parameters:
-            parameters["loss"] = model.loss
+        saved = {"loss": model.loss, **dataclasses.asdict(model.loss), **extra["parameters"]}
+        names = cls._get_param_names()
+        estimator = cls(**{name: from_plain(saved[name]) for name in names if name in saved})
+        ours = estimator._loss_object().name
         elsewhere = {one._loss for one in Completion.__subclasses__() if one._loss}
-        ours = cls._loss or find_loss(parameters["loss"]).name
-        if model.loss.name != ours or (cls._loss is None and model.loss.name in elsewhere):
-            raise ArchiveError(
-                f"{path} holds a model for the {model.loss} loss, which {cls.__name__} is not for; "
-                "load it with the other estimator"
+        if model.loss.name != ours or (cls._loss is None and ours in elsewhere):
+            raise ValueError(
+                f"it is for the {model.loss} loss, which {cls.__name__} is not for; load it with "
+                "the other estimator"
             )
-        estimator = cls(**parameters)
+        estimator._check_parameters()
+        check_number("n_iter", extra["n_iter"], 0, whole=True)
         estimator.model_, estimator.result_ = model, None
-        estimator.n_iter_, estimator.objective_ = extra["n_iter"], extra["objective"]
+        estimator.n_iter_, estimator.objective_ = extra["n_iter"], float(extra["objective"])
         estimator.validation_errors_, estimator.n_features_in_ = [], 2
         estimator._take_facts(extra)
         return estimator
+
+    def _check_parameters(self) -> None:
+        self._config(solver="auto")  # one of the user's own may not be registered here
+        check_unknown(self.unknown)
+        thread_count(self.threads)
+        np.dtype(self.dtype)
+        for name in ("backend", "device", "solver"):
+            if not isinstance(getattr(self, name), str | Method):
+                raise ValueError(f"its {name} is {getattr(self, name)!r}")
 
     def _facts(self) -> dict[str, Any]:
         return {}

@@ -135,3 +135,7 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
 
     def _take_facts(self, extra: dict[str, Any]) -> None:
         self.threshold_, self.classes_ = extra["threshold"], np.array(extra["classes"])
+        if self.threshold_ is not None:
+            check_number("threshold", self.threshold_, -math.inf)
+        if self.classes_.shape != (2,) or self.classes_.dtype.kind not in "biufU":
+            raise ValueError(f"its classes are {extra['classes']!r}")

@@ -76,10 +76,20 @@ def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
         raise FileNotFoundError(f"there is no model {path}")
     archive = read_archive(path, KIND, VERSION, SCHEMA)
     try:
-        return _model(archive), archive.content["extra"]
+        extra = archive.content["extra"]
+        if not isinstance(extra, dict | None) or not isinstance(
+            (extra or {}).get("parameters", {}), dict
+        ):
+            raise ValueError("its parameters cannot be read")
+        return _model(archive), extra
     except (ValueError, TypeError, KeyError, LookupError, AttributeError) as error:
-        problem = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise ArchiveError(f"{path} is a damaged model: {problem}") from error
+        raise damaged(path, error) from error
+
+
+def damaged(path: str | os.PathLike[str], error: Exception) -> ArchiveError:
+    """The error of a file whose parts do not fit together."""
+    problem = f"it lacks {error}" if isinstance(error, KeyError) else error
+    return ArchiveError(f"{path} is a damaged model: {problem}")
 
 
 def _model(archive: Archive) -> LowRankModel:
@@ -95,18 +105,22 @@ def _model(archive: Archive) -> LowRankModel:
     for name, length in zip((*IDS, *NUMBERS[2:]), shape * 2, strict=True):
         if len(arrays[name]) != length:
             raise ValueError(f"its {name} are {len(arrays[name])}, but its factors {length}")
+    largest = math.sqrt(np.finfo(dtype).max)  # the squares of all numbers must be finite
     for name in NUMBERS:
-        if arrays[name].dtype != dtype or not np.all(np.isfinite(arrays[name])):
+        if arrays[name].dtype != dtype or not np.all(np.abs(arrays[name]) <= largest):
             raise ValueError(f"its {name} are not all finite numbers of type {dtype}")
     rows, cols = (Vocabulary(arrays[name]) for name in IDS)
     for names in (rows, cols):
         if np.unique(names.ids).size != len(names):
             raise ValueError("an id comes twice")
     mean, (low, high) = float(content["mean"]), map(float, content["limits"])
-    if not (math.isfinite(mean) and math.isfinite(low) and low <= high < math.inf):
+    if not (abs(mean) <= largest and -largest <= low <= high <= largest):
         raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
     penalty = Penalty(**content["penalty"])
-    if not (isinstance(penalty.biases, bool) and isinstance(penalty.row_biases, bool)):
+    with np.errstate(over="ignore"):
+        heaviest = penalty.weights(np.array([max(shape)]), 1).max()
+    flags = penalty.biases, penalty.row_biases
+    if not (heaviest <= largest and all(isinstance(flag, bool) for flag in flags)):
         raise ValueError(f"its penalty is {penalty}")
     loss = restore_loss(content["loss"])
     seen = _ratings(arrays, "", shape)

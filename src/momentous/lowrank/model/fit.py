@@ -11,9 +11,9 @@ import numpy as np
 from momentous.core.result import Result
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
+from momentous.lowrank.data.vocabulary import UNKNOWN
 from momentous.lowrank.factors import balanced
-from momentous.lowrank.model.fitted import LowRankModel
+from momentous.lowrank.model.fitted import LowRankModel, names_of
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.solvers.fit import FitConfig, Observer, Step, Watcher, limits_of, solve
 
@@ -95,8 +95,8 @@ def _model_at(
     return LowRankModel(
         loss=objective.loss,
         mean=objective.mean,
-        rows=_names(ratings, 0),
-        cols=_names(ratings, 1),
+        rows=names_of(ratings, 0),
+        cols=names_of(ratings, 1),
         row_factors=np.ascontiguousarray(U),
         col_factors=np.ascontiguousarray(V),
         row_bias=row_bias,
@@ -115,8 +115,8 @@ def _split_like(
 
     An entry that it was fitted to would say nothing about the error on other entries.
     """
-    rows = start.rows.positions(_names(ratings, 0).ids)[ratings.rows].astype(np.int64)
-    cols = start.cols.positions(_names(ratings, 1).ids)[ratings.cols]
+    rows = start.rows.positions(names_of(ratings, 0).ids)[ratings.rows].astype(np.int64)
+    cols = start.cols.positions(names_of(ratings, 1).ids)[ratings.cols]
     known = (rows != UNKNOWN) & (cols != UNKNOWN)
     cells = np.where(known, rows * len(start.cols) + cols, UNKNOWN)
     fitted, held = (
@@ -136,10 +136,6 @@ def _split_like(
     return ratings._where(~held), ratings._where(held)
 
 
-def _names(ratings: Ratings, side: int) -> Vocabulary:
-    return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
-
-
 def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfig) -> Floats:
     """The model's parameters for rows and columns that it knows, small random ones for others."""
     x = objective.random_start(np.random.default_rng(config.rng))
@@ -149,7 +145,7 @@ def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfi
         (0, P, model.rows, model.row_factors, model.row_bias),
         (1, Q, model.cols, model.col_factors, model.col_bias),
     ):
-        there = names.positions(_names(objective.ratings, which).ids)
+        there = names.positions(names_of(objective.ratings, which).ids)
         known = there != UNKNOWN
         own[known, :common] = factors[there[known], :common]
         if objective.penalty.biases:

@@ -33,7 +33,6 @@ class NumbaBackend(Backend):
     name = "numba"
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
-        """The entries, shared out among threads."""
         return NumbaSide(groups, loss, threads)
 
 
@@ -58,7 +57,6 @@ class NumbaSide(Side):
         self.ranges = [(int(a), int(b)) for a, b in pairwise(cuts)]
 
     def value(self, left: Floats, right: Floats) -> float:
-        """Sum of the losses."""
         none = np.empty((0, left.shape[1]), left.dtype)
         return self._run(left, right, 0.0, none, [none] * self.threads)
 
@@ -70,7 +68,6 @@ class NumbaSide(Side):
         left_gradient: Floats,
         right_gradient: Floats,
     ) -> float:
-        """Add `scale` times the gradient; return the sum of the losses."""
         # Fresh buffers, so that several callers may evaluate at the same time.
         others = [np.zeros_like(right_gradient) for _ in range(self.threads - 1)]
         total = self._run(left, right, scale, left_gradient, [right_gradient, *others])
@@ -97,7 +94,6 @@ class NumbaSide(Side):
         return sum((part.result() for part in waiting), work(0))
 
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
-        """Half a sweep; threads share the rows."""
         kernels, groups, loss = kernels_for(type(self.loss)), self.groups, self.loss
         rows, size = step.weights.shape
         dtype = step.features.dtype
