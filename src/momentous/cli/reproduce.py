@@ -1,5 +1,7 @@
 """``momentous reproduce``, and what ``momentous tune`` shares with it."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
