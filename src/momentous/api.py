@@ -342,13 +342,12 @@ def accelerate(
     space = Space(start, inner)
     saved = None if resume is None else load(resume, space)
     if saved is not None:
-        described = saved.method
-        if described["name"] != DescentMap.name:
+        name, kept = saved.method["name"], saved.method["parameters"]
+        if name != DescentMap.name:
             raise CheckpointError(
-                f"{resume} was written by minimize with the method {described['name']!r}; resume "
-                "it there"
+                f"{resume} was written by minimize with the method {name!r}; resume it there"
             )
-        parameters = described["parameters"] | parameters
+        parameters = _saved_method(lambda: DescentMap(**kept)).parameters() | parameters
     elif value is None:
         parameters.setdefault("restart", "gradient")
     parameters["has_values"] = value is not None
@@ -401,7 +400,7 @@ def _choose_method(
         return method
     if isinstance(method, str):
         if method == "auto" and saved is not None and not parameters:
-            return _saved_method(saved)
+            return _saved_method(lambda: method_of(saved.method))
         method = method_class(method)
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
@@ -415,9 +414,9 @@ def _choose_method(
     return method(**parameters)
 
 
-def _saved_method(saved: RunState) -> Method:
+def _saved_method(made: Callable[[], Method]) -> Method:
     try:
-        return method_of(saved.method)
+        return made()
     except MALFORMED as error:
         raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
 

@@ -222,6 +222,24 @@ def test_an_error_of_the_user_s_function_in_a_resumed_run_passes_unchanged(path)
         minimize(fails, START, jac=True, resume=path)
 
 
+def test_a_damaged_method_of_a_map_is_refused(path):
+    def halved(x):
+        return 0.5 * x
+
+    accelerate(halved, np.ones(3), checkpoint=path, max_iterations=3)
+    header, arrays = read(path)
+    described = header["content"]["fields"]["method"]["dict"]
+    kept = described["parameters"]
+    for wrong in (None, "x", {"dict": {"restart": 3}}, {"dict": {"no such option": 1}}):
+        described["parameters"] = wrong
+        write(path, header, arrays)
+        with pytest.raises(CheckpointError):
+            accelerate(halved, np.ones(3), resume=path)
+    described["parameters"] = kept
+    write(path, header, arrays)
+    assert accelerate(halved, np.ones(3), resume=path).success
+
+
 # --- another function -----------------------------------------------------------------------------
 
 TILT = np.array([17.3, 0.0, 0.0])

@@ -196,7 +196,8 @@ class _Unpacker:
         state: RunState = self.unpack(content)
         _require(isinstance(state, RunState), "it holds no run")
         _require(bool(np.isfinite(to_numpy(state.best_point)).all()), "its point is not finite")
-        _require({"name", "parameters"} == set(state.method), "its method is not described")
+        name, parameters = state.method["name"], state.method["parameters"]
+        _require(isinstance(name, str) and isinstance(parameters, dict), "no method is described")
         _require({event[1] for event in state.events} <= set(EventKind), "an unknown event")
         if state.trace is not None:
             rows = state.trace.array

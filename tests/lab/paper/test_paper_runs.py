@@ -325,9 +325,9 @@ def test_an_error_while_a_checkpoint_is_written_does_not_cost_the_one_before(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("momentous.core.checkpoint.save", full)
-        with pytest.raises(OSError, match="No space left"):
-            run_task(task, tmp_path)
+        patch.setattr("momentous.core.checkpoint.Checkpoint.save", full)
+        with pytest.warns(RuntimeWarning, match="No space left"):
+            assert len(run_task(task, tmp_path)) == 31
     assert {path: path.read_bytes() for path in tmp_path.glob("*.checkpoint*")} == saved
     assert len(run_task(task, tmp_path)) == 31
 
@@ -500,7 +500,8 @@ def test_a_damaged_checkpoint_costs_time_only(broken, problems, monkeypatch, tmp
         before.write_bytes(b"")
     asked = calls(problem, monkeypatch)
     longer = run_task(replace(task, iterations=LENGTH + 5), tmp_path)
-    assert asked.count("gradient") == (LENGTH + 5 if broken == "both" else 5)
+    # A resumed run looks at the function once.
+    assert asked.count("gradient") == (LENGTH + 5 if broken == "both" else 6)
     assert not list(tmp_path.glob("*.partial"))
     same_rows(longer, run_task(replace(task, iterations=LENGTH + 5), tmp_path / "elsewhere"))
 
@@ -515,7 +516,8 @@ def test_killed_between_its_end_and_its_file_a_run_is_not_run_again(
         whole.path.unlink()
         asked = calls(problem, monkeypatch)
         same_rows(run_task(task, tmp_path), whole)
-        assert asked.count("gradient") <= 2  # that of the output, and of one step past the end
+        # That of the output, of one step past the end, and the look before it.
+        assert asked.count("gradient") <= 3
         monkeypatch.undo()
     assert whole.status == "stopped"
 
