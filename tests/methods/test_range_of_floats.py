@@ -1,4 +1,4 @@
-"""At the ends of what floats hold: functions without a lower bound, and very small or large ones."""
+"""At the ends of what floats hold: functions without a lower bound, and very small ones."""
 
 from __future__ import annotations
 

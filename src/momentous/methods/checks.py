@@ -37,11 +37,6 @@ def check_whole(method: Method, name: str, symbol: str = "") -> None:
     check(method, name, is_valid, f"{symbol} must be a whole number >= 1".lstrip())
 
 
-def check_probability(method: Method, probability: float) -> None:
-    """A probability of failure."""
-    check(method, "failure_probability", 0 < probability < 1, "must be in (0, 1)")
-
-
 def needed(method: Method, name: str, instead: str) -> float:
     """A parameter that must be given."""
     value: float | None = getattr(method, name)

@@ -100,14 +100,10 @@ class DescentMap(Method[MapMemory]):
     value_tol : float
         Stop when ten iterations lowered the objective by no more than this, relative to it (0:
         never).
-    radius : float
-        B, below which the distance rule does not go.
-    initial_radius : float, optional
-        B0; by default 30 |x^0 - T(x^0)|.
-    radius_shrink : float, optional
-        c0 > 1; by default 1 + 0.001 t in epoch t, as in section 5.1 of [1]_.
-    failure_shrink : float
-        c1.
+    radius, initial_radius : float
+        B, below which the distance rule does not go, and B0, by default 30 |x^0 - T(x^0)|.
+    radius_shrink, failure_shrink : float, optional
+        c0 > 1, by default 1 + 0.001 t in epoch t, as in section 5.1 of [1]_; and c1.
     decrease : float
         By how much an epoch must have lowered the objective to be accepted.
 

@@ -21,6 +21,7 @@ from momentous.methods.checks import (
     root_of_product,
     square_over,
 )
+from momentous.methods.endings import by_own_rule
 from momentous.methods.search.rounding import Rounding
 
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
@@ -128,10 +129,8 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         The gradient norm to reach, by default the tolerance of the run.
     order : {2, 3}
         p, the order of the derivative that is Lipschitz.
-    step_size, curvature, exploration : float, optional
-        1/Lg, alpha and eta by hand.
-    inner_tolerance : float, optional
-        In place of eps/10.
+    step_size, curvature, exploration, inner_tolerance : float, optional
+        1/Lg, alpha and eta by hand, and a number in place of eps/10.
     inner_cap : int, optional
         The next outer iterate is y_t after so many inner iterations without violation.  No part of
         the theory; the experiments of Li & Lin [2]_ have 100, with rho = 1, a tuned step_size, and
@@ -378,10 +377,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         norm, eps, tol = new.grad_norm, memory.parameters.eps, memory.tol
         message = f"the gradient norm {norm:.3g} of an outer iterate is within eps = {eps:.3g}"
         numbers = {"grad_norm": norm, "eps": eps, "tolerance": tol}
-        if tol and norm > tol:
-            message += f", the tolerance is {tol:.3g}: lower eps"
-            return Ending(Status.ABOVE_TOLERANCE, message, numbers)
-        return Ending(Status.COMPLETED, message, numbers)
+        return by_own_rule(message, numbers, f", the tolerance is {tol:.3g}: lower eps")
 
     def _stalled(self, memory: GuiltyMemory, events: tuple[Event, ...]) -> Ending:
         step, norm, value = 1 / memory.smoothness, memory.outer.grad_norm, memory.outer.value

@@ -12,15 +12,15 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import (
+    check,
     check_momentum,
     check_positive,
-    check_probability,
     check_whole,
     needed,
     root_of_product,
     square_over,
 )
-from momentous.methods.endings import stuck
+from momentous.methods.endings import by_own_rule, stuck
 from momentous.methods.restarted.momentum import NESTEROV
 from momentous.methods.search.rounding import Rounding
 
@@ -104,8 +104,8 @@ class JinAGD(Method[JinMemory]):
     |grad f| <= eps and smallest Hessian eigenvalue >= -sqrt(rho eps) in
     O(L^(1/2) rho^(1/4) Delta eps^(-7/4) chi^6) iterations.  How large c has to be is not known:
     on saddles of curvature -1.05 sqrt(rho eps) c = 2 gave up in 15 of 24 runs, c = 3 in none.
-    :func:`momentous.certify` checks the output.  With a
-    guessed rho neither gamma nor s, nor the promise, say anything about the function.
+    :func:`momentous.certify` checks the output.  With a guessed rho neither gamma nor s, nor the
+    promise, say anything about the function.
 
     One gradient and two values per iteration, f(x+) and f(y); where x is displaced by s, three.
     The test |grad f(x)| <= eps takes one gradient more, only where L and the gradient at y leave it
@@ -123,20 +123,14 @@ class JinAGD(Method[JinMemory]):
         L and rho.
     eps : float, optional
         The gradient norm to reach, by default the tolerance of the run.
-    step_size, momentum, curvature, curvature_step : float, optional
-        eta, 1 - theta, gamma and s by hand.
-    momentum_factor : float
-        theta/(eps rho eta^2)^(1/4).
+    step_size, momentum, curvature, curvature_step, momentum_factor : float, optional
+        eta, 1 - theta, gamma, s and theta/(eps rho eta^2)^(1/4) by hand.
     perturbed : bool
         False: no perturbations; the run stops at the tolerance, for a first-order point.
-    perturbation, wait, drop : optional
-        r, T and E by hand.
-    log_factor, constant : float, optional
-        chi by hand, and c.
-    gap : float, optional
-        Delta.  Without it chi = max{1, ln(d kappa^2/zeta)}, the same with Delta = L in numbers.
-    failure_probability : float
-        zeta.
+    perturbation, wait, drop, log_factor : optional
+        r, T, E and chi by hand.
+    constant, gap, failure_probability : float
+        c, Delta and zeta.  Without Delta chi = max{1, ln(d kappa^2/zeta)}, as with Delta = L.
 
     References
     ----------
@@ -179,7 +173,7 @@ class JinAGD(Method[JinMemory]):
         check_positive(self, *(self.parameters().keys() - others))
         check_momentum(self, self.momentum)
         check_whole(self, "wait", "(T)")
-        check_probability(self, self.failure_probability)
+        check(self, "failure_probability", 0 < self.failure_probability < 1, "must be in (0, 1)")
 
     @classmethod
     def as_compared(cls, step_size: float) -> JinAGD:
@@ -362,10 +356,8 @@ class JinAGD(Method[JinMemory]):
             f"than {p.drop:.3g}"
         )
         numbers = {"grad_norm": norm, "fallen": fallen, "drop": p.drop, "tolerance": memory.tol}
-        status = Status.COMPLETED
-        if memory.tol and norm > memory.tol:
-            status, message = Status.ABOVE_TOLERANCE, f"{message}; lower eps={p.eps:.3g}"
-        return memory.step(before, events, Ending(status, message, numbers))
+        ending = by_own_rule(message, numbers, f"; lower eps={p.eps:.3g}")
+        return memory.step(before, events, ending)
 
     def _rejected(
         self, oracle: Oracle, memory: JinMemory, sample: Sample, events: tuple[Event, ...]

@@ -115,12 +115,7 @@ class Safeguarded(Method[SafeguardedMemory]):
     shortest_round : int
         The least K.
 
-    References
-    ----------
-    .. [1] N. Marumo, A. Takeda, "Universal Heavy-Ball Method for Nonconvex Optimization under
-       Hoelder Continuous Hessians", Mathematical Programming (2025): the guarantee.
-    .. [2] D. C. Liu, J. Nocedal, "On the Limited Memory BFGS Method for Large Scale Optimization",
-       Math. Programming 45 (1989): the speed.
+    References are those of :class:`UniversalHeavyBall`, for the guarantee, and of :class:`LBFGS`.
     """
 
     name = "safeguarded"

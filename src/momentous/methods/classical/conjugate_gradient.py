@@ -72,12 +72,9 @@ class ConjugateGradient(Method[ConjugateMemory]):
 
     Parameters
     ----------
-    step_size : float, optional
-        The first search begins with twice that.  In [1]_ it is the step size that gradient descent
-        was tuned to; by default 1/L with L from one extra gradient near x0, which scales with f and
-        x.
-    gradient_lipschitz : float, optional
-        L, in place of ``step_size``: 1/L.
+    step_size, gradient_lipschitz : float, optional
+        The first search begins with twice that, or 2/L.  In [1]_ it is the step size that gradient
+        descent was tuned to; by default L comes from one extra gradient near x0, which scales.
     guarded : bool
         See above.
     max_halvings : int
@@ -116,7 +113,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         origin = None if self.guarded else Sample(x0, sample.value)
-        memory = ConjugateMemory(sample, t * self.growth, t * SHORTEST, origin, Rounding())
+        memory = ConjugateMemory(t * self.growth, t * SHORTEST, Rounding(), sample, origin)
         return memory.along_the_gradient().step(sample, t)
 
     def step(self, oracle: Oracle, memory: ConjugateMemory) -> Step[ConjugateMemory]:

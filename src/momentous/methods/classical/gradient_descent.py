@@ -10,25 +10,23 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
+from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,
     Backtracking,
+    Searching,
     first_step,
     halted,
-    left_the_domain,
 )
 from momentous.methods.search.rounding import Rounding
 
 
 @record
-class DescentMemory:
+class DescentMemory(Searching):
     """Where a method without extrapolation stands."""
 
     current: Sample  # x^k with its gradient, and its value where the method looks at values
-    trial: float  # the first step size of the next search
-    shortest: float  # the least that the gradient alone may accept
     origin: Sample | None  # x0, where values do not decide which points are accepted
-    rounding: Rounding  # how noisy values are
 
     def step(
         self,
@@ -92,7 +90,7 @@ class GradientDescent(Backtracking[DescentMemory]):
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         origin = None if self._backtracks else Sample(x0, sample.value)
-        return DescentMemory(sample, t, t * SHORTEST, origin, Rounding()).step(sample, t)
+        return DescentMemory(t, t * SHORTEST, Rounding(), sample, origin).step(sample, t)
 
     def step(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
         x = memory.current
@@ -117,5 +115,5 @@ class GradientDescent(Backtracking[DescentMemory]):
         here = found.sample if found.accepted else x
         t = found.step_size
         trial = t * self.growth if found.accepted else t / self.backoff
-        after = DescentMemory(here, trial, found.shortest, None, found.rounding)
+        after = DescentMemory(trial, found.shortest, found.rounding, here, None)
         return after.step(here, t, found.events, found.ending(x))

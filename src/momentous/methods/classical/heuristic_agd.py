@@ -12,18 +12,19 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check
+from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,
     Backtracking,
+    Searching,
     first_step,
     halted,
-    left_the_domain,
 )
 from momentous.methods.search.rounding import Rounding
 
 
 @record
-class HeuristicMemory:
+class HeuristicMemory(Searching):
     """The momentum iteration under way."""
 
     x: Sample  # x^k, with its value where the method looks at values
@@ -31,9 +32,6 @@ class HeuristicMemory:
     start: Sample  # where the momentum was last dropped
     best: Sample  # the lowest x^k, if the method goes back to it; otherwise x0
     step_size: float  # eta of the last step
-    trial: float  # eta, or the first one that the next search tries
-    shortest: float  # the least that the gradient alone may accept
-    rounding: Rounding  # how noisy values are
     count: int = 1  # m: 1 at a restart
     theta: float = 1.0  # 1 at a restart
 
@@ -118,7 +116,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
     ) -> Step[HeuristicMemory]:
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
-        memory = HeuristicMemory(sample, x0, sample, sample, t, t, t * SHORTEST, Rounding())
+        memory = HeuristicMemory(t, t * SHORTEST, Rounding(), sample, x0, sample, sample, t)
         return self._step(oracle, memory, sample)
 
     def step(self, oracle: Oracle, memory: HeuristicMemory) -> Step[HeuristicMemory]:

@@ -52,12 +52,10 @@ class LBFGS(Method[LBFGSMemory]):
 
     Parameters
     ----------
-    memory : int
-        Pairs to keep.
+    memory, max_trials : int
+        Pairs to keep, and trials of a line search.
     sufficient_decrease, curvature : float
         c1 and c2, 0 < c1 < c2 < 1 and c1 < 1/2.
-    max_trials : int
-        Trials of a line search.
 
     References
     ----------

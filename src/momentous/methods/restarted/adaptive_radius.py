@@ -77,9 +77,8 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         super().__post_init__()
         check_given(self)
         check_positive(self, "initial_radius", "decrease", "hessian_lipschitz_max")
-        c0, c1, c2, most = (
-            self.radius_shrink, self.failure_shrink, self._backoff, self.scheme.decrease_factor,
-        )  # fmt: skip
+        c0, c1, c2 = self.radius_shrink, self.failure_shrink, self._backoff
+        most = self.scheme.decrease_factor
         guaranteed = f"(gamma) must be at most {most:g}, what the theorem guarantees"
         check(self, "decrease", self.decrease <= most, guaranteed)
         falls = "(c0) must be above 1, or B0 may never fall to B"
@@ -138,11 +137,8 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             # A start that scales with f and x: the step from one probe of the curvature, and rho'
             # such that theta = (eps rho' eta^2)^(1/4).
             eps = self.eps or tol or 1e-6 * sample.grad_norm or 1.0
-            eta = self.step_size or 1 / (
-                4 * self.gradient_lipschitz
-                if self.gradient_lipschitz is not None
-                else probed_lipschitz(oracle, sample)
-            )
+            L = self.gradient_lipschitz
+            eta = self.step_size or 1 / (4 * L if L else probed_lipschitz(oracle, sample))
             theta = LARGEST_PRACTICAL_THETA
             if self.hessian_lipschitz is not None:
                 rho = self.hessian_lipschitz
@@ -202,15 +198,12 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             # accepted, the gradient there is the next one needed: it costs nothing.
             noise = oracle.space.value_noise(old_value)
             start_norm = sample.grad_norm if k == 1 else memory.start_norm
-            if not (
-                abs(value - old_value) <= noise and oracle.gradient(start).grad_norm < start_norm
-            ):
+            level = abs(value - old_value) <= noise
+            if not (level and oracle.gradient(start).grad_norm < start_norm):
                 return self._failed(oracle, memory, sample, k)
         schedule = now.after_success(self._shrink(now), self._growth)
-        event = Event(EventKind.RESTART, float(k))
-        return self._new_epoch(
-            oracle.space, memory, sample, Sample(start, value), schedule, (event,)
-        )
+        events, accepted = (Event(EventKind.RESTART, float(k)),), Sample(start, value)
+        return self._new_epoch(oracle.space, memory, sample, accepted, schedule, events)
 
     def _failed(
         self, oracle: Oracle, memory: AdaptiveMemory, sample: Sample, k: int
@@ -234,7 +227,12 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
         ending = None
         if not sample.finite and sample.point is start.point:
-            ending = self._lost(sample, now)
+            ending = Ending(
+                Status.NON_FINITE,
+                "the objective was lower at the last accepted point, but its gradient there is not "
+                "finite; no smaller step helps: check jac at result.best_x and around it",
+                {"grad_norm": sample.grad_norm, "step_size": now.step_size},
+            )
         elif schedule.repeats(now, k):
             ending = self._capped(sample, now, k)
         return self._new_epoch(oracle.space, memory, sample, start, schedule, events, ending)
@@ -268,10 +266,8 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             return self._failed(oracle, memory, sample, epoch.k)
         promise = math.nan
         if self._by_theory and self._backoff == 1.0:
-            rho = self.hessian_lipschitz or 0.0
-            promise = self.scheme.promise(
-                now.step_size, now.theta, now.radius, now.epoch_length, rho
-            )
+            rho, K = self.hessian_lipschitz or 0.0, now.epoch_length
+            promise = self.scheme.promise(now.step_size, now.theta, now.radius, K, rho)
         ending = completed(sample, promise, memory.tol, epoch.k)
         if ending.status is Status.ABOVE_TOLERANCE and self._scale_free and self.eps is None:
             return self._tightened(oracle, memory, sample)
@@ -289,14 +285,6 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         tighter = memory.schedule.tightened()
         event = Event(EventKind.TIGHTENED, tighter.eps)
         return self._new_epoch(oracle.space, memory, sample, start, tighter, (event,))
-
-    def _lost(self, sample: Sample, now: Schedule) -> Ending:
-        return Ending(
-            Status.NON_FINITE,
-            "the objective was lower at the last accepted point, but its gradient there is not "
-            "finite; no smaller step helps: check jac at result.best_x and around it",
-            {"grad_norm": sample.grad_norm, "step_size": now.step_size},
-        )
 
     def _capped(self, sample: Sample, now: Schedule, k: int) -> Ending:
         return Ending(

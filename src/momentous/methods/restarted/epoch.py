@@ -10,6 +10,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Status
 from momentous.core.step import M, Step
+from momentous.methods.endings import by_own_rule
 
 
 @record
@@ -85,10 +86,7 @@ def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending
         return Ending(Status.PROMISE_BROKEN, message, numbers)
     if not math.isnan(promise):
         message += f", the theorem promises {promise:.3g}"
-    if tol and not norm <= tol:
-        message += f", the tolerance is {tol:.3g}: lower eps"
-        return Ending(Status.ABOVE_TOLERANCE, message, numbers)
-    return Ending(Status.COMPLETED, message, numbers)
+    return by_own_rule(message, numbers, f", the tolerance is {tol:.3g}: lower eps")
 
 
 def judged_by(step: Step[M], tol: float | None) -> Step[M]:

@@ -10,8 +10,9 @@ from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
-from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
+from momentous.methods.endings import left_the_domain
 from momentous.methods.restarted.epoch import Epoch, completed, judged_by
 from momentous.methods.restarted.momentum import Momentum
 from momentous.methods.restarted.parameters import Parameters, check_given, theory_parameters
@@ -111,11 +112,5 @@ class FixedRadius(Method[FixedMemory]):
         if epoch.k > 0:
             events += (Event(EventKind.RESTART, float(epoch.k)),)
             return FixedRadius._new_epoch(self, oracle, memory, sample, epoch.x, *events)
-        ending = Ending(
-            Status.NON_FINITE,
-            "the gradient is not finite at the point that the method reached, and the step size "
-            f"{eta:.3g} is fixed; give a smaller one (a larger gradient_lipschitz), or use AdaRAGD "
-            "or AdaRHB, which shrink it",
-            {"step_size": eta},
-        )
-        return memory.step(sample, events, ending)
+        remedy = "use AdaRAGD or AdaRHB, which shrink it"
+        return memory.step(sample, events, left_the_domain(sample, eta, remedy))

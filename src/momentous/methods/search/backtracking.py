@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Protocol
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
@@ -30,7 +29,8 @@ MOST_HALVINGS = 60
 SHORTEST = 2.0**-20
 
 
-class Searching(Protocol):
+@record
+class Searching:
     """What a memory keeps for the next search."""
 
     trial: float  # the first step size that it tries
@@ -83,12 +83,7 @@ class Backtracking(Method[M]):
         return self.step_size is None and self.gradient_lipschitz is None
 
     def _search(
-        self,
-        oracle: Oracle,
-        here: Sample,
-        memory: Searching,
-        *,
-        with_gradient: bool = True,
+        self, oracle: Oracle, here: Sample, memory: Searching, *, with_gradient: bool = True
     ) -> Found:
         """The search along the gradient."""
         g, norm = here.gradient, here.grad_norm
@@ -229,17 +224,6 @@ def halted(sample: Sample, step_size: float, value: float) -> Ending:
         f"longer ones do not lower it, at gradient norm {norm:.3g}",
         grad_norm=norm,
         step_size=step_size,
-    )
-
-
-def left_the_domain(sample: Sample, step_size: float) -> Ending:
-    """The ending of a method that may not shrink its step."""
-    return Ending(
-        Status.NON_FINITE,
-        "the objective or its gradient is not finite at the point that the method reached, and the "
-        f"step size {step_size:.3g} is fixed; give a smaller one (a larger gradient_lipschitz), or "
-        "pass backtracking=True",
-        {"grad_norm": sample.grad_norm, "step_size": step_size},
     )
 
 
