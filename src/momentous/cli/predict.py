@@ -28,8 +28,8 @@ from momentous.io.atomic import atomic_file
 @click.option(
     "--raw",
     is_flag=True,
-    help="Write ids as they are; otherwise control characters are escaped, and an apostrophe stands "
-    "before ids that a spreadsheet would take for a formula.",
+    help="Write ids as they are; otherwise control characters are escaped, and an apostrophe put "
+    "before what a spreadsheet would take for a formula.",
 )
 def command(
     model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path, raw: bool

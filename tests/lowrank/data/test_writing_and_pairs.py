@@ -151,6 +151,9 @@ def test_pairs_come_from_the_standard_input(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(b"a,x\nb,y\n"))
     monkeypatch.setattr(sys, "stdin", stream)
     assert read_pairs("-").tolist() == [["a", "x"], ["b", "y"]]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,x\nb\n")))
+    with pytest.raises(RatingsFileError, match=r"^standard input, line 2: expected 2 fields"):
+        read_pairs("-")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from momentous.lowrank.data.tables import (
 )
 from momentous.lowrank.data.text import check_text, delimited_scan, json_scan, netflix_scan
 
-STANDARD_INPUT = "-"
+STANDARD_INPUT = "standard input"
 LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
 _QUERY = re.compile(r"\s*(SELECT|WITH|FROM|ATTACH|INSTALL|LOAD)\s", re.IGNORECASE)
 _ADDRESS = re.compile(r"(https?|s3|s3a|gs|gcs|r2|az|azure|abfss|hf|hdfs)://", re.IGNORECASE)
@@ -168,7 +168,8 @@ def read_pairs(
                 triples.add(table_scan(connection, query, name, options.columns, 2))
         else:
             file = _only_file(source, folder)
-            name, path = file.name, file.unpacked(folder, options.limits)
+            name = STANDARD_INPUT if str(source) == "-" else file.name
+            path = file.unpacked(folder, options.limits)
             format_ = find_format(path, name, file.inner_name)
             triples.add(_scan(format_, name, path, connection, folder, options))
         with duckdb_errors(name):
@@ -181,8 +182,8 @@ def read_pairs(
 
 
 def _only_file(source: Any, folder: Path) -> Source:
-    if str(source) == STANDARD_INPUT:
-        copy = folder / "standard input"
+    if str(source) == "-":
+        copy = folder / STANDARD_INPUT
         with copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         return Source(copy)
