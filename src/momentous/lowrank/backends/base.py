@@ -43,18 +43,11 @@ class Side(ABC):
     """The entries grouped by one side of the matrix, where a backend works on them.
 
     "Left" is the side of the groups, "right" the other one.
-
-    Attributes
-    ----------
-    groups : Compressed
-    loss : Loss
-    threads : int
-        In use; few entries get fewer than were asked for.
     """
 
     groups: Compressed
     loss: Loss
-    threads: int
+    threads: int  # in use: few entries get fewer than were asked for
 
     @abstractmethod
     def value(self, left: Floats, right: Floats) -> float:
@@ -62,14 +55,10 @@ class Side(ABC):
 
     @abstractmethod
     def add_gradient(
-        self,
-        left: Floats,
-        right: Floats,
-        scale: float,
-        left_gradient: Floats,
-        right_gradient: Floats,
+        self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
-        """Add `scale` times the gradient to what is there already; return the sum of the losses."""
+        """Add `scale` times the gradient in left and right to ``own`` and ``far``; return the sum
+        of the losses."""
 
     @abstractmethod
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
@@ -126,18 +115,11 @@ class Side(ABC):
 
 
 class Backend(ABC):
-    """Makes sides, solves blocks, and holds the arrays.
-
-    Attributes
-    ----------
-    name, device : str
-    xp : module
-        NumPy, or a module with the same functions for arrays on the device.
-    """
+    """Makes sides, solves blocks, and holds the arrays."""
 
     name: ClassVar[str]
     device: ClassVar[str] = "cpu"
-    xp: ClassVar[Any] = np
+    xp: ClassVar[Any] = np  # or a module with the same functions for arrays on the device
 
     @abstractmethod
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
@@ -212,8 +194,8 @@ def _automatic(names: list[str]) -> Backend:
 
 def _load(name: str) -> type[Backend]:
     entry = BACKENDS[name]
-    if isinstance(entry, str):
-        module, _, attribute = entry.rpartition(".")
-        loaded: type[Backend] = getattr(import_module(module), attribute)
-        return loaded
-    return entry
+    if not isinstance(entry, str):
+        return entry
+    module, _, attribute = entry.rpartition(".")
+    loaded: type[Backend] = getattr(import_module(module), attribute)
+    return loaded

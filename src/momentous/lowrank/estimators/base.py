@@ -16,7 +16,7 @@ from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.io.optional import require
-from momentous.lowrank.backends import Backend
+from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
@@ -190,6 +190,8 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         for name in ("backend", "device", "solver"):
             if not isinstance(getattr(self, name), str | Method):
                 raise ValueError(f"its {name} is {getattr(self, name)!r}")
+        if self.backend not in ("auto", *BACKENDS):
+            raise ValueError(f"its backend {self.backend!r} is not known: import what registers it")
 
     def _facts(self) -> dict[str, Any]:
         return {}

@@ -17,14 +17,15 @@ from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitConfig, solve
 
 _base: Any = require("sklearn.base", "app", "The estimators")
-_Transformer: Any = type(
-    "_Transformer", (_base.OneToOneFeatureMixin, _base.TransformerMixin, _base.BaseEstimator), {}
-)
 _validation: Any = require("sklearn.utils.validation", "app", "The estimators")
 
 
 @dataclass(eq=False, repr=False)
-class LowRankImputer(_Transformer):  # type: ignore[misc]
+class LowRankImputer(
+    _base.OneToOneFeatureMixin,
+    _base.TransformerMixin,
+    _base.BaseEstimator,  # type: ignore[misc]
+):
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
 
     The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
@@ -92,10 +93,7 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         rows, cols = np.nonzero(there)
         ratings = Ratings(rows, cols, ((table - self.mean_) / self.scale_)[there], table.shape)
         config = FitConfig(
-            rank=self.rank,
-            max_iterations=self.max_iterations,
-            tol=self.tol,
-            rng=self.random_state,
+            rank=self.rank, max_iterations=self.max_iterations, tol=self.tol, rng=self.random_state
         )
         # Offsets are fitted, too, and free: the means of what is there are not those of the whole.
         penalty = Penalty(self.ridge, weighting=self.weighting, biases=True, row_biases=False)

@@ -118,7 +118,7 @@ def _model(archive: Archive) -> LowRankModel:
         raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
     penalty = Penalty(**content["penalty"])
     with np.errstate(over="ignore"):
-        heaviest = penalty.weights(np.array([max(shape)]), 1).max()
+        heaviest = penalty.bias_ridge + penalty.ridge * np.float64(max(shape)) ** penalty.weighting
     flags = penalty.biases, penalty.row_biases
     if not (heaviest <= largest and all(isinstance(flag, bool) for flag in flags)):
         raise ValueError(f"its penalty is {penalty}")

@@ -91,7 +91,7 @@ class LowRankModel:
         """
         check_unknown(unknown)
         row_ids, col_ids = pairs_of(pairs)
-        rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+        rows, cols = self._positions(row_ids, col_ids)
         if unknown == "error":
             _refuse_unknown(rows, row_ids, "row")
             _refuse_unknown(cols, col_ids, "column")
@@ -99,6 +99,9 @@ class LowRankModel:
         if unknown == "nan":
             scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
         return scores
+
+    def _positions(self, row_ids: Any, col_ids: Any) -> tuple[Any, Any]:
+        return self.rows.positions(row_ids), self.cols.positions(col_ids)
 
     def scores_at(self, rows: Any, cols: Any) -> Floats:
         """The same by position, where -1 stands for a row or column that is not known."""
@@ -119,13 +122,10 @@ class LowRankModel:
 
         Without an argument for those of the fit.
         """
-        rows: NDArray[Any]
-        cols: NDArray[Any]
         if ratings is None:
             rows, cols, values = self.seen.rows, self.seen.cols, self.seen.values
         else:
-            row_ids, col_ids = pairs_of(ratings)
-            rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+            rows, cols = self._positions(*pairs_of(ratings))
             values = ratings.values
         total = 0.0
         for begin in range(0, values.size, BLOCK):
@@ -271,7 +271,7 @@ def names_of(ratings: Ratings, side: int) -> Vocabulary:
 
 def _entries(old: Ratings, kept: Any, shape: tuple[int, int], *added: Any) -> Ratings:
     """Those kept, and those added: rows, columns and values."""
-    parts = (old.rows[kept], old.cols[kept], old.values[kept])
+    parts: list[Any] = [old.rows[kept], old.cols[kept], old.values[kept]]
     if added:
-        parts = tuple(np.concatenate(both) for both in zip(parts, added, strict=True))
-    return Ratings(*parts, shape)
+        parts = [np.concatenate(both) for both in zip(parts, added, strict=True)]
+    return Ratings(parts[0], parts[1], parts[2], shape)

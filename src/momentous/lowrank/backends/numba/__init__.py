@@ -6,6 +6,7 @@ This file needs numba, hence is itself imported only where it is used.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ require("numba", "app", "backend='numba'")
 
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
-    compiled_blocks,
+    block_rows,
     read_only,
     share_rows,
 )
@@ -61,18 +62,13 @@ class NumbaSide(Side):
         return self._run(left, right, 0.0, none, [none] * self.threads)
 
     def add_gradient(
-        self,
-        left: Floats,
-        right: Floats,
-        scale: float,
-        left_gradient: Floats,
-        right_gradient: Floats,
+        self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
         # Fresh buffers, so that several callers may evaluate at the same time.
-        others = [np.zeros_like(right_gradient) for _ in range(self.threads - 1)]
-        total = self._run(left, right, scale, left_gradient, [right_gradient, *others])
+        others = [np.zeros_like(far) for _ in range(self.threads - 1)]
+        total = self._run(left, right, scale, own, [far, *others])
         for part in others:
-            right_gradient += part
+            far += part
         return total
 
     def _run(
@@ -123,6 +119,19 @@ class NumbaSide(Side):
         return solutions, float(row_values.sum())
 
     def blocks(self, right: Floats) -> Matrix:
-        """Sums of curvatures times products; threads share the rows."""
-        curvatures = self.loss.largest_curvature(self.groups.values)
-        return compiled_blocks(self.groups, right, curvatures, self.threads)
+        groups, rank = self.groups, right.shape[1]
+        blocks = np.zeros((rank, rank, groups.starts.size - 1))
+        curvatures: Any = self.loss.largest_curvature(groups.values)
+        fixed, weighted = read_only(right), np.ndim(curvatures) > 0
+        weights = read_only(curvatures.astype(fixed.dtype)) if weighted else groups.values
+
+        def work(first: int, last: int) -> None:
+            block_rows(
+                (0,) * rank, groups.starts, groups.others, weights, fixed, weighted, first, last,
+                blocks,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, rank, self.threads)
+        if not weighted:
+            blocks *= curvatures
+        return blocks

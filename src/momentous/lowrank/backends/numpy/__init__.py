@@ -41,19 +41,14 @@ class NumpySide(Side):
         return sum(self._block(left, right, first, last)[0] for first, last in self._ranges())
 
     def add_gradient(
-        self,
-        left: Floats,
-        right: Floats,
-        scale: float,
-        left_gradient: Floats,
-        right_gradient: Floats,
+        self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
         total = 0.0
         for first, last in self._ranges():
             value, slopes = self._block(left, right, first, last)
             slopes *= slopes.dtype.type(scale)
-            left_gradient[first:last] += slopes @ right
-            right_gradient += slopes.T @ left[first:last]
+            own[first:last] += slopes @ right
+            far += slopes.T @ left[first:last]
             total += value
         return total
 
