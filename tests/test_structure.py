@@ -35,7 +35,7 @@ FLOORS = [
     {"lowrank.solvers"},
     {"lowrank.model"},
     {"lowrank.estimators"},
-    {"lowrank", "torch", "jax", "distributed"},
+    {"lowrank"},
     {"lab"},
     {"lab.compare"},
     {"lab.paper"},

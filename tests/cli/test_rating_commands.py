@@ -215,6 +215,23 @@ def test_a_full_disk_during_a_fit_costs_a_warning_only(ratings_file, monkeypatch
     assert load_model("model")[1]["n_iter"] == 5
 
 
+def test_any_delimiter_can_be_named():
+    write_ratings(Ratings.twin("ml-100k"), "ratings.csv")
+    text = Path("ratings.csv").read_text().replace(",", "#")
+    Path("ratings.txt").write_text(text)
+    facts = json.loads(run("data", "info", "ratings.txt", "--delimiter", "#", "--json").stdout)
+    assert facts["ratings"] == 100_000
+
+
+def test_a_resumed_fit_of_labels_keeps_their_threshold(ratings_file):
+    run("fit", ratings_file, *FAST, "--loss", "logistic", "--max-iterations", 3, "--out", "model")
+    threshold = load_model("model")[1]["threshold"]
+    ratings = Ratings.read(ratings_file)
+    write_ratings(ratings.with_values(ratings.values + 1.0), "higher.csv")
+    run("fit", "higher.csv", "--max-iterations", 3, "--resume", "--out", "model")
+    assert load_model("model")[1]["threshold"] == threshold
+
+
 def test_resume_without_a_model_begins_anew(ratings_file):
     done = run("fit", ratings_file, *FAST, "--out", "model", "--resume")
     assert "no model model yet" in done.stderr

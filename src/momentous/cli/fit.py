@@ -75,8 +75,9 @@ def _resume_command(file: str, out: Path, options: dict[str, Any]) -> str:
     words = ["momentous", "fit", str(file), "--out", str(out), "--resume"]
     if options["columns"] is not None:
         words += ["--columns", ",".join(map(str, options["columns"]))]
-    if options["format"] is not None:
-        words += ["--format", options["format"]]
+    for name in ("format", "delimiter"):
+        if options[name] is not None:
+            words += [f"--{name}", options[name]]
     return shlex.join([*words, "--skip-bad"] if options["skip_bad"] else words)
 
 

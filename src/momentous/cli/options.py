@@ -79,6 +79,7 @@ def columns_option(names: str) -> Decorator:
 reading = together(
     columns_option("USER,ITEM,RATING"),
     click.option("--format", help="The format, where it is not recognised."),
+    click.option("--delimiter", help="What stands between the fields, where it is not recognised."),
     click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
 )
 """How a file of ratings is read."""

@@ -1,1 +1,1 @@
-"""The core: arrays, oracle, states, the loop.  It knows nothing of any method."""
+"""The core: arrays, oracle, memories, the loop.  It knows nothing of any method."""

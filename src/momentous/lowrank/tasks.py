@@ -20,7 +20,7 @@ from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model
 from momentous.lowrank.model.files import as_plain, from_plain
 from momentous.lowrank.solvers.fit import FitConfig, Step, Watcher
 
-READING = ("columns", "format", "skip_bad", "progress")
+READING = ("columns", "format", "delimiter", "skip_bad", "progress")
 """The options that say how a file of ratings is read."""
 
 NEARLY_ALL = 0.9  # of the ids unknown: more likely another column than news
@@ -50,7 +50,7 @@ def fit_file(
     reading = {name: options.pop(name) for name in READING if name in options}
     if not out.parent.is_dir():
         raise OptionError(f"--out: the folder {out.parent} does not exist")
-    start, saved = _model_before(out, resume)
+    start, saved, threshold = _model_before(out, resume)
     given = {"solver": method, "validation_share": validation, "rng": seed, **options}
     chosen = {**saved, **{name: value for name, value in given.items() if value is not None}}
     if start is not None and find_loss(chosen.get("loss", start.loss)) != start.loss:
@@ -60,7 +60,8 @@ def fit_file(
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
     ratings = Ratings.read(file, **reading)
-    threshold = ratings.mean if find_loss(config.loss).labels else None
+    if threshold is None and find_loss(config.loss).labels:
+        threshold = ratings.mean
     if start is not None:
         _require_all_ids(start, ratings, file)
 
@@ -105,8 +106,13 @@ def fit_file(
     return facts
 
 
-def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any]]:
-    """The model to go on from, and how it was fitted; anything else is not overwritten."""
+def _model_before(
+    out: Path, resume: bool
+) -> tuple[LowRankModel | None, dict[str, Any], float | None]:
+    """The model to go on from, how it was fitted, and the threshold of its labels.
+
+    What is no model is not overwritten.
+    """
     if not out.exists():
         if resume:  # as after a kill before the first save
             warnings.warn(
@@ -114,17 +120,18 @@ def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[st
                 RuntimeWarning,
                 stacklevel=3,
             )
-        return None, {}
+        return None, {}, None
     try:
         model, extra = load_model(out)
     except ArchiveError as error:
         raise OptionError(f"--out: {error}; it is not overwritten") from None
     if not resume:
-        return None, {}
+        return None, {}, None
     known = {field.name for field in dataclasses.fields(FitConfig)}
     parameters = extra["parameters"].items()
     saved = {name: from_plain(value) for name, value in parameters if name in known}
-    return model, {**saved, "loss": model.loss, "rng": extra["parameters"]["random_state"]}
+    saved |= {"loss": model.loss, "rng": extra["parameters"]["random_state"]}
+    return model, saved, extra.get("threshold")
 
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:

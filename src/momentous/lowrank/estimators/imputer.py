@@ -22,8 +22,8 @@ _validation: Any = require("sklearn.utils.validation", "app", "The estimators")
 
 @dataclass(eq=False, repr=False)
 class LowRankImputer(
-    _base.OneToOneFeatureMixin,
-    _base.TransformerMixin,
+    _base.OneToOneFeatureMixin,  # type: ignore[misc]
+    _base.TransformerMixin,  # type: ignore[misc]
     _base.BaseEstimator,  # type: ignore[misc]
 ):
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
