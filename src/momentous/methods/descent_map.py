@@ -18,6 +18,7 @@ from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check_positive
+from momentous.methods.endings import Events
 from momentous.methods.search.rounding import NOISE
 
 RestartRule = Literal["either", "function", "gradient", "distance", "always"]
@@ -50,7 +51,7 @@ class MapMemory:
     epochs: int = 1  # t, for c0
 
     def step(
-        self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
+        self, sample: Sample, events: Events = (), ending: Ending | None = None
     ) -> Step[MapMemory]:
         """The step that led here.  There is no step size."""
         return Step(self, Report(sample, 1.0, events, ending, self.base, self.noise))
@@ -187,7 +188,7 @@ class DescentMap(Method[MapMemory]):
     def step(self, oracle: Oracle, memory: MapMemory) -> Step[MapMemory]:
         if memory.y is memory.base.point:
             oracle.recall(memory.base)  # the first step: T(x^0) is known
-        events: tuple[Event, ...] = ()
+        events: Events = ()
         sample, usable = self._tried(oracle, memory)
         if not usable and not memory.bare:
             events = self._rollback(memory, sample)
@@ -222,7 +223,7 @@ class DescentMap(Method[MapMemory]):
         return sample, sample.finite
 
     def _moved(
-        self, oracle: Oracle, memory: MapMemory, y: Sample, events: tuple[Event, ...]
+        self, oracle: Oracle, memory: MapMemory, y: Sample, events: Events
     ) -> Step[MapMemory]:
         """From y^k, which can be used, to y^{k+1}."""
         space, m, x_next = oracle.space, memory.count, y.image
@@ -258,7 +259,7 @@ class DescentMap(Method[MapMemory]):
         return space.inner(residual, change) > 0.0
 
     def _ended(
-        self, oracle: Oracle, memory: MapMemory, sample: Sample, events: tuple[Event, ...]
+        self, oracle: Oracle, memory: MapMemory, sample: Sample, events: Events
     ) -> Step[MapMemory]:
         """Is this the end?  Not at a point that momentum has climbed to."""
         ending = _small_residual(memory, sample)
@@ -272,7 +273,7 @@ class DescentMap(Method[MapMemory]):
                 return self._discarded(memory).step(sample, events)
         return memory.step(sample, events, ending)
 
-    def _rollback(self, memory: MapMemory, seen: Sample) -> tuple[Event, ...]:
+    def _rollback(self, memory: MapMemory, seen: Sample) -> Events:
         return (*_if_not_finite(seen), Event(EventKind.ROLLBACK, float(memory.count)))
 
     def _discarded(self, memory: MapMemory) -> MapMemory:
@@ -322,7 +323,7 @@ def _rejected_for(sample: Sample) -> float:
     return sample.grad_norm if sample.evaluated else sample.value
 
 
-def _if_not_finite(sample: Sample) -> tuple[Event, ...]:
+def _if_not_finite(sample: Sample) -> Events:
     seen = _rejected_for(sample)
     return () if math.isfinite(seen) else (Event(EventKind.NON_FINITE, seen),)
 

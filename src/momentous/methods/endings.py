@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from momentous.core.oracle import Sample
-from momentous.core.status import Ending, Status
+from momentous.core.status import Ending, Event, Status
+
+Events = tuple[Event, ...]
 
 _REMEDY = (
     "a larger tol, a higher precision or subtracting a constant from the objective helps, and so "

@@ -21,7 +21,7 @@ from momentous.methods.checks import (
     root_of_product,
     square_over,
 )
-from momentous.methods.endings import by_own_rule
+from momentous.methods.endings import Events, by_own_rule
 from momentous.methods.search.rounding import Rounding
 
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
@@ -78,11 +78,7 @@ class GuiltyMemory:
     pair: Pair | None = None  # the pair found in the last step
 
     def step(
-        self,
-        space: Space,
-        sample: Sample,
-        events: tuple[Event, ...] = (),
-        ending: Ending | None = None,
+        self, space: Space, sample: Sample, events: Events = (), ending: Ending | None = None
     ) -> Step[GuiltyMemory]:
         """The step that led here."""
         eta, outer, noise = 1 / self.smoothness, self.outer, self.rounding.seen
@@ -339,7 +335,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         oracle: Oracle,
         memory: GuiltyMemory,
         best: Sample,
-        events: tuple[Event, ...] = (),
+        events: Events = (),
         *,
         blamed: bool = False,
     ) -> Step[GuiltyMemory]:
@@ -379,7 +375,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         numbers = {"grad_norm": norm, "eps": eps, "tolerance": tol}
         return by_own_rule(message, numbers, f", the tolerance is {tol:.3g}: lower eps")
 
-    def _stalled(self, memory: GuiltyMemory, events: tuple[Event, ...]) -> Ending:
+    def _stalled(self, memory: GuiltyMemory, events: Events) -> Ending:
         step, norm, value = 1 / memory.smoothness, memory.outer.grad_norm, memory.outer.value
         finite = not any(event.kind is EventKind.NON_FINITE for event in events)
         return Ending(

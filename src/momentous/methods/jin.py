@@ -20,7 +20,7 @@ from momentous.methods.checks import (
     root_of_product,
     square_over,
 )
-from momentous.methods.endings import by_own_rule, stuck
+from momentous.methods.endings import Events, by_own_rule, stuck
 from momentous.methods.restarted.momentum import NESTEROV
 from momentous.methods.search.rounding import Rounding
 
@@ -76,7 +76,7 @@ class JinMemory:
         )
 
     def step(
-        self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
+        self, sample: Sample, events: Events = (), ending: Ending | None = None
     ) -> Step[JinMemory]:
         """The step that led here."""
         eta, origin, noise = self.parameters.step_size, self.origin, self.rounding.seen
@@ -250,7 +250,7 @@ class JinAGD(Method[JinMemory]):
 
     def step(self, oracle: Oracle, memory: JinMemory) -> Step[JinMemory]:
         memory = dataclasses.replace(memory, waited=memory.waited + 1)
-        events: tuple[Event, ...] = ()
+        events: Events = ()
         displaced = self._perturbed(oracle, memory)
         if displaced is not None:
             if displaced.report.ending is not None:
@@ -339,7 +339,7 @@ class JinAGD(Method[JinMemory]):
         return after.step(here, (Event(EventKind.PERTURBED, r),))
 
     def _judged(
-        self, oracle: Oracle, memory: JinMemory, sample: Sample, events: tuple[Event, ...]
+        self, oracle: Oracle, memory: JinMemory, sample: Sample, events: Events
     ) -> Step[JinMemory]:
         """T iterations after a perturbation: has the Hamiltonian fallen by E?"""
         p, before = memory.parameters, memory.before
@@ -360,7 +360,7 @@ class JinAGD(Method[JinMemory]):
         return memory.step(before, events, ending)
 
     def _rejected(
-        self, oracle: Oracle, memory: JinMemory, sample: Sample, events: tuple[Event, ...]
+        self, oracle: Oracle, memory: JinMemory, sample: Sample, events: Events
     ) -> Step[JinMemory]:
         """Not finite: drop the momentum; if that has not helped the last time, halve the step."""
         resting = sample.point is memory.x

@@ -115,7 +115,10 @@ class Safeguarded(Method[SafeguardedMemory]):
     shortest_round : int
         The least K.
 
-    References are those of :class:`UniversalHeavyBall`, for the guarantee, and of :class:`LBFGS`.
+    References
+    ----------
+    .. [1] N. Marumo, A. Takeda (2025), see :class:`UniversalHeavyBall`: the guarantee.
+    .. [2] D. C. Liu, J. Nocedal (1989), see :class:`LBFGS`: the speed.
     """
 
     name = "safeguarded"

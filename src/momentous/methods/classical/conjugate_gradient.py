@@ -13,6 +13,7 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Step
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.gradient_descent import DescentMemory
+from momentous.methods.endings import Events
 from momentous.methods.search.backtracking import (
     SHORTEST,
     Found,
@@ -188,5 +189,5 @@ class ConjugateGradient(Method[ConjugateMemory]):
         return memory.step(sample, t, events, ending)
 
 
-def _restart(found: Found) -> tuple[Event, ...]:
+def _restart(found: Found) -> Events:
     return (Event(EventKind.RESTART, found.step_size),)

@@ -10,7 +10,7 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
-from momentous.methods.endings import left_the_domain
+from momentous.methods.endings import Events, left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,
     Backtracking,
@@ -29,11 +29,7 @@ class DescentMemory(Searching):
     origin: Sample | None  # x0, where values do not decide which points are accepted
 
     def step(
-        self,
-        sample: Sample,
-        step_size: float,
-        events: tuple[Event, ...] = (),
-        ending: Ending | None = None,
+        self, sample: Sample, step_size: float, events: Events = (), ending: Ending | None = None
     ) -> Step[Self]:
         """The step that led here."""
         accepted = self.current if self.origin is None else self.origin

@@ -12,7 +12,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check
-from momentous.methods.endings import left_the_domain
+from momentous.methods.endings import Events, left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,
     Backtracking,
@@ -184,7 +184,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
         y: Sample,
         x_next: Sample,
         uphill: bool,
-        events: tuple[Event, ...] = (),
+        events: Events = (),
     ) -> Step[HeuristicMemory]:
         """From x^k and x^{k+1} to y^{k+1}, or to a restart."""
         x, space = memory.x, oracle.space
@@ -238,7 +238,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
         memory: HeuristicMemory,
         y: Sample,
         x: Sample,
-        events: tuple[Event, ...],
+        events: Events,
         kind: EventKind = EventKind.RESTART,
         ending: Ending | None = None,
     ) -> Step[HeuristicMemory]:
@@ -251,7 +251,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
         oracle: Oracle,
         memory: HeuristicMemory,
         sample: Sample,
-        events: tuple[Event, ...] = (),
+        events: Events = (),
         ending: Ending | None = None,
     ) -> Step[HeuristicMemory]:
         limit = None

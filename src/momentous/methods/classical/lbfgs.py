@@ -13,7 +13,7 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
 from momentous.methods.checks import check_positive
 from momentous.methods.classical.limited_memory import Curvature
-from momentous.methods.endings import zero_gradient
+from momentous.methods.endings import Events, zero_gradient
 from momentous.methods.search.rounding import Rounding
 from momentous.methods.search.wolfe import search
 
@@ -27,7 +27,7 @@ class LBFGSMemory:
     rounding: Rounding  # how noisy values are
 
     def step(
-        self, step_size: float, events: tuple[Event, ...] = (), ending: Ending | None = None
+        self, step_size: float, events: Events = (), ending: Ending | None = None
     ) -> Step[LBFGSMemory]:
         """The step that led here."""
         here, noise = self.current, self.rounding.seen

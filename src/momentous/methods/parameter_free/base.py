@@ -18,7 +18,7 @@ from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check, check_positive
-from momentous.methods.endings import no_progress, stuck
+from momentous.methods.endings import Events, no_progress, stuck
 from momentous.methods.search.backtracking import probed_lipschitz
 from momentous.methods.search.rounding import Rounding, evaluated
 
@@ -105,7 +105,7 @@ class ParameterFree(Method[P]):
         memory: P,
         sample: Sample,
         step_size: float,
-        events: tuple[Event, ...] = (),
+        events: Events = (),
         ending: Ending | None = None,
     ) -> Step[P]:
         # Not to stay above the point that the next epoch would start from, unless convexity
@@ -186,7 +186,7 @@ class ParameterFree(Method[P]):
         self, oracle: Oracle, memory: P, sample: Sample, start: Sample, *, clear: bool = True
     ) -> Step[P]:
         """The unsuccessful end of an epoch; ``clear``: not by rounding."""
-        events: tuple[Event, ...] = (Event(EventKind.ROLLBACK, memory.k + 1.0),)
+        events: Events = (Event(EventKind.ROLLBACK, memory.k + 1.0),)
         if not sample.finite:
             events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
         after = self._restarted(oracle, memory, sample, start, self.backoff, *events)

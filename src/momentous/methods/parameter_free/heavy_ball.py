@@ -12,6 +12,7 @@ from momentous.core.space import Array, Space
 from momentous.core.status import Event, EventKind
 from momentous.core.step import Step
 from momentous.methods.checks import check
+from momentous.methods.endings import Events
 from momentous.methods.parameter_free.base import Claim, ParameterFree, ParameterFreeMemory
 from momentous.methods.search.rounding import (
     Rounding,
@@ -142,7 +143,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
             return self._restarted(oracle, memory, x, best, self.relaxation, ended, clear=clear)
         mean = space.combination(memory.mean, 1 / (k + 1), x.point, memory.mean)
         middle, due = NO_SAMPLE, memory.average_due
-        events: tuple[Event, ...] = ()
+        events: Events = ()
         if k >= due:
             middle, due = evaluated(oracle, mean), self._next_average(k)
             if not usable(middle):

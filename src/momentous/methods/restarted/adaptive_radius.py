@@ -14,7 +14,7 @@ from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check, check_positive, root_of_product
-from momentous.methods.endings import stuck
+from momentous.methods.endings import Events, stuck
 from momentous.methods.restarted.epoch import Epoch, completed, judged_by
 from momentous.methods.restarted.momentum import Momentum
 from momentous.methods.restarted.parameters import check_given, theory_parameters, whole_epoch
@@ -39,11 +39,7 @@ class AdaptiveMemory:
     limit: RiseLimit  # for an end within the epoch: if it has climbed, it would be discarded
 
     def step(
-        self,
-        sample: Sample,
-        step_size: float,
-        events: tuple[Event, ...] = (),
-        ending: Ending | None = None,
+        self, sample: Sample, step_size: float, events: Events = (), ending: Ending | None = None
     ) -> Step[AdaptiveMemory]:
         """The step that led here."""
         report = Report(sample, step_size, events, ending, accepted=self.start, limit=self.limit)
@@ -222,7 +218,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         )
         start = Sample(memory.start.point, memory.start.value)
         oracle.recall(start)
-        events: tuple[Event, ...] = (Event(EventKind.ROLLBACK, float(k)),)
+        events: Events = (Event(EventKind.ROLLBACK, float(k)),)
         if not sample.finite:
             events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
         ending = None
@@ -244,7 +240,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         sample: Sample,
         start: Sample,
         schedule: Schedule,
-        events: tuple[Event, ...],
+        events: Events,
         ending: Ending | None = None,
     ) -> Step[AdaptiveMemory]:
         """On from ``start``, whose value is known, without momentum."""

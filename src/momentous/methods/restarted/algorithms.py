@@ -57,7 +57,7 @@ class RAGD(FixedRadius):
 
 @dataclasses.dataclass(frozen=True)
 class RHB(FixedRadius):
-    """Restarted heavy ball, RHB-NC: Algorithm 3 of Li & Lin (see :class:`RAGD`).
+    """Restarted heavy ball, RHB-NC: Algorithm 3 of Li & Lin [1]_.
 
     Polyak's iteration with the restart rule of :class:`RAGD`; an epoch restarts from
     z^k = (x^k + a x^{k-1})/(1 + a), a = (1 - 2 theta)(1 - theta).  One gradient per iteration, no
@@ -71,6 +71,10 @@ class RHB(FixedRadius):
     ----------
     gradient_lipschitz, hessian_lipschitz, eps, step_size, momentum, radius, epoch_length
         As in :class:`RAGD`; without eps it is tol/242.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
     """
 
     name = "rhb"
@@ -82,7 +86,7 @@ class RHB(FixedRadius):
 
 @dataclasses.dataclass(frozen=True)
 class AdaRAGD(AdaptiveRadius):
-    """Adaptively restarted accelerated gradient descent, Ada-RAGD-NC: Algorithm 2 of Li & Lin.
+    """Adaptively restarted accelerated gradient descent, Ada-RAGD-NC: Algorithm 2 of Li & Lin [1]_.
 
     :class:`RAGD` with a wide radius: an epoch ends when
     ``k * sum_{t<k} |x^{t+1} - x^t|^2 > max(B, B0)^2`` or k > K.  B0 starts large and shrinks by c0
@@ -129,6 +133,10 @@ class AdaRAGD(AdaptiveRadius):
     growth : float, optional
         Factor on eta at accepted restarts (1/growth^2 on rho'); by default 1.2 where the step size
         is found by the probe, otherwise 1.  Not in the paper.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
     """
 
     name = "ada-ragd"
@@ -142,11 +150,15 @@ class AdaRAGD(AdaptiveRadius):
 
 @dataclasses.dataclass(frozen=True)
 class AdaRHB(AdaptiveRadius):
-    """Adaptively restarted heavy ball, Ada-RHB-NC: Algorithm 4 of Li & Lin (see :class:`RAGD`).
+    """Adaptively restarted heavy ball, Ada-RHB-NC: Algorithm 4 of Li & Lin [1]_.
 
     The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters
     it shares; the decrease is tested at z^k, where the next epoch starts (Theorem 5).  One gradient
     per iteration, one value per restart.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
     """
 
     name = "ada-rhb"

@@ -12,7 +12,7 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
-from momentous.methods.endings import left_the_domain
+from momentous.methods.endings import Events, left_the_domain
 from momentous.methods.restarted.epoch import Epoch, completed, judged_by
 from momentous.methods.restarted.momentum import Momentum
 from momentous.methods.restarted.parameters import Parameters, check_given, theory_parameters
@@ -30,7 +30,7 @@ class FixedMemory:
     draws: int = 0  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
 
     def step(
-        self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
+        self, sample: Sample, events: Events = (), ending: Ending | None = None
     ) -> Step[FixedMemory]:
         """The step that led here."""
         eta = self.parameters.step_size
@@ -108,7 +108,7 @@ class FixedRadius(Method[FixedMemory]):
     def _non_finite(self, oracle: Oracle, memory: FixedMemory, sample: Sample) -> Step[FixedMemory]:
         """Drop the momentum and go on from x^k; if x^k itself is bad, there is no way on."""
         epoch, eta = memory.epoch, memory.parameters.step_size
-        events: tuple[Event, ...] = (Event(EventKind.NON_FINITE, sample.grad_norm),)
+        events: Events = (Event(EventKind.NON_FINITE, sample.grad_norm),)
         if epoch.k > 0:
             events += (Event(EventKind.RESTART, float(epoch.k)),)
             return FixedRadius._new_epoch(self, oracle, memory, sample, epoch.x, *events)

@@ -18,7 +18,7 @@ from momentous.methods.restarted.parameters import Parameters
 
 @dataclasses.dataclass(frozen=True)
 class PerturbedRAGD(FixedRadius):
-    """Perturbed RAGD-NC, for second-order stationary points: Theorem 3 of Li & Lin.
+    """Perturbed RAGD-NC, for second-order stationary points: Theorem 3 of Li & Lin [1]_.
 
     Algorithm 1 with a random displacement, uniform in a ball of radius r, at every restart at which
     the last gradient norm was at most B/eta.  Since no restart happens at a start in a saddle, the
@@ -52,6 +52,10 @@ class PerturbedRAGD(FixedRadius):
     setting : {"practical", "theory"}
     log_factor, perturbation : float, optional
         chi and r by hand.
+
+    References
+    ----------
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
     """
 
     name = "perturbed-ragd"

@@ -16,7 +16,7 @@ from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import M
 from momentous.methods.checks import check, check_positive
-from momentous.methods.endings import no_progress, zero_gradient
+from momentous.methods.endings import Events, no_progress, zero_gradient
 from momentous.methods.search.rounding import Rounding
 
 # So many times the noise must the required decrease be for values to decide in any case.
@@ -46,7 +46,7 @@ class Found:
     step_size: float  # t of that trial
     accepted: bool
     stuck: bool  # not accepted, and too short for another trial to be of use
-    events: tuple[Event, ...]
+    events: Events
     shortest: float  # these two are for the next search
     rounding: Rounding
 
@@ -119,7 +119,7 @@ def search(
     ``with_gradient`` (which takes it at the end) where the gradient is not.
     """
     space, t = oracle.space, first
-    events: tuple[Event, ...] = ()
+    events: Events = ()
     for trials in range(1, most + 2):
         point = space.combination(here.point, -t, p)
         value, required = oracle.value(point), t * slope / 2
