@@ -86,7 +86,7 @@ def same(one: Any, other: Any, tolerance: float) -> bool:
 
 def main(data: str = "ml-10m", threads: int = 2) -> None:
     ratings = Ratings.twin(data)
-    print(f"{data}: {ratings}\nrank {RANK}, {threads} threads; milliseconds an evaluation")
+    print(f"{data}: {ratings}\nrank {RANK}, {threads} threads; milliseconds per evaluation")
     rng = np.random.default_rng(0)
     for dtype, tolerance in ((np.float64, 1e-10), (np.float32, 1e-3)):
         squared = LowRankObjective(ratings, RANK, dtype=dtype, threads=threads)

@@ -11,9 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from momentous.core import checkpoint as checkpoints
+from momentous.core import gradient_check
 from momentous.core.admission import starting_point
-from momentous.core.checkpoint import Checkpoint, CheckpointError
+from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, RunState, load
 from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
 from momentous.core.oracle import CachedOracle, Fun, FunctionOracle, Jac, MapOracle
@@ -68,6 +68,7 @@ def iterate(
     rng: int | np.random.Generator | None = None,
     trace: bool | Trace = True,
     inner: Inner | None = None,
+    check_gradient: bool = False,
     bounds: Any = None,
     constraints: Any = (),
     hess: Any = None,
@@ -92,10 +93,16 @@ def iterate(
     _refuse(bounds=bounds, constraints=constraints, hess=hess, hessp=hessp)
     start = starting_point(x0)
     space = Space(start, inner)
-    saved = None if resume is None else _saved_run(resume, space)
+    saved = None if resume is None else load(resume, space)
+    oracle = FunctionOracle(fun, jac, _tuple(args), space)
+    chosen = _choose_method(method, parameters, saved)
+    if check_gradient and saved is None:
+        if not callable(jac) and jac not in (True, "autodiff"):
+            raise ValueError(f"check_gradient=True: jac={jac!r} gives differences, not a gradient")
+        gradient_check.check_gradient(oracle, start)
     return _run(
-        FunctionOracle(fun, jac, _tuple(args), space),
-        _choose_method(method, parameters, saved),
+        oracle,
+        chosen,
         start,
         saved,
         tol=tol,
@@ -115,7 +122,7 @@ def _run(
     oracle: CachedOracle,
     method: Method,
     start: Array,
-    saved: dict[str, Any] | None,
+    saved: RunState | None,
     *,
     tol: float | None,
     max_iterations: int | None,
@@ -130,25 +137,20 @@ def _run(
 ) -> Run:
     """The loop, with what was asked for as criteria; ``saved`` is a run to resume."""
     if saved is not None and tol is None:
-        tol = saved["tol"]
+        tol = saved.tol
     if tol is not None and not tol >= 0:
         raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
-    effective = method.default_tolerance if tol is None else tol
-    criteria: list[Criterion] = []
-    if effective and method.stops_at_tolerance:
-        criteria.append(GradientNorm(float(effective)))
-    if target is not None:
-        criteria.append(Target(float(target)))
-    if stop is not None:
-        if not isinstance(stop, Criterion):
-            raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
-        criteria.append(stop)
-    if max_evaluations is not None:
-        criteria.append(Evaluations(max_evaluations))
-    if max_time is not None:
-        criteria.append(WallTime(max_time))
-    if max_iterations is not None:
-        criteria.append(Iterations(max_iterations))
+    if stop is not None and not isinstance(stop, Criterion):
+        raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
+    goal = method.default_tolerance if tol is None else tol
+    criteria = [
+        GradientNorm(float(goal)) if goal and method.stops_at_tolerance else None,
+        None if target is None else Target(float(target)),
+        stop,
+        None if max_evaluations is None else Evaluations(max_evaluations),
+        None if max_time is None else WallTime(max_time),
+        None if max_iterations is None else Iterations(max_iterations),
+    ]
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, not {callback!r}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -157,7 +159,7 @@ def _run(
         oracle,
         method,
         start,
-        stop=flatten(criteria),
+        stop=flatten([criterion for criterion in criteria if criterion is not None]),
         tol=None if tol is None else float(tol),
         seed=seed,
         callback=_positional(callback),
@@ -220,8 +222,9 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     checkpoint : path or Checkpoint, optional
         Save the run there from time to time.
     resume : path, optional
-        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).  Method
-        and tolerance are those of the checkpoint where they are not given.
+        Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).  Method,
+        parameters and tolerance are those of the checkpoint where they are not given.  One value
+        and gradient there, not counted, show whether ``fun`` is the same.
     rng : int, numpy.random.Generator or None
         Where randomised methods draw from; None is 0, so that runs repeat.
     trace : bool or Trace
@@ -229,6 +232,10 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         neither counted nor timed.
     inner : callable, optional
         ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
+    check_gradient : bool
+        Before the run, compare ``jac`` with differences of ``fun`` near x0: a ValueError names what
+        is wrong.  At most 12 calls, neither counted nor timed; all of the twelve usual mistakes are
+        found (`momentous.core.gradient_check` says which).
     **parameters
         Parameters of the method, when ``method`` is a name or a class.
 
@@ -286,14 +293,10 @@ def accelerate(
         to extrapolated points: where it is made for a set only (x >= 0), either bring x into the
         set first, in ``value`` too (by ``abs(x)`` rather than by cutting off, if the map never
         leaves a zero), or let ``value`` be infinite outside.
-    x0 : array
-        Where to start; any array and shape, as for :func:`minimize`.
     value : callable, True or None
         The objective: ``value(x, *args) -> float``; True: ``step`` brings it along; None: there is
         none, ``restart="gradient"`` is the only rule, nothing watches the objective, and
         ``fun`` is the norm of the residual.
-    args : tuple
-        Further arguments of ``step`` and ``value``.
     restart : {"either", "function", "gradient", "distance", "always"}, optional
         When the momentum is dropped; by default "either" with values and "gradient" without.
         "always" is the plain iteration, to compare with.
@@ -301,13 +304,10 @@ def accelerate(
         Stop when the residual |x - T(x)| is at most this times the first one; default 1e-5, 0:
         never.  (``value_tol=1e-6`` stops when ten iterations lower the objective by no more than
         that, relatively.)
-    resume : path, optional
-        Go on from that checkpoint; rule, parameters and tolerance are those of the checkpoint
-        where they are not given.
-    max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint, trace, inner
-        As for :func:`minimize`; read "residual" for "gradient".
     **parameters
         Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...
+    x0, args, resume, max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint
+        These, ``trace`` and ``inner`` are as for :func:`minimize`; read "residual" for "gradient".
 
     Returns
     -------
@@ -340,15 +340,14 @@ def accelerate(
         parameters["restart"] = restart
     start = starting_point(x0)
     space = Space(start, inner)
-    saved = None if resume is None else _saved_run(resume, space)
+    saved = None if resume is None else load(resume, space)
     if saved is not None:
-        described = saved["method"]
-        if described["name"] != DescentMap.name:
+        name, kept = saved.method["name"], saved.method["parameters"]
+        if name != DescentMap.name:
             raise CheckpointError(
-                f"{resume} was written by minimize with the method {described['name']!r}; resume "
-                "it there"
+                f"{resume} was written by minimize with the method {name!r}; resume it there"
             )
-        parameters = described["parameters"] | parameters
+        parameters = _saved_method(lambda: DescentMap(**kept)).parameters() | parameters
     elif value is None:
         parameters.setdefault("restart", "gradient")
     parameters["has_values"] = value is not None
@@ -386,22 +385,10 @@ def _refuse(**given: Any) -> None:
         )
 
 
-def _saved_run(path: Any, space: Space) -> dict[str, Any]:
-    """What a checkpoint holds, if it belongs to a problem of this shape."""
-    content = checkpoints.load(path, space.from_numpy)
-    here, there = space.describe(), content["space"]
-    if here != there:
-        raise CheckpointError(
-            f"{path} belongs to another problem: its x has shape {tuple(there['shape'])} and "
-            f"dtype {there['dtype']}, x0 has {tuple(here['shape'])} and {here['dtype']}"
-        )
-    return content
-
-
 def _choose_method(
     method: Any,
     parameters: dict[str, Any],
-    saved: dict[str, Any] | None,
+    saved: RunState | None,
     caller: str = "minimize",
 ) -> Method:
     if isinstance(method, Method):
@@ -413,7 +400,7 @@ def _choose_method(
         return method
     if isinstance(method, str):
         if method == "auto" and saved is not None and not parameters:
-            return _saved_method(saved)
+            return _saved_method(lambda: method_of(saved.method))
         method = method_class(method)
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
@@ -427,10 +414,10 @@ def _choose_method(
     return method(**parameters)
 
 
-def _saved_method(saved: dict[str, Any]) -> Method:
+def _saved_method(made: Callable[[], Method]) -> Method:
     try:
-        return method_of(saved["method"])
-    except ValueError as error:
+        return made()
+    except MALFORMED as error:
         raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
 
 

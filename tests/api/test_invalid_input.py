@@ -383,7 +383,8 @@ def test_a_linear_function_is_never_solved(method, how):
 
     result = run(method, value, lambda x: np.ones(3), how=how, max_iterations=3000)
     assert not result.success
-    assert result.status in (Status.MAX_ITERATIONS, Status.NON_FINITE, Status.NO_PROGRESS)
+    known = (Status.MAX_ITERATIONS, Status.NON_FINITE, Status.NO_PROGRESS, Status.UNBOUNDED)
+    assert result.status in known
     assert result.fun < value(BOWL.start)
     assert result.grad_norm == pytest.approx(math.sqrt(3))
 

@@ -28,7 +28,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and file descript
 def _without_pictures(monkeypatch):
     """They take most of the time, and have their own tests."""
     for name in ("plot_convergence", "plot_profiles"):
-        monkeypatch.setattr(f"momentous.lab.compare.report.{name}", lambda *given: None)
+        monkeypatch.setattr(f"momentous.lab.compare.profiles.{name}", lambda *given: None)
 
 
 def run_with(error, monkeypatch, *arguments):

@@ -178,6 +178,49 @@ def test_ctrl_c_saves_the_model_and_says_how_to_go_on():
     assert facts["iterations"] == 1
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP"])
+def test_a_fit_that_is_killed_goes_on_from_its_last_save(name):
+    write_ratings(Ratings.twin("ml-100k"), "ratings.csv")
+    command = [sys.executable, "-m", "momentous", "fit", "ratings.csv", "--out", "model", "--tol",
+               "0", "--max-iterations", "1000000", "--rank", "2", "--threads", "1",
+               "--save-every", "0"]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for number in range(1, 8):  # the fit is under way
+            assert process.stderr.readline().split()[0] == b"%d" % number
+        process.send_signal(getattr(signal, name))
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGKILL if name == "SIGKILL" else 130), told
+    before = load_model("model")[1]
+    assert before["n_iter"] >= 6
+    run("fit", "ratings.csv", "--out", "model", "--resume", "--max-iterations", 3)
+    assert load_model("model")[1]["objective"] <= before["objective"]
+
+
+def test_a_full_disk_during_a_fit_costs_a_warning_only(ratings_file, monkeypatch):
+    from momentous.lowrank import tasks
+
+    real, calls = tasks.save_model, []
+
+    def full_at_first(*arguments):
+        calls.append(1)
+        if len(calls) <= 2:
+            raise OSError(28, "No space left on device", "model")
+        real(*arguments)
+
+    monkeypatch.setattr(tasks, "save_model", full_at_first)
+    done = run("fit", ratings_file, *FAST, "--max-iterations", 5, "--tol", 0, "--save-every", 0,
+               "--out", "model")  # fmt: skip
+    assert "could not be saved meanwhile" in done.stderr
+    assert load_model("model")[1]["n_iter"] == 5
+
+
+def test_resume_without_a_model_begins_anew(ratings_file):
+    done = run("fit", ratings_file, *FAST, "--out", "model", "--resume")
+    assert "no model model yet" in done.stderr
+    assert load_model("model")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -187,7 +230,6 @@ def test_ctrl_c_saves_the_model_and_says_how_to_go_on():
         (("fit", "ratings.csv", "--out", "m", "--method", "nonsense"), 2, "nonsense"),
         (("fit", "ratings.csv", "--out", "m", "--loss", "odd"), 2, "auto, squared, logistic"),
         (("fit", "ratings.csv", "--out", "m", "--backend", "odd"), 2, "auto, numba, numpy"),
-        (("fit", "ratings.csv", "--out", "m", "--resume"), 2, "no model m"),
         (("fit", "ratings.csv", "--out", "no/m"), 2, "folder no does not exist"),
         (("fit", "ratings.csv", "--out", "ratings.csv"), 2, "not overwritten"),
         (("fit", "ratings.csv", "--out", "m", "--columns", "a,b,c"), 1, "'a'"),
@@ -308,5 +350,5 @@ def test_ctrl_c_before_the_fit_ends_with_one_word(monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("momentous.lowrank.tasks.read_file", interrupted)
+    monkeypatch.setattr("momentous.lowrank.tasks.Ratings.read", interrupted)
     assert run("fit", "ratings.csv", "--out", "model", code=130).stderr == "interrupted\n"

@@ -8,15 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.problems import DataSet, PaperProblem
-from momentous.lab.paper.runs import PaperRun, PaperRunInfo
+from momentous.lab.paper.runs import PaperRun, PaperRunInfo, load_run
 from momentous.lab.record import RunRecord
-from paper_runs import same_rows, write_ratings
+from paper_runs import a_record, an_info, same_rows, write_ratings
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pyarrow")
@@ -217,7 +218,7 @@ def test_several_data_sets_may_follow_the_option(ratings, tmp_path):
                      "--data", f"ml-100k={ratings}", f"other={other}")  # fmt: skip
     assert done.exit_code == 0, done.output
     groups = StudyFolder(out).run_sets()
-    assert [group.data_name for group in groups] == ["ml-100k", "other"]
+    assert [group.runs[0].info.data_name for group in groups] == ["ml-100k", "other"]
     prints = [group.runs[0].info.fingerprint for group in groups]
     assert prints == [DataSet("x", path).fingerprint for path in (ratings, other)]
 
@@ -389,3 +390,43 @@ def test_two_at_work_in_one_folder_are_kept_apart(ratings, tmp_path):
 def test_a_damaged_index_is_named(ratings, tmp_path):
     (tmp_path / "study.json").write_text("[{")
     assert "study.json is damaged" in said("reproduce", "report", "--out", tmp_path)
+
+
+# --- files of others ------------------------------------------------------------------------------
+
+
+def test_names_in_run_files_cannot_act_on_the_terminal(ratings, tmp_path):
+    arguments = ("--methods", "gd", "--iterations", 4, "--trial-iterations", 2)
+    done = momentous("reproduce", "fig1", "--data", f"small={ratings}", *arguments,
+                     "--out", tmp_path)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    evil = "\x1b[31mGD\x1b[0m"
+    for path in (tmp_path / "runs").glob("*.parquet"):
+        run = load_run(path)
+        info = replace(run.info, method=evil, data=evil, profile=evil)
+        replace(run, info=info).save(path)
+    done = momentous("reproduce", "report", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.output
+    assert "x1b[31mGD" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("figure", "../../elsewhere"), ("plotted", -3), ("runs", [])]
+)
+def test_an_index_that_would_write_elsewhere_or_show_nothing_is_refused(key, value, tmp_path):
+    entry = {"figure": "fig1", "data": "small", "twin": False, "problem": "completion",
+             "profile": "paper", "plotted": 4, "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
+    content = {"kind": "momentous study", "run_sets": [{**entry, key: value}]}
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    assert f"study.json is damaged ({key} is" in said("reproduce", "report", "--out", tmp_path)
+
+
+def test_a_run_of_an_unknown_problem_is_refused(tmp_path):
+    (tmp_path / "runs").mkdir()
+    a_record(an_info(problem="../../elsewhere"), None).save(tmp_path / "runs" / "gd.parquet")
+    entry = {"figure": "demo", "data": "small", "twin": False, "problem": "completion",
+             "profile": "paper", "plotted": 4, "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
+    content = {"kind": "momentous study", "run_sets": [entry]}
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    assert "its problem is '../../elsewhere'" in said("reproduce", "report", "--out", tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import Counted
 from momentous import Ending, Method, Report, RiseLimit, Sample, Status, Step, minimize
-from momentous.core.acceptance import accepts_stop, has_risen, verify_success, within_limit
+from momentous.core.acceptance import has_risen, verify_success, within_limit
 from momentous.core.oracle import FunctionOracle
 from momentous.core.space import Space
 
@@ -34,16 +34,16 @@ def may_end(at: Sample, **limit: Any) -> bool:
 
 def test_without_a_limit_any_small_gradient_will_do_and_no_value_is_asked_for():
     user, oracle = oracle_of(1e9)
-    assert accepts_stop(oracle, Report(Sample(np.zeros(2)), 1.0))
+    assert within_limit(oracle, Sample(np.zeros(2)), None)
     assert user.values == 0
 
 
 def test_with_a_limit_the_value_is_learned_and_counted_once():
     user, oracle = oracle_of(3.0)
-    report = Report(Sample(np.zeros(2)), 1.0, limit=RiseLimit(sample(2.0), allowance=0.5))
-    assert not accepts_stop(oracle, report)
-    assert not accepts_stop(oracle, report)
-    assert report.sample.value == 3.0
+    here, limit = Sample(np.zeros(2)), RiseLimit(sample(2.0), allowance=0.5)
+    assert not within_limit(oracle, here, limit)
+    assert not within_limit(oracle, here, limit)
+    assert here.value == 3.0
     assert user.values == oracle.nfev == 1
 
 
@@ -145,7 +145,7 @@ class Walk(Method):
 
     def step(self, oracle, memory):
         at = oracle.gradient(memory.point + math.pi / 4)
-        return Step(at, Report(at, 1.0, limit=RiseLimit(sample(-1.0), allowance=0.5)))
+        return Step(at, Report(at, 1.0, limit=RiseLimit(Sample(None, -1.0), allowance=0.5)))
 
 
 def walked(**options: Any) -> Any:

@@ -36,7 +36,7 @@ def assert_counted(result, user):
         {"callback": lambda step: step.nit == 9},
         {"stop": momentous.Stagnation(3)},
     ],
-    ids=str,
+    ids=lambda options: "-".join(options) or "nothing",
 )
 def test_counters_equal_those_of_the_user(method, how, options):
     user = counted(WAVES)
@@ -91,9 +91,10 @@ def test_resumed_runs_go_on_counting(method, how, tmp_path):
     at_the_stop = user.values, user.gradients
     closing = (first.nfev - first.trace["nfev"][-1], first.njev - first.trace["njev"][-1])
     last = minimize(resume=path, **options)
-    # What the first run evaluated only to close its result is not part of the run.
-    assert last.nfev == user.values - closing[0]
-    assert last.njev == user.gradients - closing[1]
+    # What the first run evaluated only to close its result is not part of the run, and neither is
+    # the look at the function before the second.
+    assert 0 <= user.values - closing[0] - last.nfev <= 1
+    assert user.gradients - closing[1] - last.njev == 1
     assert (last.nfev, last.njev) > at_the_stop
 
 

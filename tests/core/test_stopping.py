@@ -279,7 +279,8 @@ def test_constants_that_are_far_too_small_are_called_that(name):
     result = solve(WAVES, method=name, **constants)
     assert result.status is Status.PROMISE_BROKEN
     assert not result.success
-    assert result.grad_norm > result.numbers["promise"]
+    assert result.numbers["grad_norm"] > result.numbers["promise"]
+    assert result.fun <= WAVES.value(WAVES.start)
     assert "too small" in result.message
 
 

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from momentous.io.archive import ArchiveError, ArraySpec, archive_kind, read_archive, write_archive
+from momentous.io.archive import ArchiveError, ArraySpec, is_archive, read_archive, write_archive
 from momentous.io.optional import require
 
 SCHEMA = {"a": ArraySpec("f", 1), "b": ArraySpec("iu", 2, required=False)}
@@ -23,7 +23,8 @@ def test_what_is_written_is_read(path):
     archive = read_archive(path, "thing", 1, SCHEMA)
     assert archive.content == {"n": 3}
     assert archive.arrays["a"].tolist() == [0.0, 1.0, 2.0]
-    assert archive_kind(path) == "thing"
+    assert is_archive(path, "thing")
+    assert not is_archive(path, "model")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_another_npz_file_is_refused(tmp_path):
     np.savez(path, a=np.zeros(2))
     with pytest.raises(ArchiveError, match="another npz"):
         read_archive(path, "thing", 1)
-    assert archive_kind(path) is None
+    assert not is_archive(path, "thing")
 
 
 def test_damage_anywhere_is_one_clear_error(path):

@@ -9,8 +9,9 @@ from scipy.optimize import minimize
 
 from momentous import testbed
 from momentous.testbed import LOSSES, Problem
-from momentous.testbed.chains import UPSILON_AT_ZERO
 
+# Height of the potential of the second-order chain at 0.
+UPSILON_AT_ZERO = 60.0 * (1.0 + math.log(2.0)) - 30.0 * math.pi
 PROBLEMS = testbed.problems()
 CHAINS = [
     testbed.carmon_chain(7),

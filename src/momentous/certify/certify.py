@@ -5,8 +5,6 @@ then the answer is certain; otherwise by a Krylov basis from a random start (Lan
 negative curvature that was found is certain, its absence up to a stated probability.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Callable
@@ -42,33 +40,27 @@ class Certificate:
 
     Attributes
     ----------
-    verdict : Verdict
-        ``NOT_STATIONARY``, ``FIRST_ORDER``, ``SECOND_ORDER``, ``SADDLE`` or ``NOT_CERTIFIABLE``.
-    message : str
-        The same in words, with the numbers and, where there is one, the remedy.
-    grad_norm, eps : float
-        The norm of the gradient at x, and what it may be.
-    curvature_tolerance : float
-        tau: eigenvalues of at least -tau are accepted.
-    smallest_eigenvalue : float
-        Of the Hessian; with Lanczos, which stops as soon as it can decide, the smallest Ritz value:
-        an upper bound.  NaN if the Hessian was not looked at, infinite if x has no entries.
-    eigenvalue_error : float
-        Estimate of what inaccurate Hessian products may have done to it.
-    lower_bound : float
+    verdict, message
+        What x is; in words too, with the numbers and, where there is one, the remedy.
+    grad_norm, eps, curvature_tolerance
+        The norm of the gradient at x, what it may be, and tau: eigenvalues from -tau on are fine.
+    smallest_eigenvalue, eigenvalue_error
+        t, that of the Hessian; with Lanczos, which stops as soon as it can decide, the smallest
+        Ritz value: an upper bound.  NaN if the Hessian was not looked at, infinite if x has no
+        entries.  The error is an estimate of what inaccurate Hessian products did to it.
+    lower_bound
         No eigenvalue is below this, within the error estimate; with Lanczos that holds with
         probability at least ``1 - failure_probability``.
-    probability : float
+    probability
         Upper bound on the probability that the verdict is wrong for an unlucky random start: 0
         unless it is ``SECOND_ORDER`` by Lanczos.
-    residual : float
-        ``|H w - t w|``, t the smallest eigenvalue and w its unit vector, from a fresh product.  A
-        small one says that t is near an eigenvalue, not that it is the smallest.
-    products, nfev, njev : int
-        Hessian-vector products, values and gradients that were computed; the gradients behind
-        products by differences are counted as gradients too.
-    direction : array or None
-        For ``SADDLE`` the unit vector w, an array like x; downhill: ``<grad f(x), w> <= 0``.
+    residual
+        ``|H w - t w|``, w the unit vector of t, from a fresh product.  A small one says that t is
+        near an eigenvalue, not that it is the smallest.
+    products, nfev, njev
+        Hessian-vector products, values and gradients, those behind differences too.
+    direction
+        For ``SADDLE`` the vector w, an array like x, downhill: ``<grad f(x), w> <= 0``; or None.
     """
 
     verdict: Verdict
@@ -155,7 +147,8 @@ def certify(
     """Decide whether x is an eps-approximate first-order or second-order stationary point.
 
     It is of first order if ``|grad f(x)| <= eps``, and of second order if moreover no eigenvalue of
-    the Hessian is below ``-tau``, where ``tau = sqrt(eps rho)`` [1]_.
+    the Hessian is below ``-tau``, where ``tau = sqrt(eps rho)`` [1]_.  Where the gradient is too
+    large, the Hessian is not looked at.
 
     Parameters
     ----------
@@ -181,19 +174,13 @@ def certify(
         The probability p with which Lanczos may miss a negative eigenvalue.
     max_products : int, optional
         Hessian-vector products allowed, 0 for a look at the gradient only.  By default all that the
-        whole matrix takes, or about 300 with Lanczos, which keeps a vector like x for each of them.
+        whole matrix takes, or about 300 with Lanczos, which keeps a vector like x for each.
     gradient_lipschitz : float, optional
         L, a bound on the absolute eigenvalues: it may save products.
     step : float, optional
         The length h of difference steps.
     rng : int, numpy.random.Generator or None
         Where the random start comes from; None is 0.
-
-    Returns
-    -------
-    Certificate
-        A `verdict`, a `message` and the numbers.  Where the gradient is too large, the Hessian is
-        not looked at.
 
     Notes
     -----
@@ -235,8 +222,9 @@ def certify(
     """
     if eps is None:
         raise ValueError("eps=None must be a positive number")
-    _check_positive(eps=eps, rho=rho, curvature=curvature, step=step)
-    _check_positive(gradient_lipschitz=gradient_lipschitz)
+    _check_positive(
+        eps=eps, rho=rho, curvature=curvature, step=step, gradient_lipschitz=gradient_lipschitz
+    )
     if rho is not None and curvature is not None:
         raise ValueError(
             f"rho={rho!r} and curvature={curvature!r} are both given, but curvature stands in place"

@@ -1,7 +1,5 @@
 """The Hessian at a point, seen through its products with vectors, and its smallest eigenvalue."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

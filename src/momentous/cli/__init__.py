@@ -1,7 +1,5 @@
 """The command line: one file per command, imported only when that command is run."""
 
-from __future__ import annotations
-
 import sys
 
 from momentous.cli.process import INTERRUPTED, end_like_ctrl_c, prepare_streams
@@ -21,6 +19,6 @@ def main() -> None:
         from momentous.cli.app import momentous
 
         momentous(prog_name="momentous")
-    except KeyboardInterrupt:  # while modules are imported; later `cli.errors` sees it
+    except KeyboardInterrupt:  # while modules are imported; later `cli.terminal` sees it
         sys.stderr.write("interrupted\n")
         sys.exit(INTERRUPTED)

@@ -1,14 +1,11 @@
 """The group of all commands: a table of names, modules and summaries."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import click
 
-from momentous.cli.errors import report_errors
+from momentous.cli.terminal import report_errors
 from momentous.version import __version__
 
 # Each module has a click command called `command`; it is imported when the command is run.
@@ -25,6 +22,9 @@ COMMANDS = {
     "reproduce": ("momentous.cli.reproduce", "Run the paper's experiments and write a report."),
     "tune": ("momentous.cli.tune", "Search the step sizes of the paper's methods."),
 }
+
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
 class CommandTable(click.Group):
@@ -48,7 +48,10 @@ class CommandTable(click.Group):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """``--debug`` may stand anywhere before ``--``."""
-        return super().parse_args(context, _debug_first(args))
+        end = args.index("--") if "--" in args else len(args)
+        words = [word for word in args[:end] if word != "--debug"]
+        flags = ["--debug"] if len(words) < end else []
+        return super().parse_args(context, [*flags, *words, *args[end:]])
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command; what goes wrong ends in one line."""
@@ -56,13 +59,7 @@ class CommandTable(click.Group):
             return super().invoke(context)
 
 
-def _debug_first(args: Sequence[str]) -> list[str]:
-    end = args.index("--") if "--" in args else len(args)
-    flags = [word for word in args[:end] if word == "--debug"]
-    return [*flags, *(word for word in args[:end] if word != "--debug"), *args[end:]]
-
-
-@click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandTable, context_settings=SETTINGS)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="momentous")
 def momentous(debug: bool) -> None:

@@ -1,21 +1,13 @@
 """``momentous compare``."""
 
-from __future__ import annotations
-
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from momentous.cli.errors import usage_errors
 from momentous.cli.options import limits, names_option, out_folder
-from momentous.cli.output import printable, say
-from momentous.cli.process import INTERRUPTED
+from momentous.cli.terminal import end_interrupted, say, usage_errors
 from momentous.io.optional import require
-
-if TYPE_CHECKING:
-    from momentous.lab.compare import Comparison, Row
 
 
 @click.command()
@@ -34,93 +26,40 @@ def command(
     names: tuple[str, ...],
     listing: bool,
     methods: list[str],
-    rtol: float,
-    budget: int,
-    max_time: float,
     cutest: bool,
-    separate: bool,
     out: Path,
-    resume: bool,
+    **options: Any,
 ) -> None:
     """Run methods on problems: names, families, or patterns such as 'rosenbrock-*'.
 
     Each finished run is written at once; after an interruption --resume goes on from there.
     """
+    from momentous.testbed.suite import suite
+
+    entries = suite(cutest=cutest)
     if listing or not names:
-        print_problems(cutest=cutest)
+        for each in entries:
+            held_back = "held back" if each.held_back else ""
+            say(f"{each.family:<20}{each.name:<42}{each.dimension:>9,}  {held_back}".rstrip())
         return
     require("matplotlib", "app", "momentous compare")
     from momentous.lab.compare.problems import select
-    from momentous.lab.compare.report import MOST_PICTURES, write_report
+    from momentous.lab.compare.profiles import MOST_PICTURES, write_report
     from momentous.lab.compare.runner import compare
     from momentous.lab.compare.solvers import as_solvers
-    from momentous.testbed.suite import suite
 
     with usage_errors():
-        problems = select(names, suite(cutest=cutest))
+        problems = select(names, entries)
         as_solvers(methods)
-    found = compare(
-        problems,
-        methods,
-        rtol=rtol,
-        max_evaluations=budget,
-        max_time=max_time,
-        separate=separate,
-        folder=out / "runs",
-        resume=resume,
-    )
-    print_tables(found)
+    found = compare(problems, methods, folder=out / "runs", **options)
+    say(str(found))
+    for row in found.rows:
+        if not row.reached and row.status not in ("max evaluations", "max time"):
+            say(f"{row.problem}, {row.method}: {row.message}")
     if found.rows:
         undrawn = write_report(found, out)
         say(f"Runs, tables and pictures are in {out}.")
         if undrawn:
             say(f"The first {MOST_PICTURES} problems were drawn, {undrawn} were not.")
     if found.interrupted:
-        click.echo("interrupted; the same command with --resume goes on", err=True)
-        sys.exit(INTERRUPTED)
-
-
-def print_problems(*, cutest: bool) -> None:
-    """The names of the suite by family."""
-    from momentous.lab.progress import new_console, new_table
-    from momentous.testbed.suite import suite
-
-    table = new_table("family", "problem", "variables", "held back", box=None)
-    table.columns[2].justify = "right"
-    family = ""
-    for entry in suite(cutest=cutest):
-        shown = "" if entry.family == family else entry.family
-        table.add_row(shown, entry.name, f"{entry.dimension:,}", "yes" if entry.held_back else "")
-        family = entry.family
-    new_console().print(table)
-
-
-def print_tables(found: Comparison) -> None:
-    """One table per problem, and why methods did not reach the goal."""
-    from momentous.lab.progress import new_console
-
-    console = new_console()
-    for problem in found.problems:
-        console.print(_table([row for row in found.rows if row.problem == problem]))
-    for row in found.rows:
-        if not row.reached and row.status not in ("max evaluations", "max time"):
-            console.print(printable(f"{row.problem}, {row.method}: {row.message}"))
-
-
-def _table(rows: list[Row]) -> Any:
-    from rich.box import SIMPLE_HEAD
-
-    from momentous.lab.compare.table import table_of
-    from momentous.lab.progress import new_table
-
-    first = rows[0]
-    title = f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
-    table = new_table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, collapse_padding=True
-    )
-    headings, *lines = table_of(rows)
-    for i, heading in enumerate(headings[1:]):
-        table.add_column(heading, justify="left" if i < 2 else "right", no_wrap=i != 1)
-    for line in lines:
-        table.add_row(*line[1:])
-    return table
+        end_interrupted("interrupted; the same command with --resume goes on")

@@ -1,14 +1,12 @@
 """``momentous data info``, ``momentous data fetch`` and ``momentous data twin``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import click
 
 from momentous.cli.options import FOLDER, NEW_FILE, RATINGS, as_json, reading
-from momentous.cli.output import say, show_facts
+from momentous.cli.terminal import say, show_facts
 
 
 @click.group()
@@ -22,9 +20,9 @@ def command() -> None:
 @as_json
 def info(file: str, as_json: bool, **options: Any) -> None:
     """Describe a FILE of ratings."""
-    from momentous.lowrank.tasks import describe_file
+    from momentous.lowrank.data import Ratings, describe
 
-    facts = describe_file(file, **options)
+    facts = describe(Ratings.read(file, **options))
     if not as_json:
         facts["histogram"] = ", ".join(f"{v:g}: {count:,}" for v, count in facts["histogram"])
         for side in ("user_activity", "item_activity"):
@@ -45,7 +43,7 @@ def fetch(name: str, folder: Path | None) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--out", type=NEW_FILE, required=True, help="csv, tsv, dat, parquet or npz.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0)
 def twin(name: str, out: Path, seed: int) -> None:
     """Write ratings like those of the data set NAME, made up."""
     from momentous.lowrank.tasks import write_twin

@@ -1,14 +1,12 @@
 """``momentous evaluate``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import click
 
 from momentous.cli.options import EXISTING, RATINGS, as_json, reading
-from momentous.cli.output import show_facts
+from momentous.cli.terminal import show_facts
 
 
 @click.command()

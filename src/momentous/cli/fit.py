@@ -1,7 +1,5 @@
 """``momentous fit``."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import sys
@@ -12,8 +10,7 @@ from typing import Any
 import click
 
 from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, registry_option, threads
-from momentous.cli.output import printable, show_facts
-from momentous.cli.process import INTERRUPTED
+from momentous.cli.terminal import end_interrupted, show_facts
 from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.losses import LOSSES
 
@@ -46,7 +43,13 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @registry_option("--backend", BACKENDS, "What does the arithmetic.  [default: auto]")
 @click.option("--seed", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
-@click.option("--resume", is_flag=True, help="Go on from the model in --out.")
+@click.option("--resume", is_flag=True, help="Go on from the model in --out, if there is one.")
+@click.option(
+    "--save-every",
+    type=click.FloatRange(0),
+    default=60.0,
+    help="Seconds between two saves of the model during the fit.",
+)
 @as_json
 def command(file: str, out: Path, resume: bool, as_json: bool, **options: Any) -> None:
     """Fit a low-rank model to a FILE of ratings."""
@@ -54,25 +57,17 @@ def command(file: str, out: Path, resume: bool, as_json: bool, **options: Any) -
 
     try:
         with show_fit(quiet=as_json) as watch:
-            facts = fit_file(
-                file,
-                out,
-                resume=resume,
-                watch=watch,
-                progress=False if as_json else None,
-                **options,
-            )
+            progress = False if as_json else None
+            facts = fit_file(file, out, resume=resume, watch=watch, progress=progress, **options)
     except OptionError as error:
         raise click.UsageError(str(error)) from None
     interrupted = facts.pop("interrupted")
     show_facts(facts, as_json=as_json)
     if interrupted:
-        click.echo(
+        end_interrupted(
             f"interrupted after {facts['iterations']} iterations; the model as it stands is in "
-            f"{printable(str(out))}. Go on with: {_resume_command(file, out, options)}",
-            err=True,
+            f"{out}. Go on with: {_resume_command(file, out, options)}"
         )
-        sys.exit(INTERRUPTED)
 
 
 def _resume_command(file: str, out: Path, options: dict[str, Any]) -> str:

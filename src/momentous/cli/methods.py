@@ -1,7 +1,5 @@
 """``momentous methods``."""
 
-from __future__ import annotations
-
 import click
 
 

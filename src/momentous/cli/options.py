@@ -1,7 +1,5 @@
 """Options that several commands share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ def together(*options: Decorator) -> Decorator:
 
 def out_folder(default: str, help: str) -> Decorator:
     """``--out FOLDER``."""
-    return click.option("--out", type=FOLDER, default=Path(default), show_default=True, help=help)
+    return click.option("--out", type=FOLDER, default=Path(default), help=help)
 
 
 def names_option(name: str, help: str, default: str | None = None) -> Decorator:
@@ -42,9 +40,7 @@ def names_option(name: str, help: str, default: str | None = None) -> Decorator:
     def split(context: Any, parameter: Any, given: str | None) -> list[str] | None:
         return [part.strip() for part in given.split(",")] if given else None
 
-    return click.option(
-        name, callback=split, default=default, show_default=default is not None, help=help
-    )
+    return click.option(name, callback=split, default=default, help=help)
 
 
 def registry_option(name: str, registry: Mapping[str, Any], help: str) -> Decorator:
@@ -76,12 +72,8 @@ def columns_option(names: str) -> Decorator:
             )
         return [int(part) if part.isdigit() else part for part in parts]
 
-    return click.option(
-        "--columns",
-        metavar=names,
-        callback=checked,
-        help="Which columns, by name or counted from 0.",
-    )
+    help = "Which columns, by name or counted from 0."
+    return click.option("--columns", metavar=names, callback=checked, help=help)
 
 
 reading = together(
@@ -99,23 +91,16 @@ limits = together(
         "--rtol",
         type=POSITIVE,
         default=1e-6,
-        show_default=True,
         help="The goal: this times the gradient norm at the start.",
     ),
     click.option(
         "--budget",
+        "max_evaluations",
         type=click.IntRange(1),
         default=20_000,
-        show_default=True,
         help="Values plus gradients that a run may take.",
     ),
-    click.option(
-        "--max-time",
-        type=POSITIVE,
-        default=60.0,
-        show_default=True,
-        help="Seconds that a run may take.",
-    ),
+    click.option("--max-time", type=POSITIVE, default=60.0, help="Seconds that a run may take."),
     click.option("--cutest/--no-cutest", default=False, help="The CUTEst problems too."),
 )
 """Which problems there are and when a run is over."""

@@ -1,7 +1,5 @@
 """``momentous predict``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from momentous.io.atomic import atomic_file
     "--unknown",
     type=click.Choice(["mean", "nan", "error"]),
     default="mean",
-    show_default=True,
     help="What to say about ids that the model does not know.",
 )
 @columns_option("USER,ITEM")
@@ -42,10 +39,8 @@ def command(
     from momentous.lowrank.tasks import predict_file
 
     predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
-    if out == Path("-"):
-        with click.open_file("-", "w", encoding="utf-8") as stream:
-            write_table(stream, predicted, harmless=not raw)
-            stream.flush()
-    else:
-        with atomic_file(out, "w") as file:
-            write_table(file, predicted, harmless=not raw)
+    terminal = out == Path("-")
+    file: Any = click.open_file("-", "w", encoding="utf-8") if terminal else atomic_file(out, "w")
+    with file as stream:
+        write_table(stream, predicted, harmless=not raw)
+        stream.flush()

@@ -1,7 +1,5 @@
 """The process of a command: its streams, its signals, and its exit status after Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

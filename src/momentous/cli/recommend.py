@@ -1,20 +1,18 @@
 """``momentous recommend``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import click
 
 from momentous.cli.options import EXISTING, as_json
-from momentous.cli.output import say
+from momentous.cli.terminal import say
 
 
 @click.command()
 @click.argument("model", type=EXISTING)
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
-@click.option("-n", "count", type=click.IntRange(1), default=10, show_default=True)
+@click.option("-n", "count", type=click.IntRange(1), default=10)
 @click.option("--include-seen", is_flag=True, help="Also what the user has rated.")
 @as_json
 def command(

@@ -7,19 +7,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from momentous.cli.errors import usage_errors
 from momentous.cli.options import NEW_FILE, names_option, out_folder, threads, together
-from momentous.cli.output import say
+from momentous.cli.terminal import printable, say, usage_errors
 from momentous.lab.paper.folder import is_study
 from momentous.lab.paper.methods import PAPER_METHODS
 from momentous.lab.paper.plan import FIGURES, Settings
 from momentous.lab.paper.problems import PROFILES, DataSet
+from momentous.lab.progress import new_console, new_table
 from momentous.lowrank.data.twins import MODELS
 
+if TYPE_CHECKING:
+    from momentous.lab.paper.results import Study
+    from momentous.lab.report.tables import Table
+
+PRINTED = ("method", "step size", "iterations", "values", "gradients", "time", "restarts",
+           "f - f* at the end", "norm at the end")  # fmt: skip
 WHAT = (*FIGURES, "theorems", "all", "report")
 
 study_options = together(
@@ -34,7 +40,6 @@ study_options = together(
         "--profile",
         type=click.Choice(PROFILES),
         default="paper",
-        show_default=True,
         help="Whose details, where the paper and the authors' published code differ: the "
         "code has half of the gradient of the balance term, and its conjugate gradients "
         "accept a step after ten halvings whether it lowers the objective or not.",
@@ -43,7 +48,6 @@ study_options = together(
         "--trial-iterations",
         type=click.IntRange(1),
         default=100,
-        show_default=True,
         help="Length of a trial of a step size.",
     ),
     threads,
@@ -88,7 +92,7 @@ def command(
 
     What is finished is not run again, and what was interrupted, or killed, goes on where it was.
     """
-    from momentous.lab.report.documents import print_results, write_account_files
+    from momentous.lab.report.documents import write_account_files
     from momentous.lab.studies import reproduce
 
     if account is not None and not account.suffix:
@@ -145,6 +149,34 @@ def kept_runs() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("what was run is kept: the same command goes on from there", err=True)
         raise
+
+
+def print_results(study: Study, *, verdicts: bool = True) -> None:
+    """A table per run set, and the verdicts."""
+    from momentous.lab.report.tables import Table, results_table
+
+    for run_set in study.run_sets:
+        table = results_table(run_set).only(*PRINTED)
+        print_table(table, title=f"{run_set.figure}: {run_set.title}")
+    if study.claims and verdicts:
+        lines = [[claim.verdict, claim.statement, claim.on] for claim in study.claims]
+        headings = ["", "the paper says", "on"]
+        print_table(Table("verdicts", headings, lines, tuple(headings)))
+    if study.bounds:
+        kept = sum(bound.holds for bound in study.bounds)
+        say(f"Theorems: {kept} of {len(study.bounds)} bounds hold.")
+
+
+def print_table(table: Table, *, title: str | None = None) -> None:
+    """A table on the terminal, where names from files are text and cannot act."""
+    shown = new_table(title=title and printable(title), box=None, title_justify="left")
+    for heading in table.headings:
+        shown.add_column(heading, justify="left" if heading in table.words else "right")
+    for line in table.lines:
+        shown.add_row(*map(printable, line))
+    console = new_console()
+    console.print(shown)
+    console.print()
 
 
 def _same_command(wanted: Sequence[str], named: Sequence[str], settings: Settings) -> str:

@@ -1,16 +1,12 @@
 """``momentous scoreboard``."""
 
-from __future__ import annotations
-
-import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from momentous.cli.errors import usage_errors
 from momentous.cli.options import FOLDER, limits, names_option, out_folder
-from momentous.cli.output import say
-from momentous.cli.process import INTERRUPTED
+from momentous.cli.terminal import end_interrupted, say, usage_errors
 from momentous.io.optional import require
 
 
@@ -24,7 +20,6 @@ from momentous.io.optional import require
     "--work",
     type=FOLDER,
     default=Path("momentous-scoreboard"),
-    show_default=True,
     help="Folder for finished runs: started again, the scoreboard goes on from there (begin a "
     "new one after changing the code of a method).",
 )
@@ -36,14 +31,11 @@ from momentous.io.optional import require
 def command(
     out: Path,
     max_dimension: int | None,
-    methods: list[str] | None,
-    rtol: float,
-    budget: int,
-    max_time: float,
     cutest: bool,
     fused_only: bool,
     work: Path,
     table: Path | None,
+    **options: Any,
 ) -> None:
     """Run all methods on the whole list of problems, and write the page."""
     require("matplotlib", "app", "momentous scoreboard")
@@ -54,21 +46,9 @@ def command(
         if table is not None:
             write_scoreboard(table, out)
         else:
-            found = run_scoreboard(
-                suite(max_dimension, cutest=cutest),
-                out,
-                methods=methods,
-                rtol=rtol,
-                max_evaluations=budget,
-                max_time=max_time,
-                separate=not fused_only,
-                work=work,
-            )
+            problems = suite(max_dimension, cutest=cutest)
+            found = run_scoreboard(problems, out, work=work, separate=not fused_only, **options)
             if found.interrupted:
-                click.echo(
-                    f"interrupted after {len(found.rows)} runs; the same command goes on from "
-                    f"{work}",
-                    err=True,
-                )
-                sys.exit(INTERRUPTED)
+                done = f"interrupted after {len(found.rows)} runs"
+                end_interrupted(f"{done}; the same command goes on from {work}")
     say(f"The page is {out / 'scoreboard.md'}.")

@@ -1,14 +1,12 @@
 """``momentous tune``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import click
 
-from momentous.cli.errors import usage_errors
-from momentous.cli.reproduce import data_sets, kept_runs, study_options
+from momentous.cli.reproduce import data_sets, kept_runs, print_table, study_options
+from momentous.cli.terminal import usage_errors
 from momentous.lab.paper.plan import Settings
 from momentous.lab.paper.problems import PROBLEMS
 
@@ -27,7 +25,6 @@ from momentous.lab.paper.problems import PROBLEMS
     "--iterations",
     type=click.IntRange(1),
     default=500,
-    show_default=True,
     help="Length at which step sizes are judged in the end.",
 )
 def command(
@@ -44,7 +41,6 @@ def command(
     and the best is run for longer, smaller ones too as long as they end lower.  Trials are
     kept: a search that was interrupted goes on, and `reproduce` uses what is found here.
     """
-    from momentous.lab.report.documents import print_table
     from momentous.lab.studies import tune
 
     with kept_runs(), usage_errors():

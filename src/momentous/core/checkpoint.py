@@ -9,21 +9,30 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import os
 import time
-from collections.abc import Callable
+import types
+import typing
 from pathlib import Path
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
-from momentous.core.record import RECORDS
-from momentous.core.space import Array, to_numpy
+from momentous.core.oracle import Sample
+from momentous.core.record import RECORDS, record
+from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
+from momentous.core.step import Report, RiseLimit
+from momentous.core.stopping import Progress
+from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 
-KIND, VERSION = "checkpoint", 2
+KIND, VERSION = "checkpoint", 3
+
+# What malformed numbers end in where nothing has looked at them before.
+MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
 
 _ENUMS: dict[str, type[enum.Enum]] = {cls.__name__: cls for cls in (Status, EventKind)}
 
@@ -79,40 +88,43 @@ class Checkpoint:
             and time.monotonic() - self._saved_at >= self.every_seconds
         )
 
-    def save(self, content: dict[str, Any]) -> None:
-        """Write ``content`` so that the file is either the old one or the new one, never a part."""
-        save(Path(self.path), content)
+    def save(self, state: RunState) -> None:
+        """Write the file so that it is either the old one or the new one, never a part."""
         self._saved_at = time.monotonic()
+        packer = _Packer(tuple(state.best_point.shape))
+        packed = packer.pack(state)
+        arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
+        write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
 
 
-def save(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint atomically, and keep the one before it."""
-    packer = _Packer()
-    packed = packer.pack(content)
-    arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
-    write_archive(path, KIND, VERSION, packed, arrays, keep_previous=True)
+class Plain:
+    """Wraps a NumPy array that stays one on reading, whatever the library of x."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
 
 
-def load(path: str | os.PathLike[str], from_numpy: Callable[[np.ndarray], Array]) -> dict[str, Any]:
-    """Read a checkpoint; ``from_numpy`` turns its arrays into those of the caller's library."""
-    try:
-        archive = read_archive(path, KIND, VERSION)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no checkpoint {path} to resume from") from None
-    except ArchiveError as error:
-        raise CheckpointError(str(error)) from error
-    try:
-        arrays = [archive.arrays[f"a{i}"] for i in range(len(archive.arrays))]
-        content: dict[str, Any] = _unpack(archive.content, arrays, [None] * len(arrays), from_numpy)
-    except (KeyError, IndexError, TypeError) as error:
-        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
-    return content
+@record
+class RunState:
+    """All of a run between two steps."""
+
+    space: dict[str, Any]  # `Space.describe`
+    method: dict[str, Any]  # `Method.described`
+    tol: float | None
+    progress: Progress
+    memory: Any
+    report: Report
+    best_point: Array
+    last: Sample | None  # what the oracle knows
+    trace: Plain | None
+    events: tuple[tuple[int, str, float], ...]
 
 
 class _Packer:
     """Turns a tree of records into JSON, and its arrays into a list in which each stands once."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
         self.arrays: list[np.ndarray] = []
         self._index: dict[int, int] = {}
 
@@ -126,9 +138,8 @@ class _Packer:
         if isinstance(item, dict):
             return {"dict": {key: self.pack(part) for key, part in item.items()}}
         if isinstance(item, Plain):
-            index = self._add(item.array)
-            return {"plain": index}
-        if array_api_compat.is_array_api_obj(item):
+            return {"plain": self._add(item.array)}
+        if array_api_compat.is_array_api_obj(item) and tuple(item.shape) == self._shape:
             return {"array": self._add(item)}
         name = f"{type(item).__module__}.{type(item).__qualname__}"
         if name in RECORDS:
@@ -136,7 +147,7 @@ class _Packer:
             return {"record": name, "fields": fields}
         raise TypeError(
             f"a checkpoint cannot hold {item!r} ({name}); memories are made of numbers, text, "
-            "arrays, tuples and classes decorated with @record"
+            "arrays of the shape of x, tuples and classes decorated with @record"
         )
 
     def _add(self, item: Array) -> int:
@@ -146,37 +157,150 @@ class _Packer:
         return self._index[id(item)]
 
 
-class Plain:
-    """Wraps a NumPy array that stays one on reading, whatever the library of x."""
+def load(path: str | os.PathLike[str], space: Space | None = None) -> RunState:
+    """Read a checkpoint of a run in that space; whatever is wrong is a `CheckpointError`.
 
-    def __init__(self, array: np.ndarray):
-        self.array = array
+    Without a space its arrays stay those of NumPy.
+    """
+    try:
+        archive = read_archive(path, KIND, VERSION)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no checkpoint {path} to resume from") from None
+    except ArchiveError as error:
+        raise CheckpointError(str(error)) from error
+    try:
+        return _Unpacker(archive.arrays, space).state(archive.content)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} {error}") from None
+    except (*MALFORMED, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
 
 
-def _unpack(item: Any, arrays: list[np.ndarray], made: list[Any], from_numpy: Any) -> Any:
-    def again(part: Any) -> Any:
-        return _unpack(part, arrays, made, from_numpy)
+class _Unpacker:
+    """The way back, on which everything is checked: fields, their types, and arrays."""
 
-    if not isinstance(item, dict):
-        return item
-    if "enum" in item:
-        return _ENUMS[item["enum"]](item["value"])
-    if "list" in item:
-        parts = [again(part) for part in item["list"]]
-        return tuple(parts) if item["tuple"] else parts
-    if "dict" in item:
-        return {key: again(part) for key, part in item["dict"].items()}
-    if "plain" in item:
-        return arrays[item["plain"]]
-    if "array" in item:
-        i = item["array"]
-        if made[i] is None:  # fields that shared an array share it again
-            made[i] = from_numpy(arrays[i])
-        return made[i]
-    if item["record"] not in RECORDS:
-        raise CheckpointError(
-            f"the checkpoint holds a {item['record']}, which is not imported here; "
-            "import the module that defines it, then resume"
-        )
-    fields = {name: again(part) for name, part in item["fields"].items()}
-    return RECORDS[item["record"]](**fields)
+    def __init__(self, arrays: dict[str, np.ndarray], space: Space | None):
+        self._arrays, self._space = arrays, space
+        self._made: dict[int, Array] = {}  # fields that shared an array share it again
+
+    def state(self, content: dict[str, Any]) -> RunState:
+        there = self.unpack(content["fields"]["space"])
+        shape, dtype = tuple(there["shape"]), there["dtype"]
+        if self._space is not None and there != (here := self._space.describe()):
+            raise CheckpointError(
+                f"belongs to another problem: its x has shape {shape} and dtype {dtype}, x0 has "
+                f"{tuple(here['shape'])} and {here['dtype']}"
+            )
+        # NumPy has no bfloat16: such arrays are kept in float32.
+        self._kind = shape, "float32" if dtype == "bfloat16" else dtype
+        state: RunState = self.unpack(content)
+        _require(isinstance(state, RunState), "it holds no run")
+        _require(bool(np.isfinite(to_numpy(state.best_point)).all()), "its point is not finite")
+        name, parameters = state.method["name"], state.method["parameters"]
+        _require(isinstance(name, str) and isinstance(parameters, dict), "no method is described")
+        _require({event[1] for event in state.events} <= set(EventKind), "an unknown event")
+        if state.trace is not None:
+            rows = state.trace.array
+            _require(
+                rows.ndim == 2 and len(rows) == len(COLUMNS) and rows.dtype == np.float64,
+                "its trace is not one",
+            )
+        sample, progress = state.report.sample, state.progress
+        if sample.point is not None:
+            same = np.array_equal(
+                [sample.value, sample.grad_norm], [progress.fun, progress.grad_norm], equal_nan=True
+            )
+            _require(same, "its progress is not that of its last point")
+        return state
+
+    def unpack(self, item: Any) -> Any:
+        if not isinstance(item, dict):
+            _require(not isinstance(item, list), "a list that is not marked as one")
+            return item
+        if "enum" in item:
+            return _ENUMS[item["enum"]](item["value"])
+        if "list" in item:
+            parts = [self.unpack(part) for part in item["list"]]
+            return tuple(parts) if item["tuple"] else parts
+        if "dict" in item:
+            return {key: self.unpack(part) for key, part in item["dict"].items()}
+        if "plain" in item:
+            return Plain(self._arrays[f"a{item['plain']}"])
+        if "array" in item:
+            return self._array(item["array"])
+        cls = RECORDS.get(item["record"])
+        if cls is None:
+            raise CheckpointError(
+                f"holds a {item['record']}, which is not imported here; import the module that "
+                "defines it, then resume"
+            )
+        hints, fields = _hints(cls), item["fields"]
+        _require(set(fields) == set(hints), f"the fields of a {cls.__name__} are not its own")
+        made = {name: self.unpack(part) for name, part in fields.items()}
+        for name, value in made.items():
+            _require(_fits(value, hints[name]), f"{cls.__name__}.{name} cannot be {value!r}"[:200])
+        return cls(**made)
+
+    def _array(self, index: int) -> Array:
+        if index not in self._made:
+            array = self._arrays[f"a{index}"]
+            _require(
+                (array.shape, array.dtype.name) == self._kind,
+                f"an array of shape {array.shape} and dtype {array.dtype} is not one of its points",
+            )
+            self._made[index] = array if self._space is None else self._space.from_numpy(array)
+        return self._made[index]
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise CheckpointError(f"is damaged: {what}")
+
+
+class _AnyArray:
+    """What stands for `Array` in the types of fields, which is Any to Python."""
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a record's fields, as its class declares them."""
+    hints = typing.get_type_hints(cls, localns={"Array": _AnyArray})
+    made = {}
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        if hint is _AnyArray and (field.default is None or issubclass(cls, Sample)):
+            hint = _AnyArray | None
+        elif hint is Sample and cls in (Report, RiseLimit):
+            hint = _AnySample
+        made[field.name] = hint
+    return made
+
+
+class _AnySample:
+    """A sample whose point may be missing, as in a report where a step was cut off."""
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Is the value what the type of its field says?"""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if parts[-1] is Ellipsis:
+            return all(_fits(part, parts[0]) for part in value)
+        return len(value) == len(parts) and all(map(_fits, value, parts))
+    if hint is Any or isinstance(hint, typing.TypeVar):
+        return True
+    if hint is _AnyArray:
+        return bool(array_api_compat.is_array_api_obj(value))
+    if hint is _AnySample:
+        return isinstance(value, Sample)
+    if hint is Sample:
+        return isinstance(value, Sample) and value.point is not None
+    if hint is float:
+        return type(value) in (float, int)
+    if hint is int:
+        return type(value) is int and 0 <= value < 2**63
+    return isinstance(value, origin or hint)

@@ -19,14 +19,17 @@ class InterruptFlag:
 
     def __init__(self) -> None:
         self.pending = False
+        self.error: BaseException | None = None  # the last that came out of user code
         self._depth = 0  # of user code: a callback may call the oracle
 
     def __enter__(self) -> None:
         self.raise_pending()
         self._depth += 1
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self._depth -= 1
+        if error is not None:
+            self.error = error
 
     def raise_pending(self) -> None:
         """Raise the interrupt that was held back, if there is one."""

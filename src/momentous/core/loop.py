@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from momentous.core.acceptance import accepts_stop, verify_success
-from momentous.core.checkpoint import Checkpoint, CheckpointError, Plain
+from momentous.core.acceptance import (
+    require_same_function,
+    unbounded,
+    verify_success,
+    within_limit,
+)
+from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample
+from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
 from momentous.core.result import Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
@@ -31,11 +38,6 @@ class IntermediateResult:
     ``memory`` is what the method will go on with, ``report`` what it has told the loop (the loop
     lets its sample go when the next step begins).
     """
-
-    __slots__ = (
-        "_oracle", "_sample", "best_grad_norm", "events", "fun", "grad_norm", "memory", "nfev",
-        "nit", "njev", "report", "restarts", "step_size", "time", "x",
-    )  # fmt: skip
 
     def __init__(self, run: Run):
         progress, report = run.progress, run.report
@@ -90,7 +92,7 @@ class Run(Iterator[IntermediateResult]):
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
         trace: Trace | None = None,
-        resume: dict[str, Any] | None = None,
+        resume: RunState | None = None,
     ):
         self.oracle = oracle
         self.method = method
@@ -103,12 +105,15 @@ class Run(Iterator[IntermediateResult]):
         self._result: Result | None = None
         self._tolerance = gradient_tolerance(stop)
         self._tol = tol
+        self._resumed = resume is not None
+        self._warned = False
         if resume is None:
             self._begin(x0, tol, seed)
         else:
-            self._resume(resume, tol)
-        if self.ended and checkpoint is not None:
-            self.save()
+            with self._damage_told():
+                self._resume(resume, tol)
+        if self.ended:
+            self._autosave()
 
     @property
     def ended(self) -> bool:
@@ -118,30 +123,44 @@ class Run(Iterator[IntermediateResult]):
         started = perf_counter()
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         _require_finite(self.oracle, value, sample)
-        self.progress.start_fun = value
+        self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
-    def _resume(self, content: dict[str, Any], tol: float | None) -> None:
+    def _resume(self, saved: RunState, tol: float | None) -> None:
         described = self.method.described()
-        if content["method"] != described:
+        if saved.method != described:
             raise CheckpointError(
-                f"the checkpoint was written by {content['method']}, not by {described}; "
+                f"the checkpoint was written by {saved.method}, not by {described}; "
                 "leave method out to go on with the method of the checkpoint"
             )
-        self.progress = content["progress"]
-        step = Step(content["memory"], content["report"])
-        step = self.method.with_new_tolerance(step, tol)
+        self.progress = saved.progress
+        require_same_function(self.oracle, saved)
+        step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
-        self.best_point = content["best_point"]
+        self.best_point = saved.best_point
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
-        if content["last"] is not None:
-            self.oracle.recall(content["last"])
-        if self.trace is not None and content["trace"] is not None:
-            self.trace.unpack(content["trace"], content["events"])
+        if saved.last is not None:
+            self.oracle.recall(saved.last)
+        if self.trace is not None and saved.trace is not None:
+            self.trace.unpack(saved.trace.array, saved.events)
         if self.report.sample.point is not None:
             self.progress.acceptable = self._is_acceptable(self.report)
         self._decide()
+
+    @contextlib.contextmanager
+    def _damage_told(self) -> Iterator[None]:
+        """In a resumed run an error that does not come from user code comes from the file."""
+        try:
+            yield
+        except MALFORMED as error:
+            ours = isinstance(error, CheckpointError) or error is self.oracle.interrupts.error
+            if ours or not self._resumed:
+                raise
+            raise CheckpointError(
+                f"the checkpoint is damaged: {self.method.name} cannot go on from it "
+                f"({type(error).__name__}: {error})"
+            ) from error
 
     def __iter__(self) -> Run:
         return self
@@ -183,13 +202,13 @@ class Run(Iterator[IntermediateResult]):
         if self._callback is not None:
             self._call(self._callback)
         if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
-            self.save()
+            self._autosave()
         oracle.interrupts.raise_pending()
 
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
         small = report.sample.grad_norm <= self._tolerance
-        return not small or accepts_stop(self.oracle, report)
+        return not small or within_limit(self.oracle, report.sample, report.limit)
 
     def _look(self, sample: Sample) -> tuple[float, float]:
         """The value to show in the trace, and how long it took to get it for that purpose alone."""
@@ -222,8 +241,10 @@ class Run(Iterator[IntermediateResult]):
 
     def _decide(self) -> None:
         """What was asked for, if it is reached, goes before the method's own reason to end."""
-        own, asked = self.report.ending, self._stop.check(self.progress)
-        self.ending = own if own is not None and not (asked and asked.status.success) else asked
+        self.ending = self._stop.check(self.progress)
+        if self.ending is None or not self.ending.status.success:
+            endless = unbounded(self.oracle.space, self.report, self.progress)
+            self.ending = endless or self.report.ending or self.ending
 
     def _call(self, callback: Callback) -> None:
         try:
@@ -245,15 +266,17 @@ class Run(Iterator[IntermediateResult]):
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
         with self.oracle.interrupts.held_back():
             try:
-                work()
+                with self._damage_told():
+                    work()
             except KeyboardInterrupt:
                 self._interrupted()
+            except CheckpointError:
+                raise
             except BaseException as error:
-                self._save_before(error)
+                self._autosave(error)
                 raise
             if self.ending is not None:
-                if self._checkpoint is not None:
-                    self.save()
+                self._autosave()
                 self.oracle.interrupts.pending = False  # it has ended anyway
 
     def _interrupted(self) -> None:
@@ -266,34 +289,44 @@ class Run(Iterator[IntermediateResult]):
                 {"best_grad_norm": norm},
             )
 
-    def _save_before(self, error: BaseException) -> None:
+    def _autosave(self, raised: BaseException | None = None) -> None:
+        """Save, if there is a checkpoint; one that cannot be written must not cost the run, nor
+        hide the exception that was raised."""
         if self._checkpoint is None:
             return
         try:
             self.save()
         except Exception as failure:
-            error.add_note(f"momentous could not write the checkpoint before that: {failure}")
+            told = f"the checkpoint {self._checkpoint.path} cannot be written ({failure})"
+            if raised is not None:
+                raised.add_note(f"momentous: {told}")
+            elif not isinstance(failure, OSError):
+                raise
+            elif not self._warned:
+                self._warned = True
+                remedy = "make room there, or allow writing, and the next one is saved"
+                message = f"{told}; the run goes on without: {remedy}"
+                warnings.warn(message, RuntimeWarning, stacklevel=levels_to_the_user())
 
     def save(self) -> None:
         """Write a checkpoint now."""
         if self._checkpoint is None:
             raise ValueError("this run has no checkpoint file; pass checkpoint=path")
-        content = {
-            "method": self.method.described(),
-            "tol": self._tol,
-            "space": self.oracle.space.describe(),
-            "progress": self.progress,
-            "memory": self.memory,
-            "report": self.report,
-            "best_point": self.best_point,
-            "last": self.oracle.carried,
-            "trace": None,
-            "events": [],
-        }
-        if self.trace is not None:
-            rows, content["events"] = self.trace.pack()
-            content["trace"] = Plain(rows)
-        self._checkpoint.save(content)
+        rows, events = (None, ()) if self.trace is None else self.trace.pack()
+        self._checkpoint.save(
+            RunState(
+                space=self.oracle.space.describe(),
+                method=self.method.described(),
+                tol=self._tol,
+                progress=self.progress,
+                memory=self.memory,
+                report=self.report,
+                best_point=self.best_point,
+                last=self.oracle.carried,
+                trace=None if rows is None else Plain(rows),
+                events=events,
+            )
+        )
 
     @property
     def result(self) -> Result:
@@ -301,14 +334,17 @@ class Run(Iterator[IntermediateResult]):
         if self._result is None:
             if self.ending is None:
                 self.stop()
-                if self._checkpoint is not None:
-                    self.save()
-            self._result = self._close()
+                self._autosave()
+            with self._damage_told():
+                self._result = self._close()
         return self._result
 
     def _close(self) -> Result:
         assert self.ending is not None
         progress, oracle, ending = self.progress, self.oracle, self.ending
+        if ending.status is Status.NO_PROGRESS and oracle.noun == "gradient":
+            hint = f"{ending.message}; pass check_gradient=True to test the gradient"
+            ending = Ending(ending.status, hint, ending.numbers)
         started = perf_counter()
         oracle.space.release()
         try:
@@ -317,6 +353,8 @@ class Run(Iterator[IntermediateResult]):
                 ending = verify_success(
                     ending, self.report, sample, oracle.space, progress.start_fun
                 )
+                if ending.status is Status.OBJECTIVE_ROSE:
+                    sample = self._choose(ending.status)
         except KeyboardInterrupt:  # give what is known without further calls
             sample = self.report.sample
             if sample.point is None:
@@ -350,17 +388,19 @@ class Run(Iterator[IntermediateResult]):
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).
 
-        A success, and a method's own output, is the last sample, if its value is finite.  Otherwise
-        it is the lowest, by the objective, of the last sample, the point with the smallest gradient
-        and the last point that the method accepted by its value.
+        A success, and a method's own output that is not above x0, is the last sample, if its value
+        is finite.  Otherwise it is the lowest, by the objective, of the last sample, the point with
+        the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
-        candidates = [Sample(self.best_point)]
+        candidates = [last if self.best_point is last.point else Sample(self.best_point)]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.recall(last)
             oracle.value(last.point)
             if last.finite and math.isfinite(last.value):
-                if status.is_output or self.best_point is last.point:
+                start = self.progress.start_fun
+                low = last.value <= start + oracle.space.value_noise(start)
+                if status.success or (status.is_output and low):
                     return oracle.gradient(last.point)
                 candidates.append(last)
         if self.report.accepted is not None:

@@ -25,6 +25,7 @@ class Status(enum.IntEnum):
     STOPPED = 11  # by the callback, or by the caller of iterate()
     INTERRUPTED = 12  # Ctrl-C
     OBJECTIVE_ROSE = 13  # the gradient is small, but where f is larger than at x0
+    UNBOUNDED = 14  # the objective falls, or x grows, beyond all bounds
 
     @property
     def success(self) -> bool:

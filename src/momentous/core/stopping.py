@@ -21,17 +21,19 @@ class Progress:
     restarts: int = 0
     grad_norm: float = math.nan  # at the last sample
     start_fun: float = math.nan  # f(x0), the scale of rounding in values
+    start_norm: float = math.nan  # the norm at x0, the scale of rounding in gradients
     fun: float = math.nan  # at the last sample too, NaN where the method needed no value
     best_grad_norm: float = math.inf
     best_nit: int = 0
     acceptable: bool = True  # may a run end at the last sample, if its gradient is small enough?
     noun: str = "gradient"  # what the norms are norms of, for messages
 
-    @property
-    def norm_in_words(self) -> str:
-        """The norm at the last sample, for messages."""
+    def out_of(self, budget: str, spent: str, numbers: dict[str, Any]) -> Ending:
+        """The ending of a run whose budget is spent: where it stands, and what to raise."""
         risen = "" if self.acceptable else ", where the objective has risen"
-        return f"{self.noun} norm {self.grad_norm:.3g}{risen}"
+        where = f"{self.noun} norm {self.grad_norm:.3g}{risen}"
+        message = f"{spent} {where}; raise {budget.lower()} to go on"
+        return Ending(Status[budget], message, numbers)
 
 
 class Criterion:
@@ -59,17 +61,16 @@ class GradientNorm(Criterion):
     tolerance: float
 
     def __post_init__(self) -> None:
-        _require("tolerance", self.tolerance, self.tolerance >= 0, "a number >= 0")
+        _require("tolerance", self.tolerance, 0)
 
     def check(self, progress: Progress) -> Ending | None:
-        if not (progress.grad_norm <= self.tolerance and progress.acceptable):
+        norm = progress.grad_norm
+        if not (norm <= self.tolerance and progress.acceptable):
             return None
-        return Ending(
-            Status.CONVERGED,
-            f"the {progress.noun} norm {progress.grad_norm:.3g} is within the tolerance "
-            f"{self.tolerance:.3g}",
-            {"grad_norm": progress.grad_norm, "tolerance": self.tolerance},
+        message = (
+            f"the {progress.noun} norm {norm:.3g} is within the tolerance {self.tolerance:.3g}"
         )
+        return Ending(Status.CONVERGED, message, {"grad_norm": norm, "tolerance": self.tolerance})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,16 +81,14 @@ class Target(Criterion):
     needs_value = True
 
     def __post_init__(self) -> None:
-        _require("target", self.value, self.value == self.value, "a number")
+        if self.value != self.value:
+            raise ValueError(f"target={self.value!r} must be a number")
 
     def check(self, progress: Progress) -> Ending | None:
         if not (progress.fun <= self.value and math.isfinite(progress.fun)):
             return None
-        return Ending(
-            Status.TARGET_REACHED,
-            f"the objective {progress.fun:.6g} is at or below the target {self.value:.6g}",
-            {"fun": progress.fun, "target": self.value},
-        )
+        message = f"the objective {progress.fun:.6g} is at or below the target {self.value:.6g}"
+        return Ending(Status.TARGET_REACHED, message, {"fun": progress.fun, "target": self.value})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,17 +98,14 @@ class Iterations(Criterion):
     limit: int
 
     def __post_init__(self) -> None:
-        _require("max_iterations", self.limit, self.limit >= 0, "a number >= 0")
+        _require("max_iterations", self.limit, 0)
 
     def check(self, progress: Progress) -> Ending | None:
         if progress.nit < self.limit:
             return None
-        return Ending(
-            Status.MAX_ITERATIONS,
-            f"{progress.nit} iterations, the limit, with {progress.norm_in_words}; raise "
-            "max_iterations to go on",
-            {"nit": progress.nit, "limit": self.limit, "grad_norm": progress.grad_norm},
-        )
+        spent = f"{progress.nit} iterations, the limit, with"
+        numbers = {"nit": progress.nit, "limit": self.limit, "grad_norm": progress.grad_norm}
+        return progress.out_of("MAX_ITERATIONS", spent, numbers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,17 +115,15 @@ class Evaluations(Criterion):
     limit: int
 
     def __post_init__(self) -> None:
-        _require("max_evaluations", self.limit, self.limit >= 0, "a number >= 0")
+        _require("max_evaluations", self.limit, 0)
 
     def check(self, progress: Progress) -> Ending | None:
-        if progress.nfev + progress.njev < self.limit:
+        nfev, njev = progress.nfev, progress.njev
+        if nfev + njev < self.limit:
             return None
-        return Ending(
-            Status.MAX_EVALUATIONS,
-            f"{progress.nfev} values and {progress.njev} {progress.noun}s, {self.limit} allowed, "
-            f"with {progress.norm_in_words}; raise max_evaluations to go on",
-            {"nfev": progress.nfev, "njev": progress.njev, "limit": self.limit},
-        )
+        spent = f"{nfev} values and {njev} {progress.noun}s, {self.limit} allowed, with"
+        numbers = {"nfev": nfev, "njev": njev, "limit": self.limit}
+        return progress.out_of("MAX_EVALUATIONS", spent, numbers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,17 +133,13 @@ class WallTime(Criterion):
     seconds: float
 
     def __post_init__(self) -> None:
-        _require("max_time", self.seconds, self.seconds >= 0, "a number of seconds >= 0")
+        _require("max_time", self.seconds, 0, "a number of seconds")
 
     def check(self, progress: Progress) -> Ending | None:
         if progress.time < self.seconds:
             return None
-        return Ending(
-            Status.MAX_TIME,
-            f"{progress.time:.3g} s, {self.seconds:.3g} s allowed, with {progress.norm_in_words}; "
-            "raise max_time to go on",
-            {"time": progress.time, "limit": self.seconds},
-        )
+        spent = f"{progress.time:.3g} s, {self.seconds:.3g} s allowed, with"
+        return progress.out_of("MAX_TIME", spent, {"time": progress.time, "limit": self.seconds})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,17 +149,17 @@ class Stagnation(Criterion):
     iterations: int
 
     def __post_init__(self) -> None:
-        _require("iterations", self.iterations, self.iterations >= 1, "a number >= 1")
+        _require("iterations", self.iterations, 1)
 
     def check(self, progress: Progress) -> Ending | None:
-        if progress.nit - progress.best_nit < self.iterations:
+        norm, nit = progress.best_grad_norm, progress.best_nit
+        if progress.nit - nit < self.iterations:
             return None
         return Ending(
             Status.STAGNATED,
-            f"the {progress.noun} norm {progress.best_grad_norm:.3g} of iteration "
-            f"{progress.best_nit} "
-            f"was not improved on in {self.iterations} iterations",
-            {"best_grad_norm": progress.best_grad_norm, "best_nit": progress.best_nit},
+            f"the {progress.noun} norm {norm:.3g} of iteration {nit} was not improved on in "
+            f"{self.iterations} iterations",
+            {"best_grad_norm": norm, "best_nit": nit},
         )
 
 
@@ -184,33 +174,20 @@ class AnyOf(Criterion):
         return any(part.needs_value for part in self.parts)
 
     def check(self, progress: Progress) -> Ending | None:
-        for part in self.parts:
-            ending = part.check(progress)
-            if ending is not None:
-                return ending
-        return None
+        return next(filter(None, (part.check(progress) for part in self.parts)), None)
 
 
-@dataclasses.dataclass(frozen=True)
-class AllOf(Criterion):
+class AllOf(AnyOf):
     """Stops when all of its parts hold at once; the status is that of the first."""
 
-    parts: tuple[Criterion, ...]
-
-    @property
-    def needs_value(self) -> bool:  # type: ignore[override]
-        return any(part.needs_value for part in self.parts)
-
     def check(self, progress: Progress) -> Ending | None:
-        endings = []
+        endings: list[Ending] = []
         for part in self.parts:
             ending = part.check(progress)
             if ending is None:
                 return None
             endings.append(ending)
-        numbers: dict[str, Any] = {}
-        for ending in endings:
-            numbers |= ending.numbers
+        numbers = {name: value for ending in endings for name, value in ending.numbers.items()}
         return Ending(endings[0].status, "; and ".join(e.message for e in endings), numbers)
 
 
@@ -218,17 +195,17 @@ def flatten(criteria: list[Criterion]) -> Criterion:
     """One criterion that stops with the first of many, in the order given."""
     parts: list[Criterion] = []
     for criterion in criteria:
-        parts.extend(criterion.parts if isinstance(criterion, AnyOf) else [criterion])
+        parts.extend(criterion.parts if type(criterion) is AnyOf else [criterion])
     return AnyOf(tuple(parts))
 
 
 def gradient_tolerance(criterion: Criterion) -> float:
     """The largest gradient norm at which the criterion, or a part of it, may hold."""
-    if isinstance(criterion, AnyOf | AllOf):
+    if isinstance(criterion, AnyOf):
         return max((gradient_tolerance(part) for part in criterion.parts), default=-math.inf)
     return criterion.tolerance if isinstance(criterion, GradientNorm) else -math.inf
 
 
-def _require(name: str, value: Any, holds: Any, kind: str) -> None:
-    if not holds:
-        raise ValueError(f"{name}={value!r} must be {kind}")
+def _require(name: str, value: float, least: int, kind: str = "a number") -> None:
+    if not value >= least:
+        raise ValueError(f"{name}={value!r} must be {kind} >= {least}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -62,9 +61,9 @@ class Trace:
         """The iterations in which events of this kind happened."""
         return [nit for nit, event in self.events if event.kind == kind]
 
-    def pack(self) -> tuple[np.ndarray, list[Any]]:
-        """The trace as one array and one list, for a checkpoint."""
-        events = [(nit, str(event.kind), event.value) for nit, event in self.events]
+    def pack(self) -> tuple[np.ndarray, tuple[tuple[int, str, float], ...]]:
+        """The trace as one array and plain events, for a checkpoint."""
+        events = tuple((nit, str(event.kind), event.value) for nit, event in self.events)
         return np.array([np.array(column) for column in self._columns]), events
 
     def unpack(self, rows: np.ndarray, events: Iterable[tuple[int, str, float]]) -> None:

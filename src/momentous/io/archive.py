@@ -4,15 +4,14 @@ Every archive says what kind it is (a checkpoint, a model, a cache of ratings) a
 a reader checks both, and the type and shape of every array, before anybody uses them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +59,6 @@ class ArraySpec:
 class Archive:
     """What was read: the header's content and the arrays by name."""
 
-    kind: str
-    version: int
     content: dict[str, Any]
     arrays: dict[str, np.ndarray]
 
@@ -87,10 +84,7 @@ def write_archive(
 
 
 def read_archive(
-    path: PathLike,
-    kind: str,
-    version: int,
-    schema: Mapping[str, ArraySpec] | None = None,
+    path: PathLike, kind: str, version: int, schema: Mapping[str, ArraySpec] | None = None
 ) -> Archive:
     """Read an archive of that kind and version.
 
@@ -101,12 +95,10 @@ def read_archive(
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                header = _header(archive)
-                _check_header(header, kind, version)
-                arrays = _arrays(archive, schema)
+        with _opened(path) as archive:
+            header = _header(archive)
+            _check_header(header, kind, version)
+            arrays = _arrays(archive, schema)
     except ArchiveError as error:
         raise ArchiveError(f"{path}: {error}") from None
     except DAMAGED as error:
@@ -116,7 +108,7 @@ def read_archive(
             f"{path} is truncated, damaged or not an archive of momentous "
             f"({type(error).__name__}: {error}){remedy}"
         ) from error
-    return Archive(kind, version, header["content"], arrays)
+    return Archive(header["content"], arrays)
 
 
 def read_array(archive: Any, name: str, largest: int = UNPACKED_BYTES) -> np.ndarray:
@@ -140,35 +132,31 @@ def read_array(archive: Any, name: str, largest: int = UNPACKED_BYTES) -> np.nda
     return array
 
 
-def archive_kind(path: PathLike) -> str | None:
-    """The kind of an archive of ours; None for any other file."""
-    try:
-        with open(path, "rb") as file, zipfile.ZipFile(file):
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                return str(_header(archive)["kind"])
-    except (ArchiveError, *DAMAGED):
-        return None
-
-
 def is_archive(path: PathLike, kind: str) -> bool:
     """Is this an archive of ours of that kind?"""
-    return archive_kind(path) == kind
+    try:
+        with _opened(path) as archive:
+            return bool(_header(archive)["kind"] == kind)
+    except (ArchiveError, *DAMAGED):
+        return False
 
 
-def _header(archive: Any) -> dict[str, Any]:
+@contextmanager
+def _opened(path: PathLike) -> Iterator[Any]:
+    with open(path, "rb") as file, zipfile.ZipFile(file):  # NumPy takes other files too
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            yield archive
+
+
+def _header(archive: Any) -> Any:
+    header: Any = None
     if HEADER in archive.files:
-        try:
+        with suppress(ValueError):
             header = json.loads(read_array(archive, HEADER).tobytes())
-        except (ValueError, UnicodeDecodeError):
-            header = None
-        if (
-            isinstance(header, dict)
-            and header.get("format") == FORMAT
-            and isinstance(header.get("content"), dict)
-            and isinstance(header.get("kind"), str)
-        ):
-            return header
+    ours = isinstance(header, dict) and header.get("format") == FORMAT
+    if ours and isinstance(header.get("content"), dict) and isinstance(header.get("kind"), str):
+        return header
     raise ArchiveError("this is not an archive of momentous, but another npz file")
 
 

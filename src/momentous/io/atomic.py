@@ -4,8 +4,6 @@ A file is written under a unique name beside its final one, synced to the disk a
 anything goes wrong before the rename, the partial file is removed and the old file is untouched.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets
@@ -20,15 +18,9 @@ PathLike = str | os.PathLike[str]
 def atomic_file(path: PathLike, mode: str = "wb", *, keep_previous: bool = False) -> Iterator[Any]:
     """Open a file for writing that takes the place of ``path`` when the block ends without error.
 
-    Parameters
-    ----------
-    path : path
-        The final name.  If it is a symbolic link, the file that it points to is replaced; if it is
-        a device or a pipe, it is written to directly.
-    mode : {"wb", "w"}
-        Bytes, or text in UTF-8 with ``\\n`` at the ends of lines.
-    keep_previous : bool
-        Keep the file before as ``NAME.previous``.
+    Of a symbolic link the file that it points to is replaced; a device or a pipe is written to
+    directly.  ``mode`` is "wb", or "w" for text in UTF-8 with ``\\n`` at the ends of lines;
+    ``keep_previous`` keeps the file before as ``NAME.previous``.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode={mode!r} must be 'wb' or 'w'")
@@ -82,6 +74,8 @@ def _link_previous(path: Path) -> None:
     with contextlib.suppress(OSError):
         os.link(path, aside)
         os.replace(aside, previous_path(path))
+        # Two names of one file: then a rename does nothing (another process was here just now).
+        aside.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

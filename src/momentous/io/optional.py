@@ -1,17 +1,11 @@
 """Optional packages: imported where they are used, with one message where they are missing."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 
 
 def require(package: str, extra: str, purpose: str) -> Any:
-    """The module of that name, or an error that says what needs it and how to install it.
-
-    >>> require("math", "app", "counting").floor(2.5)
-    2
-    """
+    """The module of that name, or an error that says what needs it and how to install it."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:

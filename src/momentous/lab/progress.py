@@ -1,8 +1,7 @@
 """What people see while work is under way: a console for tables, a bar, a line per step."""
 
-from __future__ import annotations
-
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -63,13 +62,6 @@ def show_parts(progress: bool | None, total: int) -> Iterator[Show]:
     from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 
     with new_bar(MofNCompleteColumn(), TimeElapsedColumn()) as bar:
-        task = bar.add_task("", total=total)
-        begun = 0
-
-        def show(title: str) -> None:
-            nonlocal begun
-            bar.update(task, completed=begun, description=title)
-            begun += 1
-
-        yield show
-        bar.update(task, completed=begun, description="")
+        task, done = bar.add_task("", total=total), itertools.count()
+        yield lambda title: bar.update(task, completed=next(done), description=title)
+        bar.update(task, completed=next(done), description="")

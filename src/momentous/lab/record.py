@@ -25,6 +25,7 @@ import numpy as np
 from momentous.core.acceptance import has_risen
 from momentous.core.result import Result
 from momentous.core.trace import Trace
+from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike, atomic_file
 from momentous.io.optional import require
 from momentous.version import __version__
@@ -74,34 +75,18 @@ Info = TypeVar("Info", bound=RunInfo)
 
 @dataclass(frozen=True, eq=False)
 class RunRecord(Generic[Info]):
-    """A run.
-
-    Attributes
-    ----------
-    info : RunInfo
-    outcome : Outcome
-    nfev, njev, time : ndarray
-        Values, gradients and seconds so far.
-    fun, grad_norm : ndarray
-        At the point that was evaluated; NaN where it was not.
-    step_size : ndarray
-        eta; NaN where there is none.
-    events : list of (int, str, float)
-        Row, name of the kind of event, and its number.
-    path : Path, optional
-        The file that it was read from or written to.
-    """
+    """A run: one entry of each column per row, and the events of all rows."""
 
     info: Info
     outcome: Outcome
-    nfev: np.ndarray
+    nfev: np.ndarray  # values, gradients and seconds so far
     njev: np.ndarray
     time: np.ndarray
-    fun: np.ndarray
+    fun: np.ndarray  # at the point that was evaluated; NaN where it was not
     grad_norm: np.ndarray
-    step_size: np.ndarray
+    step_size: np.ndarray  # eta; NaN where there is none
     events: list[Event]
-    path: Path | None = None
+    path: Path | None = None  # the file that it was read from or written to
 
     @classmethod
     def from_columns(
@@ -153,8 +138,7 @@ class RunRecord(Generic[Info]):
     @property
     def evaluations(self) -> np.ndarray:
         """Values plus gradients so far."""
-        total: np.ndarray = self.nfev + self.njev
-        return total
+        return np.asarray(self.nfev + self.njev)
 
     @property
     def guaranteed_turns(self) -> int | None:
@@ -193,14 +177,9 @@ class RunRecord(Generic[Info]):
 
     def save(self, path: PathLike) -> RunRecord[Info]:
         """Write the file, all of it or nothing; returns the record with its path."""
-        arrow = require("pyarrow", "app", "A record of a run")
-        parquet = require("pyarrow.parquet", "app", "A record of a run")
-        content = {
-            "kind": KIND,
-            "version": VERSION,
-            "info": asdict(self.info),
-            "outcome": asdict(self.outcome),
-        }
+        arrow, parquet = pyarrow_with_parquet()
+        parts = {"info": asdict(self.info), "outcome": asdict(self.outcome)}
+        content = {"kind": KIND, "version": VERSION, **parts}
         table = arrow.table({**self.columns, "event": _event_cells(self.events, len(self))})
         table = table.replace_schema_metadata({METADATA_KEY: json.dumps(content)})
         with atomic_file(path) as file:
@@ -211,14 +190,9 @@ class RunRecord(Generic[Info]):
     def load(cls, path: PathLike, info_type: type[Info]) -> RunRecord[Info]:
         """Read what `save` wrote; every field and column is checked.
 
-        Raises
-        ------
-        FileNotFoundError
-            There is no such file.
-        RecordError
-            It is damaged, of another version, or no record of a run.
+        A file that is damaged, of another version, or no record of a run is a `RecordError`.
         """
-        parquet = require("pyarrow.parquet", "app", "A record of a run")
+        _, parquet = pyarrow_with_parquet()
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
         try:
@@ -228,15 +202,17 @@ class RunRecord(Generic[Info]):
             outcome = _from_json(Outcome, content["outcome"])
             columns = {name: _numbers(table, name) for name in COLUMNS}
             events = _events(table["event"].to_pylist())
-        except (
-            ValueError, TypeError, KeyError, OSError, NotImplementedError, OverflowError,
-            MemoryError, RecursionError, AttributeError,
-        ) as error:  # fmt: skip
+        except DAMAGED as error:
             raise RecordError(
                 f"{path} is damaged or not a record of a run ({type(error).__name__}: {error})"
             ) from error
         record = RunRecord.from_columns(info, outcome, columns, events)
         return replace(record, path=Path(path))
+
+
+def pyarrow_with_parquet() -> tuple[Any, Any]:
+    """The two modules that read and write Parquet files."""
+    return tuple(require(name, "app", "A Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
 
 
 @functools.cache
@@ -302,18 +278,13 @@ def _from_json(kind: type[T], content: Any) -> T:
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
-    """A value of JSON as the type that a field has."""
-    origin = typing.get_origin(kind)
+    """A value of JSON as the type that a field has: ``X | None`` and lists and tuples of X too."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        options = typing.get_args(kind)
-        if value is None and type(None) in options:
-            return None
-        kind = next(option for option in options if option is not type(None))
-        origin = typing.get_origin(kind)
-    if origin in (list, tuple) and isinstance(value, list):
-        inner = typing.get_args(kind)[0]
-        if origin is list or len(value) == len(typing.get_args(kind)):
-            return origin(_checked(name, each, inner) for each in value)
+        return None if value is None and type(None) in inner else _checked(name, value, inner[0])
+    fits = isinstance(value, list) and (origin is list or len(value) == len(inner))
+    if origin in (list, tuple) and fits:
+        return origin(_checked(name, each, inner[0]) for each in value)
     if kind is float and type(value) is int:
         return float(value)
     if origin in (dict, None) and kind is not Any and type(value) is (origin or kind):

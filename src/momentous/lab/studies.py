@@ -15,12 +15,17 @@ from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.results import RunSet, Study
 from momentous.lab.paper.theorem_table import theorem_table
 from momentous.lab.paper.tuning import tune as tune_method
-from momentous.lab.progress import new_console
-from momentous.lab.report.documents import print_results, write_report
+from momentous.lab.report.documents import write_report
 from momentous.lab.report.tables import Table
 from momentous.lab.text import number
 
-ITERATIONS, TRIAL_ITERATIONS, SWEEP_COUNT = 500, 50, 60
+TRIAL_ITERATIONS, SWEEP_COUNT = 50, 60  # of the demonstration
+DEMO_TITLE = "momentous: the demonstration"
+DEMO_LEAD = (
+    "The experiments of Li and Lin (JMLR 2023) in small: seven methods on the synthetic twin of "
+    "MovieLens 100K, each with a tuned step size, and beside them SciPy's L-BFGS-B and sweeps "
+    "under restarted momentum. Click a name to hide its curve, change the axes above the plot."
+)
 
 
 def reproduce(
@@ -28,15 +33,8 @@ def reproduce(
 ) -> tuple[StudyFolder, Study]:
     """Run what is not there yet, and write pictures and page.
 
-    Parameters
-    ----------
-    parts : sequence of str
-        Names of FIGURES, and "theorems"; none of them: only the page is written.
-    out : Path
-        The folder of the study; a second process in it is refused.
-    data : list of DataSet, optional
-        In place of the figures' own.
-    settings : Settings
+    The parts are names of FIGURES, and "theorems"; without any only the page is written.  Data sets
+    take the place of the figures' own.  A second process in the folder is refused.
     """
     select_methods(settings.methods)  # before anything is run
     folder = StudyFolder(out)
@@ -44,12 +42,12 @@ def reproduce(
         figures = [figure for name, figure in FIGURES.items() if name in parts]
         run_figures(figures, data, settings, folder, progress)
         if "theorems" in parts:
-            check_theorems(folder, progress)
+            _check_theorems(folder, progress)
         study = write_report(folder)
     return folder, study
 
 
-def check_theorems(folder: StudyFolder, progress: StudyProgress) -> None:
+def _check_theorems(folder: StudyFolder, progress: StudyProgress) -> None:
     """The theorem table and the exponents, as far as they are not there."""
     bounds, growths = folder.load_findings()
     if not bounds:
@@ -60,27 +58,12 @@ def check_theorems(folder: StudyFolder, progress: StudyProgress) -> None:
 
 
 def tune(
-    out: Path,
-    data: list[DataSet] | None,
-    problems: Sequence[str],
-    settings: Settings,
-    *,
+    out: Path, data: list[DataSet] | None, problems: Sequence[str], settings: Settings, *,
     iterations: int,
-) -> Table:
+) -> Table:  # fmt: skip
     """Search the step size of each method on each problem; trials are kept in the folder.
 
-    Parameters
-    ----------
-    out : Path
-        The folder of a study.
-    data : list of DataSet, optional
-        By default the twin of MovieLens 10M.
-    problems : sequence of str
-        Names of PROBLEMS; none: all.
-    settings : Settings
-        Methods, profile, threads and length of a trial.
-    iterations : int
-        Length at which step sizes are judged in the end.
+    By default on the twin of MovieLens 10M, and on both problems.
     """
     chosen = select_methods(settings.methods)
     searched = [method for method in chosen if not method.step_of]
@@ -94,44 +77,29 @@ def tune(
     lines = []
     folder = StudyFolder(out)
     with folder.locked(), StudyProgress() as progress:
-        progress.plan([(title(*where, method), 1.0) for where in places for method in searched])
+        progress.plan({title(*where, method): 1.0 for where in places for method in searched})
         for where in places:
             problem = PaperProblem(*where, settings.profile, settings.threads)
             for method in searched:
                 progress.begin(title(*where, method))
                 found, run = tune_method(
-                    method,
-                    problem,
-                    folder,
-                    iterations=iterations,
-                    trial_iterations=settings.trial_iterations,
-                    on_iteration=progress.on_iteration,
-                )
+                    method, problem, folder, iterations=iterations,
+                    trial_iterations=settings.trial_iterations, on_iteration=progress.on_iteration,
+                )  # fmt: skip
                 progress.end(run)
                 cost = {key: cell for key, cell in found.summary.items() if key != "unstable"}
                 costs = list(cost)
-                lines.append(
-                    [
-                        run.info.data_name,
-                        run.info.problem,
-                        method.label,
-                        f"{found.step_size:.4g}",
-                        f"{run.fun[min(iterations, len(run) - 1)]:.6g}",
-                        *map(number, cost.values()),
-                        ", ".join(f"{trial.step_size:.4g}" for trial in found.unstable) or "-",
-                    ]
-                )
+                steps = ", ".join(f"{trial.step_size:.4g}" for trial in found.unstable)
+                objective = f"{run.fun[min(iterations, len(run) - 1)]:.6g}"
+                lines.append([
+                    run.info.data_name, run.info.problem, method.label, f"{found.step_size:.4g}",
+                    objective, *map(number, cost.values()), steps or "-",
+                ])  # fmt: skip
     return Table.of("step sizes", [*headings, *costs, "unstable"], lines, headings[:3])
 
 
-def run_demo(out: Path, iterations: int = ITERATIONS) -> Study:
-    """Tune, run, print the table, write the page; of the seven, what is there is not run again."""
-    console = new_console()
-    console.print(
-        "The synthetic twin of MovieLens 100K, rank 10, both problems of the paper.  Each of its "
-        "seven methods gets the step size that suits it best; then they run, and beside them "
-        "SciPy's L-BFGS-B and this library's sweeps."
-    )
+def run_demo(out: Path, iterations: int) -> tuple[StudyFolder, Study]:
+    """Tune, run and write the page; of the seven methods, what is there is not run again."""
     folder, data = StudyFolder(out), DataSet("ml-100k")
     figure = Figure("demo", tuple(PROBLEMS), iterations, iterations)
     settings = Settings(trial_iterations=min(TRIAL_ITERATIONS, iterations))
@@ -146,34 +114,22 @@ def run_demo(out: Path, iterations: int = ITERATIONS) -> Study:
             ]
             kept = [run.save(folder.runs / _name(run.info.method, problem)) for run in baselines]
             folder.add(RunSet("demo", [*run_set.runs, *kept], iterations))
-        study = write_report(
-            folder,
-            title="momentous: the demonstration",
-            lead="The experiments of Li and Lin (JMLR 2023) in small: seven methods on the "
-            "synthetic twin of MovieLens 100K, each with a tuned step size, and beside them "
-            "SciPy's L-BFGS-B and sweeps under restarted momentum. Click a name to hide its "
-            "curve, change the axes above the plot.",
-        )
-    print_results(study, verdicts=False)
-    console.print(f"The report is {folder.page}.  {_what_to_look_at(study)}")
-    return study
+        return folder, write_report(folder, title=DEMO_TITLE, lead=DEMO_LEAD)
 
 
 def _name(method: str, problem: PaperProblem) -> str:
     return f"{problem.data.name}--{problem.name}--{method.replace(' ', '_')}.parquet"
 
 
-def _what_to_look_at(study: Study) -> str:
+def what_to_look_at(study: Study) -> str:
     """One sentence, with the numbers of this run."""
     run_set = study.run_sets[0]
-    found = {}
-    for run in run_set.runs:
-        last = run_set.iterations(run)
-        found[run.info.method] = (run.fun[last], run.time[last])
-    plain, ours, sweeps = found["GD"], found["Ada-RHB-NC"], found[SWEEPS]
+    plain, ours, sweeps = (run_set.by_method[name] for name in ("GD", "Ada-RHB-NC", SWEEPS))
+    shown = run_set.shown
     return (
         "Look at gradient descent and Ada-RHB-NC, whose restarts are the circles: after "
-        f"{run_set.plotted} iterations of one gradient each they are at {plain[0]:.4f} and "
-        f"{ours[0]:.4f}; then switch the axis to time, and look at the sweeps: {sweeps[0]:.4f} "
-        f"after {sweeps[1]:.2f} s."
+        f"{run_set.plotted} iterations of one gradient each they are at "
+        f"{plain.fun[shown(plain)][-1]:.4f} and {ours.fun[shown(ours)][-1]:.4f}; then switch the "
+        f"axis to time, and look at the sweeps: {sweeps.fun[shown(sweeps)][-1]:.4f} after "
+        f"{run_set.time(sweeps)[-1]:.2f} s."
     )

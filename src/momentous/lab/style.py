@@ -1,7 +1,5 @@
 """How our pictures look: colours that colour-blind readers tell apart, quiet axes, no screen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,6 @@ from momentous.io.optional import require
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D"
 )  # fmt: skip
-# Those are for white paper; these are their likenesses, and that of black, on a dark screen.
-ON_DARK = dict(zip((*COLOURS, "black"), (
-    "#4A9FE8", "#F5803A", "#1FC496", "#E79CC6", "#F2B632", "#A6DFFF", "#B4B4B4", "#FFFFFF"
-), strict=True))  # fmt: skip
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKERS = ("s", "^", "D", "v", "X", "P", "*")
 GRID, FAINT = "#E5E5E5", "#666666"

@@ -1,7 +1,5 @@
 """Numbers, counts and lists as text, for the terminal and for pages."""
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap
@@ -64,14 +62,9 @@ def counted(number: int, thing: str) -> str:
 
 def prose(text: str, bullet: str = "") -> str:
     """A paragraph, or an item of a list, in lines that are not too long."""
-    return textwrap.fill(
-        " ".join(text.split()),
-        WIDTH,
-        initial_indent=bullet,
-        subsequent_indent=" " * len(bullet),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    wrapper = textwrap.TextWrapper(WIDTH, bullet, " " * len(bullet))
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
+    return wrapper.fill(" ".join(text.split()))
 
 
 def markdown_table(

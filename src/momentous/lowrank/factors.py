@@ -57,7 +57,8 @@ def svd_start(ratings: Ratings, rank: int, values: Floats | None = None) -> tupl
 
     With A S B' the truncated SVD, ``U = A sqrt(S)`` and ``V = B sqrt(S)``, so ``U'U = V'V``. The
     largest entry of each column of A is made positive, so that the outcome depends neither on the
-    solver nor on its seed where the singular values are distinct.
+    solver nor on its seed where the singular values are distinct.  The start of Li & Lin, JMLR 24
+    (2023), section 4.
 
     Parameters
     ----------
@@ -66,15 +67,6 @@ def svd_start(ratings: Ratings, rank: int, values: Floats | None = None) -> tupl
         At most ``min(ratings.shape)``.
     values : array, optional
         In place of those of the ratings.
-
-    Returns
-    -------
-    U, V : ndarray
-        float64, of shapes (m, r) and (n, r).
-
-    References
-    ----------
-    .. [1] Li & Lin, Restarted nonconvex accelerated gradient descent, JMLR 24 (2023), section 4.
     """
     matrix = ratings.to_sparse().astype(np.float64)
     if values is not None:
@@ -117,15 +109,8 @@ def least_penalty(
     solves ``M A M = B`` with ``A = U' W U`` and ``B = V' W V``: M is the geometric mean of A^-1 and
     B [1]_.  Of the many S this is the symmetric one, which is near I wherever (U, V) are nearly
     best already: so momentum can carry on across the change, as it could not across `balanced`.
+    All weights, one per row and column, are above zero.
 
-    Parameters
-    ----------
-    U, V : array, (m, r) and (n, r)
-    row_weights, col_weights : array, (m,) and (n,)
-        Above zero.
-
-    References
-    ----------
     .. [1] R. Bhatia, "Positive Definite Matrices", Princeton (2007), chapter 4.
     """
     A, B = _weighted_gram(U, row_weights), _weighted_gram(V, col_weights)

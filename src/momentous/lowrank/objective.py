@@ -61,13 +61,6 @@ class LowRankObjective:
     device : str
         "cpu".
 
-    Attributes
-    ----------
-    dimension : int
-        ``(m + n) (r + biases)``, the length of x.
-    loss : Loss
-    penalty : Penalty
-
     References
     ----------
     .. [1] Li & Lin, Restarted nonconvex accelerated gradient descent, JMLR 24 (2023), section 4.
@@ -111,9 +104,9 @@ class LowRankObjective:
         self._asked_threads = thread_count(threads)
         # Groups of the pass are the longer side: the shorter factor is the one that must fit the
         # caches, and of whose gradient each thread has a copy.
-        self._by_row = ratings.shape[0] >= ratings.shape[1]
+        self._long = 0 if ratings.shape[0] >= ratings.shape[1] else 1
         self._sides: dict[int, Side] = {}
-        self.threads = self.side(0 if self._by_row else 1).threads
+        self.threads = self.side(self._long).threads
 
     @property
     def ridge(self) -> float:
@@ -127,7 +120,7 @@ class LowRankObjective:
 
     @property
     def dimension(self) -> int:
-        """Length of x."""
+        """Length of x: ``(m + n) (r + biases)``."""
         return sum(self.ratings.shape) * self.width
 
     @property
@@ -145,12 +138,12 @@ class LowRankObjective:
     @cached_property
     def weights(self) -> tuple[Floats, Floats]:
         """The weights of the parameters of rows and columns, one per parameter."""
-        xp, both = self.backend.xp, []
-        for side, of_rows in zip(self.groups, (True, False), strict=True):
-            counts = np.diff(side.starts)
-            weights = self.penalty.weights(counts, self.rank, of_rows=of_rows)
-            both.append(xp.asarray(weights.astype(self.dtype)))
-        return both[0], both[1]
+        rows, cols = (
+            self.penalty.weights(np.diff(side.starts), self.rank, of_rows=which == 0)
+            for which, side in enumerate(self.groups)
+        )
+        xp, dtype = self.backend.xp, self.dtype
+        return xp.asarray(rows.astype(dtype)), xp.asarray(cols.astype(dtype))
 
     def __repr__(self) -> str:
         threads = f", {self.threads} threads" if self.threads > 1 else ""
@@ -228,10 +221,7 @@ class LowRankObjective:
         balance = self.balance if balance is None else balance
         with np.errstate(over="ignore", invalid="ignore"):
             left, right = self._widened(P, Q)
-            if self._by_row:
-                losses = self.side(0).value(left, right)
-            else:
-                losses = self.side(1).value(right, left)
+            losses = self.side(self._long).value(*self._long_first(left, right))
             if self.loss.dense_weight:
                 losses += self._dense(left, right)[0]
             return self._sum(losses, P, Q, *self._grams(P, Q), balance)
@@ -249,17 +239,15 @@ class LowRankObjective:
         with np.errstate(over="ignore", invalid="ignore"):
             grams = self._grams(P, Q)
             pull = 2.0 * self.balance * (grams[0] - grams[1])
-            keep = self.ridge * xp.eye(r) if self.penalty.uniform else 0.0
-            for part, side, turn in zip(parts, (P, Q), (pull, -pull), strict=True):
-                turned = (scale * (keep + turn)).astype(self.dtype)
+            for which, (part, side) in enumerate(zip(parts, (P, Q), strict=True)):
+                turn = -pull if which else pull
                 if self.penalty.uniform:
+                    turned = (scale * (self.ridge * xp.eye(r) + turn)).astype(self.dtype)
                     xp.matmul(side, turned, out=part)
                 else:
-                    part[:, :r] = side[:, :r] @ turned
+                    part[:, :r] = side[:, :r] @ (scale * turn).astype(self.dtype)
                     part[:, r:] = 0.0
-            if not self.penalty.uniform:
-                for part, side, weights in zip(parts, (P, Q), self.weights, strict=True):
-                    part += weights * side * self.dtype.type(scale)
+                    part += self.weights[which] * side * self.dtype.type(scale)
             losses = self._add_losses(P, Q, scale, *parts)
             return self._sum(losses, P, Q, *grams, self.balance), gradient
 
@@ -272,10 +260,9 @@ class LowRankObjective:
         xp, grads = self.backend.xp, (grad_P, grad_Q)
         if wide:
             grads = xp.zeros_like(left), xp.zeros_like(right)
-        if self._by_row:
-            losses = self.side(0).add_gradient(left, right, scale, *grads)
-        else:
-            losses = self.side(1).add_gradient(right, left, scale, *grads[::-1])
+        losses = self.side(self._long).add_gradient(
+            *self._long_first(left, right), scale, *self._long_first(*grads)
+        )
         if self.loss.dense_weight:
             dense, of_left, of_right = self._dense(left, right)
             losses += dense
@@ -301,6 +288,9 @@ class LowRankObjective:
         if self.penalty.biases:
             right[:, -1] += Q[:, -1]
         return left, right
+
+    def _long_first(self, rows: Floats, cols: Floats) -> tuple[Floats, Floats]:
+        return (cols, rows) if self._long else (rows, cols)
 
     def _dense(self, left: Floats, right: Floats) -> tuple[float, Any, Any]:
         """The sum over all pairs of ``dense_weight z^2 / 2``, and both Gram matrices."""

@@ -1,6 +1,4 @@
-"""From files to files and plain numbers: fit, evaluate, predict, recommend, describe."""
-
-from __future__ import annotations
+"""From files to files and plain numbers: fit, evaluate, predict, recommend."""
 
 import dataclasses
 import warnings
@@ -13,17 +11,17 @@ import numpy as np
 from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
 from momentous.io.archive import ArchiveError
-from momentous.lowrank.data import describe, read_pairs
+from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
 from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.losses import find_loss
-from momentous.lowrank.model import Fit, LowRankModel, Unknown, fit_model, load_model, save_model
+from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model, save_model
 from momentous.lowrank.model.files import as_plain, from_plain
-from momentous.lowrank.solvers.fit import FitConfig, Watcher
+from momentous.lowrank.solvers.fit import FitConfig, Step, Watcher
 
-Columns = list[str | int] | None
-"""Names of columns, or their numbers from 0; None: found by their usual names."""
+READING = ("columns", "format", "skip_bad", "progress")
+"""The options that say how a file of ratings is read."""
 
 NEARLY_ALL = 0.9  # of the ids unknown: more likely another column than news
 
@@ -37,17 +35,19 @@ def fit_file(
     out: Path,
     *,
     resume: bool = False,
+    save_every: float = 60.0,
     watch: Watcher | None = None,
-    columns: Columns = None,
-    format: str | None = None,
-    skip_bad: bool = False,
-    progress: bool | None = None,
     seed: int | None = None,
     method: str | None = None,
     validation: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Fit a model to the ratings in a file, and write it; returns the facts about it."""
+    """Fit a model to the ratings in a file, and write it; returns the facts about it.
+
+    It is written every ``save_every`` seconds, too, so that a fit that is killed can be resumed.
+    Other options are those of `Ratings.read` (how the file is read) and of `FitConfig`.
+    """
+    reading = {name: options.pop(name) for name in READING if name in options}
     if not out.parent.is_dir():
         raise OptionError(f"--out: the folder {out.parent} does not exist")
     start, saved = _model_before(out, resume)
@@ -59,17 +59,34 @@ def fit_file(
         config = FitConfig(**chosen)
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
-    ratings = read_file(file, columns, format, skip_bad, progress)
-    threshold = ratings.mean if find_loss(config.loss).name == "logistic" else None
-    labelled = _labelled(ratings, threshold)
+    ratings = Ratings.read(file, **reading)
+    threshold = ratings.mean if find_loss(config.loss).labels else None
     if start is not None:
         _require_all_ids(start, ratings, file)
-    found = fit_model(labelled, config, start=start, watch=watch)
-    with (
-        InterruptFlag().held_back()
-    ):  # a second Ctrl-C must not lose what the first one asked to keep
-        _save(found, config, threshold, out)
+
+    def save(model: LowRankModel, step: Step) -> None:
+        try:
+            _save(model, step.nit, step.fun, config, threshold, out)
+        except OSError as error:  # the fit is worth more than this copy of it
+            warnings.warn(
+                f"the model could not be saved meanwhile ({error}); make room in {out.parent}: it "
+                "is tried again later and at the end",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    found = fit_model(
+        _labelled(ratings, threshold),
+        config,
+        start=start,
+        watch=watch,
+        save=save,
+        save_every=save_every,
+    )
     result = found.result
+    # A second Ctrl-C must not lose what the first one asked to keep.
+    with InterruptFlag().held_back():
+        _save(found.model, result.nit, found.objective, config, threshold, out)
     facts = {
         "model": str(out),
         "ratings": ratings.nnz,
@@ -91,8 +108,12 @@ def fit_file(
 def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[str, Any]]:
     """The model to go on from, and how it was fitted; anything else is not overwritten."""
     if not out.exists():
-        if resume:
-            raise OptionError(f"--resume: there is no model {out} to go on from")
+        if resume:  # as after a kill before the first save
+            warnings.warn(
+                f"--resume: there is no model {out} yet; the fit begins anew",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return None, {}
     try:
         model, extra = load_model(out)
@@ -108,14 +129,8 @@ def _model_before(out: Path, resume: bool) -> tuple[LowRankModel | None, dict[st
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:
     """A model knows the users and items of its last file alone."""
-    given = (
-        Vocabulary(ratings.row_ids, ratings.shape[0]),
-        Vocabulary(ratings.col_ids, ratings.shape[1]),
-    )
-    users, items = (
-        int(np.count_nonzero(now.positions(before.ids) == UNKNOWN))
-        for now, before in zip(given, (start.rows, start.cols), strict=True)
-    )
+    users = _count_unknown(Vocabulary(ratings.row_ids, ratings.shape[0]), start.rows.ids)
+    items = _count_unknown(Vocabulary(ratings.col_ids, ratings.shape[1]), start.cols.ids)
     if users or items:
         raise OptionError(
             f"--resume: {users} users and {items} items of the model are not in {file} and would "
@@ -123,39 +138,43 @@ def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) ->
         )
 
 
-def _save(found: Fit, config: FitConfig, threshold: float | None, out: Path) -> None:
+def _save(
+    model: LowRankModel,
+    nit: int,
+    objective: float,
+    config: FitConfig,
+    threshold: float | None,
+    out: Path,
+) -> None:
     names = [field.name for field in dataclasses.fields(config) if field.name != "loss"]
     parameters = {name: as_plain(getattr(config, name)) for name in names}
     parameters["random_state"] = parameters.pop("rng")
-    facts: dict[str, Any] = {"n_iter": int(found.result.nit), "objective": found.objective}
+    facts: dict[str, Any] = {"n_iter": int(nit), "objective": objective}
     if threshold is not None:
         parameters["threshold"] = "mean"
         facts |= {"threshold": threshold, "classes": [False, True]}
-    save_model(found.model, out, {"parameters": parameters, **facts})
+    save_model(model, out, {"parameters": parameters, **facts})
 
 
-def evaluate_file(
-    model: Path,
-    file: str | Path,
-    columns: Columns = None,
-    format: str | None = None,
-    skip_bad: bool = False,
-) -> dict[str, Any]:
-    """The error of a model on the ratings in a file."""
+def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, Any]:
+    """The error of a model on the ratings in a file, which is read as by `Ratings.read`."""
     fitted, extra = load_model(model)
-    ratings = _labelled(read_file(file, columns, format, skip_bad), extra.get("threshold"))
+    ratings = _labelled(Ratings.read(file, **reading), extra.get("threshold"))
     rows, cols = pairs_of(ratings)
-    unknown = [
-        int(np.count_nonzero(names.positions(np.unique(ids)) == UNKNOWN))
-        for names, ids in ((fitted.rows, rows), (fitted.cols, cols))
-    ]
-    facts: dict[str, Any] = {"ratings": ratings.nnz}
-    facts |= fitted.evaluate(ratings)
-    return facts | {"unknown_users": unknown[0], "unknown_items": unknown[1]}
+    return {
+        "ratings": ratings.nnz,
+        **fitted.evaluate(ratings),
+        "unknown_users": _count_unknown(fitted.rows, np.unique(rows)),
+        "unknown_items": _count_unknown(fitted.cols, np.unique(cols)),
+    }
+
+
+def _count_unknown(names: Vocabulary, ids: np.ndarray) -> int:
+    return int(np.count_nonzero(names.positions(ids) == UNKNOWN))
 
 
 def predict_file(
-    model: Path, pairs: Path, *, unknown: Unknown = "mean", columns: Columns = None
+    model: Path, pairs: Path, *, unknown: Unknown = "mean", columns: list[str | int] | None = None
 ) -> dict[str, Any]:
     """The users, the items and the predictions for a file of pairs, as columns of a table."""
     fitted, _ = load_model(model)
@@ -200,16 +219,6 @@ def recommend_items(
     return found
 
 
-def describe_file(
-    file: str | Path,
-    columns: Columns = None,
-    format: str | None = None,
-    skip_bad: bool = False,
-) -> dict[str, Any]:
-    """What a file of ratings looks like."""
-    return describe(read_file(file, columns, format, skip_bad))
-
-
 def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
     """Make the synthetic twin of a data set, and write it."""
     if not out.parent.is_dir():
@@ -217,17 +226,6 @@ def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
     ratings = Ratings.twin(name, seed)
     write_ratings(ratings, out)
     return ratings
-
-
-def read_file(
-    file: str | Path,
-    columns: Columns = None,
-    format: str | None = None,
-    skip_bad: bool = False,
-    progress: bool | None = None,
-) -> Ratings:
-    """Ratings from a file."""
-    return Ratings.read(file, columns=columns, format=format, skip_bad=skip_bad, progress=progress)
 
 
 def _labelled(ratings: Ratings, threshold: float | None) -> Ratings:

@@ -36,32 +36,24 @@ class MapMemory:
     y: Array  # y^k, where the map is applied next; the very array x after a restart
     x: Array  # x^k, the last image
     base: Sample  # the last point accepted by its value: y^{k-1}, or where the epoch began
-    bare: bool  # is y^k the image of that point, without momentum?
     lowest: float  # the lowest value of such points
-    count: int  # m
-    travelled: float  # sum of |x^{t+1} - x^t|^2 in this epoch
     radius: float  # B0
-    epochs: int  # t, for c0
     first_norm: float  # |x^0 - T(x^0)|
     tol: float  # the residual to stop at, relative to that
     scale: float  # |f(x^0)|: the terms of later values may be as large as those of the first
     noise: float  # what rounding may do to a difference of values
     mark: float  # what the objective was ...
-    marked: int  # ... so many iterations ago
+    marked: int = 0  # ... so many iterations ago
+    bare: bool = True  # is y^k the image of the base, without momentum?
+    count: int = 1  # m
+    travelled: float = 0.0  # sum of |x^{t+1} - x^t|^2 in this epoch
+    epochs: int = 1  # t, for c0
 
     def step(
         self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
     ) -> Step[MapMemory]:
         """The step that led here.  There is no step size."""
-        report = Report(
-            sample=sample,
-            step_size=1.0,
-            events=events,
-            ending=ending,
-            accepted=self.base,
-            noise=self.noise,
-        )
-        return Step(self, report)
+        return Step(self, Report(sample, 1.0, events, ending, self.base, self.noise))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,21 +100,16 @@ class DescentMap(Method[MapMemory]):
     value_tol : float
         Stop when ten iterations lowered the objective by no more than this, relative to it (0:
         never).
-    radius : float
-        B, below which the distance rule does not go.
-    initial_radius : float, optional
-        B0; by default 30 |x^0 - T(x^0)|.
-    radius_shrink : float, optional
-        c0 > 1; by default 1 + 0.001 t in epoch t, as in section 5.1 of [1]_.
-    failure_shrink : float
-        c1.
+    radius, initial_radius : float
+        B, below which the distance rule does not go, and B0, by default 30 |x^0 - T(x^0)|.
+    radius_shrink, failure_shrink : float, optional
+        c0 > 1, by default 1 + 0.001 t in epoch t, as in section 5.1 of [1]_; and c1.
     decrease : float
         By how much an epoch must have lowered the objective to be accepted.
 
     References
     ----------
-    .. [1] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
-       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023).
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
     .. [2] B. O'Donoghue, E. Candes, "Adaptive restart for accelerated gradient schemes", Found.
        Comput. Math. 15 (2015).
     .. [3] R. Varadhan, C. Roland, "Simple and globally convergent methods for accelerating the
@@ -153,18 +140,17 @@ class DescentMap(Method[MapMemory]):
                 f"restart={self.restart!r} compares values of the objective: pass value=, or leave "
                 "it to restart='gradient', which needs none"
             )
-        if not self.has_values and self.value_tol:
-            raise ValueError(
-                f"value_tol={self.value_tol!r} looks at values of the objective: pass value="
-            )
-        check_positive("accelerate", initial_radius=self.initial_radius)
+        tol, c0, c1 = self.value_tol, self.radius_shrink, self.failure_shrink
+        if not self.has_values and tol:
+            raise ValueError(f"value_tol={tol!r} looks at values of the objective: pass value=")
+        check_positive(self, "initial_radius")
         for name in ("value_tol", "radius", "decrease"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be a number >= 0")
-        if self.radius_shrink is not None and not self.radius_shrink > 1:
-            raise ValueError(f"radius_shrink={self.radius_shrink!r} (c0) must be above 1")
-        if not self.failure_shrink >= 1:
-            raise ValueError(f"failure_shrink={self.failure_shrink!r} (c1) must be at least 1")
+        if c0 is not None and not c0 > 1:
+            raise ValueError(f"radius_shrink={c0!r} (c0) must be above 1")
+        if not c1 >= 1:
+            raise ValueError(f"failure_shrink={c1!r} (c1) must be at least 1")
 
     @property
     def stops_at_tolerance(self) -> bool:
@@ -178,18 +164,13 @@ class DescentMap(Method[MapMemory]):
             y=x0,
             x=x0,
             base=sample,
-            bare=True,
             lowest=sample.value,
-            count=1,
-            travelled=0.0,
             radius=self.initial_radius or FIRST_RADIUS * norm,
-            epochs=1,
             first_norm=norm,
             tol=self.default_tolerance if tol is None else tol,
             scale=abs(sample.value),
             noise=NOISE * oracle.space.rounding * abs(sample.value),
             mark=sample.value,
-            marked=0,
         )
         return memory.step(sample, ending=_fixed_point() if norm == 0.0 else None)
 
@@ -297,18 +278,10 @@ class DescentMap(Method[MapMemory]):
     def _discarded(self, memory: MapMemory) -> MapMemory:
         """What momentum has led to is left: on from the image of the last accepted point."""
         image = memory.base.image
-        return dataclasses.replace(
-            memory,
-            y=image,
-            x=image,
-            bare=True,
-            count=1,
-            travelled=0.0,
-            radius=memory.radius / (self._shrink(memory) * self.failure_shrink),
-            epochs=memory.epochs + 1,
-            mark=memory.base.value,
-            marked=0,
-        )
+        now = dataclasses.replace(memory, y=image, x=image, bare=True, count=1, travelled=0.0)
+        now.radius = memory.radius / (self._shrink(memory) * self.failure_shrink)
+        now.epochs, now.mark, now.marked = memory.epochs + 1, memory.base.value, 0
+        return now
 
     def _shrink(self, memory: MapMemory) -> float:
         return self.radius_shrink or 1 + 0.001 * memory.epochs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from momentous.core.oracle import Sample
 from momentous.core.status import Ending, Status
 
 _REMEDY = (
@@ -30,4 +31,25 @@ def stuck(grad_norm: float, step_size: float) -> Ending:
         f"gradient norm {grad_norm:.3g}",
         grad_norm=grad_norm,
         step_size=step_size,
+    )
+
+
+def by_own_rule(message: str, numbers: dict[str, float], advice: str) -> Ending:
+    """A method has ended by its own rule; was that above the tolerance, if there is one?"""
+    tol = numbers["tolerance"]
+    if tol and not numbers["grad_norm"] <= tol:
+        return Ending(Status.ABOVE_TOLERANCE, f"{message}{advice}", numbers)
+    return Ending(Status.COMPLETED, message, numbers)
+
+
+def left_the_domain(
+    sample: Sample, step_size: float, remedy: str = "pass backtracking=True"
+) -> Ending:
+    """The ending of a method that may not shrink its step."""
+    return Ending(
+        Status.NON_FINITE,
+        "the objective or its gradient is not finite at the point that the method reached, and the "
+        f"step size {step_size:.3g} is fixed; give a smaller one (a larger gradient_lipschitz), or "
+        f"{remedy}",
+        {"grad_norm": sample.grad_norm, "step_size": step_size},
     )

@@ -12,7 +12,16 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.checks import check_positive, check_whole, needed
+from momentous.methods.checks import (
+    check,
+    check_positive,
+    check_whole,
+    cube_root_of_product,
+    needed,
+    root_of_product,
+    square_over,
+)
+from momentous.methods.endings import by_own_rule
 from momentous.methods.search.rounding import Rounding
 
 # How often in a row the step may be halved because nothing lowers f: the inverse of 2^20 is where
@@ -57,16 +66,16 @@ class GuiltyMemory:
     outer: Sample  # p_{k-1}, with value and gradient
     y: Array  # y_t
     y_prev: Array  # y_{t-1}
-    t: int
     values: tuple[float, ...]  # of the regularised function at y_0, ..., y_t
     lowest: Sample  # the lowest of y_0, ..., y_t by f
-    search: Search | None
     smoothness: float  # Lg
-    stalls: int  # outer iterations in a row that have not lowered f
-    pair: Pair | None  # the pair found in the last step
     parameters: GuiltyParameters
     tol: float  # what the user asked for, 0 if nothing
     rounding: Rounding  # how noisy values are
+    t: int = 0
+    search: Search | None = None
+    stalls: int = 0  # outer iterations in a row that have not lowered f
+    pair: Pair | None = None  # the pair found in the last step
 
     def step(
         self,
@@ -76,17 +85,10 @@ class GuiltyMemory:
         ending: Ending | None = None,
     ) -> Step[GuiltyMemory]:
         """The step that led here."""
-        report = Report(
-            sample=sample,
-            step_size=1 / self.smoothness,
-            events=events,
-            ending=ending,
-            accepted=self.outer,
-            noise=self.rounding.seen,
-            # Not where f is higher than at the outer iterate.
-            limit=RiseLimit(self.outer, allowance=self.rounding.between(space, self.outer.value)),
-        )
-        return Step(self, report)
+        eta, outer, noise = 1 / self.smoothness, self.outer, self.rounding.seen
+        # Not where f is higher than at the outer iterate.
+        limit = RiseLimit(outer, allowance=self.rounding.between(space, outer.value))
+        return Step(self, Report(sample, eta, events, ending, outer, noise, limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,20 +123,14 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
 
     Parameters
     ----------
-    gradient_lipschitz : float, optional
-        L, Lipschitz constant of the gradient.
-    hessian_lipschitz : float, optional
-        rho, Lipschitz constant of the Hessian; for order 2.
-    third_lipschitz : float, optional
-        L3, Lipschitz constant of the third derivative; for order 3.
+    gradient_lipschitz, hessian_lipschitz, third_lipschitz : float, optional
+        L, rho (for order 2) and L3 (for order 3).
     eps : float, optional
         The gradient norm to reach, by default the tolerance of the run.
     order : {2, 3}
         p, the order of the derivative that is Lipschitz.
-    step_size, curvature, exploration : float, optional
-        1/Lg, alpha and eta by hand.
-    inner_tolerance : float, optional
-        In place of eps/10.
+    step_size, curvature, exploration, inner_tolerance : float, optional
+        1/Lg, alpha and eta by hand, and a number in place of eps/10.
     inner_cap : int, optional
         The next outer iterate is y_t after so many inner iterations without violation.  No part of
         the theory; the experiments of Li & Lin [2]_ have 100, with rho = 1, a tuned step_size, and
@@ -167,10 +163,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("ConvexUntilGuilty", **self.parameters())
-        if self.order not in (2, 3):
-            raise ValueError(f"ConvexUntilGuilty: order={self.order!r} (p) must be 2 or 3")
-        check_whole("ConvexUntilGuilty", inner_cap=self.inner_cap)
+        check_positive(self, *self.parameters())
+        check(self, "order", self.order in (2, 3), "(p) must be 2 or 3")
+        check_whole(self, "inner_cap")
 
     @property
     def default_tolerance(self) -> float:
@@ -181,17 +176,20 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         L, eps = self.gradient_lipschitz, self.eps
         alpha, eta = self.curvature, self.exploration
         if alpha is None or eta is None:
-            constant = self._constant()
+            name = "hessian_lipschitz" if self.order == 2 else "third_lipschitz"
+            constant = needed(self, name, "curvature and exploration")  # rho, or L3
         if eps is None:
-            eps = tol or self._needed("eps", "tol")
+            eps = tol or needed(self, "eps", "tol")
             if alpha is None and L is not None:  # alpha <= L/4
-                largest = (L / 8) ** 2 / constant
+                largest = square_over(L / 8, constant)
                 if self.order == 3:
                     largest = (L / 8) * math.sqrt(L / 8 / constant)
                 eps = min(eps, largest)
         if alpha is None:
-            root = math.sqrt(constant * eps) if self.order == 2 else math.cbrt(constant * eps * eps)
-            alpha = 2 * root
+            if self.order == 2:
+                alpha = 2 * root_of_product(constant, eps)
+            else:  # 2 L3^(1/3) eps^(2/3)
+                alpha = 2 * cube_root_of_product(constant, eps)
             if L is not None and alpha > L / 4 * (1 + 1e-9):
                 raise ValueError(
                     f"ConvexUntilGuilty: eps={eps:.3g} makes alpha = {alpha:.3g}, but alpha <= L/4 "
@@ -202,29 +200,11 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         if self.step_size is not None:
             smoothness = 1 / self.step_size
         else:
-            smoothness = self._needed("gradient_lipschitz", "step_size") + 2 * alpha
-        if not smoothness > alpha:
-            raise ValueError(
-                f"ConvexUntilGuilty: step_size={self.step_size!r} must be below 1/alpha = "
-                f"{1 / alpha:.3g}"
-            )
+            smoothness = needed(self, "gradient_lipschitz", "step_size") + 2 * alpha
+        check(self, "step_size", smoothness > alpha, f"must be below 1/alpha = {1 / alpha:.3g}")
         inner = self.inner_tolerance if self.inner_tolerance is not None else eps / 10
-        return GuiltyParameters(
-            smoothness=smoothness,
-            curvature=alpha,
-            exploration=eta,
-            eps=eps,
-            inner_eps=inner,
-            inner_cap=float(self.inner_cap or math.inf),
-        )
-
-    def _constant(self) -> float:
-        """rho, or L3."""
-        name = "hessian_lipschitz" if self.order == 2 else "third_lipschitz"
-        return self._needed(name, "curvature and exploration")
-
-    def _needed(self, name: str, instead: str) -> float:
-        return needed("ConvexUntilGuilty", name, getattr(self, name), instead)
+        cap = float(self.inner_cap or math.inf)
+        return GuiltyParameters(smoothness, alpha, eta, eps, inner_eps=inner, inner_cap=cap)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[GuiltyMemory]:
         p = self.resolved(self.default_tolerance if tol is None else tol)
@@ -233,13 +213,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             outer=here,
             y=x0,
             y_prev=x0,
-            t=0,
             values=(here.value,),
             lowest=here,
-            search=None,
             smoothness=p.smoothness,
-            stalls=0,
-            pair=None,
             parameters=p,
             tol=tol or 0.0,
             rounding=Rounding.at(oracle.space, here.value),
@@ -294,15 +270,9 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         self, oracle: Oracle, memory: GuiltyMemory, last: Sample, witness: Sample
     ) -> Step[GuiltyMemory]:
         """Slower than a strongly convex function allows: go through the iteration once more."""
-        outer = memory.outer
-        oracle.recall(outer)
-        after = dataclasses.replace(
-            memory,
-            y=outer.point,
-            y_prev=outer.point,
-            t=0,
-            search=Search(witness=witness, last=last, length=memory.t),
-        )
+        p, search = memory.outer.point, Search(witness=witness, last=last, length=memory.t)
+        oracle.recall(memory.outer)
+        after = dataclasses.replace(memory, y=p, y_prev=p, t=0, search=search)
         return after.step(oracle.space, last)
 
     def _searched(
@@ -324,7 +294,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             apart = space.combination(u.point, -1.0, x)
             square, rise = space.inner(apart, apart), g_u - g_x - space.inner(slope, apart)
             noise = memory.rounding.between(space, g_u, g_x)
-            if rise < alpha / 2 * square - noise:
+            if square > 0.0 and rise < alpha / 2 * square - noise:
                 pair = Pair(u=u.point, v=x, curvature=2 * alpha - 2 * rise / square)
                 return self._exploited(oracle, dataclasses.replace(memory, pair=pair), pair, u)
         s = memory.t + 1
@@ -343,20 +313,15 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         space, eta = oracle.space, memory.parameters.exploration
         v, y, y_prev = pair.v, memory.y, memory.y_prev
         apart = math.sqrt(space.distance_squared(pair.u, v))
-        if self.order == 2:
-            trials = [
-                space.combination(pair.u, eta / apart, pair.u, v),
-                space.combination(pair.u, -eta / apart, pair.u, v),
-            ]
-        else:
-            forth = math.sqrt(eta * (eta + apart)) - apart
-            trials = [
-                space.combination(pair.u, forth / apart, pair.u, v),
-                space.combination(v, -eta / apart, pair.u, v),
-            ]
-            if memory.t > 0:  # these bound f(v), which is no point of descent itself
-                trials.append(space.combination(y, 0.5, y_prev, y))  # c_j
-                trials.append(space.combination(y, 3.0, y_prev, y))  # q_j
+        forth, origin = eta, pair.u
+        if self.order == 3:
+            forth, origin = math.sqrt(eta * (eta + apart)) - apart, v
+        trials = [
+            space.combination(pair.u, forth / apart, pair.u, v),
+            space.combination(origin, -eta / apart, pair.u, v),
+        ]
+        if self.order == 3 and memory.t > 0:  # c_j and q_j bound f(v), no point of descent itself
+            trials += [space.combination(y, weight, y_prev, y) for weight in (0.5, 3.0)]
         best = memory.lowest  # of the y_s; u is one of them, its value unknown here, or w
         for trial in (u, *(Sample(point, oracle.value(point)) for point in trials)):
             if trial.value < best.value and math.isfinite(trial.value):
@@ -366,8 +331,8 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
 
     def _lost(self, oracle: Oracle, memory: GuiltyMemory, bad: Sample) -> Step[GuiltyMemory]:
         """Not finite: back to the lowest point, and if that is where it began, smaller steps."""
-        event = Event(EventKind.NON_FINITE, bad.grad_norm)
-        return self._next(oracle, memory, memory.lowest, (event,))
+        events = (Event(EventKind.NON_FINITE, bad.grad_norm),)
+        return self._next(oracle, memory, memory.lowest, events)
 
     def _next(
         self,
@@ -412,10 +377,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         norm, eps, tol = new.grad_norm, memory.parameters.eps, memory.tol
         message = f"the gradient norm {norm:.3g} of an outer iterate is within eps = {eps:.3g}"
         numbers = {"grad_norm": norm, "eps": eps, "tolerance": tol}
-        if tol and norm > tol:
-            message += f", the tolerance is {tol:.3g}: lower eps"
-            return Ending(Status.ABOVE_TOLERANCE, message, numbers)
-        return Ending(Status.COMPLETED, message, numbers)
+        return by_own_rule(message, numbers, f", the tolerance is {tol:.3g}: lower eps")
 
     def _stalled(self, memory: GuiltyMemory, events: tuple[Event, ...]) -> Ending:
         step, norm, value = 1 / memory.smoothness, memory.outer.grad_norm, memory.outer.value

@@ -32,7 +32,7 @@ class MetricMemory:
     dual: float  # the norm of the gradient at the centre in the metric, over the Euclidean one
     tol: float
     seed: int
-    refreshes: int  # metrics taken after the first one
+    refreshes: int = 0  # metrics taken after the first one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,38 +90,21 @@ class InMetric(Method[MetricMemory]):
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[MetricMemory]:
         oracle.value(x0)
         sample = oracle.gradient(x0)
-        seen, dual = self._centred(oracle, sample)
+        seen, here, dual = self._centred(oracle, sample)
         goal = self.default_tolerance if tol is None else tol
-        assert seen.last is not None
-        inner = self.method.start(seen, seen.last.point, dual * goal, seed)
-        memory = MetricMemory(
-            inner=inner.memory,
-            centre=sample.point,
-            last=seen.last,
-            dual=dual,
-            tol=goal,
-            seed=seed,
-            refreshes=0,
-        )
+        inner = self.method.start(seen, here.point, dual * goal, seed)
+        memory = MetricMemory(inner.memory, sample.point, seen.last, dual, goal, seed)
         return Step(memory, dataclasses.replace(_in_x(seen, inner.report), sample=sample))
 
     def moved_to(
         self, oracle: Oracle, memory: MetricMemory, sample: Sample, tol: float | None, seed: int
     ) -> Step[MetricMemory]:
-        seen, dual = self._centred(oracle, sample)
+        seen, here, dual = self._centred(oracle, sample)
         goal = memory.tol if tol is None else tol
-        assert seen.last is not None
-        inner = self.method.moved_to(seen, memory.inner, seen.last, dual * goal, seed)
+        inner = self.method.moved_to(seen, memory.inner, here, dual * goal, seed)
         inner = self.method.with_new_tolerance(inner, dual * goal)
-        after = MetricMemory(
-            inner=inner.memory,
-            centre=sample.point,
-            last=seen.last,
-            dual=dual,
-            tol=goal,
-            seed=seed,
-            refreshes=memory.refreshes + 1,
-        )
+        refreshes = memory.refreshes + 1
+        after = MetricMemory(inner.memory, sample.point, seen.last, dual, goal, seed, refreshes)
         return Step(after, dataclasses.replace(_in_x(seen, inner.report), sample=sample))
 
     def with_new_tolerance(self, step: Step[MetricMemory], tol: float | None) -> Step[MetricMemory]:
@@ -152,13 +135,14 @@ class InMetric(Method[MetricMemory]):
         )
         return moved
 
-    def _centred(self, oracle: Oracle, sample: Sample) -> tuple[MetricOracle, float]:
-        """The oracle in the metric at a sample, which knows it; and the ratio of the norms."""
+    def _centred(self, oracle: Oracle, sample: Sample) -> tuple[MetricOracle, Sample, float]:
+        """The oracle in the metric at a sample, which it knows; the sample there, and the ratio of
+        the norms."""
         metric = self.metric_at(sample.point)
         seen = MetricOracle(oracle, metric)
         here = seen.sample_at(metric.origin, sample)
         seen.recall(here)
-        return seen, here.grad_norm / sample.grad_norm if sample.grad_norm else 1.0
+        return seen, here, here.grad_norm / sample.grad_norm if sample.grad_norm else 1.0
 
 
 def _in_x(seen: MetricOracle, report: Report) -> Report:

@@ -12,13 +12,15 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import (
+    check,
     check_momentum,
     check_positive,
-    check_probability,
     check_whole,
     needed,
+    root_of_product,
+    square_over,
 )
-from momentous.methods.endings import stuck
+from momentous.methods.endings import by_own_rule, stuck
 from momentous.methods.restarted.momentum import NESTEROV
 from momentous.methods.search.rounding import Rounding
 
@@ -49,18 +51,18 @@ class JinMemory:
     x: Array
     x_prev: Array  # v = x - x_prev
     value: float  # f(x)
-    speed: float  # |v|
     parameters: JinParameters
-    floor: float  # |grad f(x)| is not below this, by L and the last gradient
     waited: int  # iterations since the last perturbation
-    before: Sample | None  # the point that was perturbed, while the verdict is open
-    energy_before: float  # the Hamiltonian there
     tol: float  # what the user asked for, 0 if nothing
     seed: int
-    draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
-    rejected_at: float  # f(x) when a step was last rejected, infinity before
     origin: Sample  # x0 and f(x0)
     rounding: Rounding  # how noisy values are
+    speed: float = 0.0  # |v|
+    floor: float = 0.0  # |grad f(x)| is not below this, by L and the last gradient
+    before: Sample | None = None  # the point that was perturbed, while the verdict is open
+    energy_before: float = math.nan  # the Hamiltonian there
+    draws: int = 0  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
+    rejected_at: float = math.inf  # f(x) when a step was last rejected
 
     @property
     def energy(self) -> float:
@@ -77,17 +79,10 @@ class JinMemory:
         self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
     ) -> Step[JinMemory]:
         """The step that led here."""
-        report = Report(
-            sample=sample,
-            step_size=self.parameters.step_size,
-            events=events,
-            ending=ending,
-            accepted=self.origin,
-            noise=self.rounding.seen,
-            # Not where f is higher than at the start: the momentum will carry on from there.
-            limit=RiseLimit(self.origin, allowance=self.rounding.level),
-        )
-        return Step(self, report)
+        eta, origin, noise = self.parameters.step_size, self.origin, self.rounding.seen
+        # Not where f is higher than at the start: the momentum will carry on from there.
+        limit = RiseLimit(origin, allowance=self.rounding.level)
+        return Step(self, Report(sample, eta, events, ending, origin, noise, limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +104,8 @@ class JinAGD(Method[JinMemory]):
     |grad f| <= eps and smallest Hessian eigenvalue >= -sqrt(rho eps) in
     O(L^(1/2) rho^(1/4) Delta eps^(-7/4) chi^6) iterations.  How large c has to be is not known:
     on saddles of curvature -1.05 sqrt(rho eps) c = 2 gave up in 15 of 24 runs, c = 3 in none.
-    :func:`momentous.certify` checks the output.  With a
-    guessed rho neither gamma nor s, nor the promise, say anything about the function.
+    :func:`momentous.certify` checks the output.  With a guessed rho neither gamma nor s, nor the
+    promise, say anything about the function.
 
     One gradient and two values per iteration, f(x+) and f(y); where x is displaced by s, three.
     The test |grad f(x)| <= eps takes one gradient more, only where L and the gradient at y leave it
@@ -124,26 +119,18 @@ class JinAGD(Method[JinMemory]):
 
     Parameters
     ----------
-    gradient_lipschitz : float, optional
-        L, Lipschitz constant of the gradient.
-    hessian_lipschitz : float, optional
-        rho, Lipschitz constant of the Hessian.
+    gradient_lipschitz, hessian_lipschitz : float, optional
+        L and rho.
     eps : float, optional
         The gradient norm to reach, by default the tolerance of the run.
-    step_size, momentum, curvature, curvature_step : float, optional
-        eta, 1 - theta, gamma and s by hand.
-    momentum_factor : float
-        theta/(eps rho eta^2)^(1/4).
+    step_size, momentum, curvature, curvature_step, momentum_factor : float, optional
+        eta, 1 - theta, gamma, s and theta/(eps rho eta^2)^(1/4) by hand.
     perturbed : bool
         False: no perturbations; the run stops at the tolerance, for a first-order point.
-    perturbation, wait, drop : optional
-        r, T and E by hand.
-    log_factor, constant : float, optional
-        chi by hand, and c.
-    gap : float, optional
-        Delta.  Without it chi = max{1, ln(d kappa^2/zeta)}, the same with Delta = L in numbers.
-    failure_probability : float
-        zeta.
+    perturbation, wait, drop, log_factor : optional
+        r, T, E and chi by hand.
+    constant, gap, failure_probability : float
+        c, Delta and zeta.  Without Delta chi = max{1, ln(d kappa^2/zeta)}, as with Delta = L.
 
     References
     ----------
@@ -182,13 +169,11 @@ class JinAGD(Method[JinMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.parameters()
-        for name in ("momentum", "perturbed", "failure_probability"):
-            given.pop(name)
-        check_positive("JinAGD", **given)
-        check_momentum("JinAGD", self.momentum)
-        check_whole("JinAGD", "T", wait=self.wait)
-        check_probability("JinAGD", self.failure_probability)
+        others = {"momentum", "perturbed", "failure_probability"}
+        check_positive(self, *(self.parameters().keys() - others))
+        check_momentum(self, self.momentum)
+        check_whole(self, "wait", "(T)")
+        check(self, "failure_probability", 0 < self.failure_probability < 1, "must be in (0, 1)")
 
     @classmethod
     def as_compared(cls, step_size: float) -> JinAGD:
@@ -196,13 +181,8 @@ class JinAGD(Method[JinMemory]):
 
         eps = 1e-4, rho = 1, theta = 0.04 (eps rho eta^2)^(1/4), no perturbations.
         """
-        return cls(
-            step_size=step_size,
-            hessian_lipschitz=1.0,
-            eps=1e-4,
-            momentum_factor=0.04,
-            perturbed=False,
-        )
+        made = cls(hessian_lipschitz=1.0, eps=1e-4, momentum_factor=0.04, perturbed=False)
+        return dataclasses.replace(made, step_size=step_size)
 
     @property
     def default_tolerance(self) -> float:
@@ -210,55 +190,47 @@ class JinAGD(Method[JinMemory]):
 
     def resolved(self, tol: float, dimension: int) -> JinParameters:
         """The numbers that a run with this tolerance uses."""
-        eta, theta, gamma, s = self._step_size(), math.nan, self.curvature, self.curvature_step
         eps = self.eps if self.eps is not None else tol
+        eta, gamma, s = self.step_size, self.curvature, self.curvature_step
+        if eta is None:
+            eta = 1 / (4 * needed(self, "gradient_lipschitz", "step_size"))
         if self.momentum is not None:
             theta = 1 - self.momentum
         else:
-            rho = self._needed("hessian_lipschitz", "momentum")
+            rho = needed(self, "hessian_lipschitz", "momentum")
             # theta = 1/4; with the theory's factor and step this is L^2/rho: kappa = 1.
-            largest = (0.25 / self.momentum_factor) ** 4 / (rho * eta * eta)
+            largest = square_over((0.25 / self.momentum_factor) ** 2 / eta, rho)
             if self.eps is None:
                 # An eps above the range would be a weaker goal than the largest within: clip it.
-                eps = min(tol or self._needed("eps", "momentum"), largest)
+                eps = min(tol or needed(self, "eps", "momentum"), largest)
             elif self.eps > largest * (1 + 1e-12):
                 raise ValueError(
                     f"JinAGD: eps={self.eps:.3g} is above {largest:.3g}, the largest for which "
                     "theta <= 1/4; choose a smaller eps, or give momentum by hand"
                 )
-            theta = min(self.momentum_factor * math.sqrt(eta * math.sqrt(eps * rho)), 0.25)
+            theta = min(self.momentum_factor * math.sqrt(eta * root_of_product(eps, rho)), 0.25)
         gamma = theta * theta / eta if gamma is None else gamma
         if s is None:
-            s = gamma / (4 * self._needed("hessian_lipschitz", "curvature_step"))
-        r, wait, drop = 0.0, 0, 0.0
-        if self.perturbed:
-            r, wait, drop = self._perturbation(eta, eps, dimension)
+            s = gamma / (4 * needed(self, "hessian_lipschitz", "curvature_step"))
+        r, wait, drop = self._perturbation(eta, eps, dimension) if self.perturbed else (0.0, 0, 0.0)
         return JinParameters(eta, theta, gamma, s, eps, r, wait, drop)
-
-    def _step_size(self) -> float:
-        if self.step_size is not None:
-            return self.step_size
-        return 1 / (4 * self._needed("gradient_lipschitz", "step_size"))
 
     def _perturbation(self, eta: float, eps: float, dimension: int) -> tuple[float, int, float]:
         """r, T and E."""
         r, wait, drop = self.perturbation, self.wait, self.drop
-        eps = eps or self._needed("eps", "perturbed=False")
+        eps = eps or needed(self, "eps", "perturbed=False")
         if r is None or wait is None or drop is None:
-            rho = self._needed("hessian_lipschitz", "perturbation, wait and drop")
-            kappa = max(1.0, 1 / (4 * eta) / math.sqrt(rho * eps))
+            rho = needed(self, "hessian_lipschitz", "perturbation, wait and drop")
+            kappa = max(1.0, 1 / (4 * eta) / root_of_product(rho, eps))
             # L Delta/(rho eps)
             ratio = self.gap / (4 * eta) / rho / eps if self.gap is not None else kappa * kappa
             argument = max(dimension, 1) * ratio / self.failure_probability
-            chi = self.log_factor or max(1.0, math.log(argument))
+            chi = self.log_factor or max(1.0, math.log(max(1.0, argument)))
             c = self.constant
             r = r if r is not None else eta * eps / (chi**5 * c**8)
             wait = wait if wait is not None else math.ceil(c * chi * math.sqrt(kappa))
             drop = drop if drop is not None else eps * math.sqrt(eps / rho) / (chi**5 * c**7)
         return r, int(wait), drop
-
-    def _needed(self, name: str, instead: str) -> float:
-        return needed("JinAGD", name, getattr(self, name), instead)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[JinMemory]:
         p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
@@ -267,16 +239,10 @@ class JinAGD(Method[JinMemory]):
             x=x0,
             x_prev=x0,
             value=sample.value,
-            speed=0.0,
             parameters=p,
-            floor=0.0,
             waited=p.wait + 1,
-            before=None,
-            energy_before=math.nan,
             tol=tol or 0.0,
             seed=seed,
-            draws=0,
-            rejected_at=math.inf,
             origin=Sample(x0, sample.value),
             rounding=Rounding.at(oracle.space, sample.value),
         )
@@ -390,10 +356,8 @@ class JinAGD(Method[JinMemory]):
             f"than {p.drop:.3g}"
         )
         numbers = {"grad_norm": norm, "fallen": fallen, "drop": p.drop, "tolerance": memory.tol}
-        status = Status.COMPLETED
-        if memory.tol and norm > memory.tol:
-            status, message = Status.ABOVE_TOLERANCE, f"{message}; lower eps={p.eps:.3g}"
-        return memory.step(before, events, Ending(status, message, numbers))
+        ending = by_own_rule(message, numbers, f"; lower eps={p.eps:.3g}")
+        return memory.step(before, events, ending)
 
     def _rejected(
         self, oracle: Oracle, memory: JinMemory, sample: Sample, events: tuple[Event, ...]

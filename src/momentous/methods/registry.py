@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from typing import Any
 
 from momentous.core.method import Method
@@ -72,12 +71,8 @@ def method_of(described: dict[str, Any]) -> Method:
 def requirements(cls: type[Method]) -> str:
     """What a method needs, in words."""
     sets = ([cls.requires] if cls.requires else []) + list(cls.alternatives)
-    words = [_listed(parameters) for parameters in sets]
+    words = [", ".join(_SYMBOLS.get(name, name) for name in parameters) for parameters in sets]
     return "; or ".join(words if cls.requires else ["nothing", *words])
-
-
-def _listed(parameters: Iterable[str]) -> str:
-    return ", ".join(_SYMBOLS.get(name, name) for name in parameters)
 
 
 def methods_table() -> str:

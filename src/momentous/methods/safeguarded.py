@@ -12,6 +12,7 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
+from momentous.methods.checks import check
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
 
@@ -31,22 +32,20 @@ class SafeguardedMemory:
 
     fast: Step
     safe: Step | None  # None until its first turn
-    guarding: bool  # is it the safe method's turn?
     best: Sample  # the lowest point that either has accepted
     tol: float | None
     seed: int
-    goal: float  # eps: the tolerance, at least the floor
-    floor: float  # what rounding leaves of |grad f(x0)|
     start_norm: float  # |grad f(x0)|
     allowance: float  # evaluations that a round may take
-    price: float  # decrease per evaluation that a round must bring; negative: not known yet
     began: int  # evaluations when the round began
     began_at: Sample  # the best point then
     mark: float  # the smallest gradient norm when that last earned a round
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
-    patience: int  # epochs that the safe method's next turn has if the fast one has broken down
-    left: int  # epochs left in its turn
-    given_up: Ending | None  # why the safe method's last turn ended, if it could not go on
+    price: float = -1.0  # decrease per evaluation that a round must bring; negative: not known yet
+    patience: int = 1  # epochs that the safe method's next turn has if the fast one has broken down
+    left: int = 0  # epochs left in its turn
+    guarding: bool = False  # is it the safe method's turn?
+    given_up: Ending | None = None  # why the safe method's last turn ended, if it could not go on
 
     @property
     def noise(self) -> float:
@@ -57,13 +56,9 @@ class SafeguardedMemory:
         self, report: Report, *events: Event, ending: Ending | None = None
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
-        own = dataclasses.replace(
-            report,
-            events=(*report.events, *events),
-            ending=ending,
-            accepted=self.best,
-            noise=self.noise,
-        )
+        events = (*report.events, *events)
+        own = dataclasses.replace(report, events=events, ending=ending, accepted=self.best)
+        own.noise = self.noise
         return Step(self, own)
 
 
@@ -120,12 +115,7 @@ class Safeguarded(Method[SafeguardedMemory]):
     shortest_round : int
         The least K.
 
-    References
-    ----------
-    .. [1] N. Marumo, A. Takeda, "Universal Heavy-Ball Method for Nonconvex Optimization under
-       Hoelder Continuous Hessians", Mathematical Programming (2025): the guarantee.
-    .. [2] D. C. Liu, J. Nocedal, "On the Limited Memory BFGS Method for Large Scale Optimization",
-       Math. Programming 45 (1989): the speed.
+    References are those of :class:`UniversalHeavyBall`, for the guarantee, and of :class:`LBFGS`.
     """
 
     name = "safeguarded"
@@ -139,59 +129,44 @@ class Safeguarded(Method[SafeguardedMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for role in ("fast", "guaranteed"):
-            if not isinstance(getattr(self, role), Method):
-                raise TypeError(
-                    f"Safeguarded: {role}={getattr(self, role)!r} must be a Method, such as LBFGS()"
-                )
-        if not self.shortest_round >= 1:
-            raise ValueError(
-                f"Safeguarded: shortest_round={self.shortest_round!r} must be at least 1"
-            )
+        for role, method in (("fast", self.fast), ("guaranteed", self.guaranteed)):
+            if not isinstance(method, Method):
+                raise TypeError(f"Safeguarded: {role}={method!r} must be a Method, such as LBFGS()")
+        check(self, "shortest_round", self.shortest_round >= 1, "must be at least 1")
 
     def start(
         self, oracle: Oracle, x0: Array, tol: float | None, seed: int
     ) -> Step[SafeguardedMemory]:
         here = oracle.gradient(x0)
         fast = self.fast.start(oracle, x0, tol, seed)
-        floor = math.sqrt(oracle.space.rounding) * here.grad_norm
-        goal = max(self.default_tolerance if tol is None else tol, floor)
-        ratio = here.grad_norm / goal if goal > 0 else 1.0
+        norm, goal = here.grad_norm, self._goal(oracle, here.grad_norm, tol)
+        ratio = norm / goal if goal > 0 else 1.0
         memory = SafeguardedMemory(
             fast=fast,
             safe=None,
-            guarding=False,
             best=here,
             tol=tol,
             seed=seed,
-            goal=goal,
-            floor=floor,
-            start_norm=here.grad_norm,
+            start_norm=norm,
             allowance=max(float(self.shortest_round), 2 * ratio**0.25),
-            price=-1.0,
             began=_evaluations(oracle),
             began_at=here,
-            mark=here.grad_norm,
-            smallest=here.grad_norm,
-            patience=1,
-            left=0,
-            given_up=None,
+            mark=norm,
+            smallest=norm,
         )
         return memory.after(dataclasses.replace(fast.report, sample=here))
 
     def with_new_tolerance(
         self, step: Step[SafeguardedMemory], tol: float | None
     ) -> Step[SafeguardedMemory]:
-        memory = step.memory
-        safe = memory.safe
-        changed = dataclasses.replace(
-            memory,
-            fast=self.fast.with_new_tolerance(memory.fast, tol),
-            safe=None if safe is None else self.guaranteed.with_new_tolerance(safe, tol),
-            tol=tol,
-            goal=max(self.default_tolerance if tol is None else tol, memory.floor),
-        )
-        return Step(changed, step.report)
+        fast, safe = self.fast.with_new_tolerance(step.memory.fast, tol), step.memory.safe
+        safe = None if safe is None else self.guaranteed.with_new_tolerance(safe, tol)
+        return Step(dataclasses.replace(step.memory, fast=fast, safe=safe, tol=tol), step.report)
+
+    def _goal(self, oracle: Oracle, start_norm: float, tol: float | None) -> float:
+        """eps: the tolerance, at least what rounding leaves of |grad f(x0)|."""
+        wanted = self.default_tolerance if tol is None else tol
+        return max(wanted, math.sqrt(oracle.space.rounding) * start_norm)
 
     def step(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
         if memory.guarding:
@@ -218,7 +193,8 @@ class Safeguarded(Method[SafeguardedMemory]):
             gain = 0.0
         earned = gain > 0.0 and gain >= memory.price * spent
         if memory.price < 0.0 and earned:  # the first that has brought any
-            after.price = gain * (memory.goal / memory.start_norm) ** 1.5 / memory.allowance
+            goal = self._goal(oracle, memory.start_norm, memory.tol)
+            after.price = gain * (goal / memory.start_norm) ** 1.5 / memory.allowance
         if after.smallest <= after.mark / 2:
             after.mark, earned = after.smallest, True
         if ended is None and earned:
@@ -232,15 +208,12 @@ class Safeguarded(Method[SafeguardedMemory]):
         return self._turned_to_safe(oracle, after).after(report, Event(EventKind.TURN, SAFE))
 
     def _turned_to_safe(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
-        best = memory.best
-        oracle.recall(best)
-        known = oracle.gradient(best.point)
+        oracle.recall(memory.best)
+        known, goal = oracle.gradient(memory.best.point), (memory.tol, memory.seed)
         if memory.safe is None:
-            memory.safe = self.guaranteed.start(oracle, known.point, memory.tol, memory.seed)
+            memory.safe = self.guaranteed.start(oracle, known.point, *goal)
         else:
-            memory.safe = self.guaranteed.moved_to(
-                oracle, memory.safe.memory, known, memory.tol, memory.seed
-            )
+            memory.safe = self.guaranteed.moved_to(oracle, memory.safe.memory, known, *goal)
         memory.best, memory.guarding = known, True
         return _new_round(oracle, memory)
 
@@ -282,10 +255,8 @@ class Safeguarded(Method[SafeguardedMemory]):
         accepted = fast.report.accepted
         if fast.report.ending or accepted is None or accepted.point is not best.point:
             oracle.recall(best)
-            memory.best = oracle.gradient(best.point)
-            memory.fast = self.fast.moved_to(
-                oracle, fast.memory, memory.best, memory.tol, memory.seed
-            )
+            memory.best = best = oracle.gradient(best.point)
+            memory.fast = self.fast.moved_to(oracle, fast.memory, best, memory.tol, memory.seed)
         memory.guarding = False
         return _new_round(oracle, memory)
 

@@ -8,8 +8,8 @@ device. Only the problems of CUTEst are for NumPy alone. `suite` lists what meth
 
 from momentous.testbed.chains import carmon_chain, nested_chain, second_order_chain
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
-from momentous.testbed.collection import problems, with_constants
 from momentous.testbed.cutest import cutest, cutest_names
+from momentous.testbed.loss_sums import generalised_linear, robust_regression, separable
 from momentous.testbed.losses import LOSSES, Loss
 from momentous.testbed.matrices import (
     factorisation,
@@ -20,43 +20,15 @@ from momentous.testbed.matrices import (
 )
 from momentous.testbed.networks import autoencoder, mlp_classifier
 from momentous.testbed.problem import Problem
-from momentous.testbed.regression import generalised_linear, robust_regression
 from momentous.testbed.saddles import flat_saddle, saddle
-from momentous.testbed.separable import separable
-from momentous.testbed.suite import Entry, halves, suite
+from momentous.testbed.suite import Entry, halves, problems, suite, with_constants
 from momentous.testbed.transforms import rotated, scaled, shifted
 
 __all__ = [
-    "LOSSES",
-    "Entry",
-    "Loss",
-    "Problem",
-    "autoencoder",
-    "carmon_chain",
-    "cutest",
-    "cutest_names",
-    "dixon_price",
-    "factorisation",
-    "flat_saddle",
-    "generalised_linear",
-    "halves",
-    "matrix_completion",
-    "matrix_sensing",
-    "mlp_classifier",
-    "nested_chain",
-    "phase_retrieval",
-    "powell",
-    "problems",
-    "qing",
-    "robust_pca",
-    "robust_regression",
-    "rosenbrock",
-    "rotated",
-    "saddle",
-    "scaled",
-    "second_order_chain",
-    "separable",
-    "shifted",
-    "suite",
-    "with_constants",
-]
+    "LOSSES", "Entry", "Loss", "Problem", "autoencoder", "carmon_chain", "cutest",
+    "cutest_names", "dixon_price", "factorisation", "flat_saddle", "generalised_linear",
+    "halves", "matrix_completion", "matrix_sensing", "mlp_classifier", "nested_chain",
+    "phase_retrieval", "powell", "problems", "qing", "robust_pca", "robust_regression",
+    "rosenbrock", "rotated", "saddle", "scaled", "second_order_chain", "separable", "shifted",
+    "suite", "with_constants",
+]  # fmt: skip

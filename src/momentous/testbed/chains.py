@@ -1,26 +1,30 @@
-"""Hard instances: chains along which a first-order method discovers one coordinate a gradient.
+"""Hard instances: chains along which a first-order method discovers one coordinate per gradient.
 
 Started at 0, a method whose iterates stay in the span of the gradients seen has at most n nonzero
 coordinates after n gradients; the zeros of the gradients are exact in floating point.
 """
 
 import math
+from importlib import import_module
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_cupy_array,
+    is_jax_array,
+    is_numpy_array,
+    is_torch_array,
+)
 
 from momentous.testbed.problem import Array, Problem
-from momentous.testbed.special import erfc
-
-UPSILON_AT_ZERO = 60.0 * (1.0 + math.log(2.0)) - 30.0 * math.pi
-"""Height of the potential of the second-order chain at 0, about 7.3411."""
 
 _UPSILON_CURVATURE = 180.0  # sup |Upsilon''|, at -1
 _UPSILON_THIRD = 314.066776398745  # sup |Upsilon'''|, near -0.1989
 
 
 def carmon_chain(length: int = 10) -> Problem:
-    """Chain against all first-order methods on functions with a Lipschitz gradient.
+    """Chain against all first-order methods on functions with a Lipschitz gradient; T = length.
 
     ``f(x) = -Psi(1) Phi(x_1) + sum_{i>=2} [Psi(-x_{i-1}) Phi(-x_i) - Psi(x_{i-1}) Phi(x_i)]`` with
     ``Psi(t) = exp(1 - 1/(2t-1)^2)`` for ``t > 1/2``, else 0, and
@@ -31,11 +35,6 @@ def carmon_chain(length: int = 10) -> Problem:
     to get there. ``L = 152`` [2]_ and ``rho = 3784`` are global upper bounds; the latter is twice
     the supremum 1891.61 of the third derivative of one link, of which each coordinate has two. The
     infimum ``-sqrt(2 pi e) (1 + e (T-1))`` is exact, but only approached as x grows.
-
-    Parameters
-    ----------
-    length : int
-        Number of coordinates (T).
 
     References
     ----------
@@ -49,35 +48,27 @@ def carmon_chain(length: int = 10) -> Problem:
 
     # With x_0 = 1 all links read alike. As Psi(a) Psi(-a) = 0, the link of a = x_{i-1} and b = x_i
     # is -s Psi(|a|) Phi(s b), s = sign(a).
-    def value(x: Array) -> Array:
-        xp = array_namespace(x)
-        a = _behind(xp.ones_like(x[:1]), x)
-        s = xp.sign(a)
-        return -xp.sum(s * _psi(xp.abs(a)) * _phi(s * x))
-
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         xp = array_namespace(x)
         a = _behind(xp.ones_like(x[:1]), x)
         s = xp.sign(a)
-        psi, area, bell = _psi(xp.abs(a)), _phi(s * x), _phi_slope(x)
-        to_a = -_psi_slope(xp.abs(a)) * area
-        return -xp.sum(s * psi * area), _ahead(to_a) - psi * bell
+        psi, slope, _ = _psi(xp.abs(a))
+        area, bell = _phi(s * x), _phi_slope(x)
+        return -xp.sum(s * psi * area), _ahead(-slope * area) - psi * bell
 
     def hessian_product(x: Array, v: Array) -> Array:
         xp = array_namespace(x)
         a, v_a = _behind(xp.ones_like(x[:1]), x), _behind(xp.zeros_like(v[:1]), v)
         s = xp.sign(a)
-        psi, area, bell = _psi(xp.abs(a)), _phi(s * x), _phi_slope(x)
-        aa = -s * _psi_curvature(xp.abs(a)) * area
-        ab = -s * _psi_slope(xp.abs(a)) * bell
-        bb = psi * x * bell
+        psi, slope, curvature = _psi(xp.abs(a))
+        area, bell = _phi(s * x), _phi_slope(x)
+        aa, ab, bb = -s * curvature * area, -s * slope * bell, psi * x * bell
         return _ahead(aa * v_a + ab * v) + (ab * v_a + bb * v)
 
     return Problem(
         name=f"carmon-chain-{length}",
         description="chain of bumps against methods for functions with a Lipschitz gradient",
         start=np.zeros(length),
-        value=value,
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=152.0,
@@ -96,14 +87,7 @@ def second_order_chain(length: int = 10, mu: float = 0.1) -> Problem:
     ``L = 4 + 180 mu`` is a global upper bound, ``rho = 314.07 mu`` is global and exact, for all but
     the separable part is quadratic. The minimum 0 is attained at the vector of ones; the start
     is ``sqrt(mu)/2 + 7.3411 mu T`` above it. While ``x_T = x_{T+1} = 0``, which takes T gradients
-    to leave, ``|grad F(x)| > mu^(3/4)/4``.
-
-    Parameters
-    ----------
-    length : int
-        Number of potentials (T).
-    mu : float
-        Their weight, in (0, 1].
+    to leave, ``|grad F(x)| > mu^(3/4)/4``. ``length`` is T, and mu is in (0, 1].
 
     References
     ----------
@@ -121,15 +105,11 @@ def second_order_chain(length: int = 10, mu: float = 0.1) -> Problem:
         stretch = y[1:] - y[:-1]
         return xp.concat([pull * anchor, stretch]) - xp.concat([stretch, xp.zeros_like(y[:1])])
 
-    def value(x: Array) -> Array:
-        xp = array_namespace(x)
-        quadratic = 0.5 * (pull * (x[0] - 1.0) ** 2 + xp.sum((x[1:] - x[:-1]) ** 2))
-        return quadratic + mu * xp.sum(_upsilon(x[:-1]))
-
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         xp = array_namespace(x)
+        quadratic = 0.5 * (pull * (x[0] - 1.0) ** 2 + xp.sum((x[1:] - x[:-1]) ** 2))
         force = xp.concat([mu * _upsilon_slope(x[:-1]), xp.zeros_like(x[:1])])
-        return value(x), springs(x, x[:1] - 1.0) + force
+        return quadratic + mu * xp.sum(_upsilon(x[:-1])), springs(x, x[:1] - 1.0) + force
 
     def hessian_product(x: Array, v: Array) -> Array:
         xp = array_namespace(x)
@@ -140,7 +120,6 @@ def second_order_chain(length: int = 10, mu: float = 0.1) -> Problem:
         name=f"second-order-chain-{length}-{mu:.3g}",
         description="chain of springs and potentials, for functions with a Lipschitz Hessian",
         start=np.zeros(length + 1),
-        value=value,
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=4.0 + _UPSILON_CURVATURE * mu,
@@ -166,14 +145,7 @@ def nested_chain(length: int = 4, mu: float = 0.03) -> Problem:
     0 is attained at ``o = 1, z = t``; the start is ``mu/2 + 7.3411 mu T`` above it. While
     ``o_T = o_{T+1} = 0``, which takes ``(m+1)(T-1)`` gradients to leave, ``|grad G|`` is at least
     about 0.78 mu (found numerically; ``mu/4`` is a safe target). Gradient descent pays of the
-    order of ``T/mu``, an accelerated method ``T/sqrt(mu)``.
-
-    Parameters
-    ----------
-    length : int
-        Number of potentials (T).
-    mu : float
-        Their weight, in (0, 1/3].
+    order of ``T/mu``, an accelerated method ``T/sqrt(mu)``. ``length`` is T, and mu in (0, 1/3].
 
     References
     ----------
@@ -208,14 +180,12 @@ def nested_chain(length: int = 4, mu: float = 0.03) -> Problem:
         blocks = xp.concat([o[:, None], bridges], axis=1)
         return xp.concat([xp.reshape(blocks, (-1,)), from_behind[-1:]])
 
-    def value(x: Array) -> Array:
+    def value_and_gradient(x: Array) -> tuple[Array, Array]:
         xp = array_namespace(x)
         left, inner, right = stretches(x)
         springs = (xp.sum(left**2) + xp.sum(right**2)) / m + xp.sum(inner**2)
-        return 0.5 * (mu * (x[0] - 1.0) ** 2 + springs) + mu * xp.sum(_upsilon(outer(x)))
-
-    def value_and_gradient(x: Array) -> tuple[Array, Array]:
-        return value(x), assemble(x, x[:1] - 1.0, _upsilon_slope(outer(x)))
+        f = 0.5 * (mu * (x[0] - 1.0) ** 2 + springs) + mu * xp.sum(_upsilon(outer(x)))
+        return f, assemble(x, x[:1] - 1.0, _upsilon_slope(outer(x)))
 
     def hessian_product(x: Array, v: Array) -> Array:
         return assemble(v, v[:1], _upsilon_curvature(outer(x)) * outer(v))
@@ -226,7 +196,6 @@ def nested_chain(length: int = 4, mu: float = 0.03) -> Problem:
         name=f"nested-chain-{length}-{mu:.3g}",
         description="potentials joined by long bridges of springs",
         start=np.zeros(minimiser.size),
-        value=value,
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=4.0 + (_UPSILON_CURVATURE + 1.0) * mu,
@@ -248,8 +217,8 @@ def _ahead(contributions: Array) -> Array:
     return xp.concat([contributions[1:], xp.zeros_like(contributions[:1])])
 
 
-def _psi_terms(t: Array) -> tuple[Array, Array]:
-    """Psi(t) and ``1/(2t-1)``, the latter replaced by 1 where Psi vanishes.
+def _psi(t: Array) -> tuple[Array, Array, Array]:
+    """Psi and its first two derivatives.
 
     Up to ``2t - 1 = 1/32`` Psi is at most exp(-1023), which is 0 in double precision.
     """
@@ -257,25 +226,12 @@ def _psi_terms(t: Array) -> tuple[Array, Array]:
     u = 2.0 * t - 1.0
     active = u > 1.0 / 32.0
     r = 1.0 / xp.where(active, u, xp.ones_like(u))
-    return xp.where(active, xp.exp(1.0 - r * r), xp.zeros_like(u)), r
-
-
-def _psi(t: Array) -> Array:
-    return _psi_terms(t)[0]
-
-
-def _psi_slope(t: Array) -> Array:
-    psi, r = _psi_terms(t)
-    return 4.0 * psi * r**3
-
-
-def _psi_curvature(t: Array) -> Array:
-    psi, r = _psi_terms(t)
-    return 8.0 * psi * r**4 * (2.0 * r**2 - 3.0)
+    psi = xp.where(active, xp.exp(1.0 - r * r), xp.zeros_like(u))
+    return psi, 4.0 * psi * r**3, 8.0 * psi * r**4 * (2.0 * r**2 - 3.0)
 
 
 def _phi(t: Array) -> Array:
-    return math.sqrt(0.5 * math.e * math.pi) * erfc(-math.sqrt(0.5) * t)
+    return math.sqrt(0.5 * math.e * math.pi) * _erfc(-math.sqrt(0.5) * t)
 
 
 def _phi_slope(t: Array) -> Array:
@@ -295,3 +251,17 @@ def _upsilon_slope(t: Array) -> Array:
 def _upsilon_curvature(t: Array) -> Array:
     bell = 1.0 / (1.0 + t * t)
     return 120.0 * t * bell * (t + 2.0 * (t - 1.0) * bell)
+
+
+def _erfc(x: Array) -> Array:
+    """Complementary error function, by the library that owns x or else by SciPy."""
+    if is_torch_array(x):
+        return import_module("torch.special").erfc(x)
+    if is_jax_array(x):
+        return import_module("jax.scipy.special").erfc(x)
+    if is_cupy_array(x):
+        return import_module("cupyx.scipy.special").erfc(x)
+    scipy = import_module("scipy.special")
+    if is_numpy_array(x):
+        return scipy.erfc(x)
+    return array_namespace(x).asarray(scipy.erfc(np.from_dlpack(x)), device=device(x))

@@ -4,16 +4,12 @@ The starts are a minimiser plus standard Gaussian noise, as in the experiments o
 "Universal heavy-ball method for nonconvex optimization under Hölder continuous Hessians" (2025).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from momentous.testbed.constants import Constants
-from momentous.testbed.problem import Array, Problem, Vector
-
-Rng = int | np.random.Generator | None
+from momentous.testbed.problem import Array, Constants, Problem, Rng, Vector
 
 
 def rosenbrock(dimension: int = 2, rng: Rng = 0) -> Problem:
@@ -22,11 +18,6 @@ def rosenbrock(dimension: int = 2, rng: Rng = 0) -> Problem:
     The minimum 0 is attained at the vector of ones.
     """
     _check(dimension >= 2, "Rosenbrock's function needs dimension >= 2", dimension)
-
-    def value(x: Array) -> Array:
-        xp = array_namespace(x)
-        head, bend = x[:-1], x[1:] - x[:-1] ** 2
-        return 100.0 * xp.sum(bend**2) + xp.sum((head - 1.0) ** 2)
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         xp = array_namespace(x)
@@ -39,10 +30,13 @@ def rosenbrock(dimension: int = 2, rng: Rng = 0) -> Problem:
         dhead, dbend = v[:-1], v[1:] - 2.0 * x[:-1] * v[:-1]
         return _overlap(-400.0 * (dhead * bend + head * dbend) + 2.0 * dhead, 200.0 * dbend)
 
-    minimiser = np.ones(dimension)
-    functions = (value, value_and_gradient, hessian_product)
     return _near_zero(
-        f"rosenbrock-{dimension}", "Rosenbrock's curved valley, chained", functions, minimiser, rng
+        np.ones(dimension),
+        rng,
+        name=f"rosenbrock-{dimension}",
+        description="Rosenbrock's curved valley, chained",
+        value_and_gradient=value_and_gradient,
+        hessian_product=hessian_product,
     )
 
 
@@ -54,10 +48,6 @@ def dixon_price(dimension: int = 10, rng: Rng = 0) -> Problem:
     """
     _check(dimension >= 2, "Dixon and Price's function needs dimension >= 2", dimension)
     data = Constants(np.arange(2.0, dimension + 1.0))
-
-    def value(x: Array) -> Array:
-        (i,) = data.like(x)
-        return (x[0] - 1.0) ** 2 + array_namespace(x).sum(i * (2.0 * x[1:] ** 2 - x[:-1]) ** 2)
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         xp = array_namespace(x)
@@ -76,14 +66,13 @@ def dixon_price(dimension: int = 10, rng: Rng = 0) -> Problem:
         first = xp.concat([2.0 * v[:1], xp.zeros_like(dtail)])
         return first + _overlap(-2.0 * i * dbend, 8.0 * i * (dbend * tail + bend * dtail))
 
-    minimiser = np.exp2(np.exp2(1.0 - np.arange(1.0, dimension + 1.0)) - 1.0)
-    functions = (value, value_and_gradient, hessian_product)
     return _near_zero(
-        f"dixon-price-{dimension}",
-        "Dixon and Price's function, ever steeper along the chain",
-        functions,
-        minimiser,
+        np.exp2(np.exp2(1.0 - np.arange(1.0, dimension + 1.0)) - 1.0),
         rng,
+        name=f"dixon-price-{dimension}",
+        description="Dixon and Price's function, ever steeper along the chain",
+        value_and_gradient=value_and_gradient,
+        hessian_product=hessian_product,
     )
 
 
@@ -96,7 +85,7 @@ def powell(dimension: int = 8, rng: Rng = 0) -> Problem:
     _check(dimension >= 4 and dimension % 4 == 0, "Powell's function needs blocks of 4", dimension)
 
     def terms(x: Array) -> tuple[Array, Array, Array, Array]:
-        """The four linear forms a block."""
+        """The four linear forms per block."""
         blocks = array_namespace(x).reshape(x, (-1, 4))
         a, b, c, e = (blocks[:, k] for k in range(4))
         return a + 10.0 * b, c - e, b - 2.0 * c, a - e
@@ -105,10 +94,6 @@ def powell(dimension: int = 8, rng: Rng = 0) -> Problem:
         """Transpose of `terms`."""
         xp = array_namespace(p)
         return xp.reshape(xp.stack([p + t, 10.0 * p + s, q - 2.0 * s, -q - t], axis=1), (-1,))
-
-    def value(x: Array) -> Array:
-        p, q, s, t = terms(x)
-        return array_namespace(x).sum(p**2 + 5.0 * q**2 + (s**2) ** 2 + 10.0 * (t**2) ** 2)
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         p, q, s, t = terms(x)
@@ -121,14 +106,13 @@ def powell(dimension: int = 8, rng: Rng = 0) -> Problem:
         dp, dq, ds, dt = terms(v)
         return assemble(2.0 * dp, 10.0 * dq, 12.0 * s**2 * ds, 120.0 * t**2 * dt)
 
-    minimiser = np.zeros(dimension)
-    functions = (value, value_and_gradient, hessian_product)
     return _near_zero(
-        f"powell-{dimension}",
-        "Powell's singular function: a degenerate minimum",
-        functions,
-        minimiser,
+        np.zeros(dimension),
         rng,
+        name=f"powell-{dimension}",
+        description="Powell's singular function: a degenerate minimum",
+        value_and_gradient=value_and_gradient,
+        hessian_product=hessian_product,
     )
 
 
@@ -141,10 +125,6 @@ def qing(dimension: int = 10, rng: Rng = 0) -> Problem:
     i = np.arange(1.0, dimension + 1.0)
     data = Constants(i)
 
-    def value(x: Array) -> Array:
-        (i,) = data.like(x)
-        return array_namespace(x).sum((x**2 - i) ** 2)
-
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         (i,) = data.like(x)
         excess = x**2 - i
@@ -154,14 +134,13 @@ def qing(dimension: int = 10, rng: Rng = 0) -> Problem:
         (i,) = data.like(x)
         return (12.0 * x**2 - 4.0 * i) * v
 
-    minimiser = np.sqrt(i)
-    functions = (value, value_and_gradient, hessian_product)
     return _near_zero(
-        f"qing-{dimension}",
-        "Qing's function: a double well in each coordinate",
-        functions,
-        minimiser,
+        np.sqrt(i),
         rng,
+        name=f"qing-{dimension}",
+        description="Qing's function: a double well in each coordinate",
+        value_and_gradient=value_and_gradient,
+        hessian_product=hessian_product,
     )
 
 
@@ -172,25 +151,11 @@ def _overlap(head: Array, tail: Array) -> Array:
     return xp.concat([head, none]) + xp.concat([none, tail])
 
 
-def _near_zero(
-    name: str,
-    description: str,
-    functions: tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]],
-    minimiser: Vector,
-    rng: Rng,
-) -> Problem:
+def _near_zero(minimiser: Vector, rng: Rng, **functions: Any) -> Problem:
     """The problem with minimum 0 at that minimiser, started near it."""
-    value, value_and_gradient, hessian_product = functions
+    start = minimiser + np.random.default_rng(rng).standard_normal(minimiser.size)
     return Problem(
-        name=name,
-        description=description,
-        start=minimiser + np.random.default_rng(rng).standard_normal(minimiser.size),
-        value=value,
-        value_and_gradient=value_and_gradient,
-        hessian_product=hessian_product,
-        minimum=0.0,
-        minimum_is_exact=True,
-        minimiser=minimiser,
+        start=start, minimum=0.0, minimum_is_exact=True, minimiser=minimiser, **functions
     )
 
 

@@ -68,16 +68,10 @@ def cutest_names(max_dimension: int | None = None) -> tuple[str, ...]:
       CLIFF, EG2, MGH10LS and ZANGWIL2 go) and within 300 finds no value below -1e8 (INDEF and
       n10FOLDTRLS go). That is all that methods had to do with it.
 
-    Parameters
-    ----------
-    max_dimension : int, optional
-        Leave out those with more variables.
+    Those with more than ``max_dimension`` variables are left out.
     """
-    return tuple(
-        name
-        for name, (dimension, *_) in LISTED.items()
-        if max_dimension is None or dimension <= max_dimension
-    )
+    largest = math.inf if max_dimension is None else max_dimension
+    return tuple(name for name, (dimension, *_) in LISTED.items() if dimension <= largest)
 
 
 def cutest(name: str, *parameters: float) -> Problem:
@@ -87,14 +81,9 @@ def cutest(name: str, *parameters: float) -> Problem:
     are known. Where S2MPJ overflows or divides by 0, value and gradient are not finite, and no
     warning is given: whoever asked sees it.
 
-    Parameters
-    ----------
-    name : str
-        As in CUTEst ("ROSENBR"). Any problem without constraints and bounds will do; those of
-        `cutest_names` have been checked.
-    *parameters : float
-        Sizes and the like, in the order in which S2MPJ takes them. By default those of the list or,
-        for a problem that is not on it, those of S2MPJ.
+    The name is that of CUTEst ("ROSENBR"). Any problem without constraints and bounds will do;
+    those of `cutest_names` have been checked. ``parameters`` are sizes and the like, in the order
+    in which S2MPJ takes them; by default those of the list, or else those of S2MPJ.
     """
     name, size = str(name), parameters or LISTED.get(name, ())[1:]
     source = _problem_class(name)(*size)
@@ -106,20 +95,23 @@ def cutest(name: str, *parameters: float) -> Problem:
             "cutest_names() lists problems without"
         )
 
-    def value(x: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return _scalar(_attempt(source.fx, x, np.nan), x)
-
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
+        if not is_numpy_array(x):
+            raise TypeError(
+                f"problems of CUTEst take NumPy arrays, not {type(x).__name__}; convert x first"
+            )
+        try:
+            with np.errstate(all="ignore"):
+                f, g = source.fgx(np.asarray(x, dtype=np.float64))
+        except ArithmeticError:  # Python's own floats overflow
+            f, g = np.nan, np.full(source.n, np.nan)
         with np.errstate(all="ignore"):
-            f, g = _attempt(source.fgx, x, (np.nan, np.full(source.n, np.nan)))
-            return _scalar(f, x), np.asarray(g, dtype=x.dtype).reshape(-1)
+            return x.dtype.type(np.asarray(f).item()), np.asarray(g, dtype=x.dtype).reshape(-1)
 
     return Problem(
         name="-".join([name, *(f"{p:g}" for p in parameters)]),
         description=f"{name} of CUTEst, class {source.pbclass}",
         start=np.asarray(source.x0, dtype=np.float64).reshape(-1),
-        value=value,
         value_and_gradient=value_and_gradient,
     )
 
@@ -135,29 +127,13 @@ class _DenseRows(np.ndarray[Any, np.dtype[np.float64]]):
         return np.asarray(self).reshape(-1, 1)
 
 
-def _attempt(function: Callable[[Vector], Any], x: Array, otherwise: Any) -> Any:
-    """What S2MPJ returns at x, or `otherwise` where Python's own floats overflow."""
-    if not is_numpy_array(x):
-        raise TypeError(
-            f"problems of CUTEst take NumPy arrays, not {type(x).__name__}; convert x first"
-        )
-    try:
-        return function(np.asarray(x, dtype=np.float64))
-    except ArithmeticError:
-        return otherwise
-
-
-def _scalar(value: Any, x: Array) -> Array:
-    return np.asarray(value, dtype=x.dtype).reshape(())[()]
-
-
 def _problem_class(name: str) -> Callable[..., Any]:
     home = _home()
     file = home / "python_problems" / f"{name}.py"
     if not file.is_file():
         raise ValueError(f"S2MPJ has no problem {name!r}; for some that it has see cutest_names()")
     if "s2mpjlib" not in sys.modules:  # the problems import it by this name
-        _execute("s2mpjlib", home / "s2mpjlib.py", register=True)
+        sys.modules["s2mpjlib"] = _execute("s2mpjlib", home / "s2mpjlib.py")
     found: Callable[..., Any] = getattr(_execute(f"s2mpj_{name}", file), name)
     return found
 
@@ -177,13 +153,11 @@ def _home() -> Path:
     return home
 
 
-def _execute(name: str, file: Path, *, register: bool = False) -> ModuleType:
+def _execute(name: str, file: Path) -> ModuleType:
     """Run a file as a module that is not on the path."""
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    if register:
-        sys.modules[name] = module
     return module

@@ -20,32 +20,19 @@ Elementwise = Callable[[Array], Array]
 class Loss:
     """A smooth function of one variable, applied elementwise.
 
-    Attributes
-    ----------
-    name : str
-        Its key in `LOSSES`.
-    value, slope, curvature : callable
-        phi, phi' and phi''.
-    least_curvature, greatest_curvature : float
-        Infimum and supremum of phi''.
-    third_bound, fourth_bound : float
-        Suprema of ``|phi'''|`` and ``|phi''''|``.
-    infimum : float
-        Infimum of phi.
-    minimiser : float or None
-        A point where it is attained, if there is one.
+    Its name is its key in `LOSSES`.
     """
 
     name: str
-    value: Elementwise = field(repr=False)
-    slope: Elementwise = field(repr=False)
-    curvature: Elementwise = field(repr=False)
-    least_curvature: float
+    value: Elementwise = field(repr=False)  # phi
+    slope: Elementwise = field(repr=False)  # phi'
+    curvature: Elementwise = field(repr=False)  # phi''
+    least_curvature: float  # infimum and supremum of phi''
     greatest_curvature: float
-    third_bound: float
+    third_bound: float  # suprema of |phi'''| and |phi''''|
     fourth_bound: float
     infimum: float = 0.0
-    minimiser: float | None = 0.0
+    minimiser: float | None = 0.0  # a point where it is attained, if there is one
 
     @property
     def curvature_bound(self) -> float:
@@ -53,20 +40,12 @@ class Loss:
         return max(self.greatest_curvature, -self.least_curvature)
 
 
-def _exp(t: Array) -> Array:
-    return array_namespace(t).exp(t)
+def _elementwise(name: str) -> Elementwise:
+    """The function of that name in the library that owns t."""
+    return lambda t: getattr(array_namespace(t), name)(t)
 
 
-def _sin(t: Array) -> Array:
-    return array_namespace(t).sin(t)
-
-
-def _cos(t: Array) -> Array:
-    return array_namespace(t).cos(t)
-
-
-def _tanh(t: Array) -> Array:
-    return array_namespace(t).tanh(t)
+_exp, _sin, _cos, _tanh = map(_elementwise, ("exp", "sin", "cos", "tanh"))
 
 
 def _bell(t: Array) -> Array:
@@ -99,154 +78,131 @@ def _sech_squared(t: Array) -> Array:
     return 4.0 * _sigmoid(2.0 * t) * _sigmoid(-2.0 * t)
 
 
-GEMAN_MCCLURE = Loss(
-    name="geman-mcclure",  # t^2 / (1 + t^2), the "smoothed biweight" of Carmon et al. (2017)
-    value=lambda t: t * t * _bell(t),
-    slope=lambda t: 2.0 * t * _bell(t) ** 2,
-    curvature=lambda t: 2.0 * _bell(t) ** 2 * (4.0 * _bell(t) - 3.0),
-    least_curvature=-0.5,
-    greatest_curvature=2.0,
-    third_bound=4.668559284155,  # at t^2 = 1 - 2/sqrt(5)
-    fourth_bound=24.0,
+_TABLE = (
+    Loss(
+        name="geman-mcclure",  # t^2 / (1 + t^2), the "smoothed biweight" of Carmon et al. (2017)
+        value=lambda t: t * t * _bell(t),
+        slope=lambda t: 2.0 * t * _bell(t) ** 2,
+        curvature=lambda t: 2.0 * _bell(t) ** 2 * (4.0 * _bell(t) - 3.0),
+        least_curvature=-0.5,
+        greatest_curvature=2.0,
+        third_bound=4.668559284155,  # at t^2 = 1 - 2/sqrt(5)
+        fourth_bound=24.0,
+    ),
+    Loss(
+        name="welsch",  # 1 - exp(-t^2 / 2)
+        value=lambda t: -array_namespace(t).expm1(-0.5 * t * t),
+        slope=lambda t: t * _exp(-0.5 * t * t),
+        curvature=lambda t: (1.0 - t * t) * _exp(-0.5 * t * t),
+        least_curvature=-2.0 * math.exp(-1.5),
+        greatest_curvature=1.0,
+        third_bound=1.380119046162,  # at t^2 = 3 - sqrt(6)
+        fourth_bound=3.0,
+    ),
+    Loss(
+        name="cauchy",  # log(1 + t^2) / 2
+        value=lambda t: 0.5 * array_namespace(t).log1p(t * t),
+        slope=lambda t: t * _bell(t),
+        curvature=lambda t: _bell(t) * (2.0 * _bell(t) - 1.0),
+        least_curvature=-0.125,
+        greatest_curvature=1.0,
+        third_bound=0.75 + 0.5 * math.sqrt(2.0),  # at t = sqrt(2) - 1
+        fourth_bound=6.0,
+    ),
+    Loss(
+        name="tanh-squared",
+        value=lambda t: _tanh(t) ** 2,
+        slope=lambda t: 2.0 * _tanh(t) * _sech_squared(t),
+        curvature=lambda t: 2.0 * _sech_squared(t) * (1.0 - 3.0 * _tanh(t) ** 2),
+        least_curvature=-2.0 / 3.0,
+        greatest_curvature=2.0,
+        third_bound=4.085885502970,  # at tanh(t)^2 = 1/2 - sqrt(105)/30
+        fourth_bound=16.0,
+    ),
+    Loss(
+        name="sigmoid-squared",  # (1 - sigmoid(t))^2, as in nonconvex binary classification
+        value=lambda t: _sigmoid(-t) ** 2,
+        slope=lambda t: -2.0 * _sigmoid(t) * _sigmoid(-t) ** 2,
+        curvature=lambda t: 2.0 * _sigmoid(t) * _sigmoid(-t) ** 2 * (3.0 * _sigmoid(t) - 1.0),
+        least_curvature=-0.120204403455,  # at sigmoid(t) = (9 - sqrt(33)) / 24
+        greatest_curvature=0.154058570122,  # at sigmoid(t) = (9 + sqrt(33)) / 24
+        third_bound=0.202023009169,
+        fourth_bound=0.278187700946,
+        minimiser=None,
+    ),
+    Loss(
+        name="logistic",  # log(1 + exp(-t)), convex
+        value=lambda t: _softplus(-t),
+        slope=lambda t: -_sigmoid(-t),
+        curvature=lambda t: _sigmoid(t) * _sigmoid(-t),
+        least_curvature=0.0,
+        greatest_curvature=0.25,
+        third_bound=math.sqrt(3.0) / 18.0,
+        fourth_bound=0.125,
+        minimiser=None,
+    ),
+    Loss(
+        name="log-cosh",  # convex
+        value=_log_cosh,
+        slope=_tanh,
+        curvature=_sech_squared,
+        least_curvature=0.0,
+        greatest_curvature=1.0,
+        third_bound=4.0 * math.sqrt(3.0) / 9.0,
+        fourth_bound=2.0,
+    ),
+    Loss(
+        name="cosine",
+        value=_cos,
+        slope=lambda t: -_sin(t),
+        curvature=lambda t: -_cos(t),
+        least_curvature=-1.0,
+        greatest_curvature=1.0,
+        third_bound=1.0,
+        fourth_bound=1.0,
+        infimum=-1.0,
+        minimiser=math.pi,
+    ),
+    Loss(
+        name="flat-bottom",  # t^4 / (1 + t^4): no curvature at its minimum
+        value=lambda t: t**4 * _quartic_bell(t),
+        slope=lambda t: 4.0 * t**3 * _quartic_bell(t) ** 2,
+        curvature=lambda t: 4.0 * t**2 * _quartic_bell(t) ** 2 * (8.0 * _quartic_bell(t) - 5.0),
+        least_curvature=-2.5 * math.sin(math.pi / 5.0),
+        greatest_curvature=2.5 * math.sin(2.0 * math.pi / 5.0),
+        third_bound=11.061324578438,
+        fourth_bound=64.3125,
+    ),
+    Loss(
+        name="hill",  # 1 + cos(t): a strict maximum at 0
+        value=lambda t: 2.0 * _cos(0.5 * t) ** 2,  # no cancellation near the minimum
+        slope=lambda t: -_sin(t),
+        curvature=lambda t: -_cos(t),
+        least_curvature=-1.0,
+        greatest_curvature=1.0,
+        third_bound=1.0,
+        fourth_bound=1.0,
+        minimiser=math.pi,
+    ),
+    Loss(
+        name="flat-hill",  # 1 - sin(t/2)^4: a maximum at 0 without curvature, strict minima at pi
+        value=lambda t: _cos(0.5 * t) ** 2 * (1.0 + _sin(0.5 * t) ** 2),
+        slope=lambda t: -0.5 * _sin(t) * (1.0 - _cos(t)),
+        curvature=lambda t: 0.5 * (_cos(t) - 1.0) * (2.0 * _cos(t) + 1.0),
+        least_curvature=-9.0 / 16.0,
+        greatest_curvature=1.0,
+        third_bound=1.367907552033,
+        fourth_bound=2.5,
+        minimiser=math.pi,
+    ),
 )
 
-WELSCH = Loss(
-    name="welsch",  # 1 - exp(-t^2 / 2)
-    value=lambda t: -array_namespace(t).expm1(-0.5 * t * t),
-    slope=lambda t: t * _exp(-0.5 * t * t),
-    curvature=lambda t: (1.0 - t * t) * _exp(-0.5 * t * t),
-    least_curvature=-2.0 * math.exp(-1.5),
-    greatest_curvature=1.0,
-    third_bound=1.380119046162,  # at t^2 = 3 - sqrt(6)
-    fourth_bound=3.0,
-)
-
-CAUCHY = Loss(
-    name="cauchy",  # log(1 + t^2) / 2
-    value=lambda t: 0.5 * array_namespace(t).log1p(t * t),
-    slope=lambda t: t * _bell(t),
-    curvature=lambda t: _bell(t) * (2.0 * _bell(t) - 1.0),
-    least_curvature=-0.125,
-    greatest_curvature=1.0,
-    third_bound=0.75 + 0.5 * math.sqrt(2.0),  # at t = sqrt(2) - 1
-    fourth_bound=6.0,
-)
-
-TANH_SQUARED = Loss(
-    name="tanh-squared",
-    value=lambda t: _tanh(t) ** 2,
-    slope=lambda t: 2.0 * _tanh(t) * _sech_squared(t),
-    curvature=lambda t: 2.0 * _sech_squared(t) * (1.0 - 3.0 * _tanh(t) ** 2),
-    least_curvature=-2.0 / 3.0,
-    greatest_curvature=2.0,
-    third_bound=4.085885502970,  # at tanh(t)^2 = 1/2 - sqrt(105)/30
-    fourth_bound=16.0,
-)
-
-SIGMOID_SQUARED = Loss(
-    name="sigmoid-squared",  # (1 - sigmoid(t))^2, as in nonconvex binary classification
-    value=lambda t: _sigmoid(-t) ** 2,
-    slope=lambda t: -2.0 * _sigmoid(t) * _sigmoid(-t) ** 2,
-    curvature=lambda t: 2.0 * _sigmoid(t) * _sigmoid(-t) ** 2 * (3.0 * _sigmoid(t) - 1.0),
-    least_curvature=-0.120204403455,  # at sigmoid(t) = (9 - sqrt(33)) / 24
-    greatest_curvature=0.154058570122,  # at sigmoid(t) = (9 + sqrt(33)) / 24
-    third_bound=0.202023009169,
-    fourth_bound=0.278187700946,
-    minimiser=None,
-)
-
-LOGISTIC = Loss(
-    name="logistic",  # log(1 + exp(-t)), convex
-    value=lambda t: _softplus(-t),
-    slope=lambda t: -_sigmoid(-t),
-    curvature=lambda t: _sigmoid(t) * _sigmoid(-t),
-    least_curvature=0.0,
-    greatest_curvature=0.25,
-    third_bound=math.sqrt(3.0) / 18.0,
-    fourth_bound=0.125,
-    minimiser=None,
-)
-
-LOG_COSH = Loss(
-    name="log-cosh",  # convex
-    value=_log_cosh,
-    slope=_tanh,
-    curvature=_sech_squared,
-    least_curvature=0.0,
-    greatest_curvature=1.0,
-    third_bound=4.0 * math.sqrt(3.0) / 9.0,
-    fourth_bound=2.0,
-)
-
-COSINE = Loss(
-    name="cosine",
-    value=_cos,
-    slope=lambda t: -_sin(t),
-    curvature=lambda t: -_cos(t),
-    least_curvature=-1.0,
-    greatest_curvature=1.0,
-    third_bound=1.0,
-    fourth_bound=1.0,
-    infimum=-1.0,
-    minimiser=math.pi,
-)
-
-FLAT_BOTTOM = Loss(
-    name="flat-bottom",  # t^4 / (1 + t^4): no curvature at its minimum
-    value=lambda t: t**4 * _quartic_bell(t),
-    slope=lambda t: 4.0 * t**3 * _quartic_bell(t) ** 2,
-    curvature=lambda t: 4.0 * t**2 * _quartic_bell(t) ** 2 * (8.0 * _quartic_bell(t) - 5.0),
-    least_curvature=-2.5 * math.sin(math.pi / 5.0),
-    greatest_curvature=2.5 * math.sin(2.0 * math.pi / 5.0),
-    third_bound=11.061324578438,
-    fourth_bound=64.3125,
-)
-
-HILL = Loss(
-    name="hill",  # 1 + cos(t): a strict maximum at 0
-    value=lambda t: 2.0 * _cos(0.5 * t) ** 2,  # no cancellation near the minimum
-    slope=lambda t: -_sin(t),
-    curvature=lambda t: -_cos(t),
-    least_curvature=-1.0,
-    greatest_curvature=1.0,
-    third_bound=1.0,
-    fourth_bound=1.0,
-    minimiser=math.pi,
-)
-
-FLAT_HILL = Loss(
-    name="flat-hill",  # 1 - sin(t/2)^4: a maximum at 0 without curvature, strict minima at pi
-    value=lambda t: _cos(0.5 * t) ** 2 * (1.0 + _sin(0.5 * t) ** 2),
-    slope=lambda t: -0.5 * _sin(t) * (1.0 - _cos(t)),
-    curvature=lambda t: 0.5 * (_cos(t) - 1.0) * (2.0 * _cos(t) + 1.0),
-    least_curvature=-9.0 / 16.0,
-    greatest_curvature=1.0,
-    third_bound=1.367907552033,
-    fourth_bound=2.5,
-    minimiser=math.pi,
-)
-
-LOSSES: dict[str, Loss] = {
-    loss.name: loss
-    for loss in (
-        GEMAN_MCCLURE,
-        WELSCH,
-        CAUCHY,
-        TANH_SQUARED,
-        SIGMOID_SQUARED,
-        LOGISTIC,
-        LOG_COSH,
-        COSINE,
-        FLAT_BOTTOM,
-        HILL,
-        FLAT_HILL,
-    )
-}
+LOSSES = {loss.name: loss for loss in _TABLE}
 """The losses by name."""
 
 
 def find_loss(loss: Loss | str) -> Loss:
-    """Return a loss given itself or its name."""
+    """A loss, given itself or its name."""
     if isinstance(loss, Loss):
         return loss
     try:

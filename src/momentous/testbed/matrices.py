@@ -5,15 +5,13 @@ Factors are stored row by row in one flat vector, U first and then V.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from momentous.testbed.constants import Constants
 from momentous.testbed.losses import Loss, find_loss
-from momentous.testbed.problem import Array, Problem, Vector
-
-Rng = int | np.random.Generator | None
+from momentous.testbed.problem import Array, Constants, Problem, Rng, Vector
 
 
 def factorisation(n: int = 8, rank: int = 2, rng: Rng = 0) -> Problem:
@@ -35,14 +33,9 @@ def factorisation(n: int = 8, rank: int = 2, rng: Rng = 0) -> Problem:
         U = array_namespace(x).reshape(x, (n, rank))
         return U, U @ U.T - M
 
-    def value(x: Array) -> Array:
-        _, E = excess(x)
-        return 0.5 * array_namespace(x).sum(E**2)
-
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
-        xp = array_namespace(x)
         U, E = excess(x)
-        return 0.5 * xp.sum(E**2), _flat(2.0 * E @ U)
+        return 0.5 * array_namespace(x).sum(E**2), _flat(2.0 * E @ U)
 
     def hessian_product(x: Array, v: Array) -> Array:
         U, E = excess(x)
@@ -54,7 +47,6 @@ def factorisation(n: int = 8, rank: int = 2, rng: Rng = 0) -> Problem:
         name=f"factorisation-{n}-{rank}",
         description=f"symmetric factorisation of a {n} x {n} matrix of rank {rank}",
         start=0.1 * rng.standard_normal(n * rank),
-        value=value,
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=6.0 * radius**2,
@@ -78,17 +70,7 @@ def matrix_sensing(
     ``f(U, V) = (1/2m) sum_i (<A_i, U V'> - b_i)^2 + (w/2)|U'U - V'V|_F^2`` with exact data, so
     that the minimum 0 is attained. No global constants.
 
-    Parameters
-    ----------
-    shape : pair of int
-        Of the unknown matrix.
-    rank : int
-        Of the unknown matrix and of the factors.
-    samples : int
-        Number of inner products (m).
-    balance : float
-        Weight w of the balancing term.
-    rng : seed or Generator
+    ``shape`` and ``rank`` are those of the unknown matrix, ``samples`` is m and ``balance`` is w.
     """
     rng = np.random.default_rng(rng)
     U, V = _planted(rng, shape, rank)
@@ -103,14 +85,15 @@ def matrix_sensing(
         return 0.5 * xp.sum(residual**2) / samples, slope / samples
 
     return _two_factors(
+        shape,
+        rank,
+        balance,
+        fit,
+        _join(U, V),
         name=f"matrix-sensing-{shape[0]}x{shape[1]}-{rank}",
         description=f"a rank-{rank} matrix from {samples} Gaussian measurements",
-        shape=shape,
-        rank=rank,
-        balance=balance,
-        fit=fit,
         start=0.5 * rng.standard_normal(sum(shape) * rank),
-        minimiser=_join(U, V),
+        minimum=0.0,
     )
 
 
@@ -122,17 +105,7 @@ def matrix_completion(
     ``f(U, V) = (1/2N) sum_{(i,j)} (U V' - X)_ij^2 + (1/2N)|U'U - V'V|_F^2`` over the observed
     entries, which are exact, so that the minimum 0 is attained. The start is the truncated SVD of
     the matrix with zeros in place of the missing entries, split evenly. No global constants. Dense,
-    hence for small matrices only.
-
-    Parameters
-    ----------
-    shape : pair of int
-        Of the unknown matrix.
-    rank : int
-        Of the unknown matrix and of the factors.
-    observed : float
-        Fraction of the entries that are observed, in (0, 1].
-    rng : seed or Generator
+    hence for small matrices only. ``observed`` is the fraction of observed entries, in (0, 1].
     """
     rng = np.random.default_rng(rng)
     U, V = _planted(rng, shape, rank)
@@ -148,14 +121,15 @@ def matrix_completion(
         return 0.5 * array_namespace(product).sum(residual**2) / count, residual / count
 
     return _two_factors(
+        shape,
+        rank,
+        1.0 / count,
+        fit,
+        _join(U, V),
         name=f"matrix-completion-{shape[0]}x{shape[1]}-{rank}",
         description=f"a rank-{rank} matrix from {count} of its entries",
-        shape=shape,
-        rank=rank,
-        balance=1.0 / count,
-        fit=fit,
         start=_spectral_start(known, rank),
-        minimiser=_join(U, V),
+        minimum=0.0,
     )
 
 
@@ -172,19 +146,8 @@ def robust_pca(
     ``f(U, V) = (1/N) sum_{ij} phi((U V' - X)_ij / width) + (1/2N)|U'U - V'V|_F^2``. The minimum is
     the lower bound ``inf phi``; no global constants. The start is the truncated SVD of X.
 
-    Parameters
-    ----------
-    shape : pair of int
-        Of the matrix; N is its number of entries.
-    rank : int
-        Of the unknown matrix and of the factors.
-    loss : Loss or str
-        The loss phi, or its name in `LOSSES`.
-    width : float
-        Residuals beyond this count as gross.
-    outliers : float
-        Fraction of wrong entries.
-    rng : seed or Generator
+    X has N entries, of which the fraction ``outliers`` is wrong; residuals beyond ``width`` count
+    as gross.  phi is a `Loss` or its name in `LOSSES`.
     """
     phi, width = find_loss(loss), float(width)
     rng = np.random.default_rng(rng)
@@ -200,12 +163,13 @@ def robust_pca(
         return array_namespace(product).mean(phi.value(t)), phi.slope(t) / (width * count)
 
     return _two_factors(
+        shape,
+        rank,
+        1.0 / count,
+        fit,
+        None,
         name=f"robust-pca-{phi.name}-{shape[0]}x{shape[1]}-{rank}",
         description=f"a rank-{rank} matrix under gross errors, with the {phi.name} loss",
-        shape=shape,
-        rank=rank,
-        balance=1.0 / count,
-        fit=fit,
         start=_spectral_start(given, rank),
         minimum=phi.infimum,
     )
@@ -214,25 +178,13 @@ def robust_pca(
 def phase_retrieval(dimension: int = 8, samples: int = 60, rng: Rng = 0) -> Problem:
     """Recover a vector z, up to its sign, from squared inner products with Gaussian vectors.
 
-    ``f(x) = (1/4m) sum_i (<a_i, x>^2 - <a_i, z>^2)^2``; the minimum 0 is attained at z and -z.
-    No global constants.
-
-    Parameters
-    ----------
-    dimension : int
-        Number of unknowns.
-    samples : int
-        Number of squared inner products (m).
-    rng : seed or Generator
+    ``f(x) = (1/4m) sum_i (<a_i, x>^2 - <a_i, z>^2)^2`` with m ``samples``; the minimum 0 is
+    attained at z and -z. No global constants.
     """
     rng = np.random.default_rng(rng)
     A = rng.standard_normal((samples, dimension))
     z = rng.standard_normal(dimension)
     data = Constants(A, (A @ z) ** 2)
-
-    def value(x: Array) -> Array:
-        A, y = data.like(x)
-        return 0.25 * array_namespace(x).mean(((A @ x) ** 2 - y) ** 2)
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         A, y = data.like(x)
@@ -248,7 +200,6 @@ def phase_retrieval(dimension: int = 8, samples: int = 60, rng: Rng = 0) -> Prob
         name=f"phase-retrieval-{dimension}",
         description=f"a vector of {dimension} entries from {samples} squared inner products",
         start=rng.standard_normal(dimension),
-        value=value,
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         minimum=0.0,
@@ -258,15 +209,12 @@ def phase_retrieval(dimension: int = 8, samples: int = 60, rng: Rng = 0) -> Prob
 
 
 def _two_factors(
-    name: str,
-    description: str,
     shape: tuple[int, int],
     rank: int,
     balance: float,
     fit: Callable[[Array], tuple[Array, Array]],
-    start: Vector,
-    minimum: float = 0.0,
-    minimiser: Vector | None = None,
+    minimiser: Vector | None,
+    **known: Any,
 ) -> Problem:
     """A fit of the product U V', given with its gradient in the product, plus balancing."""
     m, n = shape
@@ -275,11 +223,6 @@ def _two_factors(
     def split(x: Array) -> tuple[Array, Array]:
         xp = array_namespace(x)
         return xp.reshape(x[: m * rank], (m, rank)), xp.reshape(x[m * rank :], (n, rank))
-
-    def value(x: Array) -> Array:
-        U, V = split(x)
-        imbalance = U.T @ U - V.T @ V
-        return fit(U @ V.T)[0] + 0.5 * w * array_namespace(x).sum(imbalance**2)
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         xp = array_namespace(x)
@@ -290,16 +233,8 @@ def _two_factors(
         to_V = slope.T @ U - 2.0 * w * V @ imbalance
         return error + 0.5 * w * xp.sum(imbalance**2), xp.concat([_flat(to_U), _flat(to_V)])
 
-    return Problem(
-        name=name,
-        description=description,
-        start=start,
-        value=value,
-        value_and_gradient=value_and_gradient,
-        minimum=minimum,
-        minimum_is_exact=minimiser is not None,
-        minimiser=minimiser,
-    )
+    known |= {"minimum_is_exact": minimiser is not None, "minimiser": minimiser}
+    return Problem(value_and_gradient=value_and_gradient, **known)
 
 
 def _flat(matrix: Array) -> Array:

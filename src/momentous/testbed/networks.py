@@ -1,21 +1,19 @@
 """Small neural networks on data that scikit-learn ships, as functions of one flat vector.
 
-The layers follow one another in the vector: first the weights, one row an input and one column a
+The layers follow one another in the vector: first the weights, one row per input and one column per
 unit, then the biases of the units. Hidden units are tanh, the last layer is linear.
 """
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from itertools import pairwise
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from momentous.testbed.constants import Constants
-from momentous.testbed.problem import Array, Problem, Vector
+from momentous.io.optional import require
+from momentous.testbed.problem import Array, Constants, Problem, Rng, Vector
 
-Rng = int | np.random.Generator | None
 Layer = tuple[Array, Array]
 """Weights and biases."""
 
@@ -36,20 +34,10 @@ def mlp_classifier(
     a network that tells the classes apart has no minimum: the larger its weights, the better.
     No global constants; the minimum is the lower bound 0.
 
-    Parameters
-    ----------
-    data : str
-        "breast-cancer" (569 samples of 30 features in 2 classes), "digits" (1797 of 64 in 10) or
-        "wine" (178 of 13 in 3); every feature is scaled to [0, 1].
-    hidden : sequence of int
-        Number of units of each hidden layer.
-    samples : int, optional
-        Number of samples (m), drawn without replacement; all by default.
-    ridge : float
-        Weight of the ridge, not negative.
-    rng : seed or Generator
-        For the samples and for the starting weights: uniform on ``+-sqrt(6/(inputs + units))`` in
-        each layer [1]_; the biases start at 0.
+    ``data`` is "breast-cancer" (569 samples of 30 features in 2 classes), "digits" (1797 of 64 in
+    10) or "wine" (178 of 13 in 3), with every feature scaled to [0, 1]; ``samples`` of them (m, by
+    default all) are drawn without replacement.  ``hidden`` has the units of each hidden layer.
+    Weights start uniform on ``+-sqrt(6/(inputs + units))`` in each layer [1]_, biases at 0.
 
     References
     ----------
@@ -59,7 +47,7 @@ def mlp_classifier(
     rng = np.random.default_rng(rng)
     inputs, labels = _load(data, samples, rng)
     one_hot = np.eye(int(labels.max()) + 1)[labels]
-    return _network("mlp", "classifier", data, inputs, one_hot, hidden, _cross_entropy, ridge, rng)
+    return _network("mlp", data, inputs, one_hot, hidden, _cross_entropy, ridge, rng)
 
 
 def autoencoder(
@@ -77,14 +65,11 @@ def autoencoder(
     """
     rng = np.random.default_rng(rng)
     inputs, _ = _load(data, samples, rng)
-    return _network(
-        "autoencoder", "autoencoder", data, inputs, inputs, hidden, _half_squares, ridge, rng
-    )
+    return _network("autoencoder", data, inputs, inputs, hidden, _half_squares, ridge, rng)
 
 
 def _network(
-    name: str,
-    what: str,
+    kind: str,
     data: str,
     inputs: Vector,
     targets: Vector,
@@ -118,13 +103,6 @@ def _network(
         weights, biases = network[-1]
         return [*signals, signals[-1] @ weights + biases]
 
-    def penalised(error: Array, x: Array) -> Array:
-        return error / count + 0.5 * ridge * array_namespace(x).sum(x**2)
-
-    def value(x: Array) -> Array:
-        inputs, targets = constants.like(x)
-        return penalised(loss(forward(layers(x), inputs)[-1], targets)[0], x)
-
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         xp = array_namespace(x)
         inputs, targets = constants.like(x)
@@ -138,13 +116,13 @@ def _network(
             pieces += [xp.sum(slope, axis=0), xp.reshape(signal.T @ slope, (-1,))]
             if depth > 0:
                 slope = (slope @ weights.T) * (1.0 - signal**2)
-        return penalised(error, x), xp.concat(pieces[::-1]) / count + ridge * x
+        f = error / count + 0.5 * ridge * xp.sum(x**2)
+        return f, xp.concat(pieces[::-1]) / count + ridge * x
 
     return Problem(
-        name=f"{name}-{data}-{'x'.join(map(str, sizes))}",
-        description=f"{what} with layers of {sizes} units, on {count} samples of {data}",
+        name=f"{kind}-{data}-{'x'.join(map(str, sizes))}",
+        description=f"{kind} with layers of {sizes} units, on {count} samples of {data}",
         start=np.concatenate([_glorot(*shape, rng) for shape in pairwise(sizes)]),
-        value=value,
         value_and_gradient=value_and_gradient,
         minimum=0.0,
     )
@@ -174,13 +152,7 @@ def _load(
     """Features scaled to [0, 1], and labels."""
     if data not in LOADERS:
         raise ValueError(f"unknown data {data!r}; there are {', '.join(sorted(LOADERS))}")
-    try:
-        datasets = import_module("sklearn.datasets")
-    except ImportError as missing:
-        raise ImportError(
-            f"the data {data!r} come with scikit-learn, which is not installed; "
-            "pip install momentous[app]"
-        ) from missing
+    datasets = require("sklearn.datasets", "app", f"The data set {data!r}")
     features, labels = getattr(datasets, LOADERS[data])(return_X_y=True)
     if samples is not None:
         if not 1 <= samples <= labels.size:

@@ -1,13 +1,14 @@
-"""A test problem: a smooth function, what is known about it, and where to start."""
+"""A test problem: a smooth function, what is known about it, its data, and where to start."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from array_api_compat import array_namespace
-from numpy.typing import NDArray
+from array_api_compat import device as device_of
+from numpy.typing import ArrayLike, NDArray
 
 Array = Any
 """An array of any library that follows the array API standard."""
@@ -15,51 +16,37 @@ Array = Any
 Vector = NDArray[np.float64]
 """What the testbed itself stores: NumPy, double precision."""
 
+Rng = int | np.random.Generator | None
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Problem:
     """A function of a flat vector, with its derivatives and its known constants.
 
-    The callables accept a vector of any array library and return arrays of the same library,
-    dtype and device.
-
-    Attributes
-    ----------
-    name, description : str
-        A short identifier with the parameters in it, and one sentence with the formula.
-    start : ndarray
-        Default starting point (float64, read-only; see `start_in`).
-    value, value_and_gradient : callable
-        ``f(x)``, and the pair ``(f(x), grad f(x))`` at little more than the cost of one of them.
-    hessian_product : callable or None
-        Exact ``(x, v) -> D^2 f(x) v``, where it is simple enough to be written down.
-    gradient_lipschitz, hessian_lipschitz : float or None
-        Constants L and rho; None if there are none or none is known. The factories say whether
-        they are exact or upper bounds.
-    constants_radius : float
-        L and rho hold on the ball ``|x| <= constants_radius``; infinite when they are global.
-    minimum : float or None
-        The infimum of f if `minimum_is_exact`, otherwise a lower bound.
-    minimum_is_exact : bool
-        Whether `minimum` is the infimum itself.
-    minimiser : ndarray or None
-        A point where the minimum is attained, if one is known (float64, read-only).
+    The callables accept a vector of any array library and return arrays of the same library, dtype
+    and device.  ``start`` and ``minimiser`` are float64 and read-only; see `start_in`.
     """
 
-    name: str
-    description: str = field(repr=False)
+    name: str  # with the parameters in it
+    description: str = field(repr=False)  # in one sentence
     start: Vector = field(repr=False)
-    value: Callable[[Array], Array] = field(repr=False)
     value_and_gradient: Callable[[Array], tuple[Array, Array]] = field(repr=False)
+    # f(x), by default the first of the pair.
+    value: Callable[[Array], Array] = field(default=None, repr=False)  # type: ignore[assignment]
+    # Exact (x, v) -> D^2 f(x) v, where it is simple enough to be written down.
     hessian_product: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
+    # L and rho, on the ball |x| <= constants_radius; the factories say whether they are exact or
+    # upper bounds.
     gradient_lipschitz: float | None = None
     hessian_lipschitz: float | None = None
     constants_radius: float = field(default=math.inf, repr=False)
-    minimum: float | None = None
+    minimum: float | None = None  # the infimum of f, or else a lower bound
     minimum_is_exact: bool = field(default=False, repr=False)
-    minimiser: Vector | None = field(default=None, repr=False)
+    minimiser: Vector | None = field(default=None, repr=False)  # where it is attained, if known
 
     def __post_init__(self) -> None:
+        if cast(Any, self.value) is None:
+            object.__setattr__(self, "value", lambda x: self.value_and_gradient(x)[0])
         object.__setattr__(self, "start", _frozen(self.start))
         if self.minimiser is not None:
             object.__setattr__(self, "minimiser", _frozen(self.minimiser))
@@ -80,15 +67,9 @@ class Problem:
         return self.value_and_gradient(x)[1]
 
     def start_in(self, xp: Any = np, dtype: Any = None, device: Any = None) -> Array:
-        """Return a fresh copy of the starting point as an array of another library.
+        """A fresh copy of the starting point as an array of another library (``torch``, ...).
 
-        Parameters
-        ----------
-        xp : module
-            ``numpy``, ``torch``, ``jax.numpy``, ``cupy``, ``array_api_strict``, ...
-        dtype, device : optional
-            Of that library; by default double precision where the library allows it, on its
-            default device.
+        By default in double precision, where the library allows it, on its default device.
         """
         xp = array_namespace(xp.zeros(1))  # a plain module may lack the standard's arguments
         return xp.asarray(self.start.copy(), dtype=dtype, device=device)
@@ -99,3 +80,28 @@ def _frozen(point: Vector) -> Vector:
     copy = np.array(point, dtype=np.float64)
     copy.flags.writeable = False
     return copy
+
+
+class Constants:
+    """Constant arrays that follow the library, dtype and device of the point at hand."""
+
+    def __init__(self, *arrays: ArrayLike) -> None:
+        self._arrays = tuple(np.array(array, dtype=np.float64) for array in arrays)
+        self._converted: dict[tuple[str, str, str], tuple[Array, ...]] = {}
+
+    def like(self, x: Array) -> tuple[Array, ...]:
+        """The constants as arrays of the same kind as x."""
+        xp, where = array_namespace(x), device_of(x)
+        if where is None:  # a JAX tracer: what is made from here on must not outlive the trace
+            return self._convert(xp, x.dtype, None)
+        key = (xp.__name__, str(x.dtype), str(where))
+        if key not in self._converted:
+            self._converted[key] = self._convert(xp, x.dtype, where)
+        return self._converted[key]
+
+    def _convert(self, xp: Any, dtype: Any, where: Any) -> tuple[Array, ...]:
+        if not xp.isdtype(dtype, "real floating"):
+            raise TypeError(
+                f"x must have a real floating-point dtype, not {dtype}; convert it first"
+            )
+        return tuple(xp.asarray(array, dtype=dtype, device=where) for array in self._arrays)

@@ -4,9 +4,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
-from momentous.testbed.constants import Constants
-from momentous.testbed.losses import FLAT_HILL, HILL, Loss
-from momentous.testbed.problem import Array, Problem
+from momentous.testbed.losses import LOSSES, Loss
+from momentous.testbed.problem import Array, Constants, Problem
 
 
 def saddle(
@@ -19,16 +18,9 @@ def saddle(
     0 is attained at ``x = 0, y_j = pi`` (mod 2 pi). Deterministic first-order methods started at
     ``y = 0`` stay there.
 
-    Parameters
-    ----------
-    p, q : int
-        Dimensions of x and of y.
-    curvature : float
-        The curvature c along x, positive.
-    negative_curvature : float or sequence of q floats
-        The g_j, positive.
+    x has p entries and y has q; ``curvature`` is c, ``negative_curvature`` the g_j, all positive.
     """
-    return _on_the_hill("saddle", HILL, p, q, curvature, negative_curvature)
+    return _on_the_hill("saddle", LOSSES["hill"], p, q, curvature, negative_curvature)
 
 
 def flat_saddle(p: int = 2, q: int = 1, curvature: float = 1.0, height: ArrayLike = 1.0) -> Problem:
@@ -39,16 +31,9 @@ def flat_saddle(p: int = 2, q: int = 1, curvature: float = 1.0, height: ArrayLik
     there. ``L = max(c, g)`` and ``rho = 1.368 max g`` are exact and global, the minimum 0 is
     attained at ``x = 0, y_j = pi`` (mod 2 pi), where the Hessian is positive definite.
 
-    Parameters
-    ----------
-    p, q : int
-        Dimensions of x and of y.
-    curvature : float
-        The curvature c along x, positive.
-    height : float or sequence of q floats
-        The g_j, positive.
+    Parameters as in `saddle`; ``height`` is the g_j.
     """
-    return _on_the_hill("flat-saddle", FLAT_HILL, p, q, curvature, height)
+    return _on_the_hill("flat-saddle", LOSSES["flat-hill"], p, q, curvature, height)
 
 
 def _on_the_hill(
@@ -61,14 +46,11 @@ def _on_the_hill(
         raise ValueError("a saddle needs p >= 0, q >= 1 and positive curvatures")
     data = Constants(g)
 
-    def value(z: Array) -> Array:
+    def value_and_gradient(z: Array) -> tuple[Array, Array]:
         xp = array_namespace(z)
         (g,) = data.like(z)
-        return 0.5 * c * xp.sum(z[:p] ** 2) + xp.sum(g * hill.value(z[p:]))
-
-    def value_and_gradient(z: Array) -> tuple[Array, Array]:
-        (g,) = data.like(z)
-        return value(z), array_namespace(z).concat([c * z[:p], g * hill.slope(z[p:])])
+        f = 0.5 * c * xp.sum(z[:p] ** 2) + xp.sum(g * hill.value(z[p:]))
+        return f, xp.concat([c * z[:p], g * hill.slope(z[p:])])
 
     def hessian_product(z: Array, v: Array) -> Array:
         (g,) = data.like(z)
@@ -80,7 +62,6 @@ def _on_the_hill(
         name=f"{name}-{p}+{q}" + ("" if np.ptp(g) == 0.0 else "-mixed"),
         description=f"a bowl in {p} coordinates, the top of a {hill.name} in {q}",
         start=np.zeros(p + q),
-        value=value,
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=max(bowl, steepest * hill.curvature_bound),

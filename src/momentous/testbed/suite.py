@@ -1,14 +1,17 @@
-"""The list of problems on which methods are compared, split before anything was measured."""
+"""Lists of problems: that on which methods are compared, and a small one for tests."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from momentous.testbed.chains import carmon_chain, nested_chain, second_order_chain
 from momentous.testbed.classics import dixon_price, powell, qing, rosenbrock
-from momentous.testbed.cutest import LISTED, cutest
+from momentous.testbed.cutest import LISTED
+from momentous.testbed.cutest import cutest as load
+from momentous.testbed.loss_sums import robust_regression, separable
+from momentous.testbed.losses import LOSSES
 from momentous.testbed.matrices import (
     factorisation,
     matrix_completion,
@@ -18,78 +21,56 @@ from momentous.testbed.matrices import (
 )
 from momentous.testbed.networks import autoencoder, mlp_classifier
 from momentous.testbed.problem import Problem
-from momentous.testbed.regression import robust_regression
 from momentous.testbed.saddles import flat_saddle, saddle
-from momentous.testbed.separable import separable
+from momentous.testbed.transforms import rotated, scaled, shifted
 
-Factory = Callable[[], Problem]
-Row = tuple[str, int, Factory]
+Instance = tuple[str, int, Callable[[], Problem]]
 """Name, dimension, and how to build it."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A problem of the list, built only when it is needed: some have a million variables.
-
-    Attributes
-    ----------
-    name : str
-        That of the problem.
-    family : str
-        What it is an instance of: "rosenbrock", "chain", "network", "cutest", ...
-    dimension : int
-        Number of variables.
-    make : callable
-        Builds the problem.
-    held_back : bool
-        Whether it was not looked at when defaults were chosen; see `suite` for the rule.
-    """
+    """A problem of the list, built only when it is needed: some have a million variables."""
 
     name: str
-    family: str
+    family: str  # what it is an instance of: "rosenbrock", "chain", "network", "cutest", ...
     dimension: int
-    make: Factory
-    held_back: bool
+    make: Callable[[], Problem]
+    held_back: bool  # not looked at when defaults were chosen; see `suite` for the rule
 
 
 def suite(max_dimension: int | None = None, *, cutest: bool = False) -> list[Entry]:
-    """Return the problems on which methods are compared, in a fixed order.
+    """The problems on which methods are compared, in a fixed order.
 
     Half of them are held back: whoever chooses a default method or a default parameter looks at the
     other half only, and the held-back half then says what the choice is worth. The split follows a
     rule that was fixed before methods were compared: within each family, in the order of the list,
     every second problem is held back; the first family begins with one that is not, the next with
     one that is, and so on in turn, so that the largest instances are shared out, too. The CUTEst
-    problems are one family in alphabetical order. Filters come after the split and do not move it.
-
-    Parameters
-    ----------
-    max_dimension : int, optional
-        Leave out those with more variables.
-    cutest : bool
-        Whether to append the problems of `cutest_names` (extra ``cutest``).
+    problems (extra ``cutest``), if asked for, are one more family in alphabetical order.
+    ``max_dimension`` is applied after the split and does not move it.
     """
     families = _families()
     if cutest:
-        families["cutest"] = _cutest_rows()
+        families["cutest"] = [(name, n, partial(load, name)) for name, (n, *_) in LISTED.items()]
     entries = _split(families)
     return [e for e in entries if max_dimension is None or e.dimension <= max_dimension]
 
 
 def halves(entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
-    """Return those to choose by, and those held back."""
+    """Those to choose by, and those held back."""
     entries = list(entries)
     return [e for e in entries if not e.held_back], [e for e in entries if e.held_back]
 
 
-def _split(families: dict[str, list[Row]]) -> Iterator[Entry]:
-    for number, (family, rows) in enumerate(families.items()):
-        for place, (name, dimension, make) in enumerate(rows):
-            held_back = (number + place) % 2 == 1
-            yield Entry(name, family, dimension, make, held_back)
+def _split(families: dict[str, list[Instance]]) -> Iterator[Entry]:
+    for number, (family, instances) in enumerate(families.items()):
+        for place, instance in enumerate(instances):
+            name, dimension, make = instance
+            yield Entry(name, family, dimension, make, (number + place) % 2 == 1)
 
 
-def _families() -> dict[str, list[Row]]:
+def _families() -> dict[str, list[Instance]]:
     """All but CUTEst; names and dimensions are spelled out, since nothing is built here."""
     sizes = (10, 100, 1000, 10_000, 100_000, 1_000_000)
     fall = np.logspace(0.0, -3.0, 50)  # curvatures that call for acceleration
@@ -157,12 +138,49 @@ def _families() -> dict[str, list[Row]]:
     }
 
 
-def _cutest_rows() -> list[Row]:
-    return [(name, sizes[0], partial(cutest, name)) for name, sizes in LISTED.items()]
-
-
 def _aside(factory: Callable[..., Problem], *arguments: object) -> Problem:
     """The problem with its start moved a little off the saddle, where there is no gradient."""
     problem = factory(*arguments)
     step = 0.1 * np.random.default_rng(0).standard_normal(problem.dimension)
     return replace(problem, name=f"{problem.name}-aside", start=problem.start + step)
+
+
+# --- the small list -------------------------------------------------------------------------------
+
+
+def problems(max_dimension: int | None = None) -> list[Problem]:
+    """Small instances of every family, to cross with methods and array libraries."""
+    return [p for p in _instances() if max_dimension is None or p.dimension <= max_dimension]
+
+
+def with_constants(max_dimension: int | None = None) -> list[Problem]:
+    """Those of `problems` with global L and rho that are known to be bounded below."""
+    return [p for p in problems(max_dimension) if p.has_constants]
+
+
+@cache
+def _instances() -> tuple[Problem, ...]:
+    return (
+        *(separable(loss) for loss in LOSSES.values()),
+        robust_regression(),
+        robust_regression("sigmoid-squared", samples=20, dimension=5),
+        saddle(3, 2),
+        saddle(2, 3, curvature=2.0, negative_curvature=(1.0, 0.1, 0.01)),
+        flat_saddle(2, 1),
+        carmon_chain(6),
+        second_order_chain(8, 0.1),
+        nested_chain(4, 0.03),
+        factorisation(),
+        matrix_sensing(),
+        matrix_completion(),
+        robust_pca(),
+        phase_retrieval(),
+        rosenbrock(2),
+        rosenbrock(10),
+        dixon_price(6),
+        powell(8),
+        qing(10),
+        rotated(separable("cosine", weights=(1.0, 0.2, 0.05, 0.01), scales=1.0)),
+        scaled(second_order_chain(4, 0.5), value_scale=10.0, length_scale=0.5),
+        shifted(separable("geman-mcclure", weights=1.0, scales=(1.0, 0.3)), 1000.0),
+    )

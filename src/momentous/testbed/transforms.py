@@ -2,85 +2,68 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from momentous.testbed.constants import Constants
-from momentous.testbed.problem import Array, Problem
+from momentous.testbed.problem import Array, Constants, Problem, Rng
 
 
-def rotated(problem: Problem, rng: int | np.random.Generator | None = 0) -> Problem:
+def rotated(problem: Problem, rng: Rng = 0) -> Problem:
     """The problem ``f(Q x)`` with a random orthogonal Q (dense): no coordinate is special any more.
 
     L, rho and the minimum stay; start and minimiser become ``Q' x``.
     """
-    size = problem.dimension
+    size, product = problem.dimension, problem.hessian_product
     Q = np.linalg.qr(np.random.default_rng(rng).standard_normal((size, size)))[0]
     data = Constants(Q)
-
-    def value(x: Array) -> Array:
-        (Q,) = data.like(x)
-        return problem.value(Q @ x)
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         (Q,) = data.like(x)
         f, g = problem.value_and_gradient(Q @ x)
         return f, Q.T @ g
 
-    def product(x: Array, v: Array) -> Array:
+    def rotated_product(x: Array, v: Array) -> Array:
+        assert product is not None
         (Q,) = data.like(x)
-        return Q.T @ _product(problem)(Q @ x, Q @ v)
+        return Q.T @ product(Q @ x, Q @ v)
 
-    return replace(
+    return _seen(
         problem,
-        name=f"{problem.name}-rotated",
-        description=f"{problem.description}; rotated",
+        "rotated",
+        "rotated",
+        value_and_gradient,
         start=Q.T @ problem.start,
-        value=value,
-        value_and_gradient=value_and_gradient,
-        hessian_product=None if problem.hessian_product is None else product,
+        hessian_product=rotated_product if product else None,
         minimiser=None if problem.minimiser is None else Q.T @ problem.minimiser,
     )
 
 
 def scaled(problem: Problem, value_scale: float = 1.0, length_scale: float = 1.0) -> Problem:
-    """The problem ``c f(x/s)``, with constants ``L c/s^2`` and ``rho c/s^3``.
-
-    Parameters
-    ----------
-    problem : Problem
-        The function f.
-    value_scale, length_scale : float
-        c and s, both positive.
-    """
-    c, s = float(value_scale), float(length_scale)
+    """The problem ``c f(x/s)``, c and s positive, with constants ``L c/s^2`` and ``rho c/s^3``."""
+    c, s, product = float(value_scale), float(length_scale), problem.hessian_product
     if not (c > 0.0 and s > 0.0):
         raise ValueError(f"scales must be positive, not {c} and {s}")
-    L, rho, minimum = problem.gradient_lipschitz, problem.hessian_lipschitz, problem.minimum
 
-    def value(x: Array) -> Array:
-        return c * problem.value(x / s)
+    def times(factor: float, constant: Any) -> Any:
+        return None if constant is None else factor * constant
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         f, g = problem.value_and_gradient(x / s)
         return c * f, c / s * g
 
-    def product(x: Array, v: Array) -> Array:
-        return c / s**2 * _product(problem)(x / s, v)
-
-    return replace(
+    return _seen(
         problem,
-        name=f"{problem.name}-scaled",
-        description=f"{problem.description}; value times {c:g}, lengths times {s:g}",
+        "scaled",
+        f"value times {c:g}, lengths times {s:g}",
+        value_and_gradient,
         start=s * problem.start,
-        value=value,
-        value_and_gradient=value_and_gradient,
-        hessian_product=None if problem.hessian_product is None else product,
-        gradient_lipschitz=None if L is None else c / s**2 * L,
-        hessian_lipschitz=None if rho is None else c / s**3 * rho,
+        hessian_product=product and (lambda x, v: c / s**2 * product(x / s, v)),
+        gradient_lipschitz=times(c / s**2, problem.gradient_lipschitz),
+        hessian_lipschitz=times(c / s**3, problem.hessian_lipschitz),
         constants_radius=s * problem.constants_radius,
-        minimum=None if minimum is None else c * minimum,
-        minimiser=None if problem.minimiser is None else s * problem.minimiser,
+        minimum=times(c, problem.minimum),
+        minimiser=times(s, problem.minimiser),
     )
 
 
@@ -88,23 +71,27 @@ def shifted(problem: Problem, constant: float) -> Problem:
     """The problem ``f + constant``: the same but for rounding, which drowns small decreases."""
     shift = float(constant)
 
-    def value(x: Array) -> Array:
-        return problem.value(x) + shift
-
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         f, g = problem.value_and_gradient(x)
         return f + shift, g
 
+    minimum = None if problem.minimum is None else problem.minimum + shift
+    return _seen(problem, "shifted", f"plus {shift:g}", value_and_gradient, minimum=minimum)
+
+
+def _seen(
+    problem: Problem,
+    how: str,
+    words: str,
+    value_and_gradient: Callable[[Array], tuple[Array, Array]],
+    **changes: Any,
+) -> Problem:
+    """The problem with another function under another name."""
     return replace(
         problem,
-        name=f"{problem.name}-shifted",
-        description=f"{problem.description}; plus {shift:g}",
-        value=value,
+        name=f"{problem.name}-{how}",
+        description=f"{problem.description}; {words}",
         value_and_gradient=value_and_gradient,
-        minimum=None if problem.minimum is None else problem.minimum + shift,
+        value=lambda x: value_and_gradient(x)[0],
+        **changes,
     )
-
-
-def _product(problem: Problem) -> Callable[[Array, Array], Array]:
-    assert problem.hessian_product is not None
-    return problem.hessian_product

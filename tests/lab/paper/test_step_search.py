@@ -14,7 +14,7 @@ from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import AUTHORS_STEPS, PAPER_METHODS
 from momentous.lab.paper.problems import DataSet, PaperProblem
 from momentous.lab.paper.progress import StudyProgress
-from momentous.lab.paper.runs import PaperRun, load_run, make_task, run_task
+from momentous.lab.paper.runs import PaperRun, Task, load_run, run_task
 from momentous.lab.paper.tuning import (
     MOST_DOUBLINGS,
     Trial,
@@ -118,7 +118,7 @@ def problem(tmp_path_factory) -> PaperProblem:
 
 @pytest.fixture(scope="module")
 def run(problem, tmp_path_factory) -> PaperRun:
-    task = make_task(PAPER_METHODS["gd"], problem, 0.5, 10)
+    task = Task(PAPER_METHODS["gd"], problem, 0.5, 10)
     return run_task(task, tmp_path_factory.mktemp("run"))
 
 
@@ -208,7 +208,7 @@ def test_longer_runs_of_another_day_do_not_raise_the_cost(problem, tmp_path):
     folder, gd = StudyFolder(tmp_path), PAPER_METHODS["gd"]
     found, _ = tune(gd, problem, folder, iterations=12, trial_iterations=6)
     for trial in found.full:
-        run_task(make_task(gd, problem, trial.step_size, 30), folder.runs)
+        run_task(Task(gd, problem, trial.step_size, 30), folder.runs)
     again, _ = tune(gd, problem, folder, iterations=12, trial_iterations=6)
     assert {**again.summary, "seconds": 0} == {**found.summary, "seconds": 0}
 
@@ -318,7 +318,7 @@ class LateDivergence:
     x > 30 it is too long.  The next smaller one has brought y to zero by then.
     """
 
-    name, profile, threads = "completion", "paper", 1
+    name, profile = "completion", "paper"
     data = SimpleNamespace(name="valley", twin=False, fingerprint="valley")
     ratings = SimpleNamespace(shape=(2, 1), nnz=1)
     objective = SimpleNamespace(rank=1, threads=1)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from momentous import RAGD, RHB, AdaRAGD, PerturbedRAGD, Status, testbed
-from momentous.lab.paper import exponents, second_order, theorem_table
-from momentous.lab.paper.bounds import Case
-from momentous.lab.paper.epochs import run_epochs
+from momentous.lab.paper import bounds as theorems
+from momentous.lab.paper import exponents, theorem_table
+from momentous.lab.paper.bounds import Case, run_epochs
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.results import Bound, Growth
 from momentous.lab.report.figures import plot_growth
@@ -89,7 +89,7 @@ def test_the_bounds_of_theorems_1_and_4_are_the_printed_ones():
     ):
         eps = L**2 / ((625 if method is RHB else 16) * rho * K**4)
         assert theorem_table.eps_for(method, CHAIN, K) == pytest.approx(eps, rel=1e-12)
-        rows = theorem_table.check_fixed(theorem, method, CHAIN, eps)
+        rows = theorems.check_fixed(theorem, method, CHAIN, eps)
         D = gap * math.sqrt(rho) / eps**1.5
         printed, provable = rows_like(rows, "gradients")
         # K = (L^2/(eps rho))^(1/4)/2, or a fifth of it: the printed number is 2 D K, or 5 D K.
@@ -112,7 +112,7 @@ def test_the_measured_numbers_are_those_of_the_algorithm_as_it_is_printed(method
         heavy_ball=method is RHB,
     )
     before = [COSINES.value(epoch.x[0]) for epoch in history.epochs]
-    rows = theorem_table.check_fixed("Theorem", method, COSINES, theory.eps)
+    rows = theorems.check_fixed("Theorem", method, COSINES, theory.eps)
     (decrease,) = rows_like(rows, "decrease")
     # Values are of the size 10, decreases of 1e-6: rounding leaves about eight digits.
     least = min(-np.diff(before))
@@ -125,7 +125,7 @@ def test_the_measured_numbers_are_those_of_the_algorithm_as_it_is_printed(method
 
 def test_eighty_two_eps_is_claimed_for_whole_epochs_only():
     whole, cut = (
-        theorem_table.check_fixed(
+        theorems.check_fixed(
             "Theorem 1", RAGD, COSINES, theorem_table.eps_for(RAGD, COSINES, inverse)
         )
         for inverse in (4, 4.5)
@@ -149,21 +149,21 @@ def test_every_bound_that_rests_on_a_lower_bound_of_f_says_so():
     bounded = dataclasses.replace(CHAIN, minimum_is_exact=False)
     eps = theorem_table.eps_for(RAGD, CHAIN, 8)
     rows = [
-        *theorem_table.check_fixed("Theorem 1", RAGD, bounded, eps),
-        *theorem_table.check_adaptive("Theorem 2", AdaRAGD, bounded, eps),
+        *theorems.check_fixed("Theorem 1", RAGD, bounded, eps),
+        *theorems.check_adaptive("Theorem 2", AdaRAGD, bounded, eps),
     ]
     lowered = [
-        *theorem_table.check_fixed("Theorem 1", RAGD, lower(bounded), eps),
-        *theorem_table.check_adaptive("Theorem 2", AdaRAGD, lower(bounded), eps),
+        *theorems.check_fixed("Theorem 1", RAGD, lower(bounded), eps),
+        *theorems.check_adaptive("Theorem 2", AdaRAGD, lower(bounded), eps),
     ]
     said = ["Delta_f from a lower bound on f" in row.formula for row in rows]
     moved = [row.bound != other.bound for row, other in zip(rows, lowered, strict=True)]
     assert said == moved
     assert sum(said) == 6  # gradients twice, restarts; accepted epochs, gradients, values
-    exact = theorem_table.check_fixed("Theorem 1", RAGD, CHAIN, eps)
+    exact = theorems.check_fixed("Theorem 1", RAGD, CHAIN, eps)
     assert not any("lower bound" in row.formula for row in exact)
     saddle = dataclasses.replace(testbed.saddle(2, 2), minimum_is_exact=False)
-    told = [row for row in second_order.second_order(saddle, 0.05, 1) if "lower" in row.formula]
+    told = [row for row in theorems.second_order(saddle, 0.05, 1) if "lower" in row.formula]
     assert [row.quantity for row in told] == ["gradients, most of 1 seeds"]
 
 
@@ -179,7 +179,7 @@ def test_an_epoch_of_theorem_3_lowers_f_as_told_with_k_rounded_up(problem, eps):
     """Lemma 4 less what a displacement takes back, with the numbers that the method uses."""
     L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
     method = PerturbedRAGD(
-        L, rho, eps, setting="theory", failure_probability=second_order.FAILURE_PROBABILITY
+        L, rho, eps, setting="theory", failure_probability=theorems.FAILURE_PROBABILITY
     )
     p = method.resolved(0.0, problem.dimension)
     eta, theta, B, K = p.step_size, p.theta, p.radius, p.epoch_length
@@ -192,7 +192,7 @@ def test_an_epoch_of_theorem_3_lowers_f_as_told_with_k_rounded_up(problem, eps):
     )
     back = 5 / 4 * B / eta * r + L / 2 * r**2  # the gradient at x^K is at most 5/4 of that at y
     large = B**2 / (4 * eta)  # Lemma 1: an epoch that ends with a large gradient
-    assert min(fall - back, large) >= eps**1.5 / math.sqrt(rho) / (second_order.DECREASE * chi**5)
+    assert min(fall - back, large) >= eps**1.5 / math.sqrt(rho) / (theorems.DECREASE * chi**5)
 
 
 # --- what the table notices -----------------------------------------------------------------------
@@ -202,9 +202,9 @@ def test_a_rho_far_too_small_is_noticed():
     """The radius is so wide that an epoch runs through while it still swings from side to side."""
     chain = started(testbed.second_order_chain(3, 1.0), spread=2.0)
     eps = theorem_table.eps_for(RAGD, chain, 3)
-    assert all(row.holds for row in theorem_table.check_fixed("Theorem 1", RAGD, chain, eps))
+    assert all(row.holds for row in theorems.check_fixed("Theorem 1", RAGD, chain, eps))
     wrong = too_small(chain, rho=1e6)
-    rows = theorem_table.check_fixed("Theorem 1", RAGD, wrong, eps)
+    rows = theorems.check_fixed("Theorem 1", RAGD, wrong, eps)
     assert not all(row.holds for row in rows_like(rows, "gradient norm"))
     method = RAGD(wrong.gradient_lipschitz, wrong.hessian_lipschitz, eps)
     assert run_epochs(wrong, method).result.status is Status.PROMISE_BROKEN
@@ -213,15 +213,15 @@ def test_a_rho_far_too_small_is_noticed():
 def test_an_l_too_small_is_noticed():
     eps = theorem_table.eps_for(RAGD, COSINES, 8)
     wrong = too_small(COSINES, L=20.0)
-    fixed = theorem_table.check_fixed("Theorem 1", RAGD, wrong, eps, max_iterations=2000)
+    fixed = theorems.check_fixed("Theorem 1", RAGD, wrong, eps, max_iterations=2000)
     assert not any(row.holds for row in rows_like(fixed, "decrease"))
-    adaptive = theorem_table.check_adaptive("Theorem 2", AdaRAGD, wrong, eps, max_iterations=2000)
+    adaptive = theorems.check_adaptive("Theorem 2", AdaRAGD, wrong, eps, max_iterations=2000)
     assert not all(row.holds for row in adaptive)
 
 
 def test_a_run_that_was_cut_meets_no_bound_on_gradients():
     eps = theorem_table.eps_for(RAGD, CHAIN, 8)
-    rows = theorem_table.check_fixed("Theorem 1", RAGD, CHAIN, eps, max_iterations=20)
+    rows = theorems.check_fixed("Theorem 1", RAGD, CHAIN, eps, max_iterations=20)
     for row in (*rows_like(rows, "gradients"), *rows_like(rows, "gradient norm")):
         assert row.measured == math.inf
         assert not row.holds
@@ -231,10 +231,9 @@ def test_a_saddle_as_output_breaks_theorem_3():
     saddle = testbed.saddle(2, 2)
     case = Case("Theorem 3", saddle, ESCAPING_NESTEROV, 0.05)
     still = run_epochs(saddle, PerturbedRAGD(1.0, 1.0, 0.05, setting="theory", perturbation=1e-300))
-    found = second_order.found_at_the_output(case, still)
-    assert found.eigenvalue == pytest.approx(-1.0, abs=1e-6)
+    assert theorems.smallest_eigenvalue(case, still.result) == pytest.approx(-1.0, abs=1e-6)
     method = PerturbedRAGD(1.0, 1.0, 0.05, setting="theory")
-    rows = second_order.rows_of(case, method, [found])
+    rows = theorems.second_order_rows(case, method, [still])
     broken = [row for row in rows if not row.holds]
     assert rows_like(broken, "negative curvature")
     assert rows_like(broken, "share")

@@ -13,16 +13,16 @@ from momentous.lab.paper.methods import ADAPTIVE, SEVEN
 from momentous.lab.paper.problems import DataSet, PaperProblem
 from momentous.lab.paper.results import Bound, Growth, RunSet, Study
 from momentous.lab.report import figures
-from momentous.lab.report.account import write_account
+from momentous.lab.report.documents import write_account
 from momentous.lab.report.figures import (
     BLUE_GREEN,
     PURPLE,
     YELLOW,
     draw_comparison,
     draw_long_run,
+    far_enough_apart,
     styles,
 )
-from momentous.lab.report.thinning import far_enough_apart, outline
 from momentous.lab.text import WIDTH
 from paper_runs import (
     long_run,
@@ -207,19 +207,6 @@ def test_circles_that_would_overlap_are_left_out_and_others_are_not():
     assert far_enough_apart(np.column_stack([x, np.zeros(9)]), 5.0) == [0, 3, 5, 8]
     steep = np.column_stack([np.zeros(3), [0.0, 100.0, 200.0]])
     assert far_enough_apart(steep, 5.0) == [0, 1, 2]
-
-
-def test_an_outline_keeps_every_peak():
-    column = np.random.default_rng(0).normal(size=50_000)
-    column[[123, 40_001]] = 1e6, -1e6
-    column[777] = np.nan
-    rows = outline(column, 100)
-    assert len(rows) <= 302
-    assert {0, 123, 40_001, 49_999} <= set(rows.tolist())
-    for part in np.array_split(np.arange(50_000), 100):
-        kept = column[np.intersect1d(part, rows)]
-        assert (kept.min(), kept.max()) == (np.nanmin(column[part]), np.nanmax(column[part]))
-    np.testing.assert_array_equal(outline(column[:300], 100), np.arange(300))
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -16,10 +16,9 @@ from momentous.core.status import EventKind
 from momentous.lab.paper.results import EARLY, Bound, Claim, Growth, RunSet, Study
 from momentous.lab.paper.runs import PaperRunInfo
 from momentous.lab.record import Outcome, RunRecord
-from momentous.lab.report.figures import styles
+from momentous.lab.report.figures import STRETCHES, styles
 from momentous.lab.report.page import DRAW_SCRIPT, write_page
 from momentous.lab.report.plots import MARKS, WINDOW, X_AXES, Y_AXES
-from momentous.lab.report.thinning import STRETCHES
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
@@ -383,15 +382,6 @@ def test_a_method_has_the_colour_and_the_dashes_that_it_has_in_the_pictures(page
         assert curve["line"]["dash"] == (",".join(dashes) or "solid")
     first, second = ([c["line"] for c in page.curves(key)] for key in ("plot-0", "plot-1"))
     assert first == second
-
-
-def test_runs_of_one_method_with_other_parameters_have_names_of_their_own(tmp_path):
-    runs = [a_run(), a_run(profile="ours"), a_run(profile="ours")]
-    curves = written(Study([RunSet("fig1", runs, 400)]), tmp_path).curves()
-    names = [curve["name"] for curve in curves]
-    assert names == ["Ada-RAGD-NC (paper)", "Ada-RAGD-NC (ours)", "Ada-RAGD-NC (ours), run 2"]
-    assert len({curve["line"]["color"] for curve in curves}) == 1
-    assert len({curve["line"]["dash"] for curve in curves}) == 3
 
 
 def test_every_kind_of_event_has_a_mark_or_is_none_of_the_readers_business():

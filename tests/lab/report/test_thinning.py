@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from momentous.lab.report.thinning import MOST_ROWS, STRETCHES, kept_rows
+from momentous.lab.report.figures import MOST_ROWS, STRETCHES, kept_rows
 
 
 def test_short_curves_keep_every_row():

@@ -10,6 +10,7 @@ from momentous import Status, accelerate
 from momentous.io.archive import ArchiveError
 from momentous.lowrank import LowRankObjective, Metric, Penalty, Ratings, Sweep
 from momentous.lowrank.losses import Implicit
+from momentous.lowrank.tasks import fit_file
 
 pytest.importorskip("sklearn")
 from momentous.lowrank import ImplicitMF, MatrixCompletion
@@ -174,6 +175,19 @@ def test_a_user_who_is_folded_in_is_solved_for_like_the_others(tmp_path):
     assert again.recommend("new").items.tolist() == folded.recommend("new").items.tolist()
     with pytest.raises(ArchiveError, match="implicit loss"):
         MatrixCompletion.load(tmp_path / "m")
+
+
+def test_what_the_command_has_fitted_is_loaded(tmp_path):
+    data = plays()
+    lines = [f"{u},{i},{v:g}" for u, i, v in zip(data.rows, data.cols, data.values, strict=True)]
+    (tmp_path / "r.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
+    options = {"progress": False, "threads": 1, "rank": 2, "max_iterations": 4}
+    fit_file(tmp_path / "r.csv", tmp_path / "m", loss=Implicit(ALPHA), **options)
+    again = ImplicitMF.load(tmp_path / "m")
+    assert (again.rank, again.alpha, again.max_iterations) == (2, ALPHA, 4)
+    assert not again.row_bias_.any()
+    assert len(again.recommend(0, n=3).items) == 3
+    fit_file(tmp_path / "r.csv", tmp_path / "m", resume=True, progress=False)
 
 
 def test_a_held_out_share_and_a_warm_start_work():

@@ -99,7 +99,7 @@ def test_the_point_after_a_sweep_is_no_higher_and_its_rows_are_the_best(shape, b
         after = sweep.point_after(state, image)
         assert p.value(after) <= value * (1 + 1e-12)
         P, Q = p.split(after)
-        np.testing.assert_allclose(sweep._half(0, None, Q)[0], P, atol=1e-9)
+        np.testing.assert_allclose(sweep.objective.half_sweep(0, None, Q)[0], P, atol=1e-9)
         values.append(value)
         state = image
     assert all(later <= sooner for sooner, later in itertools.pairwise(values))

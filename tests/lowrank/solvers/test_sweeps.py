@@ -84,7 +84,7 @@ def test_the_logistic_half_step_is_one_of_newton_s_cut_short_where_it_goes_far(s
     ridge = 0.2
     sweep = MMSweep(LABELS, RANK, ridge, backend=backend)
     U, V = sweep.objective.split(size * X)
-    U_next, value = sweep.rows(U, V)
+    U_next, value = sweep.rows(V, U)
     F = LowRankObjective(LABELS, RANK, "logistic", 0.0, ridge, backend="numpy")
     assert value == pytest.approx(F.value(size * X), rel=1e-13)
     cut = 0
@@ -120,7 +120,7 @@ def test_no_logistic_half_step_raises_the_loss_of_a_row_from_anywhere(ridge, bac
         sweep = MMSweep(LABELS, RANK, ridge, backend=backend)
         x = size * np.random.default_rng(seed).standard_normal(100 * RANK)
         U, V = sweep.objective.split(x)
-        (U_next, _), (V_next, _) = sweep.rows(U, V), sweep.columns(U, V)
+        (U_next, _), (V_next, _) = sweep.rows(V, U), sweep.columns(U, V)
         rows, cols, y = LABELS.rows, LABELS.cols, LABELS.values
         for own, new, other, mine, others in (
             (U, U_next, V, rows, cols),
@@ -172,8 +172,8 @@ def test_a_ridge_too_small_for_the_systems_is_as_good_as_none(ridge, backend):
         truth = sweep.objective.value(sweep.objective.join(found, V))
         assert value == pytest.approx(truth, abs=1e-10)
     newton = MMSweep(ratings.signs(), 6, ridge, backend=backend)
-    found, _ = newton.rows(U, V)
-    expected, _ = MMSweep(ratings.signs(), 6, backend=backend).rows(U, V)
+    found, _ = newton.rows(V, U)
+    expected, _ = MMSweep(ratings.signs(), 6, backend=backend).rows(V, U)
     assert np.allclose(found, expected, rtol=0, atol=1e-3)  # curvatures are small besides
 
 

@@ -46,27 +46,14 @@ class Oracle(abc.ABC):
 
     There are three: `FunctionOracle` for a function and its gradient, `MapOracle` for a descent
     map, and `MetricOracle` for a function in coordinates in which a metric is Euclidean.
-
-    Attributes
-    ----------
-    space : Space
-        The vector space of x.
-    nfev, njev : int
-        Values and gradients that were computed, each counted on its own.
-    interrupts : InterruptFlag
-        Stands around every call of user code.
-    fused : bool
-        Does every gradient bring the value with it?
-    noun : str
-        What the norms of samples are norms of, for messages: "gradient" or "residual".
     """
 
-    space: Space
-    nfev: int
-    njev: int
-    interrupts: InterruptFlag
-    fused: bool
-    noun: ClassVar[str] = "gradient"
+    space: Space  # of x
+    nfev: int  # values that were computed
+    njev: int  # gradients, counted on their own
+    interrupts: InterruptFlag  # stands around every call of user code
+    fused: bool  # does every gradient bring the value with it?
+    noun: ClassVar[str] = "gradient"  # what the norms of samples are norms of, for messages
 
     @abc.abstractmethod
     def value(self, x: Array) -> float:
@@ -195,6 +182,18 @@ class CachedOracle(Oracle):
         with self.interrupts:
             return self._call_value(x)
 
+    def look(self, x: Array, *, value: bool = True) -> Sample:
+        """Gradient (and value) at x, neither counted nor remembered: to check user code."""
+        kept = self.nfev, self.njev, self._last, self._carried, self._asked
+        self._last = None
+        try:
+            sample = self.gradient(x)
+            if value:
+                sample.value = self.value(x)
+            return sample
+        finally:
+            self.nfev, self.njev, self._last, self._carried, self._asked = kept
+
     @property
     def carried(self) -> Sample | None:
         """What a step may use that begins here or, in the middle of one, begins anew."""
@@ -225,6 +224,14 @@ def without_grad(function: Any, space: Space) -> Any:
     if not space.counts_writes:
         return function
     return lambda x, *args: function(x.detach(), *args)
+
+
+def both_of(pair: Any, contract: str) -> list[Any]:
+    """The two things that user code returned, in a list so that each can be taken out of it: the
+    array is in one place only then."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise TypeError(f"{contract}, but it returned {type(pair).__name__}")
+    return list(pair)
 
 
 def scalar(raw: Any, source: str) -> float:

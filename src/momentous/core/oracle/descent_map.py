@@ -10,23 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from momentous.core.admission import Admission
-from momentous.core.oracle.base import CachedOracle, Sample, scalar, without_grad
+from momentous.core.oracle.base import CachedOracle, Sample, both_of, scalar, without_grad
 from momentous.core.space import Array, Space, set_writable
 
 
 class MapOracle(CachedOracle):
-    """Images and values of the user's map.
+    """Images and values of the user's map: step, value and args as for `momentous.accelerate`.
 
-    Parameters
-    ----------
-    step : callable
-        The map: ``step(x, *args) -> T(x)``; with ``value=True`` it returns ``(T(x), f(x))``.
-    value : callable, True or None
-        The objective.  Where there is none, the norm of the residual stands for it.
-    args : tuple
-        Further arguments of ``step`` and ``value``.
-    space : Space
-        The vector space of x.
+    Where there is no objective, the norm of the residual stands for it.
     """
 
     noun = "residual"
@@ -67,14 +58,8 @@ class MapOracle(CachedOracle):
         if not self._paired:
             image = self._admission.admit(self._step(x, *self._args), "step")
             return math.nan, image, int(self._valueless)
-        pair = self._step(x, *self._args)
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(
-                "with value=True step must return (x_next, value at x), but it returned "
-                f"{type(pair).__name__}"
-            )
-        parts = list(pair)
-        del pair  # so that the image is in one place only
+        contract = "with value=True step must return (x_next, value at x)"
+        parts = both_of(self._step(x, *self._args), contract)
         value = scalar(parts.pop(), "step (the value)")
         return value, self._admission.admit(parts.pop(), "step"), 1
 

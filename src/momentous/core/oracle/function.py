@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from momentous.core.admission import Admission
-from momentous.core.oracle.base import CachedOracle, Sample, scalar, without_grad
+from momentous.core.oracle.base import CachedOracle, Sample, both_of, scalar, without_grad
 from momentous.core.space import Array, Space, set_writable, to_numpy
 
 Fun = Callable[..., Any]
@@ -19,15 +19,7 @@ Jac = Callable[..., Any] | bool | Literal["2-point", "3-point", "autodiff"] | No
 
 
 class FunctionOracle(CachedOracle):
-    """Values and gradients of the user's function.
-
-    Parameters
-    ----------
-    fun, jac, args
-        As for :func:`momentous.minimize`.
-    space : Space
-        The vector space of x.
-    """
+    """Values and gradients of the user's function; fun, jac, args as for `momentous.minimize`."""
 
     def __init__(self, fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space):
         self._source = _source(fun, jac, args, space)
@@ -37,8 +29,7 @@ class FunctionOracle(CachedOracle):
         return self._source.value(x)
 
     def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        value, gradient = self._source.gradient(x, known)
-        return value, gradient, self._source.values_per_gradient
+        return self._source.gradient(x, known)
 
     def _sample(self, x: Array, value: float, answer: Array) -> Sample:
         return Sample(x, value, answer, self.space.norm(answer))
@@ -60,7 +51,7 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
             "pass jac=callable, jac=True if fun returns (f, g), or jac='autodiff' for PyTorch and "
             "JAX (jac='2-point' asks for differences without this warning)",
             RuntimeWarning,
-            stacklevel=_levels_to_the_user(),
+            stacklevel=levels_to_the_user(),
         )
         jac = "2-point"
     if jac in ("2-point", "3-point"):
@@ -71,7 +62,7 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
     )
 
 
-def _levels_to_the_user() -> int:
+def levels_to_the_user() -> int:
     """The stack level, as warnings count it in the caller, of the first frame outside of here."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("momentous."):
@@ -83,7 +74,6 @@ class _Source:
     """How values and gradients are had from the user's code; checks what comes back."""
 
     fused = False
-    values_per_gradient = 0
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         self.args, self.space = args, space
@@ -94,8 +84,8 @@ class _Source:
         set_writable(x, False)
         return scalar(self.fun(x, *self.args), "fun")
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
-        """(value or NaN, gradient) at x, where ``known`` is the value if it is known."""
+    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        """As `CachedOracle._call_gradient`."""
         raise NotImplementedError
 
 
@@ -106,25 +96,18 @@ class _Separate(_Source):
         super().__init__(fun, args, space)
         self.jac = without_grad(jac, space)
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
-        return math.nan, self.admission.admit(self.jac(x, *self.args), "jac")
+    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        return math.nan, self.admission.admit(self.jac(x, *self.args), "jac"), 0
 
 
 class _Fused(_Source):
     """fun(x) -> (f, g)."""
 
     fused = True
-    values_per_gradient = 1
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
-        pair = self.fun(x, *self.args)
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(
-                f"with jac=True fun must return (f, g), but it returned {type(pair).__name__}"
-            )
-        parts = list(pair)
-        del pair  # so that the gradient is in one place only
-        return scalar(parts[0], "fun"), self.admission.admit(parts.pop(), "fun (the gradient)")
+    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        parts = both_of(self.fun(x, *self.args), "with jac=True fun must return (f, g)")
+        return scalar(parts[0], "fun"), self.admission.admit(parts.pop(), "fun (the gradient)"), 1
 
     def value(self, x: Array) -> float:
         return self.gradient(x, math.nan)[0]
@@ -134,7 +117,6 @@ class _Autodiff(_Source):
     """fun(x) -> f in PyTorch or JAX operations; the library differentiates it."""
 
     fused = True
-    values_per_gradient = 1
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         super().__init__(fun, args, space)
@@ -161,9 +143,9 @@ class _Autodiff(_Source):
             (gradient,) = torch.autograd.grad(value, leaf)
         return value, gradient
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
+    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         value, gradient = self._pair(x)
-        return scalar(value, "fun"), self.admission.admit(gradient, "the derivative of fun")
+        return scalar(value, "fun"), self.admission.admit(gradient, "the derivative of fun"), 1
 
     def value(self, x: Array) -> float:
         return scalar(self.fun(x, *self.args), "fun")
@@ -177,14 +159,14 @@ class _Differences(_Source):
         self.central = central
         self.relative_step = (2 * space.rounding) ** (1 / 3 if central else 1 / 2)
 
-    def gradient(self, x: Array, known: float) -> tuple[float, Array]:
+    def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         host = to_numpy(x)
         flat = host.reshape(-1)
         gradient = np.empty(flat.size)
-        self.values_per_gradient = 2 * flat.size if self.central else flat.size
+        values = 2 * flat.size if self.central else flat.size
         if not self.central and known != known:
             known = self.value(x)
-            self.values_per_gradient += 1
+            values += 1
         for i in range(flat.size):
             h = self.relative_step * max(1.0, abs(float(flat[i])))
             ahead, forward = self._moved(flat, i, h)
@@ -193,7 +175,7 @@ class _Differences(_Source):
             else:
                 back, behind = known, float(flat[i])
             gradient[i] = (ahead - back) / (forward - behind)
-        return known, self.space.from_numpy(gradient.reshape(host.shape))
+        return known, self.space.from_numpy(gradient.reshape(host.shape)), values
 
     def _moved(self, flat: np.ndarray, i: int, h: float) -> tuple[float, float]:
         """f with coordinate i moved by h, and where the coordinate really went after rounding."""

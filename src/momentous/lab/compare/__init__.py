@@ -17,13 +17,6 @@ from momentous.lab.compare.solvers import OUTSIDE_SOLVERS
 from momentous.lab.compare.table import Comparison, Row
 
 __all__ = [
-    "MEASURES",
-    "OUTSIDE_SOLVERS",
-    "Comparison",
-    "Curve",
-    "Profile",
-    "Row",
-    "compare",
-    "convergence",
-    "performance_profile",
-]
+    "MEASURES", "OUTSIDE_SOLVERS", "Comparison", "Curve", "Profile", "Row", "compare",
+    "convergence", "performance_profile",
+]  # fmt: skip

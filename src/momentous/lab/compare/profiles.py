@@ -1,39 +1,40 @@
-"""Curves of a comparison and their pictures: profiles of many problems, convergence on one."""
-
-from __future__ import annotations
+"""Curves of a comparison, their pictures, and its files: profiles of many, convergence on one."""
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from momentous.lab.compare.table import Comparison, Row
+from momentous.lab.compare.table import Comparison, Row, as_file_name
+from momentous.lab.record import RunRecord
 from momentous.lab.style import FAINT, line_styles, new_figure, quiet, save
 
 AXES = {"evaluations": "values + gradients", "gradients": "gradients", "time": "seconds"}
 MOST_CIRCLES = 60  # where there are more restarts than that they would hide the line
+MOST_PICTURES = 20  # of single problems
 
-MEASURES: dict[str, Callable[[Row], float]] = {
-    "time": lambda row: row.time,
-    "gradients": lambda row: row.njev,
-    "evaluations": lambda row: row.evaluations,
-}
-"""What a solution may cost: seconds, gradients, values plus gradients."""
+MEASURES = {"time": "time", "gradients": "njev", "evaluations": "evaluations"}
+"""What a solution may cost (seconds, gradients, values plus gradients), and the attribute of it."""
 
 
 def costs(rows: Iterable[Row], measure: str) -> dict[str, dict[str, float]]:
     """What each method needed on each problem: ``costs[problem][method]``, infinite if unsolved."""
-    if measure not in MEASURES:
-        raise ValueError(f"measure={measure!r} is not one of {', '.join(MEASURES)}")
     table: dict[str, dict[str, float]] = {}
     for row in rows:
-        cost = float(MEASURES[measure](row)) if row.reached else math.inf
+        cost = float(_cost(row, measure)) if row.reached else math.inf
         table.setdefault(row.problem, {})[row.method] = cost
     return table
+
+
+def _cost(spent: Row | RunRecord[Any], measure: str) -> Any:
+    """What a run has cost, as one number or after every row of its record."""
+    if measure not in MEASURES:
+        raise ValueError(f"measure={measure!r} is not one of {', '.join(MEASURES)}")
+    return getattr(spent, MEASURES[measure])
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,8 @@ def performance_profile(
 
     The ratio of a method on a problem is its cost over the smallest cost of any method there; a
     method that did not reach the tolerance has an infinite one, and a problem that nobody solved
-    counts as unsolved for all.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Those of a comparison.
-    measure : {"gradients", "time", "evaluations"}
-        What is compared.
-    methods : sequence of str, optional
-        Only these are compared, with each other.
+    counts as unsolved for all.  What is compared is one of `MEASURES`; only ``methods``, where they
+    are given, are compared with each other.
 
     References
     ----------
@@ -84,12 +77,11 @@ def performance_profile(
             if math.isfinite(cost):
                 # Nothing is faster than a clock that stands still.
                 ratios[name].append(cost / best if best > 0 else 1.0 if cost == 0 else math.inf)
-    return {name: _profile(found, len(table)) for name, found in ratios.items()}
-
-
-def _profile(ratios: list[float], problems: int) -> Profile:
-    steps, counts = np.unique([r for r in ratios if math.isfinite(r)], return_counts=True)
-    return Profile(steps, np.cumsum(counts) / problems)
+    profiles = {}
+    for name, found in ratios.items():
+        steps, counts = np.unique([r for r in found if math.isfinite(r)], return_counts=True)
+        profiles[name] = Profile(steps, np.cumsum(counts) / len(table))
+    return profiles
 
 
 @dataclass(frozen=True)
@@ -108,16 +100,7 @@ def convergence(
     """The curves of all methods on one problem.
 
     The gap is measured from the minimum, where it is known exactly, otherwise from the lowest value
-    that any method saw.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        With its records.
-    problem : str
-        Its name.
-    against : {"evaluations", "gradients", "time"}
-        What the curves are drawn against.
+    that any method saw; the cost is one of `MEASURES`.
     """
     records = {m: h for (p, m), h in comparison.records.items() if p == problem and len(h)}
     if not records:
@@ -125,21 +108,33 @@ def convergence(
     minimum = next(row.minimum for row in comparison.rows if row.problem == problem)
     seen = min(float(np.nanmin(h.fun, initial=math.inf)) for h in records.values())
     lowest = seen if minimum is None else min(minimum, seen)
-    curves = {}
-    for method, h in records.items():
-        costs = {"evaluations": h.evaluations, "gradients": h.njev, "time": h.time}
-        if against not in costs:
-            raise ValueError(f"against={against!r} is not one of {', '.join(costs)}")
-        curves[method] = Curve(
-            costs[against],
+    return {
+        method: Curve(
+            _cost(h, against),
             np.fmin.accumulate(h.grad_norm),
             np.fmin.accumulate(h.fun - lowest),
             h.restart_rows(),
         )
-    return curves
+        for method, h in records.items()
+    }
 
 
 # --- pictures -------------------------------------------------------------------------------------
+
+
+def write_report(found: Comparison, out: Path) -> int:
+    """Write tables and pictures into a folder; returns how many problems were not drawn."""
+    out.mkdir(parents=True, exist_ok=True)
+    for suffix in ("csv", "parquet"):
+        found.save(out / f"table.{suffix}")
+    found.save_traces(out / "traces.parquet")
+    kept = {problem for (problem, _), record in found.records.items() if len(record)}
+    drawn = [problem for problem in found.problems if problem in kept]
+    for problem in drawn[:MOST_PICTURES]:
+        plot_convergence(found, problem, out / f"{as_file_name(problem)}.png")
+    if len(found.problems) > 1:
+        plot_profiles(found.rows, out / "profiles.png")
+    return max(len(drawn) - MOST_PICTURES, 0)
 
 
 def plot_convergence(comparison: Comparison, problem: str, path: str | os.PathLike[str]) -> None:
@@ -166,15 +161,15 @@ def plot_convergence(comparison: Comparison, problem: str, path: str | os.PathLi
             quiet(axes)
         if column == 0:
             _frame(upper, row.tol / 30, (c.grad_norm for c in curves.values()))
-            _frame(lower, 1e-14 * _largest(c.gap for c in curves.values()),
-                   (c.gap for c in curves.values()))  # fmt: skip
+            gaps = [c.gap for c in curves.values()]
+            _frame(lower, 1e-14 * _largest(gaps), gaps)
             goal = ("axes fraction", "data")
             upper.annotate("goal", (0.01, row.tol), xycoords=goal, va="bottom", color=FAINT)
     panels[0][0].set_ylabel("smallest gradient norm so far")
     known = "the minimum" if row.minimum is not None else "the lowest seen"
     panels[1][0].set_ylabel(f"smallest objective so far, above {known}")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.4)
+    lines = panels[0][0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside right center", frameon=False, handlelength=3.4)
     figure.suptitle(f"{problem}, {row.dimension:,} variables (circles: restarts)", fontsize=11)
     save(figure, Path(path))
 
@@ -187,22 +182,17 @@ def plot_profiles(
 ) -> None:
     """Performance profiles in time, gradients, and values plus gradients, side by side.
 
-    Parameters
-    ----------
-    rows : sequence of Row
-        Those of a comparison.
-    path : path
-        The picture.
-    evaluations_from : sequence of Row, optional
-        Rows with separate values and gradients for the third panel, which tells nothing that the
-        second does not where all get both from one call.
+    The third panel says nothing new where all get both from one call; ``evaluations_from`` has the
+    rows of runs in which they are apart.
     """
     figure = new_figure(14, 5.2)
     panels = figure.subplots(1, 3, sharey=True)
     methods = list(dict.fromkeys(row.method for row in rows))
     styles = line_styles(methods)
-    order = methods
-    for axes, measure in zip(panels, ("time", "gradients", "evaluations"), strict=True):
+    by_gradients = performance_profile(rows, "gradients")
+    edge = _right_edge(by_gradients.values())
+    methods.sort(key=lambda method: -_area(by_gradients[method], edge))
+    for axes, measure in zip(panels, MEASURES, strict=True):
         source = evaluations_from if measure == "evaluations" and evaluations_from else rows
         profiles = performance_profile(source, measure)
         right = _right_edge(profiles.values())
@@ -211,8 +201,6 @@ def plot_profiles(
             xs = np.concatenate([[1.0], profile.ratios, [right]])
             ys = np.concatenate([[0.0], profile.shares, [profile(right)]])
             axes.step(xs, ys, where="post", label=method, **styles[method])
-        if measure == "gradients":
-            order = sorted(methods, key=lambda m: -_area(profiles[m], right))
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axes.set_xlim(1, right)
@@ -220,15 +208,8 @@ def plot_profiles(
         axes.set_xlabel(f"{AXES[measure]}, as a multiple of the best")
         quiet(axes)
     panels[0].set_ylabel("share of problems solved within that")
-    handles, labels = panels[0].get_legend_handles_labels()
-    ranked = sorted(zip(labels, handles, strict=True), key=lambda pair: order.index(pair[0]))
-    figure.legend(
-        [handle for _, handle in ranked],
-        [label for label, _ in ranked],
-        loc="outside right center",
-        frameon=False,
-        handlelength=3.6,
-    )
+    lines = panels[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside right center", frameon=False, handlelength=3.6)
     problems = len({row.problem for row in rows})
     figure.suptitle(
         f"performance profiles over {problems} problems: higher is better, left edge: how often "

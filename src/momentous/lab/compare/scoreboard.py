@@ -3,11 +3,10 @@
 Every number and every sentence of the page is computed from the table.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from momentous.io.atomic import write_text
 from momentous.lab.compare.profiles import plot_profiles
@@ -36,49 +35,30 @@ def run_scoreboard(
     out: str | os.PathLike[str],
     *,
     methods: Sequence[str] | None = None,
-    rtol: float = 1e-6,
-    max_evaluations: int = 20_000,
-    max_time: float = 60.0,
     separate: bool = True,
     work: str | os.PathLike[str] | None = None,
-    progress: bool | None = None,
+    **options: Any,
 ) -> Comparison:
-    """Run all methods on the problems and write ``scoreboard.parquet``, the page and its pictures.
+    """Run the methods, by default all, and write ``scoreboard.parquet``, the page and its picture.
 
-    Parameters
-    ----------
-    entries : sequence of Entry
-        The problems.
-    out : path
-        Folder for the files.
-    methods : sequence of str, optional
-        By default `scoreboard_methods`.
-    rtol, max_evaluations, max_time
-        As in `compare`.
-    separate : bool
-        Run the problems with up to 10,000 variables, without those of CUTEst, a second time with
-        value and gradient apart, for the counts of values.
-    work : path, optional
-        Folder for finished runs: a scoreboard that was killed goes on from there.
-    progress : bool, optional
-        As in `compare`.
+    With ``separate`` the problems with up to 10,000 variables, without those of CUTEst, are run a
+    second time with value and gradient apart, for the counts of values.  ``work`` is the folder for
+    finished runs: a scoreboard that was killed goes on from there.  ``options`` are `compare`'s.
     """
     names = list(methods or scoreboard_methods())
     as_solvers(names)  # a misspelt name is refused before hours of work
     rows: list[Row] = []
     interrupted = False
+    small = [e for e in entries if e.dimension <= SEPARATE_UP_TO and e.family != NOT_SEPARATE]
     for second in (False, True) if separate else (False,):
         found = compare(
-            [entry for entry in entries if not second or _is_run_separately(entry)],
+            small if second else entries,
             names,
-            rtol=rtol,
-            max_evaluations=max_evaluations,
-            max_time=max_time,
             separate=second,
             repeats=1 if second else 3,  # of the second run only the counts are used
             traces=False,
             folder=work,
-            progress=progress,
+            **options,
         )
         rows += found.rows
         interrupted |= found.interrupted
@@ -91,10 +71,6 @@ def run_scoreboard(
         comparison.save(out / "scoreboard.parquet")
         write_scoreboard(out / "scoreboard.parquet", out)
     return comparison
-
-
-def _is_run_separately(entry: Entry) -> bool:
-    return entry.dimension <= SEPARATE_UP_TO and entry.family != NOT_SEPARATE
 
 
 def write_scoreboard(table: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
@@ -113,7 +89,7 @@ def page(rows: Sequence[Row], picture: str) -> str:
     """The scoreboard in Markdown."""
     parts = [
         "# Scoreboard",
-        _how_it_was_made(rows, picture),
+        _how_it_was_made(rows),
         f"![performance profiles]({picture})",
         "## All methods",
         _summary(fused_rows(rows)),
@@ -129,20 +105,17 @@ def fused_rows(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if not row.separate] or list(rows)
 
 
-def _how_it_was_made(rows: Sequence[Row], picture: str) -> str:
+def _how_it_was_made(rows: Sequence[Row]) -> str:
     problems = {row.problem: row for row in rows}
     held_back = sum(row.held_back for row in problems.values())
     sizes = [row.dimension for row in problems.values()]
     first = rows[0]
-    goal = (
-        f"{first.rtol:g} times the gradient norm at the start"
-        if first.rtol is not None
-        else f"{first.tol:g}"
-    )
-    both = any(row.separate for row in rows) and not all(row.separate for row in rows)
+    goal = f"{first.rtol or 0:g} times the gradient norm at the start"
+    if first.rtol is None:
+        goal = f"{first.tol:g}"
+    again = {row.problem: row.dimension for row in rows if row.separate}
     second_run = ""
-    if both:
-        again = {row.problem: row.dimension for row in rows if row.separate}
+    if again and not all(row.separate for row in rows):
         second_run = (
             f" Values plus gradients come from a second run of {len(again)} problems, with up to "
             f"{max(again.values()):,} variables, in which they are two functions, so that methods "
@@ -209,14 +182,14 @@ def _ours_against_others(rows: list[Row]) -> Iterator[str]:
     if BASELINE in methods:
         yield f"## `{OURS}` against `{BASELINE}`"
         yield _duel_table(rows, [BASELINE])
-        yield _who_wins(duel(rows, OURS, [BASELINE]), f"`{BASELINE}`", "it")
+        yield _who_wins(duel(rows, OURS, [BASELINE]), f"`{BASELINE}`")
     others = [name for name in heuristics(rows) if name != OURS]
     if others:
         yield f"## `{OURS}` against the best heuristic"
         named = listed([f"`{name}`" for name in others])
         yield f"On every problem the cheapest of those that guarantee nothing: {named}."
         yield _duel_table(rows, others)
-        yield _who_wins(duel(rows, OURS, others), "the best heuristic", "it")
+        yield _who_wins(duel(rows, OURS, others), "the best heuristic")
     yield _turns([row for row in rows if row.method == OURS])
 
 
@@ -252,13 +225,13 @@ def _duel_table(rows: list[Row], opponents: list[str]) -> str:
     return markdown_table(headings, lines, left=1)
 
 
-def _who_wins(found: Duel, they: str, short: str) -> str:
+def _who_wins(found: Duel, they: str) -> str:
     more, less = found.needs_more(), found.needs_less()
     close = len(found.gradients) - len(more) - len(less)
     sentences = [
         f"Of the {counted(len(found.gradients), 'problem')} that both solve, {they} needs fewer "
         f"gradients than `{OURS}` by more than 10 % on {len(more)}, `{OURS}` fewer than "
-        f"{short} on {len(less)}, and {close} are within 10 %."
+        f"it on {len(less)}, and {close} are within 10 %."
     ]
     if more:
         sentences.append(f"Where {they} wins (`{OURS}`'s multiple): {_with_ratios(more)}.")
@@ -277,27 +250,18 @@ def _with_ratios(ratios: dict[str, float]) -> str:
 
 def _turns(rows: list[Row]) -> str:
     """How often the guaranteed part of `auto` was needed."""
-    with_turns = {row.problem: row.guaranteed_turns for row in rows if row.guaranteed_turns}
-    text = f"The guaranteed part of `{OURS}` had a turn on {len(with_turns)} of {len(rows)}"
-    if not with_turns:
-        return f"{text} problems."
-    most = sorted(with_turns.items(), key=lambda item: -item[1])
-    return f"{text} problems: {listed([f'{name} ({turns})' for name, turns in most])}."
+    turns = {row.problem: row.guaranteed_turns for row in rows if row.guaranteed_turns}
+    most = [f"{name} ({turns[name]})" for name in sorted(turns, key=lambda name: -turns[name])]
+    where = f" problems: {listed(most)}." if most else " problems."
+    return f"The guaranteed part of `{OURS}` had a turn on {len(most)} of {len(rows)}{where}"
 
 
 # --- problem by problem ---------------------------------------------------------------------------
 
 MARKS = {
-    "max evaluations": "e",
-    "max time": "t",
-    "gave up": "g",
-    "failed": "f",
-    "not applicable": "n",
-    "no progress": "p",
-    "objective rose": "r",
-    "non finite": "i",
-    "above tolerance": "a",
-}
+    "max evaluations": "e", "max time": "t", "gave up": "g", "failed": "f", "not applicable": "n",
+    "no progress": "p", "objective rose": "r", "non finite": "i", "above tolerance": "a",
+}  # fmt: skip
 
 
 def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
@@ -314,19 +278,17 @@ def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
 
 def _grid(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
     methods = list(dict.fromkeys(row.method for row in rows))
-    table: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        table.setdefault(row.problem, {})[row.method] = row
+    pairs = {(row.problem, row.method): row for row in rows}
     turns = any(row.method == OURS and row.guaranteed_turns for row in rows)
+    first = {row.problem: row for row in reversed(rows)}
     lines = []
-    for problem, line in table.items():
-        any_row = next(iter(line.values()))
-        cells = [_cell(line.get(method), cell) for method in methods]
+    for problem in dict.fromkeys(row.problem for row in rows):
+        cells = [_cell(pairs.get((problem, method)), cell) for method in methods]
         if turns:
-            ours = line.get(OURS)
+            ours = pairs.get((problem, OURS))
             cells.append(str(ours.guaranteed_turns or "") if ours else "")
-        held = " *" if any_row.held_back else ""
-        lines.append([f"{problem}{held}", f"{any_row.dimension:,}", *cells])
+        star = " *" if first[problem].held_back else ""
+        lines.append([f"{problem}{star}", f"{first[problem].dimension:,}", *cells])
     headings = ["problem", "variables", *(f"`{method}`" for method in methods)]
     return markdown_table([*headings, "turns"] if turns else headings, lines, left=1)
 
@@ -334,11 +296,7 @@ def _grid(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
 def _cell(row: Row | None, cell: Callable[[Row], str]) -> str:
     if row is None:
         return ""
-    return cell(row) if row.reached else f"- {_mark(row.status)}"
-
-
-def _mark(status: str) -> str:
-    return MARKS.get(status, status)
+    return cell(row) if row.reached else f"- {MARKS.get(row.status, row.status)}"
 
 
 def _legend(rows: Sequence[Row]) -> str:

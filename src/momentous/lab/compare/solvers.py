@@ -5,14 +5,13 @@ and stops the solver from inside when the Euclidean norm of the gradient is at m
 the budget is spent; the solver's own tolerances and limits are set so that they never act.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import math
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +25,7 @@ from momentous.core.status import Status
 from momentous.core.trace import Trace
 from momentous.io.optional import require
 from momentous.lab.compare.problems import require_distinct
-from momentous.lab.record import Outcome, RunInfo, RunRecord, setup
+from momentous.lab.record import COLUMNS, Outcome, RunInfo, RunRecord, setup
 from momentous.methods import REGISTRY, method_class, requirements
 from momentous.testbed import Problem
 
@@ -64,10 +63,9 @@ def as_solvers(methods: Any) -> list[Solver]:
     """The solvers of a comparison: names, Method classes, instances, or a dict of them."""
     if isinstance(methods, Mapping):
         made = [_as_solver(method, name) for name, method in methods.items()]
-    elif isinstance(methods, str | Method | type):
-        made = [_as_solver(methods)]
     else:
-        made = [_as_solver(method) for method in methods]
+        one = isinstance(methods, str | Method | type)
+        made = [_as_solver(method) for method in ([methods] if one else methods)]
     require_distinct("method", [solver.name for solver in made])
     return made
 
@@ -99,21 +97,10 @@ def describe_error(error: Exception) -> str:
 
 def _ours(method: Method | type[Method], name: str) -> Solver:
     cls = method if isinstance(method, type) else type(method)
-    parameters = {
-        "class": f"{cls.__module__}.{cls.__qualname__}",
-        **{field.name: _plain(_value(method, field)) for field in fields(cls)},
-    }
-
-    def run(problem: Problem, limits: Limits, separate: bool, seed: int) -> RunRecord[RunInfo]:
-        made = method if isinstance(method, Method) else _with_constants(method, problem)
-        info = RunInfo(problem.name, name, parameters, setup())
-        return _run_ours(made, info, problem, limits, separate, seed)
-
-    return Solver(name, method.guarantee, parameters, run)
-
-
-def _value(method: Method | type[Method], field: Any) -> Any:
-    return getattr(method, field.name) if isinstance(method, Method) else field.default
+    parameters: dict[str, Any] = {"class": f"{cls.__module__}.{cls.__qualname__}"}
+    for field in fields(cls):  # a class has its defaults
+        parameters[field.name] = _plain(getattr(method, field.name, field.default))
+    return Solver(name, method.guarantee, parameters, partial(_run_ours, method))
 
 
 def _plain(value: Any) -> Any:
@@ -127,11 +114,8 @@ def _plain(value: Any) -> Any:
 
 def _name_of(method: Method) -> str:
     """The name of an instance, with the parameters that are not the defaults."""
-    changed = [
-        f"{field.name}={getattr(method, field.name)!r}"
-        for field in fields(method)
-        if getattr(method, field.name) != field.default
-    ]
+    values = [(field, getattr(method, field.name)) for field in fields(method)]
+    changed = [f"{field.name}={v!r}" for field, v in values if v != field.default]
     return f"{method.name}({', '.join(changed)})" if changed else method.name
 
 
@@ -147,8 +131,10 @@ def _with_constants(cls: type[Method], problem: Problem) -> Method:
 
 
 def _run_ours(
-    method: Method, info: RunInfo, problem: Problem, limits: Limits, separate: bool, seed: int
+    method: Method | type[Method], problem: Problem, limits: Limits, separate: bool, seed: int
 ) -> RunRecord[RunInfo]:
+    made = method if isinstance(method, Method) else _with_constants(method, problem)
+
     def at_the_goal(step: IntermediateResult) -> bool:
         # Methods that look for more than a small gradient would go on.
         if step.grad_norm > limits.tol:
@@ -160,7 +146,7 @@ def _run_ours(
         fun,
         problem.start,
         jac=jac,
-        method=method,
+        method=made,
         tol=limits.tol,
         max_iterations=None,
         max_evaluations=limits.max_evaluations,
@@ -176,12 +162,11 @@ def _run_ours(
     if result.status is Status.STOPPED:
         message = f"the gradient norm {result.best_grad_norm:.3g} is small"
         outcome = Outcome("converged", message, outcome.nit, outcome.restarts)
+    info = RunInfo(problem.name, made.name, made.parameters(), setup())
     return RunRecord.from_trace(info, outcome, result.trace)
 
 
 # --- outside --------------------------------------------------------------------------------------
-
-METER_COLUMNS = ("nfev", "njev", "time", "fun", "grad_norm")
 
 
 class StopError(Exception):
@@ -202,8 +187,7 @@ class Meter:
         self.shape = problem.start.shape
         self.nfev = self.njev = 0
         self._problem, self._limits = problem, limits
-        self._columns = {name: array("d") for name in METER_COLUMNS}
-        self._start_fun = float("inf")
+        self._columns = {name: array("d") for name in COLUMNS if name != "step_size"}
         self.start_clock()
 
     def start_clock(self) -> None:
@@ -235,30 +219,24 @@ class Meter:
         elapsed = paused - self._started
         fun = float(value)
         flat = np.empty(0) if gradient is None else np.ravel(gradient)
-        norm = float(np.linalg.norm(flat)) if gradient is not None else float("nan")
+        norm = math.nan if gradient is None else float(np.linalg.norm(flat))
         self.nfev += values
         self.njev += gradients
         row = (self.nfev, self.njev, elapsed, fun, norm)
         for column, entry in zip(self._columns.values(), row, strict=True):
             column.append(entry)
-        if len(self._columns["fun"]) == 1:
-            self._start_fun = fun
         self._stop_if_over(elapsed, fun, norm)
         self._started += perf_counter() - paused
         return fun, flat
 
     def _stop_if_over(self, elapsed: float, fun: float, norm: float) -> None:
         limits = self._limits
-        if norm <= limits.tol and not has_risen(fun, self._start_fun):
-            raise StopError(
-                "converged",
-                f"the gradient norm {norm:.3g} is within the tolerance {limits.tol:.3g}",
-            )
+        if norm <= limits.tol and not has_risen(fun, self._columns["fun"][0]):
+            words = f"the gradient norm {norm:.3g} is within the tolerance {limits.tol:.3g}"
+            raise StopError("converged", words)
         if self.nfev + self.njev >= limits.max_evaluations:
-            raise StopError(
-                "max evaluations",
-                f"{self.nfev} values and {self.njev} gradients, {limits.max_evaluations} allowed",
-            )
+            words = f"{self.nfev} values and {self.njev} gradients"
+            raise StopError("max evaluations", f"{words}, {limits.max_evaluations} allowed")
         if elapsed >= limits.max_time:
             raise StopError("max time", f"{elapsed:.3g} s, {limits.max_time:.3g} s allowed")
 
@@ -320,10 +298,9 @@ OUTSIDE_SOLVERS: dict[str, Solve] = {
 def _outside(key: str, name: str | None) -> Solver:
     if key not in OUTSIDE_SOLVERS:
         close = difflib.get_close_matches(key, OUTSIDE_SOLVERS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(
-            f"no outside solver is called {key!r}{hint} There are: {', '.join(OUTSIDE_SOLVERS)}"
-        )
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        known = ", ".join(OUTSIDE_SOLVERS)
+        raise ValueError(f"no outside solver is called {key!r}{hint} There are: {known}")
 
     def run(problem: Problem, limits: Limits, separate: bool, seed: int) -> RunRecord[RunInfo]:
         return run_outside(key, problem, limits, separate=separate)
@@ -334,25 +311,12 @@ def _outside(key: str, name: str | None) -> Solver:
 def run_outside(
     name: str, problem: Problem, limits: Limits, *, separate: bool = False
 ) -> RunRecord[RunInfo]:
-    """Run an outside solver from the start of the problem.
+    """Run one of `OUTSIDE_SOLVERS` from the start of the problem.
 
-    Parameters
-    ----------
-    name : str
-        One of `OUTSIDE_SOLVERS`.
-    problem : Problem
-        Where to start and what to minimise.
-    limits : Limits
-        When it is stopped.
-    separate : bool
-        Give value and gradient as two functions, where the solver can make use of that.
-
-    Returns
-    -------
-    RunRecord
-        Status "converged", "max evaluations" or "max time" where the meter stopped it; "gave up"
-        where it ended by itself above the tolerance (the message is its own, such as SciPy's
-        "ABNORMAL: "); "failed" where it raised.
+    With ``separate`` it gets value and gradient as two functions, where it can make use of that.
+    The status is "converged", "max evaluations" or "max time" where the meter stopped it; "gave up"
+    where it ended by itself above the tolerance (the message is its own, such as SciPy's
+    "ABNORMAL: "); "failed" where it raised.
     """
     meter = Meter(problem, limits)
     start = np.array(problem.start, dtype=np.float64).ravel()

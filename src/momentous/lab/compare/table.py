@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,13 @@ from typing import Any
 import numpy as np
 
 from momentous.io.atomic import atomic_file
-from momentous.io.optional import require
-from momentous.lab.record import COLUMNS, RunInfo, RunRecord
+from momentous.lab.record import COLUMNS, RunInfo, RunRecord, pyarrow_with_parquet
 from momentous.lab.text import seconds
+
+
+def as_file_name(name: str) -> str:
+    """The name of a problem or a solver without what file systems refuse."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", name)
 
 
 @dataclass(frozen=True)
@@ -80,17 +85,15 @@ class Row:
         del info["parameters"]
         reached = record.reached(info["tol"], info["start_fun"])
         shown = record.best() if reached is None else reached
-        spent = len(record) - 1 if reached is None else reached  # -1: nothing was evaluated
+        spent: dict[str, Any] = {"nfev": 0, "njev": 0, "time": 0.0}
+        if len(record):
+            last = len(record) - 1 if reached is None else reached
+            spent = {name: getattr(record, name)[last].item() for name in spent}
         return cls(
             **info,
-            status=outcome.status,
-            message=outcome.message,
+            **asdict(outcome),
+            **spent,
             reached=reached is not None,
-            nfev=int(record.nfev[spent]) if spent >= 0 else 0,
-            njev=int(record.njev[spent]) if spent >= 0 else 0,
-            nit=outcome.nit,
-            time=float(record.time[spent]) if spent >= 0 else 0.0,
-            restarts=outcome.restarts,
             guaranteed_turns=record.guaranteed_turns,
             fun=math.nan if shown is None else float(record.fun[shown]),
             grad_norm=math.nan if shown is None else float(record.grad_norm[shown]),
@@ -104,23 +107,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found.
+    """What `compare` found: one row per problem and solver.
 
-    Attributes
-    ----------
-    rows : list of Row
-        One per problem and solver; ``pandas.DataFrame(comparison.rows)`` is a data frame.
-    records : dict
-        The `RunRecord` of every (problem, method), where they were kept.
-    interrupted : bool
-        Whether Ctrl-C ended it before all was done.
+    ``pandas.DataFrame(comparison.rows)`` is a data frame; ``records`` has the `RunRecord` of every
+    (problem, method), where they were kept.
     """
 
     rows: list[Row]
     records: dict[tuple[str, str], RunRecord[ComparisonInfo]] = field(
         default_factory=dict, repr=False
     )
-    interrupted: bool = False
+    interrupted: bool = False  # by Ctrl-C, before all was done
 
     @property
     def problems(self) -> list[str]:
@@ -135,12 +132,10 @@ class Comparison:
     @property
     def traces(self) -> dict[str, np.ndarray]:
         """Every row of every record as columns: problem, method, row, nfev, ..., event."""
-        parts = [_trace_columns(*pair, record) for pair, record in self.records.items()]
         names = ("problem", "method", "row", *COLUMNS, "event")
-        return {
-            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
-            for name in names
-        }
+        parts = [_trace_columns(*pair, record) for pair, record in self.records.items()]
+        none = dict.fromkeys(names, np.zeros(0))
+        return {name: np.concatenate([part[name] for part in parts or [none]]) for name in names}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rows as ``.csv`` or ``.parquet``, by the suffix of the path."""
@@ -158,61 +153,51 @@ class Comparison:
         return cls(list(_read_rows(Path(path))))
 
     def __str__(self) -> str:
-        lines = table_of(self.rows)
-        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        )
+        """One table per problem."""
+        tables = ([row for row in self.rows if row.problem == name] for name in self.problems)
+        return "\n\n".join(_table(rows) for rows in tables)
 
 
-HEADINGS = ("problem", "method", "ended", "values", "grads", "restarts", "turns", "time",
-            "|grad f|", "f")  # fmt: skip
+CELLS: dict[str, Callable[[Row], str]] = {
+    "method": lambda row: row.method,
+    "ended": lambda row: row.status,
+    "values": lambda row: f"{row.nfev:,}" if row.evaluations else "",
+    "grads": lambda row: f"{row.njev:,}" if row.evaluations else "",
+    "restarts": lambda row: "" if row.restarts is None else f"{row.restarts:,}",
+    "turns": lambda row: f"{row.guaranteed_turns:,}" if row.guaranteed_turns else "",
+    "time": lambda row: seconds(row.time) if row.evaluations else "",
+    "|grad f|": lambda row: f"{row.grad_norm:.1e}" if row.evaluations else "",
+    "f": lambda row: f"{row.fun:.3g}" if row.evaluations else "",
+}
 
 
-def table_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Headings and cells, one line per row, without the columns that would say nothing.
-
-    Those are turns where there were none, and values where every gradient brought one.
-    """
-    idle = set()
-    if all(row.nfev == row.njev for row in rows):
-        idle.add("values")
-    if not any(row.guaranteed_turns for row in rows):
-        idle.add("turns")
-    kept = [i for i, heading in enumerate(HEADINGS) if heading not in idle]
-    return [tuple(line[i] for i in kept) for line in (HEADINGS, *(_cells(row) for row in rows))]
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    ran = row.nfev + row.njev > 0
-    return (
-        row.problem,
-        row.method,
-        row.status,
-        f"{row.nfev:,}" if ran else "",
-        f"{row.njev:,}" if ran else "",
-        "" if row.restarts is None else f"{row.restarts:,}",
-        f"{row.guaranteed_turns:,}" if row.guaranteed_turns else "",
-        seconds(row.time) if ran else "",
-        f"{row.grad_norm:.1e}" if ran else "",
-        f"{row.fun:.3g}" if ran else "",
-    )
+def _table(rows: Sequence[Row]) -> str:
+    """The rows of one problem as text, without the columns that would say nothing."""
+    columns = [[heading, *map(cell, rows)] for heading, cell in CELLS.items()]
+    if all(row.nfev == row.njev for row in rows):  # every gradient brought a value
+        del columns[2]
+    for i, column in enumerate(columns):
+        width = max(map(len, column))
+        columns[i] = [cell.ljust(width) if i < 2 else cell.rjust(width) for cell in column]
+    lines = zip(*(column for column in columns if any(map(str.strip, column[1:]))), strict=True)
+    first = rows[0]
+    title = f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
+    return "\n".join([title, *("  ".join(line).rstrip() for line in lines)])
 
 
 def _trace_columns(
     problem: str, method: str, record: RunRecord[ComparisonInfo]
 ) -> dict[str, np.ndarray]:
     size = len(record)
-    events = [""] * size
+    events: list[list[str]] = [[] for _ in range(size)]
     for row, kind, _ in record.events:
-        events[row] = f"{events[row]}; {kind.lower()}" if events[row] else kind.lower()
-    names = {"problem": problem, "method": method}
+        events[row].append(kind.lower())
     return {
-        **{name: np.full(size, text, dtype=object) for name, text in names.items()},
+        "problem": np.full(size, problem, dtype=object),
+        "method": np.full(size, method, dtype=object),
         "row": np.arange(size),
         **record.columns,
-        "event": np.array(events, dtype=object),
+        "event": np.array(["; ".join(kinds) for kinds in events], dtype=object),
     }
 
 
@@ -225,23 +210,19 @@ def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -
             writer.writerow(columns)
             writer.writerows(zip(*columns.values(), strict=True))
     else:
-        arrow, parquet = _pyarrow()
-        table = arrow.table(columns)
+        arrow, parquet = pyarrow_with_parquet()
         with atomic_file(path) as file:
-            parquet.write_table(table, file)
+            parquet.write_table(arrow.table(columns), file)
 
 
 def _read_rows(path: Path) -> Iterator[Row]:
     kinds = typing.get_type_hints(Row)
-    lines: Iterable[dict[str, Any]]
     if _suffix(path) == ".csv":
         with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.DictReader(file))
-        for line in lines:
-            yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
+            for line in csv.DictReader(file):
+                yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
     else:
-        lines = _pyarrow()[1].read_table(path).to_pylist()
-        for line in lines:
+        for line in pyarrow_with_parquet()[1].read_table(path).to_pylist():
             yield Row(**{name: line[name] for name in kinds})
 
 
@@ -256,7 +237,3 @@ def _suffix(path: Path) -> str:
     if path.suffix not in (".csv", ".parquet"):
         raise ValueError(f"{path} must end in .csv or .parquet, which says how it is written")
     return path.suffix
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    return tuple(require(name, "app", "A Parquet file") for name in ("pyarrow", "pyarrow.parquet"))

@@ -1,7 +1,5 @@
 """Who wins where, as numbers: duels of one method with others, and the summary of each."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -11,6 +9,7 @@ from momentous.lab.compare.profiles import costs
 from momentous.lab.compare.table import Row
 
 LARGE = 100_000  # variables from which on time is looked at apart
+CLEARLY = 1.1  # a factor in gradients that counts as a win
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,15 @@ class Duel:
         """The problem on which it needs the largest multiple of their gradients."""
         return max(self.gradients.items(), key=lambda item: item[1], default=None)
 
-    def needs_more(self, factor: float = 1.1) -> dict[str, float]:
-        """Problems where it needs more gradients by more than this factor, worst first."""
-        found = {name: value for name, value in self.gradients.items() if value > factor}
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+    def needs_more(self) -> dict[str, float]:
+        """Problems where it needs more gradients by more than 10 %, worst first."""
+        ranked = sorted(self.gradients.items(), key=lambda item: -item[1])
+        return {name: value for name, value in ranked if value > CLEARLY}
 
-    def needs_less(self, factor: float = 1.1) -> dict[str, float]:
-        """Problems where they need more gradients by more than this factor, best first."""
-        found = {name: value for name, value in self.gradients.items() if value * factor < 1}
-        return dict(sorted(found.items(), key=lambda item: item[1]))
+    def needs_less(self) -> dict[str, float]:
+        """Problems where they need more gradients by more than 10 %, best first."""
+        ranked = sorted(self.gradients.items(), key=lambda item: item[1])
+        return {name: value for name, value in ranked if value * CLEARLY < 1}
 
 
 def duel(rows: Sequence[Row], method: str, opponents: Sequence[str]) -> Duel:
@@ -49,12 +48,13 @@ def duel(rows: Sequence[Row], method: str, opponents: Sequence[str]) -> Duel:
     large = {row.problem for row in rows if row.dimension >= LARGE}
     gradients = _pairs(rows, "gradients", method, opponents)
     time = _ratios(_pairs(rows, "time", method, opponents))
-    solved = {p: (math.isfinite(a), math.isfinite(b)) for p, (a, b) in gradients.items()}
+    ours = {problem for problem, (mine, _) in gradients.items() if math.isfinite(mine)}
+    others = {problem for problem, (_, theirs) in gradients.items() if math.isfinite(theirs)}
     return Duel(
-        both=sum(it and they for it, they in solved.values()),
-        only_method=[p for p, (it, they) in solved.items() if it and not they],
-        only_others=[p for p, (it, they) in solved.items() if they and not it],
-        neither=sum(not (it or they) for it, they in solved.values()),
+        both=len(ours & others),
+        only_method=[problem for problem in gradients if problem in ours - others],
+        only_others=[problem for problem in gradients if problem in others - ours],
+        neither=len(gradients.keys() - ours - others),
         gradients=_ratios(gradients),
         time=time,
         time_large={problem: value for problem, value in time.items() if problem in large},

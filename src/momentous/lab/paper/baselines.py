@@ -41,17 +41,12 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
         description=problem.data.name,
         start=problem.start().astype(np.float64),
         value=problem.value,
-        value_and_gradient=problem.value_and_gradient,
+        value_and_gradient=problem.objective.value_and_gradient,
     )
     with _one_blas_thread():
         run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))
-    info = run_info(
-        problem,
-        QUASI_NEWTON,
-        {"method": "scipy.optimize.minimize, L-BFGS-B", "pairs": 10},
-        iterations=len(run) - 1,
-        profile=OUR_PROFILE,
-    )
+    used = {"method": "scipy.optimize.minimize, L-BFGS-B", "pairs": 10}
+    info = run_info(problem, QUASI_NEWTON, used, iterations=len(run) - 1, profile=OUR_PROFILE)
     return RunRecord.from_columns(info, run.outcome, run.columns)
 
 
@@ -89,11 +84,6 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
     assert result.trace is not None
     columns: dict[str, Any] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
     events = [(nit - 1, event.kind.name, event.value) for nit, event in result.trace.events if nit]
-    info = run_info(
-        problem,
-        SWEEPS,
-        {"method": f"accelerate({kind.__name__})", "restart": result.method.restart},
-        iterations=sweeps,
-        profile=OUR_PROFILE,
-    )
+    used = {"method": f"accelerate({kind.__name__})", "restart": result.method.restart}
+    info = run_info(problem, SWEEPS, used, iterations=sweeps, profile=OUR_PROFILE)
     return RunRecord.from_columns(info, Outcome.from_result(result), columns | shown, events)

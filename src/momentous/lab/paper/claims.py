@@ -5,6 +5,7 @@ Every statement is a function of a run set that gives a verdict and the numbers 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -45,17 +46,15 @@ class Statement:
         runs = run_set.only([found[name] for name in self.methods if name in found])
         absent = [name for name in self.methods if name not in found]
         missing = f"not run, or for fewer than {FEWEST} iterations: {listed(absent)}"
+        seen: bool | None = None
         if any(runs.by_method.keys().isdisjoint(each) for each in self.needs or (self.methods,)):
-            return self._claim(run_set, None, missing)
-        if runs.length < FEWEST:
-            length = counted(runs.length, "iteration")
-            return self._claim(run_set, None, f"too short a run: {length}")
-        seen, numbers = self.check(runs)
-        if absent:
-            seen, numbers = (None if seen else seen), f"{numbers}; {missing}"
-        return self._claim(run_set, seen, numbers)
-
-    def _claim(self, run_set: RunSet, seen: bool | None, numbers: str) -> Claim:
+            numbers = missing
+        elif runs.length < FEWEST:
+            numbers = f"too short a run: {counted(runs.length, 'iteration')}"
+        else:
+            seen, numbers = self.check(runs)
+            if absent:
+                seen, numbers = (None if seen else seen), f"{numbers}; {missing}"
         return Claim(self.where, self.words, run_set.title, seen, numbers)
 
 
@@ -167,16 +166,10 @@ def _quicker_than_the_others(runs: RunSet) -> Verdict:
     last, times, gone = _total_times(runs)
     ours = {name: time for name, time in times.items() if name in QUICK}
     others = {name: time for name, time in times.items() if name not in QUICK}
-    slower = [
-        f"{name} than {other}"
-        for name, time in ours.items()
-        for other, its in others.items()
-        if not time < its
-    ]
-    text = f"time of {last:,} iterations: " + listed(
-        [f"{n} {seconds(t)}" for n, t in times.items()]
-    )
-    text += f"; not quicker: {'; '.join(slower) or 'none'}{gone}"
+    pairs = itertools.product(ours.items(), others.items())
+    slower = [f"{name} than {other}" for (name, time), (other, its) in pairs if not time < its]
+    text = listed([f"{name} {seconds(time)}" for name, time in times.items()])
+    text = f"time of {last:,} iterations: {text}; not quicker: {'; '.join(slower) or 'none'}{gone}"
     return (False if slower else None if gone else True), text
 
 

@@ -14,19 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from momentous import methods
 from momentous.api import minimize
 from momentous.core.method import Method
 from momentous.lab.paper.progress import OnPart, announced
 from momentous.lab.paper.results import Growth
-from momentous.methods import (
-    RAGD,
-    RHB,
-    AdaRAGD,
-    AdaRHB,
-    GradientDescent,
-    ParameterFreeAGD,
-    UniversalHeavyBall,
-)
 from momentous.testbed import Problem, nested_chain
 
 FULL = (3, (0.0025, 0.0013, 0.0007, 0.00036, 0.0002, 0.0001))
@@ -50,17 +42,8 @@ def growth_with_difficulty(*, quick: bool = False, on_part: OnPart | None = None
     No method whose iterates stay in the span of gradients gets by with fewer than
     `fewest_gradients`.
 
-    Parameters
-    ----------
-    quick : bool
-        Fewer, easier chains: a few seconds.
-    on_part : callable, optional
-        ``on_part(done, total, title)``: so many of the runs are done, that one comes next.
-
-    Returns
-    -------
-    list of Growth
-        One for each method; NaN stands for a run that did not get there.
+    There is one `Growth` for each method; NaN stands for a run that did not get there.  ``quick``:
+    fewer, easier chains, a few seconds.  ``on_part`` as in `theorem_table`.
     """
     length, mus = QUICK if quick else FULL
     chains = [nested_chain(length, mu) for mu in mus]
@@ -83,30 +66,25 @@ def growth_methods(problem: Problem) -> dict[str, Method]:
     """The methods: those by theory take eps from the tolerance, the others need nothing."""
     L, rho = problem.gradient_lipschitz, problem.hessian_lipschitz
     return {
-        "GD, step 1/L": GradientDescent(gradient_lipschitz=L),
-        "GD, backtracking": GradientDescent(),
-        "RAGD": RAGD(L, rho),
-        "RHB": RHB(L, rho),
-        "AdaRAGD, L and rho given": AdaRAGD(gradient_lipschitz=L, hessian_lipschitz=rho),
-        "AdaRHB, L and rho given": AdaRHB(gradient_lipschitz=L, hessian_lipschitz=rho),
-        "AdaRAGD": AdaRAGD(),
-        "AdaRHB": AdaRHB(),
-        "ParameterFreeAGD": ParameterFreeAGD(),
-        "UniversalHeavyBall": UniversalHeavyBall(),
+        "GD, step 1/L": methods.GradientDescent(gradient_lipschitz=L),
+        "GD, backtracking": methods.GradientDescent(),
+        "RAGD": methods.RAGD(L, rho),
+        "RHB": methods.RHB(L, rho),
+        "AdaRAGD, L and rho given": methods.AdaRAGD(gradient_lipschitz=L, hessian_lipschitz=rho),
+        "AdaRHB, L and rho given": methods.AdaRHB(gradient_lipschitz=L, hessian_lipschitz=rho),
+        "AdaRAGD": methods.AdaRAGD(),
+        "AdaRHB": methods.AdaRHB(),
+        "ParameterFreeAGD": methods.ParameterFreeAGD(),
+        "UniversalHeavyBall": methods.UniversalHeavyBall(),
     }
 
 
 def gradients_to(problem: Problem, method: Method, tol: float) -> float:
     """How many gradients a method takes to the tolerance; NaN if it does not get there."""
     result = minimize(
-        problem.value_and_gradient,
-        problem.start,
-        jac=True,
-        method=method,
-        tol=tol,
-        max_iterations=MOST_ITERATIONS,
-        trace=False,
-    )
+        problem.value_and_gradient, problem.start, jac=True, method=method, tol=tol,
+        max_iterations=MOST_ITERATIONS, trace=False,
+    )  # fmt: skip
     return float(result.njev) if result.grad_norm <= tol else math.nan
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from momentous.io.atomic import write_text
-from momentous.lab.paper.results import Bound, Growth, RunSet
+from momentous.lab.paper.problems import PROBLEMS
+from momentous.lab.paper.results import FIGURE_NAMES, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun, load_run
 from momentous.lab.record import RecordError, setup
 from momentous.version import __version__
@@ -48,26 +49,12 @@ class StudyFolder:
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def runs(self) -> Path:
-        """Runs to the end."""
-        return self.path / "runs"
-
-    @property
-    def tuning(self) -> Path:
-        """Trials of step sizes."""
-        return self.path / "tuning"
-
-    @property
-    def figures(self) -> Path:
-        """Pictures."""
-        return self.path / "figures"
-
-    @property
-    def page(self) -> Path:
-        """The report."""
-        return self.path / "index.html"
+        self.runs = self.path / "runs"  # to the end
+        self.tuning = self.path / "tuning"  # trials of step sizes
+        self.figures = self.path / "figures"  # pictures
+        self.page = self.path / "index.html"
+        self.findings = self.path / FINDINGS  # the theorem table and the growth study
+        self._index = self.path / INDEX
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -83,21 +70,14 @@ class StudyFolder:
                     f"another process is at work in {self.path}; wait for it, or name another "
                     "folder with --out"
                 ) from None
-            self._remove_partial_files()
+            # What a killed process has left of files that it was writing.
+            for folder in (self.path, self.runs, self.tuning, self.figures):
+                for path in folder.glob("*.partial"):
+                    if PARTIAL.search(path.name):
+                        path.unlink(missing_ok=True)
             yield
 
-    def _remove_partial_files(self) -> None:
-        """What a killed process has left of files that it was writing."""
-        for folder in (self.path, self.runs, self.tuning, self.figures):
-            for path in folder.glob("*.partial"):
-                if PARTIAL.search(path.name):
-                    path.unlink(missing_ok=True)
-
     # --- which runs belong together ---
-
-    @property
-    def _index(self) -> Path:
-        return self.path / INDEX
 
     def add(self, run_set: RunSet) -> None:
         """Remember which runs belong together.
@@ -106,14 +86,14 @@ class StudyFolder:
         """
         info = run_set.runs[0].info
         entry: dict[str, Any] = {
-            "figure": run_set.figure,
-            "data": info.data,
-            "twin": info.twin,
-            "problem": info.problem,
-            "profile": info.profile,
-            "plotted": run_set.plotted,
-            "runs": {run.info.method: self._name(run) for run in run_set.runs if run.path},
-        }
+            "figure": run_set.figure, "data": info.data, "twin": info.twin,
+            "problem": info.problem, "profile": info.profile, "plotted": run_set.plotted,
+            "runs": {
+                run.info.method: run.path.relative_to(self.path).as_posix()
+                for run in run_set.runs
+                if run.path
+            },
+        }  # fmt: skip
         kept = []
         for each in self._entries():
             if any(each[key] != entry[key] for key in KEYS):
@@ -123,24 +103,19 @@ class StudyFolder:
         kept = sorted([*kept, entry], key=lambda each: [str(each[key]) for key in KEYS])
         _write_json(self._index, {"kind": INDEX_KIND, "run_sets": kept})
 
-    def _name(self, run: PaperRun) -> str:
-        assert run.path is not None
-        return run.path.relative_to(self.path).as_posix()
-
     def run_sets(self) -> list[RunSet]:
         """What was added, read from the files."""
         return [
-            RunSet(
-                entry["figure"],
-                [self._load(name) for name in entry["runs"].values()],
-                entry["plotted"],
-            )
+            RunSet(entry["figure"], [*map(self._load, entry["runs"].values())], entry["plotted"])
             for entry in self._entries()
         ]
 
     def _load(self, name: str) -> PaperRun:
         try:
-            return load_run(self.path / name)
+            run = load_run(self.path / name)
+            if run.info.problem not in PROBLEMS:  # pictures are named by it
+                raise RecordError(f"its problem is {run.info.problem!r}")
+            return run
         except (FileNotFoundError, RecordError) as error:
             raise ValueError(
                 f"{self.path / name}, a run that {INDEX} names, cannot be read ({error}); "
@@ -161,21 +136,11 @@ class StudyFolder:
 
     # --- what was found about the theorems ---
 
-    @property
-    def findings(self) -> Path:
-        """The theorem table and the growth study."""
-        return self.path / FINDINGS
-
     def save_findings(self, bounds: Sequence[Bound], growths: Sequence[Growth]) -> None:
         """Write them, with the version and the machine that found them."""
-        content = {
-            "kind": FINDINGS_KIND,
-            "version": __version__,
-            "setup": setup(),
-            "bounds": [asdict(bound) for bound in bounds],
-            "growths": [asdict(growth) for growth in growths],
-        }
-        _write_json(self.findings, content)
+        found = {"bounds": list(map(asdict, bounds)), "growths": list(map(asdict, growths))}
+        about = {"kind": FINDINGS_KIND, "version": __version__, "setup": setup()}
+        _write_json(self.findings, about | found)
 
     def load_findings(self) -> tuple[list[Bound], list[Growth]]:
         """What `save_findings` wrote; nothing where nothing was found yet."""
@@ -187,15 +152,10 @@ class StudyFolder:
                 Bound(**row | {"bound": float(row["bound"]), "measured": float(row["measured"])})
                 for row in content["bounds"]
             ]
-            growths = [
-                Growth(
-                    str(row["method"]),
-                    [float(x) for x in row["inverse_mu"]],
-                    [float(x) for x in row["gradients"]],
-                    float(row["exponent"]),
-                )
-                for row in content["growths"]
-            ]
+            growths = []
+            for row in content["growths"]:
+                x, y = ([float(n) for n in row[name]] for name in ("inverse_mu", "gradients"))
+                growths.append(Growth(str(row["method"]), x, y, float(row["exponent"])))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.findings} is damaged ({type(error).__name__}: {error}); remove it and "
@@ -205,13 +165,16 @@ class StudyFolder:
 
 
 def _checked(entry: Any) -> dict[str, Any]:
-    """An entry of the index whose fields are what they must be."""
+    """An entry of the index whose fields are what they must be; pictures are named by figure."""
     kinds = {**dict.fromkeys(KEYS, str), "twin": bool, "plotted": int, "runs": dict}
-    for key, kind in kinds.items():
-        if type(entry[key]) is not kind:
-            raise ValueError(f"{key} is {entry[key]!r}")
-    if not entry["runs"] or not all(isinstance(name, str) for name in entry["runs"].values()):
-        raise ValueError(f"runs is {entry['runs']!r}")
+    right = {key: type(entry[key]) is kind for key, kind in kinds.items()}
+    right["figure"] = right["figure"] and entry["figure"] in FIGURE_NAMES
+    right["plotted"] = right["plotted"] and entry["plotted"] > 0
+    names = entry["runs"].values() if right["runs"] else ()
+    right["runs"] = bool(names) and all(isinstance(name, str) for name in names)
+    wrong = [key for key, is_right in right.items() if not is_right]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is {entry[wrong[0]]!r}")
     checked: dict[str, Any] = entry
     return checked
 

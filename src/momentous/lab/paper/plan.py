@@ -6,31 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from momentous.lab.paper import tuning
 from momentous.lab.paper.folder import StudyFolder
-from momentous.lab.paper.methods import (
-    AUTHORS_CG_STEPS,
-    PAPER_METHODS,
-    PaperMethod,
-    select_methods,
-)
+from momentous.lab.paper.methods import AUTHORS_STEPS, PAPER_METHODS, PaperMethod, select_methods
 from momentous.lab.paper.problems import DataSet, PaperProblem, Profile
 from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.results import RunSet
-from momentous.lab.paper.runs import (
-    PaperRun,
-    make_task,
-    remove_checkpoint,
-    run_task,
-    with_tuning,
-)
-from momentous.lab.paper.tuning import (
-    MOST_DOUBLINGS,
-    SMALLER,
-    Trial,
-    readable,
-    tune,
-    unstable_steps,
-)
+from momentous.lab.paper.runs import PaperRun, Task, remove_checkpoint, run_task, with_tuning
 
 TRIALS = 6  # of step sizes, as a rule: for the estimate of the time left
 LATEST_JUDGED = 500
@@ -46,8 +28,8 @@ class Figure:
     problems: tuple[str, ...]
     iterations: int
     reference: int  # runs go on so far, for the sake of f*
-    methods: tuple[str, ...] | None = None
-    data: tuple[str, ...] = ("ml-10m",)
+    methods: tuple[str, ...] = tuple(PAPER_METHODS)
+    data: str = "ml-10m"
 
 
 FIGURES = {
@@ -57,12 +39,7 @@ FIGURES = {
         Figure("fig2", ("one-bit",), 1000, 2000),
         # On the larger sets that is a matter of hours per run.
         Figure(
-            "fig3",
-            ("completion", "one-bit"),
-            100_000,
-            100_000,
-            methods=("ada-ragd", "ada-rhb"),
-            data=("ml-1m",),
+            "fig3", ("completion", "one-bit"), 100_000, 100_000, ("ada-ragd", "ada-rhb"), "ml-1m"
         ),
     )
 }
@@ -70,33 +47,18 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for every run.
-
-    Attributes
-    ----------
-    profile : {"paper", "authors-code"}
-    iterations, reference : int, optional
-        In place of the figure's own; without ``reference`` runs go as far beyond what is shown as
-        in the paper.
-    methods : list of str, optional
-        In place of all of the figure's.
-    trial_iterations : int
-        Of a trial of a step size.
-    threads : int, optional
-    """
+    """What holds for every run."""
 
     profile: Profile = "paper"
-    iterations: int | None = None
-    reference: int | None = None
-    methods: list[str] | None = None
-    trial_iterations: int = 100
+    iterations: int | None = None  # in place of the figure's own
+    reference: int | None = None  # None: as far beyond what is shown as in the paper
+    methods: list[str] | None = None  # in place of all of the figure's
+    trial_iterations: int = 100  # of a trial of a step size
     threads: int | None = None
 
     def chosen(self, figure: Figure) -> list[PaperMethod]:
         """Those of the figure that are wanted."""
-        own = list(figure.methods) if figure.methods is not None else list(PAPER_METHODS)
-        wanted = select_methods(self.methods)
-        return [each for each in wanted if each.name in own]
+        return [each for each in select_methods(self.methods) if each.name in figure.methods]
 
     def lengths(self, figure: Figure) -> tuple[int, int]:
         """Iterations that are shown, and that are run."""
@@ -157,29 +119,27 @@ def run_figures(
                 f"none of the methods {', '.join(settings.methods or ())} is part of {figure.name}"
             )
     sets = list(_sets(figures, data, settings))
-    progress.plan([part for units in sets for part in (*map(_part, units), _reference(units))])
+    work = {unit.title: unit.work for units in sets for unit in units}
+    for first, *_ in sets:
+        work[_reference(first)] = REFERENCES * (first.reach - first.shown) * first.cost
+    progress.plan(work)
     for units in sets:
-        runs: dict[str, PaperRun] = {}
+        first, runs = units[0], {}
         for unit in units:
             progress.begin(unit.title, unit.cost)
             runs[unit.method.name] = _run(unit, folder, progress)
             progress.end(runs[unit.method.name])
-        if units[0].reach > units[0].shown:
-            progress.begin(_reference(units)[0], units[0].cost)
+        if first.reach > first.shown:
+            progress.begin(_reference(first), first.cost)
             progress.end(_refer(units, runs, folder, progress))
-        folder.add(RunSet(units[0].figure.name, list(runs.values()), units[0].shown))
+        folder.add(RunSet(first.figure.name, list(runs.values()), first.shown))
         for run in runs.values():
             remove_checkpoint(run)
 
 
-def _part(unit: Unit) -> tuple[str, float]:
-    return unit.title, unit.work
-
-
-def _reference(units: list[Unit]) -> tuple[str, float]:
-    """Title and work of what `_refer` does."""
-    first = units[0]
-    return f"{first.where}, the lowest go on", REFERENCES * (first.reach - first.shown) * first.cost
+def _reference(unit: Unit) -> str:
+    """The title of what `_refer` does."""
+    return f"{unit.where}, the lowest go on"
 
 
 def _sets(
@@ -188,71 +148,67 @@ def _sets(
     """The units of every problem on every data set."""
     made: dict[tuple[DataSet, str], PaperProblem] = {}
     for figure in figures:
-        chosen = settings.chosen(figure)
-        shown, reach = settings.lengths(figure)
-        for each in data or [DataSet(name) for name in figure.data]:
+        chosen, lengths = settings.chosen(figure), settings.lengths(figure)
+        for each in data or [DataSet(figure.data)]:
             for name in figure.problems:
                 problem = made.setdefault(
                     (each, name), PaperProblem(each, name, settings.profile, settings.threads)
                 )
-                yield [Unit(figure, problem, method, shown, reach, settings) for method in chosen]
+                yield [Unit(figure, problem, method, *lengths, settings) for method in chosen]
 
 
 def _run(unit: Unit, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
     """With the step size that is best half way; or with that of another method."""
     where = (unit.problem.name, unit.problem.data.name)
     if unit.method.step_of:
-        if unit.problem.profile == "authors-code" and where in AUTHORS_CG_STEPS:
-            first, source = AUTHORS_CG_STEPS[where], "the authors' script"
+        if unit.problem.profile == "authors-code" and where in AUTHORS_STEPS:
+            first, source = AUTHORS_STEPS[where][unit.method.name], "the authors' script"
         else:
             other = replace(unit, method=PAPER_METHODS[unit.method.step_of])
             info = _run(other, folder, progress).info
             assert info.step_size is not None
             first, source = info.step_size, f"tuned for {info.method}"
         run, given_up = _stable_run(unit, first, source, folder, progress)
-        return with_tuning(run, {"unstable": unstable_steps(given_up)} if given_up else {})
-    found, _ = tune(
-        unit.method,
-        unit.problem,
-        folder,
-        iterations=unit.judged_at,
-        trial_iterations=unit.settings.trial_iterations,
-        on_iteration=progress.on_iteration,
-    )
+        unstable = tuning.unstable_steps([tuning.Trial.of(each, unit.shown) for each in given_up])
+        return with_tuning(run, {"unstable": unstable} if unstable else {})
+    found, _ = tuning.tune(
+        unit.method, unit.problem, folder, iterations=unit.judged_at,
+        trial_iterations=unit.settings.trial_iterations, on_iteration=progress.on_iteration,
+    )  # fmt: skip
     run, given_up = _stable_run(unit, found.step_size, "tuned", folder, progress)
     for discarded, _ in found.discarded:
         if discarded.path != run.path:
             remove_checkpoint(discarded)
-    return with_tuning(run, found.showing(run, given_up).summary)
+    return with_tuning(run, found.showing(run, given_up, unit.shown).summary)
 
 
 def _stable_run(
     unit: Unit, step_size: float, step_from: str, folder: StudyFolder, progress: StudyProgress
-) -> tuple[PaperRun, list[tuple[PaperRun, int]]]:
+) -> tuple[PaperRun, list[PaperRun]]:
     """The run with this step size, or with the next smaller one that is stable to the end.
 
-    Returns the unstable ones, too, and how long they are.  Where all are unstable that get to the
-    end, the lowest of those is taken.
+    Returns the unstable ones, too.  Where all are unstable that get to the end, the lowest of those
+    is taken.
     """
-    given_up: list[tuple[PaperRun, int]] = []
-    whole: list[tuple[Trial, PaperRun]] = []
-    while len(given_up) < MOST_DOUBLINGS and len(whole) <= MOST_UNSTABLE:
+    given_up: list[PaperRun] = []
+    whole: list[tuple[tuning.Trial, PaperRun]] = []
+    while len(given_up) < tuning.MOST_DOUBLINGS and len(whole) <= MOST_UNSTABLE:
         source = f"{step_from}, then made smaller" if given_up else step_from
-        task = make_task(unit.method, unit.problem, step_size, unit.shown, step_from=source)
+        task = Task(unit.method, unit.problem, step_size, unit.shown, source)
         run = run_task(task, folder.runs, progress.on_iteration)
-        trial = Trial.of(run, unit.shown)
+        trial = tuning.Trial.of(run, unit.shown)
         if math.isfinite(trial.fun):
             whole.append((trial, run))
         if not trial.instability:
             break
-        given_up.append((run, unit.shown))
-        step_size = readable(step_size / SMALLER)
+        given_up.append(run)
+        step_size = tuning.readable(step_size / tuning.SMALLER)
     if not whole:
         raise ValueError(
             f"{unit.title}: no step size down to {step_size:.3g} lasts for {unit.shown} iterations"
         )
     chosen = min(whole, key=lambda pair: (bool(pair[0].instability), pair[0].fun))[1]
-    for run, _ in given_up:
+    for run in given_up:
         if run is not chosen:
             remove_checkpoint(run)
     return chosen, given_up
@@ -272,15 +228,9 @@ def _refer(
         return last if math.isfinite(last) else math.inf
 
     for unit in sorted(units, key=end)[:REFERENCES]:
-        short = runs[unit.method.name]
-        assert short.info.step_size is not None
-        task = make_task(
-            unit.method,
-            unit.problem,
-            short.info.step_size,
-            unit.reach,
-            step_from=short.info.step_from,
-        )
+        info = runs[unit.method.name].info
+        assert info.step_size is not None
+        task = Task(unit.method, unit.problem, info.step_size, unit.reach, info.step_from)
         longer = run_task(task, folder.runs, progress.on_iteration)
-        runs[unit.method.name] = with_tuning(longer, short.info.tuning)
+        runs[unit.method.name] = with_tuning(longer, info.tuning)
     return runs[unit.method.name]

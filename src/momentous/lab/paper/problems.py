@@ -26,15 +26,7 @@ PROFILES: tuple[Profile, ...] = ("paper", "authors-code")
 
 @dataclass(frozen=True)
 class DataSet:
-    """Ratings under the name that the paper has for them.
-
-    Parameters
-    ----------
-    name : str
-        One of the names of the twins.
-    path : Path, optional
-        The file; without one the twin is made.
-    """
+    """Ratings under the name that the paper has for them; without a file the twin is made."""
 
     name: str
     path: Path | None = None
@@ -86,16 +78,9 @@ class PaperProblem:
     call at the same point, if nobody can write to that array: a method that asks is charged for it,
     a trace is not.
 
-    Parameters
-    ----------
-    data : DataSet
-    name : {"completion", "one-bit"}
-        One-bit: labels are the signs of rating minus mean rating, -1 where they are equal.
-    profile : {"paper", "authors-code"}
-        The authors' published code has half of the gradient of the balance term, so that value and
-        gradient do not belong together; "authors-code" repeats that.
-    threads : int, optional
-        Of the compiled pass.
+    The labels of one-bit completion are the signs of rating minus mean rating, -1 where they are
+    equal.  The authors' published code has half of the gradient of the balance term, so that value
+    and gradient do not belong together; the profile "authors-code" repeats that.
     """
 
     def __init__(
@@ -109,11 +94,6 @@ class PaperProblem:
         self._threads = threads
         self._last: Any = None
         self._last_value = float("nan")
-
-    @property
-    def threads(self) -> int:
-        """Of the compiled pass."""
-        return self.objective.threads
 
     @cached_property
     def ratings(self) -> Ratings:
@@ -159,7 +139,3 @@ class PaperProblem:
         """The value is good for as long as nobody writes into x: not into a view, for one."""
         self._last = x if x.base is None else None
         self._last_value = value
-
-    def value_and_gradient(self, x: Floats) -> tuple[float, Floats]:
-        """Both, for solvers that want them together."""
-        return self.objective.value_and_gradient(x)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from momentous.io.optional import require
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.progress import is_watched, new_bar
 from momentous.lab.text import seconds
@@ -35,43 +35,30 @@ class StudyProgress:
     """
 
     def __init__(self, shown: bool | None = None):
-        self._live = is_watched(shown)
-        self._bar: Any = None
-        self._task: Any = None
+        self._watched = is_watched(shown)
+        columns = require("rich.progress", "app", "a progress bar")
+        self._bar = new_bar(
+            columns.TextColumn("{task.fields[count]}"), columns.TimeElapsedColumn(),
+            columns.TextColumn("left:"), columns.TimeRemainingColumn(),
+            speed_estimate_period=600.0, disable=not self._watched,
+        )  # fmt: skip
+        self._task = self._bar.add_task("", total=None, count="")
         self._work: dict[str, float] = {}
-        self._title = ""
-        self._cost = 1.0
+        self._title, self._cost = "", 1.0
         self._done = self._spent = 0.0
         self._count = 0
 
     def __enter__(self) -> StudyProgress:
-        if self._live:
-            from rich.progress import TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-            self._bar = new_bar(
-                TextColumn("{task.fields[count]}"),
-                TimeElapsedColumn(),
-                TextColumn("left:"),
-                TimeRemainingColumn(),
-                speed_estimate_period=600.0,
-            )
-            self._bar.start()
+        self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
 
-    def plan(self, parts: list[tuple[str, float]]) -> None:
-        """What there is to do: titles and work."""
-        self._work = {title: work for title, work in parts if work}
-        if self._bar is not None:
-            self._task = self._bar.add_task("", total=sum(self._work.values()), count="")
+    def plan(self, work: dict[str, float]) -> None:
+        """What there is to do: work by title."""
+        self._work = {title: amount for title, amount in work.items() if amount}
+        self._bar.update(self._task, total=sum(self._work.values()))
 
     def begin(self, title: str, cost: float = 1.0) -> None:
         """The part that begins, and the work of one of its iterations."""
@@ -83,37 +70,33 @@ class StudyProgress:
     def on_iteration(self, nit: int, fun: float, grad_norm: float) -> None:
         """An iteration of the run under way."""
         self._spent += self._cost
-        if self._bar is not None and nit % 10 == 0:
+        if nit % 10 == 0:
             state = f"iteration {nit:,}, objective {fun:.6g}, gradient norm {grad_norm:.2e}"
             self._update(f"{self._title}: {state}")
 
     def on_part(self, done: int, total: int, title: str) -> None:
         """A part of a study that begins."""
-        if self._bar is None:
-            print(f"{title} ({done} of {total} done)", file=sys.stderr, flush=True)
-            return
         if done == 0:
-            self._task = self._bar.add_task("", total=total, count="")
+            self._bar.reset(self._task, total=total)
         self._bar.update(self._task, completed=done, count=f"{done} of {total}", description=title)
+        self._say(f"{title} ({done} of {total} done)")
 
     def end(self, run: PaperRun) -> None:
         """The part is finished."""
-        self._done += self._work.get(self._title, 0.0)
+        self._done += self._work[self._title]
         self._spent = 0.0
         self._update(self._title)
-        if self._bar is None:
-            print(
-                f"{self._title}: objective {run.fun[-1]:.6g}, gradient norm "
-                f"{run.grad_norm[-1]:.2e}, {seconds(float(run.time[-1]))}",
-                file=sys.stderr,
-                flush=True,
-            )
+        self._say(
+            f"{self._title}: objective {run.fun[-1]:.6g}, gradient norm {run.grad_norm[-1]:.2e}, "
+            f"{seconds(float(run.time[-1]))}"
+        )
 
     def _update(self, text: str) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(
-                self._task,
-                completed=self._done + min(self._spent, self._work.get(self._title, 0.0)),
-                count=f"{self._count} of {len(self._work)}",
-                description=text,
-            )
+        done = self._done + min(self._spent, self._work[self._title])
+        count = f"{self._count} of {len(self._work)}"
+        self._bar.update(self._task, completed=done, count=count, description=text)
+
+    def _say(self, line: str) -> None:
+        """For those who see no bar."""
+        if not self._watched:
+            print(line, file=sys.stderr, flush=True)

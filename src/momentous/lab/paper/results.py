@@ -12,12 +12,7 @@ import numpy as np
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.text import counted, listed
 
-FIGURE_NAMES = {
-    "fig1": "Figure 1",
-    "fig2": "Figure 2",
-    "fig3": "Figure 3",
-    "demo": "Demonstration",
-}
+FIGURE_NAMES = {"fig1": "Figure 1", "fig2": "Figure 2", "fig3": "Figure 3", "demo": "Demonstration"}
 EARLY = 1000  # values + gradients at which tables look, besides the end
 CHECKPOINTS = (250, 500, 1000)  # values + gradients at which curves are compared
 VERDICTS = {True: "seen", False: "not seen", None: "cannot be told"}
@@ -55,34 +50,17 @@ class RunSet:
         """Some of the runs, with the f* of all."""
         return replace(self, runs=runs, whole=self.whole or self)
 
-    # --- names ---
-
-    @property
-    def data_name(self) -> str:
-        """The data set, marked where it is a twin."""
-        return self.runs[0].info.data_name
-
     @property
     def problem(self) -> str:
         """The problem, as files call it."""
         return self.runs[0].info.problem
 
     @property
-    def problem_name(self) -> str:
-        """The problem in words."""
-        return self.runs[0].info.problem_name
-
-    @property
     def title(self) -> str:
         """Data and problem, and whose parameters unless they are the paper's."""
-        profile = self.runs[0].info.profile
-        suffix = "" if profile == "paper" else f", {profile}"
-        return f"{self.data_name}, {self.problem_name}{suffix}"
-
-    @property
-    def profiles(self) -> str:
-        """Whose parameters, in words."""
-        return "parameters: " + ", ".join(dict.fromkeys(run.info.profile for run in self.runs))
+        info = self.runs[0].info
+        suffix = "" if info.profile == "paper" else f", {info.profile}"
+        return f"{info.data_name}, {info.problem_name}{suffix}"
 
     @property
     def figure_name(self) -> str:
@@ -93,27 +71,6 @@ class RunSet:
     def by_method(self) -> dict[str, PaperRun]:
         """The runs by the name of their method."""
         return {run.info.method: run for run in self.runs}
-
-    def name(self, run: PaperRun) -> str:
-        """What to call a run: its method; where that is not enough, whose parameters, and which."""
-
-        def plain(it: PaperRun) -> str:
-            method = it.info.method
-            profiles = {each.info.profile for each in self.runs if each.info.method == method}
-            return f"{method} ({it.info.profile})" if len(profiles) > 1 else method
-
-        which = self._place(run, [it for it in self.runs if plain(it) == plain(run)])
-        return f"{plain(run)}, run {which + 1}" if which else plain(run)
-
-    def variant(self, run: PaperRun) -> int:
-        """How many runs of the same method come before this one."""
-        return self._place(run, [it for it in self.runs if it.info.method == run.info.method])
-
-    @staticmethod
-    def _place(run: PaperRun, runs: list[PaperRun]) -> int:
-        return next(i for i, it in enumerate(runs) if it is run)
-
-    # --- the lowest value ---
 
     @cached_property
     def lowest(self) -> tuple[float, PaperRun]:
@@ -134,18 +91,15 @@ class RunSet:
         reach = listed([f"{n:,}" for n in sorted({len(run) - 1 for run in longer})])
         if len(longer) == len(self.runs):
             return f"For its sake all of them went on to iteration {reach}."
-        names = [self.name(run) for run in longer]
-        ends = sorted(self.runs, key=self._end)
-        lowest = {self.name(run) for run in ends[: len(longer)]} == set(names)
-        those = ", the lowest in what is shown," if lowest else ""
+        names = [run.info.method for run in longer]
+        lowest = {run.info.method for run in sorted(self.runs, key=self._end)[: len(longer)]}
+        those = ", the lowest in what is shown," if lowest == set(names) else ""
         return f"For its sake {listed(names)}{those} went on to iteration {reach}{in_the_paper}."
 
     def _end(self, run: PaperRun) -> float:
         """The last value that is shown."""
         fun = run.fun[self.shown(run)]
         return float(fun[-1]) if fun.size and not math.isnan(fun[-1]) else math.inf
-
-    # --- what is shown of a run ---
 
     def shown(self, run: PaperRun) -> slice:
         """The rows of a run that are shown."""
@@ -186,17 +140,14 @@ class RunSet:
         cost = self.evaluations(run)
         return row_at(cost, EARLY) if cost.size and cost[-1] >= EARLY else None
 
-    # --- all of them together ---
-
     @property
     def lasting(self) -> list[PaperRun]:
         """The runs that did not end before their time; all of them where every one did."""
-        lasting = [
-            run
-            for run in self.runs
-            if self.iterations(run) >= min(self.plotted, run.info.iterations)
-        ]
-        return lasting or list(self.runs)
+
+        def lasts(run: PaperRun) -> bool:
+            return self.iterations(run) >= min(self.plotted, run.info.iterations)
+
+        return list(filter(lasts, self.runs)) or list(self.runs)
 
     @property
     def length(self) -> int:

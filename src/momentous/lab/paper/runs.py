@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -70,90 +71,52 @@ def load_run(path: Path) -> PaperRun:
 
 
 def run_info(
-    problem: PaperProblem,
-    label: str,
-    parameters: dict[str, Any],
-    *,
-    iterations: int,
-    step_size: float | None = None,
-    step_from: str = "the method",
-    profile: str | None = None,
-) -> PaperRunInfo:
+    problem: PaperProblem, label: str, parameters: dict[str, Any], *, iterations: int,
+    step_size: float | None = None, step_from: str = "the method", profile: str | None = None,
+) -> PaperRunInfo:  # fmt: skip
     """What there is to say of a run on a problem."""
     return PaperRunInfo(
-        problem=problem.name,
-        method=label,
-        parameters=parameters,
-        setup=setup(),
-        data=problem.data.name,
-        twin=problem.data.twin,
-        profile=profile or problem.profile,
-        step_size=step_size,
-        step_from=step_from,
-        iterations=iterations,
-        shape=problem.ratings.shape,
-        entries=problem.ratings.nnz,
-        rank=problem.objective.rank,
-        fingerprint=problem.data.fingerprint,
-        threads=problem.objective.threads,
-    )
+        problem=problem.name, method=label, parameters=parameters, setup=setup(),
+        data=problem.data.name, twin=problem.data.twin, profile=profile or problem.profile,
+        step_size=step_size, step_from=step_from, iterations=iterations,
+        shape=problem.ratings.shape, entries=problem.ratings.nnz, rank=problem.objective.rank,
+        fingerprint=problem.data.fingerprint, threads=problem.objective.threads,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run that is to be recorded."""
+    """A run that is to be recorded: a method of the paper with a step size on a problem."""
 
+    method: PaperMethod
     problem: PaperProblem
-    label: str
-    method: Method
-    iterations: int
     step_size: float
-    step_from: str
-    divergence_factor: float  # times the objective of the start: above it the run ends
-    trial: bool
+    iterations: int
+    step_from: str = "tuned"
+    trial: bool = False  # of a step size: runs to the end can be extended
+
+    @cached_property
+    def made(self) -> Method:
+        """The method with its parameters."""
+        return self.method.make(self.step_size, self.problem.name, self.problem.profile)
 
     def limit(self, start: float) -> float:
         """The objective above which the run has diverged, for that of the start."""
-        return (self.divergence_factor + 1e-9) * start
+        return (self.method.divergence_factor + 1e-9) * start
 
     def path(self, folder: Path) -> Path:
         """Where the run is, or will be: another file for all that makes it another run."""
         problem = self.problem
         settings: list[Any] = [
-            problem.data.fingerprint,
-            problem.name,
-            problem.profile,
-            problem.threads,  # times with another number are other times
-            self.method.described(),
-            self.divergence_factor,
-        ]
-        if self.trial:  # others can be extended
+            problem.data.fingerprint, problem.name, problem.profile,
+            problem.objective.threads,  # times with another number are other times
+            self.made.described(), self.method.divergence_factor,
+        ]  # fmt: skip
+        if self.trial:
             settings.append(self.iterations)
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
-        name = f"{problem.data.name}--{problem.name}--{self.label}--{problem.profile}"
+        name = f"{problem.data.name}--{problem.name}--{self.method.label}--{problem.profile}"
         return folder / f"{re.sub(r'[^A-Za-z0-9.+-]+', '_', name)}--{digest}.parquet"
-
-
-def make_task(
-    method: PaperMethod,
-    problem: PaperProblem,
-    step_size: float,
-    iterations: int,
-    *,
-    trial: bool = False,
-    step_from: str = "tuned",
-) -> Task:
-    """A method of the paper with a step size, as a task."""
-    return Task(
-        problem,
-        method.label,
-        method.make(step_size, problem.name, problem.profile),
-        iterations,
-        step_size,
-        step_from,
-        method.divergence_factor,
-        trial,
-    )
 
 
 def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) -> PaperRun:
@@ -208,8 +171,8 @@ def _minimize(
     task: Task, checkpoint: Path, on_iteration: OnIteration | None
 ) -> tuple[Result, bool]:
     """The run, and whether Ctrl-C was pressed on the way."""
-    problem, watcher = task.problem, InterruptWatcher()
-    resume = _readable_checkpoint(checkpoint)
+    problem, interrupted = task.problem, False
+    resume = _readable_checkpoint(checkpoint)  # removes what cannot be read
     limit = task.limit(problem.value(problem.start()))
 
     def observe(step: IntermediateResult) -> bool:
@@ -218,21 +181,28 @@ def _minimize(
             on_iteration(step.nit, fun, step.grad_norm)
         return not fun <= limit
 
+    def watched(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Remember that Ctrl-C came during a call: a run at its end takes no notice of it."""
+
+        def called(x: Any) -> Any:
+            try:
+                return function(x)
+            except KeyboardInterrupt:
+                nonlocal interrupted
+                interrupted = True
+                raise
+
+        return called
+
     # Too long a step overflows before it is noticed, which is what a trial is for.
     with np.errstate(all="ignore"):
         result = minimize(
-            watcher.wrap(problem.value),
-            problem.start(),
-            jac=watcher.wrap(problem.gradient),
-            method=task.method,
-            tol=0.0,
-            max_iterations=task.iterations,
-            trace=Trace(values=True),
+            watched(problem.value), problem.start(), jac=watched(problem.gradient),
+            method=task.made, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
             checkpoint=Checkpoint(checkpoint, every_seconds=SAVE_EVERY),
-            callback=observe,
-            resume=resume,
-        )
-    return result, watcher.interrupted
+            callback=observe, resume=resume,
+        )  # fmt: skip
+    return result, interrupted
 
 
 def _readable_checkpoint(checkpoint: Path) -> Path | None:
@@ -240,43 +210,20 @@ def _readable_checkpoint(checkpoint: Path) -> Path | None:
     for saved in (checkpoint, previous_path(checkpoint)):
         if saved.exists():
             try:
-                load_checkpoint(saved, lambda array: array)
+                load_checkpoint(saved)
                 return saved
             except CheckpointError:
                 saved.unlink()
     return None
 
 
-class InterruptWatcher:
-    """Remembers that Ctrl-C came during a function: a run at its end takes no notice of it."""
-
-    def __init__(self) -> None:
-        self.interrupted = False
-
-    def wrap(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The same function, watched."""
-
-        def called(x: Any) -> Any:
-            try:
-                return function(x)
-            except KeyboardInterrupt:
-                self.interrupted = True
-                raise
-
-        return called
-
-
 def _as_record(task: Task, result: Result) -> PaperRun:
     assert result.trace is not None
-    given = {name: value for name, value in task.method.parameters().items() if value is not None}
+    given = {name: value for name, value in task.made.parameters().items() if value is not None}
     info = run_info(
-        task.problem,
-        task.label,
-        {"method": task.method.name, **given},
-        iterations=task.iterations,
-        step_size=task.step_size,
-        step_from=task.step_from,
-    )
+        task.problem, task.method.label, {"method": task.made.name, **given},
+        iterations=task.iterations, step_size=task.step_size, step_from=task.step_from,
+    )  # fmt: skip
     run = RunRecord.from_trace(info, Outcome.from_result(result), result.trace)
     # A run that was killed between its divergence and its file has made a step more since.
     diverged = np.flatnonzero(~(run.fun <= task.limit(float(run.fun[0]))))

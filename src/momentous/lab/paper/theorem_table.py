@@ -10,23 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from momentous import testbed
-from momentous.core.method import Method
-from momentous.lab.paper.bounds import (
-    Case,
-    Rules,
-    adaptive_radius,
-    fixed_radius,
-    guessed_constants,
-)
-from momentous.lab.paper.epochs import run_epochs
+from momentous.lab.paper.bounds import check_adaptive, check_fixed, check_guessed, second_order
 from momentous.lab.paper.progress import OnPart, announced
 from momentous.lab.paper.results import Bound
-from momentous.lab.paper.second_order import second_order
 from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius
@@ -34,34 +24,18 @@ from momentous.testbed import Problem
 
 Part = tuple[str, Callable[[], list[Bound]]]
 
-TOO_LARGE = 20.0
-"""Remark 2 begins with a step so many times 1/(4L), and with rho' below rho by its square."""
-LONG_ENOUGH = 32.0  # the caps allow it to shrink by that: the next power of c2 = 2
-
 
 def theorem_table(*, quick: bool = False, on_part: OnPart | None = None) -> list[Bound]:
-    """Every quantity that Theorems 1 to 5 and Remark 2 bound, measured.
+    """Every quantity that Theorems 1 to 5 and Remark 2 bound, measured, in that order.
 
-    Parameters
-    ----------
-    quick : bool
-        Fewer functions, shorter epochs (larger eps) and fewer seeds: a few seconds.
-    on_part : callable, optional
-        ``on_part(done, total, title)``: so many of the parts are done, that one comes next.
-
-    Returns
-    -------
-    list of Bound
-        In the order of the theorems.  An infinite ``measured`` is that of a run that did not end by
-        its own rule.
+    An infinite ``measured`` is that of a run that did not end by its own rule.  ``quick``: fewer
+    functions, shorter epochs (larger eps) and fewer seeds, a few seconds.  ``on_part(done, total,
+    title)``: so many of the parts are done, that one comes next.
     """
     bounds: list[Bound] = []
     for measure in announced(on_part, _quick_parts() if quick else _full_parts()):
         bounds += measure()
     return bounds
-
-
-# --- what is run ----------------------------------------------------------------------------------
 
 
 def _quick_parts() -> list[Part]:
@@ -77,14 +51,14 @@ def _quick_parts() -> list[Part]:
 
 
 def _full_parts() -> list[Part]:
+    losses = _losses(100)
     functions = [
         testbed.nested_chain(4, 0.1),
         testbed.nested_chain(4, 0.01),
-        _losses(100),
+        losses,
         testbed.robust_regression(samples=40, dimension=10),
         _displaced(_mixed_saddle()),
     ]
-    losses = functions[2]
     twenty: list[tuple[Problem, float]] = [(function, 20) for function in functions]
     escapes = [
         (testbed.saddle(2, 2), 0.05),
@@ -151,74 +125,3 @@ def eps_for(
     assert L is not None
     assert rho is not None
     return method.scheme.eps_for(1 / inverse_theta, rho, 1 / (4 * L))
-
-
-# --- how it is run --------------------------------------------------------------------------------
-
-
-def check_fixed(
-    theorem: str, method: type[FixedRadius], problem: Problem, eps: float, **limits: int
-) -> list[Bound]:
-    """Theorem 1 or 4 on one function, with the L and rho that the problem declares."""
-    case = Case(theorem, problem, method.scheme, eps)
-    return fixed_radius(
-        case,
-        run_epochs(problem, method(case.gradient_lipschitz, case.hessian_lipschitz, eps), **limits),
-    )
-
-
-def check_adaptive(
-    theorem: str, method: type[AdaptiveRadius], problem: Problem, eps: float, **limits: int
-) -> list[Bound]:
-    """Theorem 2 or 5 on one function."""
-    case, rules = Case(theorem, problem, method.scheme, eps), Rules()
-    chosen = _adaptive(
-        method,
-        rules,
-        eps,
-        case.gradient_lipschitz,
-        case.hessian_lipschitz,
-        rules.wide * case.radius,
-    )
-    return adaptive_radius(case, run_epochs(problem, chosen, **limits), rules)
-
-
-def check_guessed(
-    theorem: str, method: type[AdaptiveRadius], problem: Problem, eps: float, **limits: int
-) -> list[Bound]:
-    """Remark 2 on one function, from constants that are far too small.
-
-    The caps are matched, rho_max/rho' = (eta/eta_min)^2, as Theorem 6 requires, so that theta and K
-    stay as they are.
-    """
-    case, rules = Case(theorem, problem, method.scheme, eps), Rules(wide=1e3)
-    L, rho = case.gradient_lipschitz / TOO_LARGE, case.hessian_lipschitz / TOO_LARGE**2
-    step_size_min, rho_max = 1 / (4 * L * LONG_ENOUGH), rho * LONG_ENOUGH**2
-    chosen = _adaptive(
-        method, rules, eps, L, rho, rules.wide * case.scheme.radius(eps, rho),
-        backoff=rules.c2, step_size_min=step_size_min, hessian_lipschitz_max=rho_max,
-    )  # fmt: skip
-    return guessed_constants(
-        case, run_epochs(problem, chosen, **limits), rules, step_size_min, rho_max
-    )
-
-
-def _adaptive(
-    method: type[AdaptiveRadius],
-    rules: Rules,
-    eps: float,
-    L: float,
-    rho: float,
-    initial_radius: float,
-    **options: Any,
-) -> Method:
-    return method(
-        gradient_lipschitz=L,
-        hessian_lipschitz=rho,
-        eps=eps,
-        initial_radius=initial_radius,
-        decrease=rules.gamma,
-        radius_shrink=rules.c0,
-        failure_shrink=rules.c1,
-        **options,
-    )

@@ -24,13 +24,7 @@ import numpy as np
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import AUTHORS_STEPS, PaperMethod
 from momentous.lab.paper.problems import PaperProblem
-from momentous.lab.paper.runs import (
-    OnIteration,
-    PaperRun,
-    make_task,
-    remove_checkpoint,
-    run_task,
-)
+from momentous.lab.paper.runs import OnIteration, PaperRun, Task, remove_checkpoint, run_task
 
 FACTOR = 2.0
 BISECTIONS = 2  # to within 2^(1/4), 19 per cent
@@ -116,12 +110,12 @@ class SearchResult:
     discarded: list[tuple[PaperRun, int]]  # all runs but the best, and how much of them was needed
     unstable: list[Trial]  # at length, with larger steps than that of the run that is shown
 
-    def showing(self, run: PaperRun, given_up: list[tuple[PaperRun, int]]) -> SearchResult:
+    def showing(self, run: PaperRun, given_up: list[PaperRun], length: int) -> SearchResult:
         """The same, where this run is shown in the end, and others were unstable until then."""
-        others = {each.path: (each, needed) for each, needed in (*self.discarded, *given_up)}
+        later = [(each, length) for each in given_up]
+        others = {each.path: (each, needed) for each, needed in (*self.discarded, *later)}
         others.pop(run.path, None)
-        later = [Trial.of(each, needed) for each, needed in given_up]
-        unstable = _by_step([*self.unstable, *later])
+        unstable = [*self.unstable, *(Trial.of(*each) for each in later)]
         return replace(self, discarded=list(others.values()), unstable=unstable)
 
     @property
@@ -134,23 +128,15 @@ class SearchResult:
             "values": sum(int(run.nfev[end]) for run, end in ends),
             "gradients": sum(int(run.njev[end]) for run, end in ends),
             "seconds": round(sum(float(run.time[end]) for run, end in ends), 2),
-            "unstable": _reasons(self.unstable),
+            "unstable": unstable_steps(self.unstable),
         }
 
 
-def unstable_steps(runs: list[tuple[PaperRun, int]]) -> list[dict[str, Any]]:
-    """The step sizes of unstable runs with the reasons, as a record keeps them."""
-    return _reasons(_by_step([Trial.of(run, length) for run, length in runs]))
-
-
-def _reasons(trials: list[Trial]) -> list[dict[str, Any]]:
-    return [{"step_size": trial.step_size, "reason": trial.instability} for trial in trials]
-
-
-def _by_step(trials: list[Trial]) -> list[Trial]:
-    """One per step size, the largest first; what was found last counts."""
-    found = {trial.step_size: trial for trial in trials}
-    return [found[step] for step in sorted(found, reverse=True)]
+def unstable_steps(trials: list[Trial]) -> list[dict[str, Any]]:
+    """Unstable step sizes with the reasons, as a record keeps them; the largest first."""
+    reasons = {trial.step_size: trial.instability for trial in trials}  # the last counts
+    steps = sorted(reasons, reverse=True)
+    return [{"step_size": step, "reason": reasons[step]} for step in steps]
 
 
 def search(tried: Callable[[float], Trial], first: float) -> list[Trial]:
@@ -159,20 +145,14 @@ def search(tried: Callable[[float], Trial], first: float) -> list[Trial]:
     Where the best objective so far belongs to the smallest step that was tried, the next smaller
     one is tried as well: the largest stable step is not always the best.
     """
-    trials = [tried(first)]
-    low = high = first
-    if trials[0].stable:
-        while trials[-1].stable and len(trials) <= MOST_DOUBLINGS:
-            low, high = high, high * FACTOR
-            trials.append(tried(high))
-        if trials[-1].stable:
+    trials, step = [tried(first)], first
+    factor = FACTOR if trials[0].stable else 1 / FACTOR
+    while trials[-1].stable is trials[0].stable:
+        if len(trials) > MOST_DOUBLINGS:
             return trials  # no end in sight
-    else:
-        while not trials[-1].stable and len(trials) <= MOST_DOUBLINGS:
-            low, high = low / FACTOR, low
-            trials.append(tried(low))
-        if not trials[-1].stable:
-            return trials
+        before, step = step, step * factor
+        trials.append(tried(step))
+    low, high = sorted((before, step))
     for _ in range(BISECTIONS):
         middle = math.sqrt(low * high)
         trials.append(tried(middle))
@@ -206,23 +186,9 @@ def tune(
 ) -> tuple[SearchResult, PaperRun]:
     """Find the step size of a method on a problem; returns the search and the best run.
 
-    Every trial is a recorded run in the folder; so a search that was killed goes on where it was,
-    and one that is finished costs nothing.
-
-    Parameters
-    ----------
-    method : PaperMethod
-    problem : PaperProblem
-    folder : StudyFolder
-    iterations, trial_iterations : int
-        At length, and of a trial.
-    on_iteration : callable, optional
-        Called after every iteration.
-
-    Raises
-    ------
-    ValueError
-        Where no step size leads downwards.
+    Step sizes are judged by short trials, and then by runs of so many iterations.  Every one is a
+    recorded run in the folder; so a search that was killed goes on where it was, and one that is
+    finished costs nothing.  Where no step size leads downwards that is a ValueError.
     """
     short: dict[float, PaperRun] = {}
     full: dict[float, PaperRun] = {}
@@ -232,7 +198,7 @@ def tune(
         nonlocal refusal
         step_size = readable(step_size)
         try:
-            task = make_task(method, problem, step_size, length, trial=kept is short)
+            task = Task(method, problem, step_size, length, trial=kept is short)
             kept[step_size] = run_task(task, place, on_iteration)
         except ValueError as error:  # a step outside the range of the method's theory
             refusal = error
@@ -240,8 +206,7 @@ def tune(
         return Trial.of(kept[step_size], length)
 
     trials = search(
-        lambda step: run(step, trial_iterations, folder.tuning, short),
-        first_guess(method, problem),
+        lambda step: run(step, trial_iterations, folder.tuning, short), first_guess(method, problem)
     )
     best = min(trials, key=lambda trial: trial.fun)
     at_length: list[Trial] = []
@@ -263,7 +228,7 @@ def tune(
     needed = [(each, trial_iterations) for each in short.values()]
     needed += [(each, iterations) for each in full.values()]
     unstable = [each for each in at_length if each.instability and each.step_size > best.step_size]
-    return SearchResult(trials, at_length, best.step_size, needed, _by_step(unstable)), chosen
+    return SearchResult(trials, at_length, best.step_size, needed, unstable), chosen
 
 
 def readable(step_size: float) -> float:

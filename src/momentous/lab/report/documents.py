@@ -1,25 +1,32 @@
-"""From the files of a study to pictures, page and account, and to tables on a terminal."""
+"""From the files of a study to pictures, page and account."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from momentous.io.atomic import write_text
+from momentous.lab.paper.baselines import baseline_notes
 from momentous.lab.paper.claims import judge
 from momentous.lab.paper.folder import StudyFolder
-from momentous.lab.paper.results import RunSet, Study
-from momentous.lab.progress import new_console, new_table
-from momentous.lab.report.account import EXPONENTS, write_account
+from momentous.lab.paper.results import FIGURE_NAMES, Bound, Claim, Growth, RunSet, Study, tally
+from momentous.lab.report import tables
 from momentous.lab.report.figures import draw_comparison, draw_long_run, plot_growth
 from momentous.lab.report.page import write_page
-from momentous.lab.report.tables import Table, results_table
+from momentous.lab.text import counted, listed, markdown_table, prose
 
 TITLE = "Restarted nonconvex acceleration: the paper's experiments, run again"
 LEAD = (
     "Li and Lin (JMLR 2023) compare their adaptive restarted methods with five others on matrix "
     "completion and one-bit matrix completion. These are the same experiments, from recorded runs."
 )
-PRINTED = ("method", "step size", "iterations", "values", "gradients", "time", "restarts",
-           "f - f* at the end", "norm at the end")  # fmt: skip
+SUBJECTS = {
+    "fig1": "matrix completion",
+    "fig2": "one-bit matrix completion",
+    "fig3": "the adaptive methods in the long run",
+}
+EXPONENTS = "exponents"  # the picture of how gradients grow
 
 
 def load_study(folder: StudyFolder) -> Study:
@@ -37,7 +44,12 @@ def draw_pictures(
     for figure in dict.fromkeys(run_set.figure for run_set in study.run_sets):
         run_sets = [run_set for run_set in study.run_sets if run_set.figure == figure]
         draw = draw_long_run if figure == "fig3" else draw_comparison
-        for part, title in _parts(figure, run_sets):
+        parts = {figure: run_sets}
+        if figure == "demo":  # a picture per problem, like figures 1 and 2
+            parts = {f"demo-{each.problem}": [] for each in run_sets}
+            for each in run_sets:
+                parts[f"demo-{each.problem}"].append(each)
+        for title, part in parts.items():
             for suffix in suffixes:
                 pictures[title] = folder / f"{title}.{suffix}"
                 draw(part, pictures[title])
@@ -46,17 +58,6 @@ def draw_pictures(
             pictures[EXPONENTS] = folder / f"{EXPONENTS}.{suffix}"
             plot_growth(study.growths, pictures[EXPONENTS])
     return pictures
-
-
-def _parts(figure: str, run_sets: list[RunSet]) -> list[tuple[list[RunSet], str]]:
-    """The pictures of a figure: the demonstration has one per problem, like figures 1 and 2."""
-    if figure != "demo":
-        return [(run_sets, figure)]
-    problems = dict.fromkeys(run_set.problem for run_set in run_sets)
-    return [
-        ([run_set for run_set in run_sets if run_set.problem == problem], f"demo-{problem}")
-        for problem in problems
-    ]
 
 
 def write_report(folder: StudyFolder, *, title: str = TITLE, lead: str = LEAD) -> Study:
@@ -74,28 +75,140 @@ def write_account_files(folder: StudyFolder, path: Path, command: str, opening: 
     write_account(study, path, pictures=pictures, command=command, opening=opening)
 
 
-def print_results(study: Study, *, verdicts: bool = True) -> None:
-    """A table per run set, and the verdicts."""
-    for run_set in study.run_sets:
-        table = results_table(run_set).only(*PRINTED)
-        print_table(table, title=f"{run_set.figure}: {run_set.title}")
-    console = new_console()
-    if study.claims and verdicts:
-        lines = [[claim.verdict, claim.statement, claim.on] for claim in study.claims]
-        headings = ["", "the paper says", "on"]
-        print_table(Table("verdicts", headings, lines, tuple(headings)))
-    if study.bounds:
-        kept = sum(bound.holds for bound in study.bounds)
-        console.print(f"Theorems: {kept} of {len(study.bounds)} bounds hold.")
+# --- the account in Markdown ----------------------------------------------------------------------
 
 
-def print_table(table: Table, *, title: str | None = None) -> None:
-    """A table on the terminal."""
-    console = new_console()
-    shown = new_table(title=title, box=None, title_justify="left")
-    for heading in table.headings:
-        shown.add_column(heading, justify="left" if heading in table.words else "right")
-    for line in table.lines:
-        shown.add_row(*line)
-    console.print(shown)
-    console.print()
+def write_account(
+    study: Study, path: Path, *, pictures: dict[str, Path], command: str, opening: str = ""
+) -> None:
+    """Write the account, all of whose numbers and sentences come from the study.
+
+    Pictures are by figure ("fig1" to "fig3", "demo") or by figure and problem ("demo-one-bit");
+    "exponents" stands beside the table of growth.  The command is what made the account; the
+    opening holds paragraphs to begin with.
+    """
+    folder = Path(path).parent
+    links = {name: Path(os.path.relpath(it, folder)).as_posix() for name, it in pictures.items()}
+    parts = [
+        "# The experiments of the paper, run again",
+        *(prose(paragraph) for paragraph in opening.split("\n\n") if paragraph.strip()),
+        prose(
+            f"`{command}` made this page; every number on it is computed from the recorded runs."
+        ),
+        *_what_was_run(study.run_sets),
+        *_figures(study.run_sets, links),
+        *_tuning(study.run_sets),
+        *_claims(study.claims),
+        *_theorems(study.bounds),
+        *_growths(study.growths, links.get(EXPONENTS)),
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, "\n\n".join(parts) + "\n")
+
+
+def _markdown(table: tables.Table) -> str:
+    return markdown_table(table.headings, table.lines)
+
+
+def _what_was_run(run_sets: Sequence[RunSet]) -> Iterator[str]:
+    infos = [run.info for run_set in run_sets for run in run_set.runs]
+    if not infos:
+        return
+    yield "## What was run, and where"
+    threads = sorted({info.threads for info in infos})
+    setups = listed(list(dict.fromkeys(info.setup for info in infos)))
+    yield prose(
+        f"{setups}; {listed([counted(n, 'thread') for n in threads])}. The methods start from the "
+        "truncated SVD of the observed matrix; a value counts as one evaluation and a gradient as "
+        "another, and what only the pictures need is not counted."
+    )
+    yield prose(max((run_set.how_timed for run_set in run_sets), key=len))
+    if any(info.twin for info in infos):
+        names = listed(list(dict.fromkeys(info.data for info in infos if info.twin)))
+        yield prose(
+            f"**{names}: synthetic twins.** A twin has the numbers of users, items and ratings of "
+            "the data set whose name it bears, and none of its data: where the paper's figures "
+            "depend on real viewers, these cannot show it."
+        )
+    yield _markdown(tables.data_table(run_sets))
+
+
+def _figures(run_sets: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]:
+    parts = {f"{run_set.figure}-{run_set.problem}" for run_set in run_sets}
+    alone = [name for name in links if name not in parts and name != EXPONENTS]
+    for figure in dict.fromkeys([*(run_set.figure for run_set in run_sets), *alone]):
+        title = FIGURE_NAMES.get(figure, figure)
+        if figure in SUBJECTS:
+            title += f": {SUBJECTS[figure]}"
+        yield f"## {title}"
+        yield from _picture(title, links.get(figure))
+        for run_set in (each for each in run_sets if each.figure == figure):
+            lowest, run = run_set.lowest
+            yield f"### {run_set.title}"
+            yield from _picture(run_set.title, links.get(f"{figure}-{run_set.problem}"))
+            yield prose(
+                f"f* = {lowest:.9g}, the lowest value in all of these runs ({run.info.method}). "
+                f"{run_set.reference} Counts, times and the end are those of the first "
+                f"{tables.shown_iterations(run_set):,} iterations. {baseline_notes(run_set)}"
+            )
+            yield _markdown(tables.results_table(run_set))
+            # Our runs have a row per iteration, and one of the start; sweeps have none of that.
+            short = [run for run in run_set.runs if len(run) <= run.info.iterations]
+            short = [run for run in short if run.status != "max iterations"]
+            early = [f"{run.info.method}: {run.message}" for run in short]
+            if early:
+                yield "Those that ended before their time say why:"
+                yield "\n".join(prose(message, bullet="- ") for message in early)
+
+
+def _picture(title: str, link: str | None) -> Iterator[str]:
+    if link is not None:
+        # A browser shows a PDF behind a link, not within a page.
+        yield f"{'' if link.endswith('.pdf') else '!'}[{title}]({link})"
+
+
+def _tuning(run_sets: Sequence[RunSet]) -> Iterator[str]:
+    table = tables.tuning_table(run_sets)
+    if table is not None:
+        yield "## What the search for the step sizes cost"
+        yield prose(tables.TUNING_NOTE)
+        yield _markdown(table)
+
+
+def _claims(claims: Sequence[Claim]) -> Iterator[str]:
+    if not claims:
+        return
+    yield "## What the paper says, and what these runs show"
+    statements: dict[tuple[str, str], list[Claim]] = {}
+    for claim in claims:
+        statements.setdefault((claim.where, claim.statement), []).append(claim)
+    yield prose(tally(claims))
+    for (where, statement), found in statements.items():
+        yield prose(f"**{statement[0].upper()}{statement[1:]}** ({where}).")
+        yield "\n".join(
+            prose(f"*{claim.verdict}* on {claim.on}: {claim.numbers}.", bullet="- ")
+            for claim in found
+        )
+
+
+def _theorems(bounds: Sequence[Bound]) -> Iterator[str]:
+    if not bounds:
+        return
+    yield "## What the theorems bound"
+    held = sum(bound.holds for bound in bounds)
+    yield prose(
+        f"Bounds that hold: {held} of {len(bounds)}. Of each, the function on which least room is "
+        "left; all of them are on the report page."
+    )
+    yield _markdown(tables.tightest_bounds_table(bounds))
+
+
+def _growths(growths: Sequence[Growth], picture: str | None) -> Iterator[str]:
+    if growths:
+        yield "## How gradients grow with the accuracy"
+        yield from _picture("Gradients against 1/mu", picture)
+        yield prose(
+            "Gradients to a gradient norm of the order mu on the nested chain, and the exponent of "
+            "the power of 1/mu that fits them."
+        )
+        yield _markdown(tables.growth_table(growths))

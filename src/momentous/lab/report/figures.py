@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,6 @@ from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS
 from momentous.lab.paper.methods import ADAPTIVE, SEVEN
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
-from momentous.lab.report.thinning import far_enough_apart, outline
 from momentous.lab.style import FAINT, LINES, line_styles, new_figure, quiet, save
 
 Looks = dict[str, dict[str, Any]]  # matplotlib's words for a line or a mark, by its name
@@ -25,6 +26,9 @@ RESTART = {"marker": "o", "ms": 4, "mfc": "white", "mec": FAINT, "mew": 1}
 DISCARDED = {"marker": "o", "ms": 9, "mfc": BLUE_GREEN, "mec": "black", "mew": 0.8}
 REACHED = {**DISCARDED, "mfc": YELLOW}
 AXES = {"evaluations": "values + gradients", "time": "seconds"}
+MOST_ROWS = 1500  # of a curve, besides those of special events
+STRETCHES = 300  # of such a curve; four rows are kept of each, so 1200 and as many as 300 restarts
+HALF = STRETCHES // 2
 LABELS = {"error": "objective error  f - f*", "norm": "gradient norm"}
 
 
@@ -86,15 +90,12 @@ def draw_long_run(run_sets: Sequence[RunSet], path: Path) -> None:
             axes.set_ylabel(LABELS[what])
         upper.set_title(f"{run_set.title};  {_lowest(run_set)}", fontsize=10)
         lower.set_xlabel(ITERATIONS)
-    _legend(
-        figure,
-        looks,
-        {
-            "restart (one where they would overlap)": RESTART,
-            "epoch discarded (line 11)": DISCARDED,
-            "B0 falls to B": REACHED,
-        },
-    )
+    marks = {
+        "restart (one where they would overlap)": RESTART,
+        "epoch discarded (line 11)": DISCARDED,
+        "B0 falls to B": REACHED,
+    }
+    _legend(figure, looks, marks)
     save(figure, path)
 
 
@@ -127,7 +128,7 @@ def _panel(axes: Any, run_set: RunSet, what: str, against: str, looks: Looks) ->
     _frame(axes, [y for _, _, y in curves])
     for run, x, y in curves:
         look = looks[run.info.method] | ({"lw": 1.2} if against == ITERATIONS else {})
-        drawn = outline(y)
+        drawn = kept_rows([y])
         axes.plot(x[drawn], y[drawn], **look)
     quiet(axes)
     for run, x, y in curves:
@@ -200,15 +201,7 @@ def _check(run_sets: Sequence[RunSet]) -> None:
 
 
 def plot_growth(growths: Sequence[Growth], path: Path) -> None:
-    """Gradients against 1/mu, both logarithmic, with the exponents in the legend.
-
-    Parameters
-    ----------
-    growths : sequence of Growth
-        As `growth_with_difficulty` gives them.
-    path : Path
-        The picture; its suffix says what kind it is, ``.png`` or ``.pdf``.
-    """
+    """Gradients against 1/mu, both logarithmic, with the exponents in the legend."""
     if not growths:
         raise ValueError("growths is empty: there is nothing to draw; run growth_with_difficulty")
     figure = new_figure(8.6, 5.0)
@@ -216,24 +209,16 @@ def plot_growth(growths: Sequence[Growth], path: Path) -> None:
     styles = line_styles([growth.method for growth in growths])
     for growth in growths:
         style = {"marker": "o", "ms": 3.5} | styles[growth.method] | {"markevery": 1}
-        axes.plot(
-            growth.inverse_mu,
-            growth.gradients,
-            label=f"{growth.method}: {growth.exponent:.2f}",
-            **style,
-        )
+        label = f"{growth.method}: {growth.exponent:.2f}"
+        axes.plot(growth.inverse_mu, growth.gradients, label=label, **style)
     _slopes(axes, growths)
     axes.set_xscale("log")
     axes.set_yscale("log")
     quiet(axes)
     axes.set_xlabel("1/mu")
     axes.set_ylabel("gradients until the gradient norm is mu/4")
-    figure.legend(
-        loc="outside right center",
-        frameon=False,
-        handlelength=3.4,
-        title="gradients ~ (1/mu)^p, fitted p",
-    )
+    title = "gradients ~ (1/mu)^p, fitted p"
+    figure.legend(loc="outside right center", frameon=False, handlelength=3.4, title=title)
     figure.suptitle("Nested chains: how the work grows with difficulty", fontsize=11)
     save(figure, path)
 
@@ -245,18 +230,64 @@ def _slopes(axes: Any, growths: Sequence[Growth]) -> None:
     if not np.any(np.isfinite(ends)):
         return
     above, below = 2.5 * np.nanmax(ends), np.nanmin(ends) / 2
-    for exponent, end, text in ((1.0, above, "1"), (0.5, below, "1/2")):
-        line = [end * (x / last) ** exponent for x in (first, last)]
-        axes.plot([first, last], line, color=FAINT, lw=1, ls=":")
-        # Above the upper line at its right, below the lower one at its left: off the lines.
-        upper = exponent == 1.0
-        axes.annotate(
-            f"slope {text}",
-            (last, line[1]) if upper else (first, line[0]),
-            xytext=(-4, 0) if upper else (4, -3),
-            textcoords="offset points",
-            ha="right" if upper else "left",
-            va="bottom" if upper else "top",
-            color=FAINT,
-            fontsize=9,
-        )
+    for exponent, end in ((1.0, above), (0.5, below)):
+        axes.plot([first, last], [end * (first / last) ** exponent, end], color=FAINT, lw=1, ls=":")
+    # Above the upper line at its right, below the lower one at its left: off the lines.
+    words = {"textcoords": "offset points", "color": FAINT, "fontsize": 9}
+    axes.annotate("slope 1", (last, above), xytext=(-4, 0), ha="right", va="bottom", **words)
+    left = (first, below * math.sqrt(first / last))
+    axes.annotate("slope 1/2", left, xytext=(4, -3), ha="left", va="top", **words)
+
+
+# --- which rows and marks of a long curve are needed for it to look the same ----------------------
+
+
+def kept_rows(
+    columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]] = (), window: range = range(0)
+) -> np.ndarray:
+    """The rows that columns of one length need to look the same, in order.
+
+    Of each stretch the least and the largest of each of the columns, and the first restart; every
+    row with any other event; and every row of the window, where the true pattern of restarts can be
+    seen.  What is not finite is passed over.  Curves of at most `MOST_ROWS` rows keep them all.
+    """
+    size = len(columns[0])
+    if size <= MOST_ROWS:
+        return np.arange(size)
+    kept = {0, size - 1, *(row for row in window if row < size)}
+    restarts = []
+    for row, kind in events:
+        restarts.append(row) if kind == "RESTART" else kept.add(row)
+    restart_rows = np.array(sorted(restarts), dtype=int)
+    # Fine on a linear and on a logarithmic axis.
+    even, growing = np.linspace(0, size, HALF + 1), np.geomspace(1, size, HALF)
+    edges = np.unique(np.concatenate([even, growing]).astype(int)).tolist()
+    for start, stop in pairwise(edges):
+        for column in columns:
+            kept |= _extremes(column, start, stop)
+        kept.update(restart_rows[slice(*np.searchsorted(restart_rows, (start, stop)))][:1].tolist())
+    return np.array(sorted(kept), dtype=int)
+
+
+def _extremes(column: np.ndarray, start: int, stop: int) -> set[int]:
+    """The rows of the least and of the largest number in a piece, if there are numbers."""
+    piece = column[start:stop]
+    known = np.flatnonzero(np.isfinite(piece))
+    if not known.size:
+        return set()
+    found = piece[known]
+    return {int(start + known[found.argmin()]), int(start + known[found.argmax()])}
+
+
+def far_enough_apart(points: np.ndarray, least: float) -> list[int]:
+    """Of points (x, y) along a curve those at least that far from the one kept before.
+
+    Those that are not finite are left out.
+    """
+    kept: list[int] = []
+    before = (-math.inf, -math.inf)
+    for i, point in enumerate(points.tolist()):
+        if all(map(math.isfinite, point)) and math.dist(point, before) >= least:
+            kept.append(i)
+            before = point
+    return kept

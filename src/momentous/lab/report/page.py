@@ -23,17 +23,8 @@ from momentous.io.atomic import write_text
 from momentous.io.optional import require
 from momentous.lab.paper.baselines import baseline_notes
 from momentous.lab.paper.results import EARLY, RunSet, Study, tally
-from momentous.lab.report.account import TUNING_NOTE
-from momentous.lab.report.plots import growth_figure, mark_words, run_set_figures, what_is_drawn
-from momentous.lab.report.tables import (
-    bounds_table,
-    data_table,
-    growth_table,
-    parameters_table,
-    results_table,
-    tightest_bounds_table,
-    tuning_table,
-)
+from momentous.lab.report import tables
+from momentous.lab.report.plots import growth_figure, mark_words, run_set_plots
 from momentous.lab.text import counted, listed
 from momentous.version import __version__
 
@@ -51,28 +42,16 @@ for (const [id, figure] of Object.entries(figures)) {
 
 
 def write_page(
-    study: Study,
-    path: Path,
-    *,
-    title: str,
-    lead: str,
-    pictures: Mapping[str, Path] | None = None,
+    study: Study, path: Path, *, title: str, lead: str, pictures: Mapping[str, Path] | None = None
 ) -> None:
-    """Write the page of a study: all of it or nothing.
+    """Write the page of a study: all of it or nothing; empty parts of the study are left out.
 
-    Parameters
-    ----------
-    study : Study
-        What was run and found; parts of it that are empty are left out of the page.
-    path : Path
-        The file to write, usually ``index.html``; its folder is made where it is missing.
-    title, lead : str
-        The heading, and the paragraph below it, as plain text.
-    pictures : mapping of str to Path, optional
-        Files to link to, by what to call them; the links are relative to the page.
+    Title and lead are plain text.  Pictures are files to link to, by what to call them; the links
+    are relative to the page.
     """
     run_sets = [run_set for run_set in study.run_sets if run_set.runs]
-    figures = {f"plot-{i}": figure for i, figure in enumerate(run_set_figures(run_sets))}
+    plots = run_set_plots(run_sets)
+    figures = {f"plot-{i}": figure for i, (figure, _) in enumerate(plots)}
     if study.growths:
         figures["growth"] = growth_figure(study.growths)
     markup = require("markupsafe", "app", "The report page").Markup
@@ -86,15 +65,15 @@ def write_page(
         scripts=[markup(script) for script in scripts],
         figures=figures,
         pictures=[_link(name, picture, path) for name, picture in (pictures or {}).items()],
-        parts=[_run_set_part(i, run_set) for i, run_set in enumerate(run_sets)],
+        parts=[_run_set_part(i, it, plots[i][1]) for i, it in enumerate(run_sets)],
         claims=study.claims,
         tally=tally(study.claims),
         bounds=_bounds_part(study),
-        growth=growth_table(study.growths) if study.growths else None,
-        parameters=parameters_table(run_sets) if run_sets else None,
-        tuning=tuning_table(run_sets),
-        tuning_note=TUNING_NOTE,
-        data=data_table(run_sets) if run_sets else None,
+        growth=tables.growth_table(study.growths) if study.growths else None,
+        parameters=tables.parameters_table(run_sets) if run_sets else None,
+        tuning=tables.tuning_table(run_sets),
+        tuning_note=tables.TUNING_NOTE,
+        data=tables.data_table(run_sets) if run_sets else None,
         machines=list(dict.fromkeys(m for run_set in run_sets for m in run_set.machines)),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,15 +115,16 @@ def _link(name: str, picture: Path, page: Path) -> tuple[str, str]:
     return f"{name} ({picture.suffix[1:].upper()})", f"./{quote(relative)}"
 
 
-def _run_set_part(number: int, run_set: RunSet) -> dict[str, Any]:
+def _run_set_part(number: int, run_set: RunSet, drawn: str) -> dict[str, Any]:
     """What the template shows of a run set."""
     info = run_set.runs[0].info
+    profiles = ", ".join(dict.fromkeys(run.info.profile for run in run_set.runs))
     notes = [
         f"{info.shape[0]:,} by {info.shape[1]:,} matrix with {info.entries:,} entries"
         + (", synthetic, of the same shape and count as the data it stands for" * info.twin)
-        + f"; rank {info.rank}; {run_set.profiles}.",
+        + f"; rank {info.rank}; parameters: {profiles}.",
         _lowest(run_set),
-        what_is_drawn(run_set),
+        drawn,
         baseline_notes(run_set),
         f'The table is about the iterations shown; restarts include those by line 11; "at '
         f'{EARLY:,}" is after as many values + gradients.',
@@ -157,14 +137,14 @@ def _run_set_part(number: int, run_set: RunSet) -> dict[str, Any]:
         "twin": info.twin,
         "headline": _headline(run_set),
         "marks": mark_words(run_set),
-        "table": results_table(run_set),
+        "table": tables.results_table(run_set),
         "notes": [note for note in notes if note],
     }
 
 
 def _headline(run_set: RunSet) -> str:
     """Which runs end lowest, in one sentence."""
-    ends = {run_set.name(run): run_set.error(run) for run in run_set.runs if len(run)}
+    ends = {run.info.method: run_set.error(run) for run in run_set.runs if len(run)}
     last = sorted((float(error[-1]), name) for name, error in ends.items())
     known = [f"{name} ({error:.2e})" for error, name in last if math.isfinite(error)]
     if not known:
@@ -183,7 +163,7 @@ def _lowest(run_set: RunSet) -> str:
     longest = max(len(run) for run in run_set.runs) - 1
     cut = f" Runs are up to {longest:,} iterations long; the first {run_set.plotted:,} are shown."
     return (
-        f"f* = {lowest:.10g}, the least value in all of these runs: {run_set.name(run)} attained "
+        f"f* = {lowest:.10g}, the least value in all of these runs: {run.info.method} attained "
         f"it in iteration {int(np.nanargmin(run.fun)):,}. {run_set.reference}"
         + (cut if longest > run_set.plotted else "")
     )
@@ -196,6 +176,6 @@ def _bounds_part(study: Study) -> dict[str, Any] | None:
     return {
         "headline": f"{held} of {counted(len(study.bounds), 'bound')} hold. Of each, the function "
         "on which least room is left:",
-        "tightest": tightest_bounds_table(study.bounds),
-        "all": bounds_table(study.bounds),
+        "tightest": tables.tightest_bounds_table(study.bounds),
+        "all": tables.bounds_table(study.bounds),
     }

@@ -1,4 +1,4 @@
-"""The plots of the page, made with Plotly: every run a curve, every event a mark.
+"""The plots of the page as JSON for Plotly: every run a curve, every event a mark.
 
 The legend hides and shows a method; menus switch the axes and their scales.
 """
@@ -12,78 +12,64 @@ from typing import Any
 
 import numpy as np
 
-from momentous.io.optional import require
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.record import RESTARTS
-from momentous.lab.report.figures import BLUE_GREEN, YELLOW, Looks, styles
-from momentous.lab.report.thinning import kept_rows
-from momentous.lab.style import GRID, LINES, line_styles
+from momentous.lab.report.figures import BLUE_GREEN, YELLOW, Looks, kept_rows, styles
+from momentous.lab.style import GRID, line_styles
 
 LONG = 5000  # iterations from which a curve is first shown against a logarithm
 WINDOW = 200  # rows of a long curve that are all in the page, so that zooming in shows the truth
 HEIGHT, GROWTH_HEIGHT = 560, 460  # pixels
-X_AXES = {
-    "evaluations": "values + gradients",
-    "time": "time in seconds",
-    "iteration": "iterations",
-}
+X_AXES = {"evaluations": "values + gradients", "time": "time in seconds", "iteration": "iterations"}
 Y_AXES = {"error": "objective error f - f*", "norm": "gradient norm"}
 MARKS: dict[str, dict[str, Any]] = {
     "RESTART": {"words": "restart", "symbol": "circle-open", "size": 6},
-    "ROLLBACK": {
-        "words": "epoch discarded (line 11 of Algorithms 2 and 4)",
-        "symbol": "diamond",
-        "size": 11,
-        "color": BLUE_GREEN,
-    },
-    "RADIUS_REACHED": {
-        "words": "B₀ ≤ B for the first time",
-        "symbol": "star",
-        "size": 13,
-        "color": YELLOW,
-    },
+    "ROLLBACK": {"words": "epoch discarded (line 11 of Algorithms 2 and 4)",
+                 "symbol": "diamond", "size": 11, "color": BLUE_GREEN},
+    "RADIUS_REACHED": {"words": "B₀ ≤ B for the first time",
+                       "symbol": "star", "size": 13, "color": YELLOW},
     "NEGATIVE_CURVATURE": {"words": "negative curvature exploited", "symbol": "triangle-down"},
     "PERTURBED": {"words": "perturbed", "symbol": "triangle-up"},
     "TIGHTENED": {"words": "ε lowered", "symbol": "square-open"},
     "NON_FINITE": {"words": "not finite: rejected", "symbol": "x"},
-}
+}  # fmt: skip
 
 
-def run_set_figures(run_sets: Sequence[RunSet]) -> list[dict[str, Any]]:
-    """One figure per run set, as JSON for Plotly.
+def run_set_plots(run_sets: Sequence[RunSet]) -> list[tuple[dict[str, Any], str]]:
+    """One figure per run set, as JSON for Plotly, and how much of the runs is in it, in words.
 
     A method looks the same in all of them, and as in the pictures.
     """
     looks = styles([run.info.method for run_set in run_sets for run in run_set.runs])
-    return [_run_set_figure(run_set, looks) for run_set in run_sets]
+    return [_run_set_plot(run_set, looks) for run_set in run_sets]
 
 
-def _run_set_figure(run_set: RunSet, looks: Looks) -> dict[str, Any]:
-    plotly = require("plotly.graph_objects", "app", "The report page")
-    traces: list[Any] = []
+def _run_set_plot(run_set: RunSet, looks: Looks) -> tuple[dict[str, Any], str]:
+    traces: list[dict[str, Any]] = []
     columns: list[dict[str, list[Any]]] = []  # of each trace
+    window = _complete_window(run_set)
+    counts = np.zeros(4, dtype=int)  # rows, of which drawn; restarts, of which drawn
     for run in run_set.runs:
-        kept, of_run = _kept(run_set, run), _columns(run_set, run)
-        name = escape(run_set.name(run))  # Plotly reads some tags in texts
-        line = _line(_namesake_style(looks[run.info.method], run_set.variant(run)))
+        of_run, events = _columns(run_set, run), _events(run_set, run)
+        kept = kept_rows((of_run["error"], of_run["norm"]), events, window)
+        drawn, restarts = set(kept.tolist()), run_set.rows(run, *RESTARTS)
+        counts += (len(of_run["error"]), len(kept), len(restarts), len(drawn & set(restarts)))
+        name = escape(run.info.method)  # Plotly reads some tags in texts
+        line = _line(looks[run.info.method])
         columns.append({key: _short(column[kept]) for key, column in of_run.items()})
-        traces.append(
-            plotly.Scatter(
-                **_first_view(columns[-1]), name=name, legendgroup=name, mode="lines", line=line
-            )
-        )
-        drawn = set(kept.tolist())
-        events = [(row, kind) for row, kind in _events(run_set, run) if row in drawn]
+        of_method = {"type": "scatter", "name": name, "legendgroup": name}
+        traces.append({**of_method, **_first_view(columns[-1]), "mode": "lines", "line": line})
+        events = [(row, kind) for row, kind in events if row in drawn]
         if events:
             rows = np.array([row for row, _ in events])
             columns.append({key: _short(column[rows]) for key, column in of_run.items()})
             marks = _first_view(columns[-1]) | _marks([k for _, k in events], line["color"])
-            traces.append(plotly.Scatter(**marks, name=name, legendgroup=name, showlegend=False))
+            traces.append({**of_method, **marks, "showlegend": False})
     layout = _layout(HEIGHT, X_AXES["evaluations"], Y_AXES["error"], log_x=run_set.plotted >= LONG)
     layout["updatemenus"] = _menus(columns, log_x=run_set.plotted >= LONG)
     layout["margin"]["t"] = 96
-    return _as_json(plotly.Figure(traces, layout))
+    return {"data": traces, "layout": layout}, _what_is_drawn(counts.tolist(), window)
 
 
 def _columns(run_set: RunSet, run: PaperRun) -> dict[str, np.ndarray]:
@@ -126,12 +112,7 @@ def _menus(columns: list[dict[str, list[Any]]], *, log_x: bool) -> list[dict[str
             "label": label,
             "method": "relayout",
             "args": [
-                {
-                    "xaxis.type": x,
-                    "xaxis.autorange": True,
-                    "yaxis.type": y,
-                    "yaxis.autorange": True,
-                }
+                {"xaxis.type": x, "xaxis.autorange": True, "yaxis.type": y, "yaxis.autorange": True}
             ],
         }
         for label, x, y in (
@@ -170,7 +151,6 @@ def _marks(kinds: Sequence[str], colour: str) -> dict[str, Any]:
 def _layout(height: int, x_title: str, y_title: str, *, log_x: bool) -> dict[str, Any]:
     axis = {"gridcolor": GRID, "zeroline": False, "exponentformat": "power", "automargin": True}
     return {
-        "template": None,
         "height": height,
         "margin": {"l": 60, "r": 12, "t": 24, "b": 50},
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1B1F24"},
@@ -188,22 +168,11 @@ def _line(look: Mapping[str, Any]) -> dict[str, Any]:
     return {"color": look["color"], "width": 1.2 * look["lw"], "dash": dash}
 
 
-def _namesake_style(look: dict[str, Any], variant: int) -> dict[str, Any]:
-    """Runs of one method have one colour, and dashes of their own."""
-    dashes = [look["ls"], *(line for line in LINES if line != look["ls"])]
-    return look | {"ls": dashes[variant % len(dashes)]}
-
-
 def _short(column: np.ndarray) -> list[float | int | None]:
     """Six digits are more than a screen has; what is not finite is not there."""
     rounded = (float(f"{value:.6g}") for value in column.tolist())
     numbers = [number if math.isfinite(number) else None for number in rounded]
     return [int(n) if n is not None and n.is_integer() and abs(n) < 1e15 else n for n in numbers]
-
-
-def _as_json(figure: Any) -> dict[str, Any]:
-    content = figure.to_plotly_json()
-    return {"data": content["data"], "layout": content["layout"]}
 
 
 # --- which rows are drawn -------------------------------------------------------------------------
@@ -214,14 +183,7 @@ def _events(run_set: RunSet, run: PaperRun) -> list[tuple[int, str]]:
     return [(at, kind) for at, kind, _ in run.events if at < stop and kind in MARKS]
 
 
-def _kept(run_set: RunSet, run: PaperRun) -> np.ndarray:
-    columns = _columns(run_set, run)
-    return kept_rows(
-        (columns["error"], columns["norm"]), _events(run_set, run), complete_window(run_set)
-    )
-
-
-def complete_window(run_set: RunSet) -> range:
+def _complete_window(run_set: RunSet) -> range:
     """The rows of a long set that are all there: where B0 <= B in all runs that get so far.
 
     At the end where none does.
@@ -234,21 +196,15 @@ def complete_window(run_set: RunSet) -> range:
     return range(start, start + WINDOW)
 
 
-def what_is_drawn(run_set: RunSet) -> str:
+def _what_is_drawn(counts: list[int], window: range) -> str:
     """How many of the iterations and restarts are in the page, and where all of them are."""
-    rows = kept_count = restarts = marked = 0
-    for run in run_set.runs:
-        kept = set(_kept(run_set, run).tolist())
-        at = set(run_set.rows(run, *RESTARTS))
-        rows, kept_count = rows + run_set.shown(run).stop, kept_count + len(kept)
-        restarts, marked = restarts + len(at), marked + len(at & kept)
-    if kept_count == rows:
+    rows, kept, restarts, marked = counts
+    if kept == rows:
         return f"All {rows:,} rows of these runs and all {restarts:,} restarts are in the page."
     text = (
-        f"{kept_count:,} of {rows:,} iterations and {marked:,} of {restarts:,} restarts are drawn; "
+        f"{kept:,} of {rows:,} iterations and {marked:,} of {restarts:,} restarts are drawn; "
         "all are in the Parquet files."
     )
-    window = complete_window(run_set)
     if window:
         text += (
             f" Iterations {window[0]:,} to {window[-1]:,} are complete, with every restart: zoom "
@@ -273,19 +229,19 @@ def mark_words(run_set: RunSet) -> list[tuple[str, str]]:
 
 def growth_figure(growths: Sequence[Growth]) -> dict[str, Any]:
     """Gradients against 1/mu, in the colours of the picture of the same."""
-    plotly = require("plotly.graph_objects", "app", "The report page")
     looks = line_styles([growth.method for growth in growths])
     traces = [
-        plotly.Scatter(
-            x=_short(np.asarray(growth.inverse_mu)),
-            y=_short(np.asarray(growth.gradients)),
-            name=f"{escape(growth.method)}: exponent {growth.exponent:.2f}",
-            mode="lines+markers",
-            line=_line(looks[growth.method]),
-            marker={"size": 6},
-        )
+        {
+            "type": "scatter",
+            "x": _short(np.asarray(growth.inverse_mu)),
+            "y": _short(np.asarray(growth.gradients)),
+            "name": f"{escape(growth.method)}: exponent {growth.exponent:.2f}",
+            "mode": "lines+markers",
+            "line": _line(looks[growth.method]),
+            "marker": {"size": 6},
+        }
         for growth in growths
     ]
     layout = _layout(GROWTH_HEIGHT, "1/μ", "gradients", log_x=True)
     layout["legend"]["y"] = -0.3  # the plot is lower than the others, the axis title as high
-    return _as_json(plotly.Figure(traces, layout))
+    return {"data": traces, "layout": layout}

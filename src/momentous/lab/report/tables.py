@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from momentous.lab.paper.results import EARLY, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
+from momentous.lab.paper.tuning import RISE_ALLOWED
+from momentous.lab.record import RESTARTS
 from momentous.lab.text import number, ratio, seconds
 
 NOTHING = "-"
+TUNING_NOTE = (
+    "A run is unstable if it ends before its time, climbs above its start (but in an epoch that "
+    "the method itself discards), or ends above its lowest value by more than "
+    f"{100 * RISE_ALLOWED:g} % of the decrease that it has made; then the next smaller step is "
+    "run, and that is shown."
+)
 
 
 @dataclass(frozen=True)
@@ -25,31 +33,18 @@ class Table:
 
     @classmethod
     def of(
-        cls,
-        title: str,
-        headings: Sequence[str],
-        lines: Iterable[Sequence[str]],
-        words: Sequence[str] = (),
+        cls, title: str, headings: list[str], lines: list[list[str]], words: Sequence[str] = ()
     ) -> Table:
         """A table without the columns that would hold nothing but dashes, equal lines once."""
-        unique = list(dict.fromkeys(tuple(line) for line in lines))
-        kept = [i for i in range(len(headings)) if any(line[i] != NOTHING for line in unique)]
-        return cls(
-            title,
-            [headings[i] for i in kept],
-            [[line[i] for i in kept] for line in unique],
-            (headings[0], *words),
-        )
+        unique = [list(line) for line in dict.fromkeys(map(tuple, lines))]
+        kept = [h for i, h in enumerate(headings) if any(line[i] != NOTHING for line in unique)]
+        return cls(title, headings, unique, (headings[0], *words)).only(*kept)
 
     def only(self, *headings: str) -> Table:
         """Only these columns, as far as they are there."""
         kept = [i for i, heading in enumerate(self.headings) if heading in headings]
-        return Table(
-            self.title,
-            [self.headings[i] for i in kept],
-            [[line[i] for i in kept] for line in self.lines],
-            self.words,
-        )
+        lines = [[line[i] for i in kept] for line in self.lines]
+        return replace(self, headings=[self.headings[i] for i in kept], lines=lines)
 
 
 def results_table(run_set: RunSet) -> Table:
@@ -62,28 +57,21 @@ def results_table(run_set: RunSet) -> Table:
 
 
 def _result_cells(run_set: RunSet, run: PaperRun) -> list[str]:
-    name, last = run_set.name(run), run_set.iterations(run)
+    name, last = run.info.method, run_set.iterations(run)
     step = "its own" if run.info.step_size is None else f"{run.info.step_size:.4g}"
     chosen = NOTHING if run.info.step_size is None else run.info.step_from
     if last < 0:
         return [name, step, chosen, *[NOTHING] * 10, run.status]
-    restarts, discarded = (
-        len(run_set.rows(run, *kinds)) for kinds in (("RESTART", "ROLLBACK"), ("ROLLBACK",))
-    )
+    restarts, discarded = (len(run_set.rows(run, *k)) for k in (RESTARTS, ("ROLLBACK",)))
     return [
-        name,
-        step,
-        chosen,
-        f"{last:,}",
-        f"{run.nfev[last]:,}",
-        f"{run.njev[last]:,}",
+        name, step, chosen, f"{last:,}", f"{run.nfev[last]:,}", f"{run.njev[last]:,}",
         seconds(float(run.time[last])),
         f"{restarts:,}" if restarts else NOTHING,
         f"{discarded:,}" if discarded else NOTHING,
         *_error_and_norm(run_set, run, run_set.early(run)),
         *_error_and_norm(run_set, run, last),
         run.status,
-    ]
+    ]  # fmt: skip
 
 
 def _error_and_norm(run_set: RunSet, run: PaperRun, row: int | None) -> tuple[str, str]:
@@ -105,7 +93,7 @@ def tuning_table(run_sets: Sequence[RunSet]) -> Table | None:
     keys = [key for key in keys if key != "unstable"]
     lines = [
         [
-            run_set.name(run),
+            run.info.method,
             run_set.title,
             value_text(run.info.step_size),
             *(number(run.info.tuning.get(key)) for key in keys),
@@ -132,12 +120,9 @@ def parameters_table(run_sets: Sequence[RunSet]) -> Table:
     where: dict[tuple[str, str, str], list[str]] = {}
     for run_set in run_sets:
         for run in run_set.runs:
-            given = {
-                name: value
-                for name, value in run.info.parameters.items()
-                if value is not None and name != "step_size"
-            }
-            line = (run_set.name(run), run.info.profile, value_text(given) or "none")
+            parameters = {**run.info.parameters, "step_size": None}
+            given = {name: value for name, value in parameters.items() if value is not None}
+            line = (run.info.method, run.info.profile, value_text(given) or "none")
             where.setdefault(line, []).append(run_set.title)
     lines = [
         [*line, "all" if len(set(on)) == len(run_sets) > 1 else "; ".join(dict.fromkeys(on))]
@@ -154,22 +139,12 @@ def data_table(run_sets: Sequence[RunSet]) -> Table:
     lines = []
     for run_set in run_sets:
         info = run_set.runs[0].info
-        lines.append(
-            [
-                run_set.figure_name,
-                info.data_name,
-                info.problem_name,
-                f"{info.shape[0]:,}",
-                f"{info.shape[1]:,}",
-                f"{info.entries:,}",
-                str(info.rank),
-                info.profile,
-                f"{max(run.info.iterations for run in run_set.runs):,}",
-                f"{shown_iterations(run_set):,}",
-                str(len(run_set.runs)),
-                info.fingerprint,
-            ]
-        )
+        lines.append([
+            run_set.figure_name, info.data_name, info.problem_name, f"{info.shape[0]:,}",
+            f"{info.shape[1]:,}", f"{info.entries:,}", str(info.rank), info.profile,
+            f"{max(run.info.iterations for run in run_set.runs):,}",
+            f"{shown_iterations(run_set):,}", str(len(run_set.runs)), info.fingerprint,
+        ])  # fmt: skip
     return Table.of("data", headings, lines, ["data", "problem", "parameters", "fingerprint"])
 
 
@@ -184,17 +159,12 @@ def bounds_table(bounds: Sequence[Bound]) -> Table:
                 "formula"]  # fmt: skip
     lines = [
         [
-            bound.theorem,
-            bound.quantity,
-            bound.function,
-            number(bound.bound),
-            number(bound.measured),
-            ratio(bound.slack),
-            "holds" if bound.holds else "does not hold",
-            bound.formula,
+            bound.theorem, bound.quantity, bound.function, number(bound.bound),
+            number(bound.measured), ratio(bound.slack),
+            "holds" if bound.holds else "does not hold", bound.formula,
         ]
         for bound in bounds
-    ]
+    ]  # fmt: skip
     words = ["quantity", "function", "verdict", "formula"]
     return Table.of("bounds of the theorems", headings, lines, words)
 
@@ -223,13 +193,11 @@ def growth_table(growths: Sequence[Growth]) -> Table:
     """Gradients against 1/mu, with the fitted exponent."""
     lines = [
         [
-            growth.method,
-            ", ".join(map(number, growth.inverse_mu)),
-            ", ".join(map(number, growth.gradients)),
-            f"{growth.exponent:.3f}",
+            growth.method, ", ".join(map(number, growth.inverse_mu)),
+            ", ".join(map(number, growth.gradients)), f"{growth.exponent:.3f}",
         ]
         for growth in growths
-    ]
+    ]  # fmt: skip
     return Table.of("growth", ["method", "1/mu", "gradients", "exponent"], lines)
 
 

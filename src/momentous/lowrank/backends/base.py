@@ -43,18 +43,11 @@ class Side(ABC):
     """The entries grouped by one side of the matrix, where a backend works on them.
 
     "Left" is the side of the groups, "right" the other one.
-
-    Attributes
-    ----------
-    groups : Compressed
-    loss : Loss
-    threads : int
-        In use; few entries get fewer than were asked for.
     """
 
     groups: Compressed
     loss: Loss
-    threads: int
+    threads: int  # in use: few entries get fewer than were asked for
 
     @abstractmethod
     def value(self, left: Floats, right: Floats) -> float:
@@ -62,14 +55,10 @@ class Side(ABC):
 
     @abstractmethod
     def add_gradient(
-        self,
-        left: Floats,
-        right: Floats,
-        scale: float,
-        left_gradient: Floats,
-        right_gradient: Floats,
+        self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
-        """Add `scale` times the gradient to what is there already; return the sum of the losses."""
+        """Add `scale` times the gradient in left and right to ``own`` and ``far``; return the sum
+        of the losses."""
 
     @abstractmethod
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
@@ -126,18 +115,11 @@ class Side(ABC):
 
 
 class Backend(ABC):
-    """Makes sides, solves blocks, and holds the arrays.
-
-    Attributes
-    ----------
-    name, device : str
-    xp : module
-        NumPy, or a module with the same functions for arrays on the device.
-    """
+    """Makes sides, solves blocks, and holds the arrays."""
 
     name: ClassVar[str]
     device: ClassVar[str] = "cpu"
-    xp: ClassVar[Any] = np
+    xp: ClassVar[Any] = np  # or a module with the same functions for arrays on the device
 
     @abstractmethod
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
@@ -176,7 +158,7 @@ def register_backend(backend: Class) -> Class:
 
 
 def find_backend(backend: str | Backend = "auto", device: str = "cpu") -> Backend:
-    """The backend of that name; "auto" is the compiled one where numba works, or else NumPy's."""
+    """The backend of that name; "auto" is the first one for the device that can be loaded."""
     if isinstance(backend, Backend):
         return backend
     if backend != "auto" and backend not in BACKENDS:
@@ -184,34 +166,36 @@ def find_backend(backend: str | Backend = "auto", device: str = "cpu") -> Backen
             f"there is no backend {backend!r}; known are auto, {', '.join(BACKENDS)}, and "
             "register_backend adds others"
         )
-    devices = {getattr(one, "device", "cpu") for one in BACKENDS.values()}
-    if device not in devices:
-        raise ValueError(
-            f"device={device!r} is not supported: there are backends for {', '.join(devices)} only"
-        )
-    found = _automatic() if backend == "auto" else _load(backend)()
-    if found.device != device:
-        raise ValueError(f"backend={found.name!r} works on {found.device}, not on {device}")
-    return found
+    devices = {name: getattr(entry, "device", "cpu") for name, entry in BACKENDS.items()}
+    if device not in devices.values():
+        known = ", ".join(sorted(set(devices.values())))
+        raise ValueError(f"device={device!r} is not supported: there are backends for {known} only")
+    if backend == "auto":
+        return _automatic([name for name, one in devices.items() if one == device])
+    if devices[backend] != device:
+        raise ValueError(f"backend={backend!r} works on {devices[backend]}, not on {device}")
+    return _load(backend)()
 
 
-def _automatic() -> Backend:
-    try:
-        return _load("numba")()
-    except ImportError as error:
-        if find_spec("numba"):  # installed, but not for this Python or this NumPy
-            warnings.warn(
-                f"numba cannot be used ({error}); going on with the slower backend in NumPy",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        return _load("numpy")()
+def _automatic(names: list[str]) -> Backend:
+    """The first of them that can be loaded."""
+    for name in names[:-1]:
+        try:
+            return _load(name)()
+        except ImportError as error:
+            if find_spec(name):  # installed, but not for this Python or this NumPy
+                warnings.warn(
+                    f"{name} cannot be used ({error}); going on with the slower backend in NumPy",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+    return _load(names[-1])()
 
 
 def _load(name: str) -> type[Backend]:
     entry = BACKENDS[name]
-    if isinstance(entry, str):
-        module, _, attribute = entry.rpartition(".")
-        loaded: type[Backend] = getattr(import_module(module), attribute)
-        return loaded
-    return entry
+    if not isinstance(entry, str):
+        return entry
+    module, _, attribute = entry.rpartition(".")
+    loaded: type[Backend] = getattr(import_module(module), attribute)
+    return loaded

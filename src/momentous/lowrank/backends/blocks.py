@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -35,55 +36,6 @@ def factorise(A: Matrix) -> None:
             L[q + 1 :, q] /= L[q, q]
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """D = L L', a block for each row of a factor, and that factor."""
-
-    L: Floats  # (r, r, rows)
-    factor: Floats  # (r, rows)
-
-    @classmethod
-    def of(cls, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
-        """Of positive definite blocks, of which the lower triangles are given and overwritten."""
-        factorise(blocks)
-        return cls(blocks.astype(dtype, copy=False), np.ascontiguousarray(factor.T))
-
-    def _each(self, rule: Callable[[Floats, Floats, Floats], None], v: Floats) -> Floats:
-        out = np.empty_like(v)
-        for part in _parts(v.shape[1], BLOCK):
-            rule(self.L[:, :, part], v[:, part], out[:, part])
-        return out
-
-    def down(self, v: Floats) -> Floats:
-        """L v."""
-        return self._each(_down, v)
-
-    def up(self, v: Floats) -> Floats:
-        """L' v."""
-        return self._each(_up, v)
-
-    def forward(self, v: Floats) -> Floats:
-        """L^-1 v."""
-        return self._each(_forward, v)
-
-    def backward(self, v: Floats) -> Floats:
-        """L'^-1 v."""
-        return self._each(_backward, v)
-
-    def products(self) -> Matrix:
-        """``4 sum_i D_i^-1 (x) u_i u_i'`` with indices (a, b, c, d) for u_a, D_bc, u_d."""
-        rank = len(self.factor)
-        p, q = np.tril_indices(rank)
-        total = np.zeros((p.size, p.size))
-        for part in _parts(self.factor.shape[1], max(1, NUMBERS // rank**2)):
-            U = self.factor[:, part]
-            total += _inverses(self.L[:, :, part])[p, q] @ (U[p] * U[q]).T
-        place = np.empty((rank, rank), np.intp)
-        place[p, q] = place[q, p] = np.arange(p.size)
-        full: Matrix = 4.0 * total[place[:, :, None, None], place].transpose(2, 0, 1, 3)
-        return full
-
-
 def _down(L: Floats, v: Floats, y: Floats) -> None:
     for p in range(len(v)):
         np.einsum("qi,qi->i", L[p, : p + 1], v[: p + 1], out=y[p])
@@ -104,6 +56,44 @@ def _backward(L: Floats, v: Floats, y: Floats) -> None:
     for q in range(len(v) - 1, -1, -1):
         np.subtract(v[q], np.einsum("pi,pi->i", L[q + 1 :, q], y[q + 1 :]), out=y[q])
         y[q] /= L[q, q]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """D = L L', a block for each row of a factor, and that factor."""
+
+    L: Floats  # (r, r, rows)
+    factor: Floats  # (r, rows)
+
+    @classmethod
+    def of(cls, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
+        """Of positive definite blocks, of which the lower triangles are given and overwritten."""
+        factorise(blocks)
+        return cls(blocks.astype(dtype, copy=False), np.ascontiguousarray(factor.T))
+
+    def _each(self, rule: Callable[[Floats, Floats, Floats], None], v: Floats) -> Floats:
+        out = np.empty_like(v)
+        for part in _parts(v.shape[1], BLOCK):
+            rule(self.L[:, :, part], v[:, part], out[:, part])
+        return out
+
+    down = partialmethod(_each, _down)  # L v
+    up = partialmethod(_each, _up)  # L' v
+    forward = partialmethod(_each, _forward)  # L^-1 v
+    backward = partialmethod(_each, _backward)  # L'^-1 v
+
+    def products(self) -> Matrix:
+        """``4 sum_i D_i^-1 (x) u_i u_i'`` with indices (a, b, c, d) for u_a, D_bc, u_d."""
+        rank = len(self.factor)
+        p, q = np.tril_indices(rank)
+        total = np.zeros((p.size, p.size))
+        for part in _parts(self.factor.shape[1], max(1, NUMBERS // rank**2)):
+            U = self.factor[:, part]
+            total += _inverses(self.L[:, :, part])[p, q] @ (U[p] * U[q]).T
+        place = np.empty((rank, rank), np.intp)
+        place[p, q] = place[q, p] = np.arange(p.size)
+        full: Matrix = 4.0 * total[place[:, :, None, None], place].transpose(2, 0, 1, 3)
+        return full
 
 
 def _inverses(L: Floats) -> Floats:

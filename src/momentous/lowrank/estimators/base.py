@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
+from dataclasses import KW_ONLY, dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
+from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.io.archive import ArchiveError
 from momentous.io.optional import require
-from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.backends import BACKENDS, Backend
+from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
     LowRankModel,
     Recommended,
+    Unknown,
     fit_model,
     load_model,
     save_model,
 )
-from momentous.lowrank.model.files import as_plain, from_plain
+from momentous.lowrank.model.files import as_plain, damaged, from_plain
 from momentous.lowrank.model.fitted import check_unknown
 from momentous.lowrank.solvers.fit import FitConfig
 
@@ -32,30 +37,61 @@ _BaseEstimator: Any = require("sklearn.base", "app", "The estimators").BaseEstim
 check_is_fitted: Any = require("sklearn.utils.validation", "app", "The estimators").check_is_fitted
 
 
+@dataclass(eq=False, repr=False)
 class Completion(_BaseEstimator):  # type: ignore[misc]
-    """What all estimators of a model share; ``_loss`` is the one loss that an estimator is for."""
+    """What all estimators of a model share; ``_loss`` is the one loss that an estimator is for.
+
+    Fields are the parameters: scikit-learn asks constructors to keep their arguments as they are.
+    """
 
     _loss: ClassVar[str | None] = None
-    model_: LowRankModel
-    result_: Result | None
+
+    rank: int = 10
+    _: KW_ONLY
+    solver: str | Method | type[Method] = "auto"
+    balance: float = 1.0
+    max_iterations: int | None = None
+    tol: float = 1e-4
+    validation_share: float | None = None
+    patience: int = 5
+    unknown: Unknown = "mean"
+    dtype: Any = None
+    threads: int | None = None
+    backend: str | Backend = "auto"
+    device: str = "cpu"
+    random_state: Any = 0
+    warm_start: bool = False
+    verbose: bool = False
 
     def _fit(self, ratings: Ratings) -> None:
         check_unknown(self.unknown)
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
         watch = (lambda step: print(step)) if self.verbose else None
         fit = fit_model(ratings, self._config(), start=start, watch=watch)
-        self.model_, self.result_, self.objective_ = fit.model, fit.result, fit.objective
+        self.model_: LowRankModel = fit.model
+        self.result_: Result | None = fit.result
+        self.objective_ = fit.objective
         self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out
         self.n_features_in_ = 2
         if fit.result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
 
-    def _config(self) -> FitConfig:
+    def fit(self, pairs: Any, y: Any = None) -> Self:
+        """Fit to the values y of these pairs."""
+        self._fit(self._labelled(pairs, y))
+        return self
+
+    def predict(self, pairs: Any) -> Any:
+        """What the loss makes of the score of each pair: a rating, or how likely they meet."""
+        check_is_fitted(self)
+        return self.model_.predict(pairs, self.unknown)
+
+    def _config(self, **chosen: Any) -> FitConfig:
         chosen = {
             name: getattr(self, name)
             for name in FitConfig.__dataclass_fields__.keys() - {"loss", "rng"}
             if hasattr(self, name)
-        }
+        } | chosen
         return FitConfig(loss=self._loss_object(), rng=_seed(self.random_state), **chosen)
 
     def _loss_object(self) -> Loss:
@@ -63,40 +99,13 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
 
     # --- what was found ---------------------------------------------------------------------------
 
-    @property
-    def row_factors_(self) -> Floats:
-        """U."""
-        return self.model_.row_factors
-
-    @property
-    def col_factors_(self) -> Floats:
-        """V."""
-        return self.model_.col_factors
-
-    @property
-    def row_bias_(self) -> Floats:
-        """b."""
-        return self.model_.row_bias
-
-    @property
-    def col_bias_(self) -> Floats:
-        """c."""
-        return self.model_.col_bias
-
-    @property
-    def mean_(self) -> float:
-        """What the model says without factors and biases."""
-        return self.model_.mean
-
-    @property
-    def row_ids_(self) -> NDArray[Any]:
-        """The id of each row."""
-        return self.model_.rows.ids
-
-    @property
-    def col_ids_(self) -> NDArray[Any]:
-        """The id of each column."""
-        return self.model_.cols.ids
+    row_factors_ = property(attrgetter("model_.row_factors"), doc="U.")
+    col_factors_ = property(attrgetter("model_.col_factors"), doc="V.")
+    row_bias_ = property(attrgetter("model_.row_bias"), doc="b.")
+    col_bias_ = property(attrgetter("model_.col_bias"), doc="c.")
+    mean_ = property(attrgetter("model_.mean"), doc="The score without factors and biases.")
+    row_ids_ = property(attrgetter("model_.rows.ids"), doc="The id of each row.")
+    col_ids_ = property(attrgetter("model_.cols.ids"), doc="The id of each column.")
 
     def recommend(self, user: Any, n: int = 10, exclude_seen: bool = True) -> Recommended:
         """The items that suit a user best, and their scores (ratings, probabilities, ...).
@@ -146,22 +155,43 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save`, or the command ``momentous fit``, has written."""
         model, extra = load_model(path)
-        parameters = {name: from_plain(value) for name, value in extra["parameters"].items()}
-        if cls._loss is None and "loss" not in parameters:  # the command's files have it apart
-            parameters["loss"] = model.loss
+        try:
+            return cls._restored(model, extra)
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(path, error) from error
+
+    @classmethod
+    def _restored(cls, model: LowRankModel, extra: dict[str, Any]) -> Self:
+        """A fitted estimator; what a file says about it is checked."""
+        # The command's files have the loss apart, and parameters of other losses' estimators.
+        saved = {"loss": model.loss, **dataclasses.asdict(model.loss), **extra["parameters"]}
+        names = cls._get_param_names()
+        estimator = cls(**{name: from_plain(saved[name]) for name in names if name in saved})
+        ours = estimator._loss_object().name
         elsewhere = {one._loss for one in Completion.__subclasses__() if one._loss}
-        ours = cls._loss or find_loss(parameters["loss"]).name
-        if model.loss.name != ours or (cls._loss is None and model.loss.name in elsewhere):
-            raise ArchiveError(
-                f"{path} holds a model for the {model.loss} loss, which {cls.__name__} is not for; "
-                "load it with the other estimator"
+        if model.loss.name != ours or (cls._loss is None and ours in elsewhere):
+            raise ValueError(
+                f"it is for the {model.loss} loss, which {cls.__name__} is not for; load it with "
+                "the other estimator"
             )
-        estimator = cls(**parameters)
+        estimator._check_parameters()
+        check_number("n_iter", extra["n_iter"], 0, whole=True)
         estimator.model_, estimator.result_ = model, None
-        estimator.n_iter_, estimator.objective_ = extra["n_iter"], extra["objective"]
+        estimator.n_iter_, estimator.objective_ = extra["n_iter"], float(extra["objective"])
         estimator.validation_errors_, estimator.n_features_in_ = [], 2
         estimator._take_facts(extra)
         return estimator
+
+    def _check_parameters(self) -> None:
+        self._config(solver="auto")  # one of the user's own may not be registered here
+        check_unknown(self.unknown)
+        thread_count(self.threads)
+        np.dtype(self.dtype)
+        for name in ("backend", "device", "solver"):
+            if not isinstance(getattr(self, name), str | Method):
+                raise ValueError(f"its {name} is {getattr(self, name)!r}")
+        if self.backend not in ("auto", *BACKENDS):
+            raise ValueError(f"its backend {self.backend!r} is not known: import what registers it")
 
     def _facts(self) -> dict[str, Any]:
         return {}
@@ -173,13 +203,6 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.sparse = True
         return tags
-
-
-def keep_arguments(estimator: Any, arguments: dict[str, Any]) -> None:
-    """Keep the arguments of a constructor as they are, which is all that it may do."""
-    for name, value in arguments.items():
-        if name not in ("self", "__class__"):
-            setattr(estimator, name, value)
 
 
 def values_of(pairs: Any, y: Any) -> Any:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
-from momentous.core.method import Method
-from momentous.lowrank.backends import Backend
-from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import pairs_of, ratings_of
-from momentous.lowrank.estimators.base import Completion, check_is_fitted, keep_arguments
+from momentous.lowrank.estimators.base import Completion
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
-from momentous.lowrank.model import Unknown
 
 
+@dataclass(eq=False, repr=False)
 class ImplicitMF(Completion):
     """Scores from pairs of ids that were seen together: confidence-weighted squares [1]_.
 
@@ -70,45 +69,15 @@ class ImplicitMF(Completion):
 
     _loss = "implicit"
 
-    def __init__(
-        self,
-        rank: int = 10,
-        alpha: float = ALPHA,
-        ridge: float | None = None,
-        *,
-        weighting: float = 0.0,
-        solver: str | Method | type[Method] = "auto",
-        balance: float = 1.0,
-        max_iterations: int | None = None,
-        tol: float = 1e-4,
-        validation_share: float | None = None,
-        patience: int = 5,
-        unknown: Unknown = "mean",
-        dtype: Any = None,
-        threads: int | None = None,
-        backend: str | Backend = "auto",
-        device: str = "cpu",
-        random_state: Any = 0,
-        warm_start: bool = False,
-        verbose: bool = False,
-    ):
-        keep_arguments(self, locals())
+    alpha: float = ALPHA
+    ridge: float | None = None
+    _: KW_ONLY
+    weighting: float = 0.0
 
     def _loss_object(self) -> Implicit:
         return Implicit(self.alpha)
-
-    def fit(self, pairs: Any, y: Any = None) -> Self:
-        """Fit to pairs that were observed, y times each."""
-        self._fit(self._labelled(pairs, y))
-        return self
 
     def _labelled(self, pairs: Any, y: Any) -> Ratings:
         if y is None and not isinstance(pairs, Ratings) and not hasattr(pairs, "tocoo"):
             y = np.ones(len(pairs_of(pairs)[0]))
         return ratings_of(pairs, y, self.dtype)
-
-    def predict(self, pairs: Any) -> Floats:
-        """The score of each pair: about 1 where the model expects an observation, about 0 where
-        not."""
-        check_is_fitted(self)
-        return self.model_.predict(pairs, self.unknown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,13 +17,15 @@ from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitConfig, solve
 
 _base: Any = require("sklearn.base", "app", "The estimators")
-_Transformer: Any = type(
-    "_Transformer", (_base.OneToOneFeatureMixin, _base.TransformerMixin, _base.BaseEstimator), {}
-)
 _validation: Any = require("sklearn.utils.validation", "app", "The estimators")
 
 
-class LowRankImputer(_Transformer):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class LowRankImputer(
+    _base.OneToOneFeatureMixin,
+    _base.TransformerMixin,
+    _base.BaseEstimator,  # type: ignore[misc]
+):
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
 
     The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
@@ -67,28 +70,16 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
     array([ 4.,  8., -4.])
     """
 
-    def __init__(
-        self,
-        rank: int = 10,
-        *,
-        ridge: float = 0.5,
-        weighting: float = 0.5,
-        max_iterations: int = 200,
-        tol: float = 1e-6,
-        threads: int | None = None,
-        backend: str | Backend = "auto",
-        device: str = "cpu",
-        random_state: Any = 0,
-    ):
-        self.rank = rank
-        self.ridge = ridge
-        self.weighting = weighting
-        self.max_iterations = max_iterations
-        self.tol = tol
-        self.threads = threads
-        self.backend = backend
-        self.device = device
-        self.random_state = random_state
+    rank: int = 10
+    _: KW_ONLY
+    ridge: float = 0.5
+    weighting: float = 0.5
+    max_iterations: int = 200
+    tol: float = 1e-6
+    threads: int | None = None
+    backend: str | Backend = "auto"
+    device: str = "cpu"
+    random_state: Any = 0
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the columns' factors and offsets."""
@@ -102,10 +93,7 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         rows, cols = np.nonzero(there)
         ratings = Ratings(rows, cols, ((table - self.mean_) / self.scale_)[there], table.shape)
         config = FitConfig(
-            rank=self.rank,
-            max_iterations=self.max_iterations,
-            tol=self.tol,
-            rng=self.random_state,
+            rank=self.rank, max_iterations=self.max_iterations, tol=self.tol, rng=self.random_state
         )
         # Offsets are fitted, too, and free: the means of what is there are not those of the whole.
         penalty = Penalty(self.ridge, weighting=self.weighting, biases=True, row_biases=False)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
-from momentous.core.method import Method
 from momentous.io.optional import require
-from momentous.lowrank.backends import Backend
-from momentous.lowrank.data.ratings import Floats
-from momentous.lowrank.estimators.base import (
-    Completion,
-    check_is_fitted,
-    keep_arguments,
-    values_of,
-)
+from momentous.lowrank.estimators.base import Completion, values_of
 from momentous.lowrank.losses import Loss
-from momentous.lowrank.model import Unknown
 
 _RegressorMixin: Any = require("sklearn.base", "app", "The estimators").RegressorMixin
 
 
+@dataclass(eq=False, repr=False)
 class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
     """Ratings from pairs of ids: mean + biases + a product of rank r.
 
@@ -110,42 +103,13 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        rank: int = 10,
-        *,
-        loss: str | Loss = "squared",
-        solver: str | Method | type[Method] = "auto",
-        ridge: float | None = None,
-        bias_ridge: float | None = None,
-        weighting: float = 0.5,
-        biases: bool = True,
-        centre: bool = True,
-        balance: float = 1.0,
-        max_iterations: int | None = None,
-        tol: float = 1e-4,
-        validation_share: float | None = None,
-        patience: int = 5,
-        unknown: Unknown = "mean",
-        dtype: Any = None,
-        threads: int | None = None,
-        backend: str | Backend = "auto",
-        device: str = "cpu",
-        random_state: Any = 0,
-        warm_start: bool = False,
-        verbose: bool = False,
-    ):
-        keep_arguments(self, locals())
-
-    def fit(self, pairs: Any, y: Any = None) -> Self:
-        """Fit to the ratings y of these pairs."""
-        self._fit(self._labelled(pairs, y))
-        return self
-
-    def predict(self, pairs: Any) -> Floats:
-        """The rating of each pair, or what else the loss makes of a score."""
-        check_is_fitted(self)
-        return self.model_.predict(pairs, self.unknown)
+    _: KW_ONLY
+    loss: str | Loss = "squared"
+    ridge: float | None = None
+    bias_ridge: float | None = None
+    weighting: float = 0.5
+    biases: bool = True
+    centre: bool = True
 
     def score(self, pairs: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The coefficient of determination R^2 of the predictions."""

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.core.method import Method
 from momentous.io.optional import require
-from momentous.lowrank.backends import Backend
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
-from momentous.lowrank.estimators.base import (
-    Completion,
-    check_is_fitted,
-    keep_arguments,
-    values_of,
-)
+from momentous.lowrank.estimators.base import Completion, check_is_fitted, values_of
 from momentous.lowrank.model import Unknown
 
 _ClassifierMixin: Any = require("sklearn.base", "app", "The estimators").ClassifierMixin
 
 
+@dataclass(eq=False, repr=False)
 class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc]
     """One of two labels from pairs of ids: log odds of rank r, with biases.
 
@@ -61,32 +56,13 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
 
     _loss = "logistic"
 
-    def __init__(
-        self,
-        rank: int = 10,
-        *,
-        threshold: Any = None,
-        solver: str | Method | type[Method] = "auto",
-        ridge: float | None = None,
-        bias_ridge: float | None = None,
-        weighting: float = 0.5,
-        biases: bool = True,
-        centre: bool = True,
-        balance: float = 1.0,
-        max_iterations: int | None = None,
-        tol: float = 1e-4,
-        validation_share: float | None = None,
-        patience: int = 5,
-        unknown: Unknown = "mean",
-        dtype: Any = None,
-        threads: int | None = None,
-        backend: str | Backend = "auto",
-        device: str = "cpu",
-        random_state: Any = 0,
-        warm_start: bool = False,
-        verbose: bool = False,
-    ):
-        keep_arguments(self, locals())
+    _: KW_ONLY
+    threshold: Any = None
+    ridge: float | None = None
+    bias_ridge: float | None = None
+    weighting: float = 0.5
+    biases: bool = True
+    centre: bool = True
 
     def fit(self, pairs: Any, y: Any = None) -> Self:
         """Fit to the labels y of these pairs."""
@@ -159,3 +135,7 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
 
     def _take_facts(self, extra: dict[str, Any]) -> None:
         self.threshold_, self.classes_ = extra["threshold"], np.array(extra["classes"])
+        if self.threshold_ is not None:
+            check_number("threshold", self.threshold_, -math.inf)
+        if self.classes_.shape != (2,) or self.classes_.dtype.kind not in "biufU":
+            raise ValueError(f"its classes are {extra['classes']!r}")

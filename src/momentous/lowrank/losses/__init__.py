@@ -6,15 +6,9 @@ from momentous.lowrank.losses.logistic import Logistic
 from momentous.lowrank.losses.squared import Squared
 
 __all__ = [
-    "LOSSES",
-    "Implicit",
-    "Logistic",
-    "Loss",
-    "Squared",
-    "find_loss",
-    "register_loss",
+    "LOSSES", "Implicit", "Logistic", "Loss", "Squared", "find_loss", "register_loss",
     "restore_loss",
-]
+]  # fmt: skip
 
 for _loss in (Squared, Logistic, Implicit):
     register_loss(_loss)

@@ -36,6 +36,8 @@ class Loss:
         of a parabola that touches the loss at z and lies above it everywhere.
     dense_weight : float
         Weight of ``z^2 / 2`` summed over all pairs, observed or not; only for quadratic losses.
+    labels : bool
+        Made for labels +1 and -1: ratings are cut at a threshold first.
     biases, centred : bool
         Does a model have biases, and a mean, unless one says otherwise?
     weighting : float
@@ -49,6 +51,7 @@ class Loss:
     unit_curvature: ClassVar[bool] = False
     self_concordant: ClassVar[bool] = False
     dense_weight: ClassVar[float] = 0.0
+    labels: ClassVar[bool] = False
     biases: ClassVar[bool] = True
     centred: ClassVar[bool] = True
     weighting: ClassVar[float] = 0.5  # benchmarks/held_out.py

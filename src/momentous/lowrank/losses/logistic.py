@@ -33,6 +33,7 @@ class Logistic(Loss):
 
     name = "logistic"
     self_concordant = True
+    labels = True
 
     @staticmethod
     def entry(z: Any, x: Any, parameters: tuple[float, ...]) -> Triple:

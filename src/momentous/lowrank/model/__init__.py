@@ -5,11 +5,5 @@ from momentous.lowrank.model.fit import Fit, fit_model
 from momentous.lowrank.model.fitted import LowRankModel, Recommended, Unknown
 
 __all__ = [
-    "Fit",
-    "LowRankModel",
-    "Recommended",
-    "Unknown",
-    "fit_model",
-    "load_model",
-    "save_model",
-]
+    "Fit", "LowRankModel", "Recommended", "Unknown", "fit_model", "load_model", "save_model",
+]  # fmt: skip

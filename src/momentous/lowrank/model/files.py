@@ -24,20 +24,15 @@ from momentous.methods import method_of
 
 KIND, VERSION = "low-rank model", 2
 
-IDS = "iufUS"  # kinds of ids
+NUMBERS = ("row_factors", "col_factors", "row_bias", "col_bias")
+IDS = ("row_ids", "col_ids")
+ENTRIES = {"starts": "i", "others": "i", "values": "f"}  # of the entries seen and held out
+HELD_OUT = "held_out_"
 SCHEMA = {
-    "row_factors": ArraySpec("f", 2),
-    "col_factors": ArraySpec("f", 2),
-    "row_bias": ArraySpec("f", 1),
-    "col_bias": ArraySpec("f", 1),
-    "row_ids": ArraySpec(IDS, 1),
-    "col_ids": ArraySpec(IDS, 1),
-    "starts": ArraySpec("i", 1),
-    "others": ArraySpec("i", 1),
-    "values": ArraySpec("f", 1),
-    "held_out_starts": ArraySpec("i", 1, required=False),
-    "held_out_others": ArraySpec("i", 1, required=False),
-    "held_out_values": ArraySpec("f", 1, required=False),
+    **{name: ArraySpec("f", 2 if "factors" in name else 1) for name in NUMBERS},
+    **{name: ArraySpec("iufUS", 1) for name in IDS},
+    **{name: ArraySpec(kind, 1) for name, kind in ENTRIES.items()},
+    **{HELD_OUT + name: ArraySpec(kind, 1, required=False) for name, kind in ENTRIES.items()},
 }
 
 
@@ -59,13 +54,11 @@ def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = N
         "penalty": dataclasses.asdict(model.penalty),
         "extra": extra,
     }
-    names = ("row_factors", "col_factors", "row_bias", "col_bias")
-    arrays: dict[str, Any] = {name: getattr(model, name) for name in names}
+    arrays: dict[str, Any] = {name: getattr(model, name) for name in NUMBERS}
     arrays |= {"row_ids": model.rows.ids, "col_ids": model.cols.ids}
-    for prefix, ratings in (("", model.seen), ("held_out_", model.held_out)):
+    for prefix, ratings in (("", model.seen), (HELD_OUT, model.held_out)):
         if ratings is not None:
-            for name in ("starts", "others", "values"):
-                arrays[prefix + name] = getattr(ratings.by_row, name)
+            arrays |= {prefix + name: getattr(ratings.by_row, name) for name in ENTRIES}
     write_archive(path, KIND, VERSION, content, arrays)
 
 
@@ -83,10 +76,20 @@ def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
         raise FileNotFoundError(f"there is no model {path}")
     archive = read_archive(path, KIND, VERSION, SCHEMA)
     try:
-        return _model(archive), archive.content["extra"]
+        extra = archive.content["extra"]
+        if not isinstance(extra, dict | None) or not isinstance(
+            (extra or {}).get("parameters", {}), dict
+        ):
+            raise ValueError("its parameters cannot be read")
+        return _model(archive), extra
     except (ValueError, TypeError, KeyError, LookupError, AttributeError) as error:
-        problem = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise ArchiveError(f"{path} is a damaged model: {problem}") from error
+        raise damaged(path, error) from error
+
+
+def damaged(path: str | os.PathLike[str], error: Exception) -> ArchiveError:
+    """The error of a file whose parts do not fit together."""
+    problem = f"it lacks {error}" if isinstance(error, KeyError) else error
+    return ArchiveError(f"{path} is a damaged model: {problem}")
 
 
 def _model(archive: Archive) -> LowRankModel:
@@ -99,25 +102,30 @@ def _model(archive: Archive) -> LowRankModel:
     if rank < 1 or factors[1].shape[1] != rank:
         raise ValueError(f"its factors have {rank} and {factors[1].shape[1]} columns")
     shape = len(factors[0]), len(factors[1])
-    for name, length in zip(("row_ids", "col_ids", "row_bias", "col_bias"), shape * 2, strict=True):
+    for name, length in zip((*IDS, *NUMBERS[2:]), shape * 2, strict=True):
         if len(arrays[name]) != length:
             raise ValueError(f"its {name} are {len(arrays[name])}, but its factors {length}")
-    for name in ("row_factors", "col_factors", "row_bias", "col_bias"):
-        if arrays[name].dtype != dtype or not np.all(np.isfinite(arrays[name])):
+    largest = math.sqrt(np.finfo(dtype).max)  # the squares of all numbers must be finite
+    for name in NUMBERS:
+        if arrays[name].dtype != dtype or not np.all(np.abs(arrays[name]) <= largest):
             raise ValueError(f"its {name} are not all finite numbers of type {dtype}")
-    rows, cols = (Vocabulary(arrays[name]) for name in ("row_ids", "col_ids"))
+    rows, cols = (Vocabulary(arrays[name]) for name in IDS)
     for names in (rows, cols):
         if np.unique(names.ids).size != len(names):
             raise ValueError("an id comes twice")
     mean, (low, high) = float(content["mean"]), map(float, content["limits"])
-    if not (math.isfinite(mean) and math.isfinite(low) and low <= high < math.inf):
+    if not (abs(mean) <= largest and -largest <= low <= high <= largest):
         raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
     penalty = Penalty(**content["penalty"])
-    if not (isinstance(penalty.biases, bool) and isinstance(penalty.row_biases, bool)):
+    with np.errstate(over="ignore"):
+        heaviest = penalty.bias_ridge + penalty.ridge * np.float64(max(shape)) ** penalty.weighting
+    flags = penalty.biases, penalty.row_biases
+    if not (heaviest <= largest and all(isinstance(flag, bool) for flag in flags)):
         raise ValueError(f"its penalty is {penalty}")
     loss = restore_loss(content["loss"])
     seen = _ratings(arrays, "", shape)
-    held_out = _ratings(arrays, "held_out_", shape) if "held_out_starts" in arrays else None
+    any_held_out = any(name.startswith(HELD_OUT) for name in arrays)
+    held_out = _ratings(arrays, HELD_OUT, shape) if any_held_out else None
     for ratings in (seen, held_out):
         if ratings is not None:
             loss.check(ratings)
@@ -138,14 +146,14 @@ def _model(archive: Archive) -> LowRankModel:
 
 
 def _ratings(arrays: dict[str, Any], prefix: str, shape: tuple[int, int]) -> Ratings:
-    starts, others, values = (arrays[prefix + name] for name in ("starts", "others", "values"))
+    starts, others, values = (arrays[prefix + name] for name in ENTRIES)
     count = len(others)
     if (
         len(starts) != shape[0] + 1
         or len(values) != count
         or starts[0] != 0
         or starts[-1] != count
-        or np.any(np.diff(starts) < 0)
+        or np.any(starts[1:] < starts[:-1])  # a difference could overflow
     ):
         raise ValueError(f"its {prefix}starts do not divide its {count} entries into rows")
     rising = np.diff(others.astype(np.int64)) > 0

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from momentous.core.result import Result
+from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
+from momentous.lowrank.data.vocabulary import UNKNOWN
 from momentous.lowrank.factors import balanced
-from momentous.lowrank.model.fitted import LowRankModel
+from momentous.lowrank.model.fitted import LowRankModel, names_of
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.solvers.fit import FitConfig, Observer, Watcher, limits_of, solve
+from momentous.lowrank.solvers.fit import FitConfig, Observer, Step, Watcher, limits_of, solve
 
 
 @dataclass
@@ -31,6 +34,8 @@ def fit_model(
     *,
     start: LowRankModel | None = None,
     watch: Watcher | None = None,
+    save: Callable[[LowRankModel, Step], Any] | None = None,
+    save_every: float = 60.0,
 ) -> Fit:
     """Fit a model; interrupted by Ctrl-C, the model as it stands.
 
@@ -44,7 +49,12 @@ def fit_model(
         fitted to is never held out, and what it held out stays so.
     watch : callable, optional
         Called with a `Step` after each iteration; returning True ends the fit.
+    save : callable, optional
+        Called with the model as it stands (the best on the held-out share, where there is one) and
+        its `Step`, after the first iteration and then every ``save_every`` seconds; that does not
+        count as time of the fit.  A fit that starts at that model goes on from there.
     """
+    check_number("save_every", save_every, 0.0)
     held_out = None
     if config.validation_share is not None:
         ratings, held_out = (
@@ -53,33 +63,49 @@ def fit_model(
             else _split_like(start, ratings, config)
         )
     objective = config.objective(ratings)
-    observer = Observer(objective, held_out, config.patience, watch)
+
+    def model(x: Floats) -> LowRankModel:
+        return _model_at(x, objective, ratings, held_out)
+
+    observer = Observer(
+        objective,
+        held_out,
+        config.patience,
+        watch,
+        None if save is None else lambda x, step: save(model(x), step),
+        save_every,
+    )
     x0 = None if start is None else _start_at(start, objective, config)
     x, result = solve(objective, config, x0, observer)
-    to_host, r = objective.backend.to_host, objective.rank
-    P, Q = (np.array(to_host(side)) for side in objective.split(x))
+    return Fit(model(x), result, objective.value(x, balance=0.0), observer.held_out_errors)
+
+
+def _model_at(
+    x: Floats, objective: LowRankObjective, ratings: Ratings, held_out: Ratings | None
+) -> LowRankModel:
+    r = objective.rank
+    P, Q = (np.array(objective.backend.to_host(side)) for side in objective.split(x))
     U, V = P[:, :r], Q[:, :r]
     if objective.ridge == 0.0:  # a ridge has chosen among equal products already
         U, V = (factor.astype(objective.dtype) for factor in balanced(U, V))
-    biases = (
+    row_bias, col_bias = (
         np.ascontiguousarray(side[:, r]) if side.shape[1] > r else np.zeros(len(side), side.dtype)
         for side in (P, Q)
     )
-    model = LowRankModel(
+    return LowRankModel(
         loss=objective.loss,
         mean=objective.mean,
-        rows=_names(ratings, 0),
-        cols=_names(ratings, 1),
+        rows=names_of(ratings, 0),
+        cols=names_of(ratings, 1),
         row_factors=np.ascontiguousarray(U),
         col_factors=np.ascontiguousarray(V),
-        row_bias=next(biases),
-        col_bias=next(biases),
+        row_bias=row_bias,
+        col_bias=col_bias,
         penalty=objective.penalty,
         limits=limits_of(ratings),
         seen=ratings,
         held_out=held_out,
     )
-    return Fit(model, result, objective.value(x, balance=0.0), observer.held_out_errors)
 
 
 def _split_like(
@@ -89,8 +115,8 @@ def _split_like(
 
     An entry that it was fitted to would say nothing about the error on other entries.
     """
-    rows = start.rows.positions(_names(ratings, 0).ids)[ratings.rows].astype(np.int64)
-    cols = start.cols.positions(_names(ratings, 1).ids)[ratings.cols]
+    rows = start.rows.positions(names_of(ratings, 0).ids)[ratings.rows].astype(np.int64)
+    cols = start.cols.positions(names_of(ratings, 1).ids)[ratings.cols]
     known = (rows != UNKNOWN) & (cols != UNKNOWN)
     cells = np.where(known, rows * len(start.cols) + cols, UNKNOWN)
     fitted, held = (
@@ -110,26 +136,18 @@ def _split_like(
     return ratings._where(~held), ratings._where(held)
 
 
-def _names(ratings: Ratings, side: int) -> Vocabulary:
-    return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
-
-
 def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfig) -> Floats:
     """The model's parameters for rows and columns that it knows, small random ones for others."""
     x = objective.random_start(np.random.default_rng(config.rng))
-    ratings, common = objective.ratings, min(objective.rank, model.rank)
+    common = min(objective.rank, model.rank)
     P, Q = (np.array(objective.backend.to_host(side)) for side in objective.split(x))
-    for side, ids, names, factors, bias in zip(
-        (P, Q),
-        (_names(ratings, 0), _names(ratings, 1)),
-        (model.rows, model.cols),
-        (model.row_factors, model.col_factors),
-        (model.row_bias, model.col_bias),
-        strict=True,
+    for which, own, names, factors, bias in (
+        (0, P, model.rows, model.row_factors, model.row_bias),
+        (1, Q, model.cols, model.col_factors, model.col_bias),
     ):
-        there = names.positions(ids.ids)
+        there = names.positions(names_of(objective.ratings, which).ids)
         known = there != UNKNOWN
-        side[known, :common] = factors[there[known], :common]
+        own[known, :common] = factors[there[known], :common]
         if objective.penalty.biases:
-            side[known, -1] = bias[there[known]]
+            own[known, -1] = bias[there[known]]
     return objective.join(P, Q)

@@ -91,7 +91,7 @@ class LowRankModel:
         """
         check_unknown(unknown)
         row_ids, col_ids = pairs_of(pairs)
-        rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+        rows, cols = self._positions(row_ids, col_ids)
         if unknown == "error":
             _refuse_unknown(rows, row_ids, "row")
             _refuse_unknown(cols, col_ids, "column")
@@ -99,6 +99,9 @@ class LowRankModel:
         if unknown == "nan":
             scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
         return scores
+
+    def _positions(self, row_ids: Any, col_ids: Any) -> tuple[Any, Any]:
+        return self.rows.positions(row_ids), self.cols.positions(col_ids)
 
     def scores_at(self, rows: Any, cols: Any) -> Floats:
         """The same by position, where -1 stands for a row or column that is not known."""
@@ -119,13 +122,10 @@ class LowRankModel:
 
         Without an argument for those of the fit.
         """
-        rows: NDArray[Any]
-        cols: NDArray[Any]
         if ratings is None:
             rows, cols, values = self.seen.rows, self.seen.cols, self.seen.values
         else:
-            row_ids, col_ids = pairs_of(ratings)
-            rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
+            rows, cols = self._positions(*pairs_of(ratings))
             values = ratings.values
         total = 0.0
         for begin in range(0, values.size, BLOCK):
@@ -199,49 +199,33 @@ class LowRankModel:
         self.loss.check(new)
         # A row of the matrix without entries says nothing about the user of that id.
         given = np.flatnonzero(np.diff(new.by_row.starts))
-        ids = _ids_of(new, 0)
-        rows = self.rows.extended(ids[given])
+        ids, col_ids = (names_of(new, side).ids for side in (0, 1))
+        rows, cols = self.rows.extended(ids[given]), self.cols.positions(col_ids)
         more = len(rows) - len(self.rows)
-        factors = np.vstack([self.row_factors, np.zeros((more, self.rank))])
-        bias = np.concatenate([self.row_bias, np.zeros(more)])
-        where, cols = np.full(len(ids), UNKNOWN), self.cols.positions(_ids_of(new, 1))
+        factors = np.pad(self.row_factors, [(0, more), (0, 0)])
+        bias = np.pad(self.row_bias, (0, more))
+        where = np.full(len(ids), UNKNOWN)
         where[given] = rows.positions(ids[given])
-        known = cols[new.cols] != UNKNOWN
-        ends = np.cumsum(np.bincount(new.rows[known], minlength=len(ids)))
-        starts = np.concatenate([[0], ends]).astype(np.int64)
-        others = cols[new.cols[known]].astype(np.int32)
-        solved = self.solve_rows(Compressed(starts, others, new.values[known]), backend)[given]
+        known = new._where(cols[new.cols] != UNKNOWN)
+        others = cols[known.cols]
+        groups = Compressed(known.by_row.starts, others.astype(np.int32), known.values)
+        solved = self.solve_rows(groups, backend)[given]
         factors[where[given]] = solved[:, : self.rank]
         if self.penalty.biases:
             bias[where[given]] = solved[:, -1]
+        added = where[known.rows], others, known.values
+        shape, held_out = (len(rows), len(self.cols)), self.held_out
+        if held_out is not None:
+            left = ~np.isin(held_out.rows, where)
+            held_out = _entries(held_out, left, shape) if left.any() else None
         return replace(
             self,
             rows=rows,
-            row_factors=factors.astype(self.row_factors.dtype),
-            row_bias=bias.astype(self.row_bias.dtype),
-            seen=self._seen_with(new, where, cols, len(rows)),
-            held_out=self._held_out_but(where[given], len(rows)),
+            row_factors=factors,
+            row_bias=bias,
+            seen=_entries(self.seen, ~np.isin(self.seen.rows, where), shape, *added),
+            held_out=held_out,
         )
-
-    def _seen_with(self, new: Ratings, where: Positions, cols: Positions, count: int) -> Ratings:
-        """The entries seen, those of the rows folded in replaced."""
-        old = ~np.isin(self.seen.rows, where)
-        added = cols[new.cols] != UNKNOWN
-        return Ratings(
-            np.concatenate([self.seen.rows[old], where[new.rows[added]]]),
-            np.concatenate([self.seen.cols[old], cols[new.cols[added]]]),
-            np.concatenate([self.seen.values[old], new.values[added]]),
-            (count, len(self.cols)),
-        )
-
-    def _held_out_but(self, folded: Positions, count: int) -> Ratings | None:
-        """The entries held out, without those of the rows folded in."""
-        held = self.held_out
-        old = np.zeros(0, bool) if held is None else ~np.isin(held.rows, folded)
-        if held is None or not old.any():
-            return None
-        shape = count, len(self.cols)
-        return Ratings(held.rows[old], held.cols[old], held.values[old], shape)
 
     def solve_rows(self, groups: Compressed, backend: str | Backend = "auto") -> Floats:
         """Factors, and with biases the bias as the last parameter, of rows with these entries."""
@@ -280,6 +264,14 @@ def _refuse_unknown(positions: Positions, ids: ArrayLike, what: str) -> None:
         )
 
 
-def _ids_of(ratings: Ratings, side: int) -> NDArray[Any]:
-    ids = (ratings.row_ids, ratings.col_ids)[side]
-    return np.arange(ratings.shape[side]) if ids is None else ids
+def names_of(ratings: Ratings, side: int) -> Vocabulary:
+    """The ids of the rows (0) or columns (1)."""
+    return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
+
+
+def _entries(old: Ratings, kept: Any, shape: tuple[int, int], *added: Any) -> Ratings:
+    """Those kept, and those added: rows, columns and values."""
+    parts: list[Any] = [old.rows[kept], old.cols[kept], old.values[kept]]
+    if added:
+        parts = [np.concatenate(both) for both in zip(parts, added, strict=True)]
+    return Ratings(parts[0], parts[1], parts[2], shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,12 @@ from momentous.methods import method_class
 
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
+BOUNDS = (  # of parameters: the least, the greatest, and whether they are whole
+    ("rank", 1, math.inf, True), ("patience", 1, math.inf, True),
+    ("max_iterations", 1, math.inf, True), ("validation_share", 0.0, 1.0, False),
+    *((name, 0.0, math.inf, False)
+      for name in ("ridge", "bias_ridge", "weighting", "balance", "tol")),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +60,10 @@ class FitConfig:
 
     def __post_init__(self) -> None:
         find_loss(self.loss)
-        for name in ("rank", "patience", "max_iterations"):
-            if not self._left_open(name):
-                check_number(name, getattr(self, name), 1, whole=True)
-        for name in ("ridge", "bias_ridge", "weighting", "balance", "tol"):
-            if not self._left_open(name):
-                check_number(name, getattr(self, name), 0.0)
-        if self.validation_share is not None:
-            check_number("validation_share", self.validation_share, 0.0, 1.0)
+        for name, low, high, whole in BOUNDS:
+            value = getattr(self, name)
+            if value is not None or FitConfig.__dataclass_fields__[name].default is not None:
+                check_number(name, value, low, high, whole=whole)
         try:
             np.random.default_rng(self.rng)
         except (ValueError, TypeError):
@@ -71,9 +74,6 @@ class FitConfig:
             method_class(self.solver)  # an unknown name is refused before any work
         elif not isinstance(self.solver, str | type | Method):
             raise TypeError(f"solver={self.solver!r} must be a name, a Method class or an instance")
-
-    def _left_open(self, name: str) -> bool:
-        return getattr(self, name) is None and FitConfig.__dataclass_fields__[name].default is None
 
     @property
     def by_sweeps(self) -> bool:
@@ -119,12 +119,8 @@ def solve(
 ) -> tuple[Floats, Result]:
     """Minimise until the tolerance is reached; the point, and how it was found."""
     x0 = config.start(objective) if start is None else start
-    run = _sweep if config.by_sweeps else _descend
-    x, result = run(objective, config, x0, observer)
-    if observer is None:
-        return x, result
-    if observer.best is not None:
-        x = observer.best
+    observer = observer or Observer(objective)
+    x, result = (_sweep if config.by_sweeps else _descend)(objective, config, x0, observer)
     if observer.gave_up and result.status is not Status.INTERRUPTED:
         # What was asked for: no solver's tolerance, but the least error on the entries held out.
         result.status, result.success = Status.CONVERGED, True
@@ -132,19 +128,13 @@ def solve(
             f"the held-out error {min(observer.held_out_errors):.6g} was not improved on in "
             f"{config.patience} iterations"
         )
-    return x, result
+    return x if observer.best is None else observer.best, result
 
 
 def _sweep(
-    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer | None
+    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
     sweep = Sweep(objective)
-    callback = None
-    if observer is not None:
-
-        def callback(step: Any) -> bool:
-            return observer(step, lambda: sweep.point(step.x))
-
     result = accelerate(
         sweep,
         sweep.begin(x0),
@@ -153,7 +143,7 @@ def _sweep(
         tol=0.0,
         value_tol=config.tol,
         max_iterations=config.max_iterations or SWEEPS,
-        callback=callback,
+        callback=lambda step: observer(step, sweep.point),
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
     if result.jac is None:
@@ -162,16 +152,10 @@ def _sweep(
 
 
 def _descend(
-    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer | None
+    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
     # The yardstick of the tolerance does not depend on where this run begins.
     yardstick = objective.gradient(objective.random_start(np.random.default_rng(0)))
-    callback = None
-    if observer is not None:
-
-        def callback(step: Any) -> bool:
-            return observer(step, lambda: step.x)
-
     result = minimize(
         objective.value_and_gradient,
         x0,
@@ -179,7 +163,7 @@ def _descend(
         method=config.solver,
         tol=config.tol * float(np.linalg.norm(yardstick)),
         max_iterations=config.max_iterations or ITERATIONS,
-        callback=callback,
+        callback=lambda step: observer(step, lambda x: x),
     )
     return result.x, result
 
@@ -205,39 +189,60 @@ Watcher = Callable[[Step], Any]
 
 
 class Observer:
-    """Looks on after each iteration: calls the watcher, and knows when to stop early."""
+    """Looks on after each iteration: watches, saves, and knows when to stop early.
+
+    Parameters
+    ----------
+    objective : LowRankObjective
+    held_out : Ratings, optional
+        The entries that the best point is chosen by.
+    patience : int
+        Iterations without an improvement on them after which the fit ends.
+    watch : callable, optional
+        Called with each `Step`; returning True ends the fit.
+    save : callable, optional
+        Called with the best point so far (without ``held_out`` the present one) and its `Step`,
+        after the first iteration and then every ``save_every`` seconds.
+    """
 
     def __init__(
         self,
         objective: LowRankObjective,
-        held_out: Ratings | None,
-        patience: int,
-        watch: Watcher | None,
+        held_out: Ratings | None = None,
+        patience: int = 1,
+        watch: Watcher | None = None,
+        save: Callable[[Floats, Step], Any] | None = None,
+        save_every: float = 60.0,
     ):
-        self.objective, self.held_out = objective, held_out
-        self.patience, self.watch = patience, watch
+        self.objective, self.held_out, self.patience = objective, held_out, patience
+        self.watch, self.save, self.save_every = watch, save, save_every
         self.held_out_errors: list[float] = []
         self.best: Floats | None = None
-        self._lowest, self._since = math.inf, 0
+        self._best_step: Step | None = None
+        self._lowest, self._since, self._saved_at = math.inf, 0, -math.inf
         self._limits = limits_of(objective.ratings)
 
-    def __call__(self, step: Any, point: Callable[[], Floats]) -> bool:
+    def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
-        error = math.nan
+        x, error = None, math.nan
         if self.held_out is not None:
-            x = point()
+            x = point(result.x)
             error = self.objective.error(x, self.held_out, self._limits)
             self.held_out_errors.append(error)
+        step = Step(result.nit, result.fun, result.grad_norm, error, result.restarts)
+        if x is not None:
             self._since += 1
             if error < self._lowest:
-                self.best = np.array(x)
+                self.best, self._best_step = np.array(x), step
                 if error < (1.0 - IMPROVEMENT) * self._lowest:
                     self._since = 0
                 self._lowest = error
-        report = Step(step.nit, step.fun, step.grad_norm, error, step.restarts)
-        if self.watch is not None and self.watch(report):
-            return True
-        return self.gave_up
+        enough = self.watch is not None and bool(self.watch(step))
+        if self.save is not None and monotonic() - self._saved_at >= self.save_every:
+            best = point(result.x) if self.best is None else self.best
+            self.save(best, self._best_step or step)
+            self._saved_at = monotonic()
+        return enough or self.gave_up
 
     @property
     def gave_up(self) -> bool:

@@ -66,17 +66,6 @@ class Metric:
     ----------
     .. [1] W. W. Hager, "Updating the inverse of a matrix", SIAM Review 31 (1989), for Woodbury's
        identity.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from momentous.lowrank import LowRankObjective, Ratings
-    >>> from momentous.lowrank import Metric
-    >>> ratings = Ratings([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [1.0, 2.0, 2.0, 4.0, 3.0])
-    >>> problem = LowRankObjective(ratings, rank=1)
-    >>> metric = Metric(problem, problem.start())
-    >>> bool(np.allclose(metric.apply(metric.solve(np.ones(5))), 1.0))
-    True
     """
 
     def __init__(self, objective: LowRankObjective, x: ArrayLike, damping: float = DAMPING):
@@ -240,10 +229,7 @@ def _check(objective: Any, damping: Any) -> None:
 class GaussNewton:
     """``Metric(objective, x, damping)`` as a function of x that keeps the last one made.
 
-    Attributes
-    ----------
-    count, seconds
-        How many were made, and how long that took.
+    ``count`` were made, and took ``seconds``.
     """
 
     def __init__(self, objective: LowRankObjective, damping: float = DAMPING):
@@ -310,8 +296,7 @@ def minimize_in_metric(
 
     Examples
     --------
-    >>> from momentous.lowrank import LowRankObjective, Ratings
-    >>> from momentous.lowrank import minimize_in_metric
+    >>> from momentous.lowrank import LowRankObjective, Ratings, minimize_in_metric
     >>> ratings = Ratings([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [1.0, 2.0, 2.0, 4.0, 3.0])
     >>> problem = LowRankObjective(ratings, rank=1)
     >>> result = minimize_in_metric(problem, tol=1e-9)
@@ -324,8 +309,5 @@ def minimize_in_metric(
         objective.value_and_gradient, start, jac=True, method=InMetric(method, metrics), **options
     )
     result = run.finish()
-    result.numbers |= {
-        "refreshes": run.memory.refreshes,
-        "refresh_seconds": metrics.seconds,
-    }
+    result.numbers |= {"refreshes": run.memory.refreshes, "refresh_seconds": metrics.seconds}
     return result

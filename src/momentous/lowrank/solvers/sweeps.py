@@ -81,15 +81,23 @@ class Sweep:
             return x
         P, Q = self.objective.split(x)
         if self._one_sided:
-            return Q.copy() if self.side == COLS else self._half(ROWS, None, Q)[0]
-        return x if self.side == COLS else self.objective.join(self._half(ROWS, P, Q)[0], Q)
+            return Q.copy() if self.side == COLS else self.objective.half_sweep(ROWS, None, Q)[0]
+        return (
+            x
+            if self.side == COLS
+            else self.objective.join(self.objective.half_sweep(ROWS, P, Q)[0], Q)
+        )
 
     def point(self, state: Floats) -> Floats:
         """The point that a state stands for."""
         if not self.objective.loss.quadratic:
             return state
         last, (own, before) = self._last, self._own_and_other(state)
-        other = last.other if last.state is state else self._half(1 - self.side, before, own)[0]
+        other = (
+            last.other
+            if last.state is state
+            else self.objective.half_sweep(1 - self.side, before, own)[0]
+        )
         return self.objective.join(*self._in_order(own, other))
 
     def point_after(self, state: Floats, image: Floats) -> Floats:
@@ -109,24 +117,21 @@ class Sweep:
         objective = self.objective
         if objective.loss.quadratic:
             own, before = self._own_and_other(state)
-            other, least = self._half(1 - self.side, before, own)
+            other, least = self.objective.half_sweep(1 - self.side, before, own)
             value = least / objective.ratings.nnz + objective.penalty_of(own, self.side)
             both = self._rescaled(*self._in_order(own, other))
             rescaled = both[1 - self.side]
             current = None if self._one_sided else both[self.side]
-            image, _ = self._half(self.side, current, rescaled)
+            image, _ = self.objective.half_sweep(self.side, current, rescaled)
             self._last = _Round(state, other, rescaled, image)
             if self._one_sided:
                 return image, value
             return objective.join(*self._in_order(image, rescaled)), value
         P, Q = objective.split(state)
         value = objective.penalty_of(P, ROWS) + objective.penalty_of(Q, COLS)
-        new_P, losses = self._half(ROWS, P, Q)
+        new_P, losses = self.objective.half_sweep(ROWS, P, Q)
         new_Q, _ = objective.half_sweep(COLS, Q, new_P, with_value=False)
         return objective.join(new_P, new_Q), value + losses / objective.ratings.nnz
-
-    def _half(self, which: int, own: Floats | None, other: Floats) -> tuple[Floats, float]:
-        return self.objective.half_sweep(which, own, other)
 
     def _own_and_other(self, state: Floats) -> tuple[Floats, Floats | None]:
         """The side that the map goes by, and the other one, where it is in the state."""
@@ -188,17 +193,41 @@ class _PlainSweep(Sweep):
         )
         super().__init__(objective, state=state, rescale=False)
 
-    def _factor(self, factor: Any, name: Factor) -> Floats:
-        checked: Floats = self.objective.backend.asarray(factor, self.objective.dtype)
-        shape = (self.objective.ratings.shape["UV".index(name)], self.objective.rank)
-        if checked.shape != shape:
-            raise ValueError(f"{name} must be of shape {shape}, not {checked.shape}")
-        return checked
+    def start(self) -> Floats:
+        """The balanced factors of the truncated SVD."""
+        return self.objective.start()
 
-    def _value(self, losses: float, *penalised: tuple[Floats, int]) -> float:
-        """F of a sum of losses, with the penalty of these factors."""
-        penalties = sum(self.objective.penalty_of(factor, which) for factor, which in penalised)
-        return losses / self.objective.ratings.nnz + penalties
+    def rows(self, V: Any, U: Any = None) -> tuple[Floats, float]:
+        """U after half a step from (U, V), by default from U = 0, and F."""
+        return self._half_step(ROWS, U, V)
+
+    def columns(self, U: Any, V: Any = None) -> tuple[Floats, float]:
+        """V after half a step from (U, V), by default from V = 0, and F."""
+        return self._half_step(COLS, V, U)
+
+    def factors(self, x: Any) -> tuple[Floats, Floats]:
+        """(U, V), balanced, of x; F there is what came with x from the map.
+
+        (Balanced in between, they would turn under the momentum, which would then lead nowhere.)
+        """
+        return balanced(*self.objective.split(self.point(x)))
+
+    def _half_step(self, which: int, current: Any, fixed: Any) -> tuple[Floats, float]:
+        """F is that after the step for a quadratic loss, and that before it for others."""
+        objective, fixed = self.objective, self._factor(fixed, 1 - which)
+        before = None if current is None else self._factor(current, which)
+        factor, losses = objective.half_sweep(which, before, fixed)
+        value = losses / objective.ratings.nnz + objective.penalty_of(fixed, 1 - which)
+        if before is not None and not objective.loss.quadratic:
+            value += objective.penalty_of(before, which)
+        return factor, value
+
+    def _factor(self, factor: Any, which: int) -> Floats:
+        checked: Floats = self.objective.backend.asarray(factor, self.objective.dtype)
+        shape = (self.objective.ratings.shape[which], self.objective.rank)
+        if checked.shape != shape:
+            raise ValueError(f"{'UV'[which]} must be of shape {shape}, not {checked.shape}")
+        return checked
 
 
 class ALSSweep(_PlainSweep):
@@ -216,25 +245,13 @@ class ALSSweep(_PlainSweep):
 
     Parameters
     ----------
-    ratings : Ratings
-    rank : int
+    ratings, rank, threads, dtype, backend, device
+        As for `LowRankObjective`, which is the attribute ``objective``; the result does not depend
+        on the number of threads.
     ridge : float
         Weight of the squared factors.
-    threads : int, optional
-        By default as many as this process may use; the result does not depend on it.
-    dtype : float32 or float64, optional
-        What the factors are stored in; by default that of the ratings.
     state : "U" or "V", optional
-        The factor that the other one is a function of, and that carries the momentum.  By default
-        the one with fewer rows of less than 2 r entries; of equals the smaller factor.
-    backend, device
-        As for `LowRankObjective`.
-
-    Attributes
-    ----------
-    objective : LowRankObjective
-        F, as a function of x = (U, V).
-    state : "U" or "V"
+        As for `Sweep`.
 
     References
     ----------
@@ -261,29 +278,6 @@ class ALSSweep(_PlainSweep):
             V = self.objective.split(self.objective.start())[1]
         return self.objective.join(self.rows(V)[0], V)
 
-    def rows(self, V: Any, U: Any = None) -> tuple[Floats, float]:
-        """U*(V), no worse than U up to the rounding of sums, and F there."""
-        return self._solved(ROWS, self._factor(V, "V"), U)
-
-    def columns(self, U: Any, V: Any = None) -> tuple[Floats, float]:
-        """V*(U), no worse than V up to the rounding of sums, and F there."""
-        return self._solved(COLS, self._factor(U, "U"), V)
-
-    def factors(self, x: Any) -> tuple[Floats, Floats]:
-        """(U, V), balanced, of x; F there is what came with x from the map.
-
-        (Balanced in between, they would turn under the momentum, which would then lead nowhere.)
-        """
-        U, V = self.objective.split(x)
-        if self.state == "U":
-            return balanced(U, self.columns(U, V)[0])
-        return balanced(self.rows(V, U)[0], V)
-
-    def _solved(self, which: int, fixed: Floats, current: Any) -> tuple[Floats, float]:
-        before = None if current is None else self._factor(current, "V" if which else "U")
-        factor, least = self._half(which, before, fixed)
-        return factor, self._value(least, (fixed, 1 - which))
-
 
 class MMSweep(_PlainSweep):
     """Newton's steps for the logistic loss, in turn: x = (U, V) -> a step for U, then one for V.
@@ -294,32 +288,8 @@ class MMSweep(_PlainSweep):
     that says so), then one for every row of V at the new U.  So F never rises; the state, and the
     momentum, is in both factors; F at x falls out of the first half step.
 
-    Parameters
-    ----------
-    ratings : Ratings
-        Labels +1 and -1, as ``ratings.signs()`` makes them.
-    rank, ridge, threads, dtype, backend, device
-        As for :class:`ALSSweep`.
+    Parameters as for `ALSSweep`; the ratings are labels +1 and -1, as ``ratings.signs()`` makes
+    them.
     """
 
     loss = "logistic"
-
-    def start(self) -> Floats:
-        """The balanced factors of the truncated SVD of the labels."""
-        return self.objective.start()
-
-    def rows(self, U: Any, V: Any) -> tuple[Floats, float]:
-        """U after half a step from (U, V), and F(U, V) before it."""
-        return self._solved(ROWS, self._factor(U, "U"), self._factor(V, "V"))
-
-    def columns(self, U: Any, V: Any) -> tuple[Floats, float]:
-        """V after half a step from (U, V), and F(U, V) before it."""
-        return self._solved(COLS, self._factor(V, "V"), self._factor(U, "U"))
-
-    def factors(self, x: Any) -> tuple[Floats, Floats]:
-        """The balanced factors of U V'."""
-        return balanced(*self.objective.split(x))
-
-    def _solved(self, which: int, current: Floats, fixed: Floats) -> tuple[Floats, float]:
-        factor, losses = self._half(which, current, fixed)
-        return factor, self._value(losses, (current, which), (fixed, 1 - which))

@@ -16,7 +16,6 @@ from momentous.methods.classical.gradient_descent import DescentMemory
 from momentous.methods.search.backtracking import (
     SHORTEST,
     Found,
-    check_search,
     check_steps,
     first_step,
     halted,
@@ -33,9 +32,9 @@ SMALLEST_COSINE = 1e-10
 class ConjugateMemory(DescentMemory):
     """A point, and the direction of the next search."""
 
-    p: Array  # -delta^k: the search goes along -p
-    slope: float  # <p, g>
-    steepest: bool  # is p the gradient?
+    p: Array = None  # -delta^k: the search goes along -p
+    slope: float = math.nan  # <p, g>
+    steepest: bool = True  # is p the gradient?
 
     def along_the_gradient(self) -> ConjugateMemory:
         """The same, but the next search goes along the gradient."""
@@ -73,12 +72,9 @@ class ConjugateGradient(Method[ConjugateMemory]):
 
     Parameters
     ----------
-    step_size : float, optional
-        The first search begins with twice that.  In [1]_ it is the step size that gradient descent
-        was tuned to; by default 1/L with L from one extra gradient near x0, which scales with f and
-        x.
-    gradient_lipschitz : float, optional
-        L, in place of ``step_size``: 1/L.
+    step_size, gradient_lipschitz : float, optional
+        The first search begins with twice that, or 2/L.  In [1]_ it is the step size that gradient
+        descent was tuned to; by default L comes from one extra gradient near x0, which scales.
     guarded : bool
         See above.
     max_halvings : int
@@ -90,8 +86,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
 
     References
     ----------
-    .. [1] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
-       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023).
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
     .. [2] E. Polak, G. Ribiere, "Note sur la convergence de methodes de directions conjuguees",
        Rev. Francaise Informat. Rech. Operationnelle 3 (1969).
     """
@@ -109,38 +104,29 @@ class ConjugateGradient(Method[ConjugateMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_steps(self, self.step_size, self.gradient_lipschitz, True)
-        check_search(self, 2.0, self.growth)
-        check_whole("ConjugateGradient", max_halvings=self.max_halvings)
+        check_steps(self, self.step_size, self.gradient_lipschitz, self.growth)
+        check_whole(self, "max_halvings")
 
     def start(
         self, oracle: Oracle, x0: Array, tol: float | None, seed: int
     ) -> Step[ConjugateMemory]:
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
-        memory = ConjugateMemory(
-            current=sample,
-            trial=t * self.growth,
-            shortest=t * SHORTEST,
-            origin=None if self.guarded else Sample(x0, sample.value),
-            rounding=Rounding(),
-            p=sample.gradient,
-            slope=sample.grad_norm * sample.grad_norm,
-            steepest=True,
-        )
-        return Step(memory, memory.report(sample, t))
+        origin = None if self.guarded else Sample(x0, sample.value)
+        memory = ConjugateMemory(t * self.growth, t * SHORTEST, Rounding(), sample, origin)
+        return memory.along_the_gradient().step(sample, t)
 
     def step(self, oracle: Oracle, memory: ConjugateMemory) -> Step[ConjugateMemory]:
         x, p, space = memory.current, memory.p, oracle.space
         if x.grad_norm == 0.0:
-            ending = halted(x, memory.trial, x.value)
-            return Step(memory, memory.report(x, memory.trial, ending=ending))
+            return memory.step(x, memory.trial, ending=halted(x, memory.trial, x.value))
+        norm = x.grad_norm if memory.steepest else space.norm(p)
         found = search(
             oracle,
             x,
             p,
             memory.slope,
-            limited(space, memory.trial, x.grad_norm if memory.steepest else space.norm(p)),
+            limited(space, memory.trial, norm),
             memory.shortest,
             memory.rounding,
             most=self.max_halvings,
@@ -161,7 +147,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
         )
         after, restarted = self._turned(oracle, after, x)
         events = found.events + _restart(found) if restarted else found.events
-        return Step(after, after.report(sample, found.step_size, events))
+        return after.step(sample, found.step_size, events)
 
     def _turned(
         self, oracle: Oracle, memory: ConjugateMemory, before: Sample
@@ -183,10 +169,10 @@ class ConjugateGradient(Method[ConjugateMemory]):
         x, t = memory.current, found.step_size
         if memory.steepest:
             after = dataclasses.replace(memory, trial=t / 2, rounding=found.rounding)
-            return Step(after, after.report(x, t, found.events, found.ending(x)))
+            return after.step(x, t, found.events, found.ending(x))
         # The trials say little about steps along another direction: keep the last step size.
         after = dataclasses.replace(memory, rounding=found.rounding).along_the_gradient()
-        return Step(after, after.report(x, t, found.events + _restart(found)))
+        return after.step(x, t, found.events + _restart(found))
 
     def _lost(self, memory: ConjugateMemory, sample: Sample, found: Found) -> Step[ConjugateMemory]:
         """The paper's rule has accepted a point where there is nothing to go on with."""
@@ -199,7 +185,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
             {"grad_norm": sample.grad_norm, "step_size": t},
         )
         events = found.events or (Event(EventKind.NON_FINITE, sample.grad_norm),)
-        return Step(memory, memory.report(sample, t, events, ending))
+        return memory.step(sample, t, events, ending)
 
 
 def _restart(found: Found) -> tuple[Event, ...]:

@@ -3,57 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Self
 
-from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
+from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,
-    backtracks,
-    check_search,
-    check_steps,
+    Backtracking,
+    Searching,
     first_step,
     halted,
-    left_the_domain,
-    limited,
-    search,
 )
 from momentous.methods.search.rounding import Rounding
 
 
 @record
-class DescentMemory:
+class DescentMemory(Searching):
     """Where a method without extrapolation stands."""
 
     current: Sample  # x^k with its gradient, and its value where the method looks at values
-    trial: float  # the first step size of the next search
-    shortest: float  # the least that the gradient alone may accept
     origin: Sample | None  # x0, where values do not decide which points are accepted
-    rounding: Rounding  # how noisy values are
 
-    def report(
+    def step(
         self,
         sample: Sample,
         step_size: float,
         events: tuple[Event, ...] = (),
         ending: Ending | None = None,
-    ) -> Report:
-        """What the loop is told after the step that led here."""
-        return Report(
-            sample=sample,
-            step_size=step_size,
-            events=events,
-            ending=ending,
-            accepted=self.current if self.origin is None else self.origin,
-            noise=self.rounding.seen,
-        )
+    ) -> Step[Self]:
+        """The step that led here."""
+        accepted = self.current if self.origin is None else self.origin
+        return Step(self, Report(sample, step_size, events, ending, accepted, self.rounding.seen))
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientDescent(Method[DescentMemory]):
+class GradientDescent(Backtracking[DescentMemory]):
     """Gradient descent, x^{k+1} = x^k - eta grad f(x^k).
 
     *Fixed step* (``step_size`` or ``gradient_lipschitz`` given): eta as given, or 1/L; one gradient
@@ -88,10 +76,8 @@ class GradientDescent(Method[DescentMemory]):
 
     References
     ----------
-    .. [1] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
-       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023), section 5.1.
-    .. [2] N. Marumo, A. Takeda, "Parameter-free accelerated gradient descent for nonconvex
-       minimization", SIAM J. Optim. 34 (2024).
+    .. [1] H. Li, Z. Lin, JMLR 24 (2023), section 5.1; see :class:`momentous.RAGD`.
+    .. [2] N. Marumo, A. Takeda, SIAM J. Optim. (2024); see :class:`momentous.ParameterFreeAGD`.
     """
 
     name = "gd"
@@ -100,78 +86,34 @@ class GradientDescent(Method[DescentMemory]):
     guarantee = "O(eps^-2) gradients"
     cost = "1 gradient; with backtracking 1 value per trial"
 
-    step_size: float | None = None
-    gradient_lipschitz: float | None = None
-    backtracking: bool | None = None
-    backoff: float = 2.0
-    growth: float = 1 / 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_steps(self, self.step_size, self.gradient_lipschitz, self.backtracking)
-        check_search(self, self.backoff, self.growth)
-
-    @property
-    def _backtracks(self) -> bool:
-        return backtracks(self.step_size, self.gradient_lipschitz, self.backtracking)
-
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[DescentMemory]:
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
-        memory = DescentMemory(
-            current=sample,
-            trial=t,
-            shortest=t * SHORTEST,
-            origin=None if self._backtracks else Sample(x0, sample.value),
-            rounding=Rounding(),
-        )
-        return Step(memory, memory.report(sample, t))
+        origin = None if self._backtracks else Sample(x0, sample.value)
+        return DescentMemory(t, t * SHORTEST, Rounding(), sample, origin).step(sample, t)
 
     def step(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
         x = memory.current
         if x.grad_norm == 0.0:
-            ending = halted(x, memory.trial, x.value)
-            return Step(memory, memory.report(x, memory.trial, ending=ending))
+            return memory.step(x, memory.trial, ending=halted(x, memory.trial, x.value))
         return self._searched(oracle, memory) if self._backtracks else self._fixed(oracle, memory)
 
     def _fixed(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
         x, eta = memory.current, memory.trial
         point, moved = oracle.space.stepped(x.point, -eta, x.gradient, x.point)
         if moved == 0.0:
-            return Step(memory, memory.report(x, eta, ending=halted(x, eta, 0.0)))
+            return memory.step(x, eta, ending=halted(x, eta, 0.0))
         sample = oracle.gradient(point)
         if not sample.finite:
             events = (Event(EventKind.NON_FINITE, sample.grad_norm),)
-            ending = left_the_domain(sample, eta)
-            return Step(memory, memory.report(sample, eta, events, ending))
-        after = DescentMemory(
-            current=sample,
-            trial=eta,
-            shortest=memory.shortest,
-            origin=memory.origin,
-            rounding=memory.rounding,
-        )
-        return Step(after, after.report(sample, eta))
+            return memory.step(sample, eta, events, left_the_domain(sample, eta))
+        return dataclasses.replace(memory, current=sample).step(sample, eta)
 
     def _searched(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
         x = memory.current
-        found = search(
-            oracle,
-            x,
-            x.gradient,
-            x.grad_norm * x.grad_norm,
-            limited(oracle.space, memory.trial, x.grad_norm),
-            memory.shortest,
-            memory.rounding,
-            backoff=self.backoff,
-        )
+        found = self._search(oracle, x, memory)
+        here = found.sample if found.accepted else x
         t = found.step_size
-        after = DescentMemory(
-            current=found.sample if found.accepted else x,
-            trial=t * self.growth if found.accepted else t / self.backoff,
-            shortest=found.shortest,
-            origin=None,
-            rounding=found.rounding,
-        )
-        ending = None if found.accepted else found.ending(x)
-        return Step(after, after.report(after.current, t, found.events, ending))
+        trial = t * self.growth if found.accepted else t / self.backoff
+        after = DescentMemory(trial, found.shortest, found.rounding, here, None)
+        return after.step(here, t, found.events, found.ending(x))

@@ -6,40 +6,34 @@ import dataclasses
 import math
 from typing import Literal
 
-from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
+from momentous.methods.checks import check
+from momentous.methods.endings import left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,
-    backtracks,
-    check_search,
-    check_steps,
+    Backtracking,
+    Searching,
     first_step,
     halted,
-    left_the_domain,
-    limited,
-    search,
 )
 from momentous.methods.search.rounding import Rounding
 
 
 @record
-class HeuristicMemory:
+class HeuristicMemory(Searching):
     """The momentum iteration under way."""
 
     x: Sample  # x^k, with its value where the method looks at values
     y: Array  # y^k, where the next gradient is taken; the very array x.point after a restart
     start: Sample  # where the momentum was last dropped
     best: Sample  # the lowest x^k, if the method goes back to it; otherwise x0
-    count: int  # m: 1 at a restart
-    theta: float  # 1 at a restart
     step_size: float  # eta of the last step
-    trial: float  # eta, or the first one that the next search tries
-    shortest: float  # the least that the gradient alone may accept
-    rounding: Rounding  # how noisy values are
+    count: int = 1  # m: 1 at a restart
+    theta: float = 1.0  # 1 at a restart
 
     def begun_at(self, x: Sample) -> HeuristicMemory:
         """The same without momentum, from x."""
@@ -47,7 +41,7 @@ class HeuristicMemory:
 
 
 @dataclasses.dataclass(frozen=True)
-class HeuristicAGD(Method[HeuristicMemory]):
+class HeuristicAGD(Backtracking[HeuristicMemory]):
     """Accelerated gradient descent, restarted by the heuristics of O'Donoghue & Candes [1]_.
 
     Nesterov's iteration with growing momentum,
@@ -73,30 +67,21 @@ class HeuristicAGD(Method[HeuristicMemory]):
 
     Parameters
     ----------
-    step_size : float, optional
-        eta; with ``backtracking=True`` the first one to be tried.
-    gradient_lipschitz : float, optional
-        L; eta = 1/L.  With ``backtracking=True`` a guess to begin with.
+    step_size, gradient_lipschitz, backtracking, backoff, growth
+        As in :class:`GradientDescent`.
     restart : {"function", "gradient"}
         The test.
-    backtracking : bool, optional
-        By default only where neither ``step_size`` nor ``gradient_lipschitz`` is given; the first
-        step is then 1/L with L from one extra gradient near x0, which scales with f and x.
     fall_back : bool, optional
         A restart from a point higher than the lowest x^k so far goes back to that one.  By default
         with backtracking, where its values are known anyway; otherwise it takes one value per
         iteration.  Not in the papers.
-    backoff, growth : float
-        What a rejected step is divided by, and an accepted one multiplied by.
 
     References
     ----------
     .. [1] B. O'Donoghue, E. Candes, "Adaptive restart for accelerated gradient schemes", Found.
        Comput. Math. 15 (2015).
-    .. [2] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
-       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023).
-    .. [3] N. Marumo, A. Takeda, "Parameter-free accelerated gradient descent for nonconvex
-       minimization", SIAM J. Optim. 34 (2024).
+    .. [2] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
+    .. [3] N. Marumo, A. Takeda, SIAM J. Optim. (2024); see :class:`momentous.ParameterFreeAGD`.
     """
 
     name = "heuristic-agd"
@@ -105,26 +90,13 @@ class HeuristicAGD(Method[HeuristicMemory]):
     guarantee = "none"
     cost = "1 gradient; with backtracking 1 value, and 1 per trial"
 
-    step_size: float | None = None
-    gradient_lipschitz: float | None = None
     restart: Literal["function", "gradient"] = "function"
-    backtracking: bool | None = None
     fall_back: bool | None = None
-    backoff: float = 2.0
-    growth: float = 1 / 0.9
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_steps(self, self.step_size, self.gradient_lipschitz, self.backtracking)
-        check_search(self, self.backoff, self.growth)
-        if self.restart not in ("function", "gradient"):
-            raise ValueError(
-                f"HeuristicAGD: restart={self.restart!r} must be 'function' or 'gradient'"
-            )
-
-    @property
-    def _backtracks(self) -> bool:
-        return backtracks(self.step_size, self.gradient_lipschitz, self.backtracking)
+        known = self.restart in ("function", "gradient")
+        check(self, "restart", known, "must be 'function' or 'gradient'")
 
     @property
     def _falls_back(self) -> bool:
@@ -144,18 +116,7 @@ class HeuristicAGD(Method[HeuristicMemory]):
     ) -> Step[HeuristicMemory]:
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
-        memory = HeuristicMemory(
-            x=sample,
-            y=x0,
-            start=sample,
-            best=sample,
-            count=1,
-            theta=1.0,
-            step_size=t,
-            trial=t,
-            shortest=t * SHORTEST,
-            rounding=Rounding(),
-        )
+        memory = HeuristicMemory(t, t * SHORTEST, Rounding(), sample, x0, sample, sample, t)
         return self._step(oracle, memory, sample)
 
     def step(self, oracle: Oracle, memory: HeuristicMemory) -> Step[HeuristicMemory]:
@@ -197,17 +158,7 @@ class HeuristicAGD(Method[HeuristicMemory]):
         self, oracle: Oracle, memory: HeuristicMemory, y: Sample
     ) -> Step[HeuristicMemory]:
         x, space = memory.x, oracle.space
-        found = search(
-            oracle,
-            y,
-            y.gradient,
-            y.grad_norm * y.grad_norm,
-            limited(space, memory.trial, y.grad_norm),
-            memory.shortest,
-            memory.rounding,
-            backoff=self.backoff,
-            with_gradient=False,
-        )
+        found = self._search(oracle, y, memory, with_gradient=False)
         t, x_next = found.step_size, found.sample
         after = dataclasses.replace(
             memory, step_size=t, shortest=found.shortest, rounding=found.rounding
@@ -243,12 +194,9 @@ class HeuristicAGD(Method[HeuristicMemory]):
             beta, theta = self._weight(memory)
             # The array itself where beta = 0: what is known of x^{k+1} is then known of y^{k+1}.
             ahead = space.combination(x_next.point, beta, x_next.point, x.point) if beta else None
+            y_next = x_next.point if ahead is None else ahead
             after = dataclasses.replace(
-                memory,
-                x=x_next,
-                y=x_next.point if ahead is None else ahead,
-                count=memory.count + 1,
-                theta=theta,
+                memory, x=x_next, y=y_next, count=memory.count + 1, theta=theta
             )
             return self._step(oracle, after, y, events)
         kept, best = x if self._backtracks else x_next, memory.best
@@ -310,16 +258,8 @@ class HeuristicAGD(Method[HeuristicMemory]):
         if self._goes_back:  # not to stay at a y^k that the momentum has climbed to
             small = math.sqrt(oracle.space.rounding)
             limit = RiseLimit(memory.best, relative=small, convex=True)
-        report = Report(
-            sample=sample,
-            step_size=memory.step_size,
-            events=events,
-            ending=ending,
-            accepted=memory.best,
-            noise=memory.rounding.seen,
-            limit=limit,
-        )
-        return Step(memory, report)
+        eta, noise = memory.step_size, memory.rounding.seen
+        return Step(memory, Report(sample, eta, events, ending, memory.best, noise, limit))
 
     def _too_long(self, memory: HeuristicMemory) -> Ending:
         return Ending(

@@ -30,15 +30,8 @@ class LBFGSMemory:
         self, step_size: float, events: tuple[Event, ...] = (), ending: Ending | None = None
     ) -> Step[LBFGSMemory]:
         """The step that led here."""
-        report = Report(
-            sample=self.current,
-            step_size=step_size,
-            events=events,
-            ending=ending,
-            accepted=self.current,
-            noise=self.rounding.seen,
-        )
-        return Step(self, report)
+        here, noise = self.current, self.rounding.seen
+        return Step(self, Report(here, step_size, events, ending, accepted=here, noise=noise))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +52,10 @@ class LBFGS(Method[LBFGSMemory]):
 
     Parameters
     ----------
-    memory : int
-        Pairs to keep.
+    memory, max_trials : int
+        Pairs to keep, and trials of a line search.
     sufficient_decrease, curvature : float
         c1 and c2, 0 < c1 < c2 < 1 and c1 < 1/2.
-    max_trials : int
-        Trials of a line search.
 
     References
     ----------
@@ -90,7 +81,7 @@ class LBFGS(Method[LBFGSMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("LBFGS", memory=self.memory, max_trials=self.max_trials)
+        check_positive(self, "memory", "max_trials")
         c1, c2 = self.sufficient_decrease, self.curvature
         if not (0 < c1 < 0.5 and c1 < c2 < 1):
             raise ValueError(

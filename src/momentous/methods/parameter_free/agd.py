@@ -12,6 +12,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Event, EventKind
 from momentous.core.step import Step
+from momentous.methods.checks import check
 from momentous.methods.parameter_free.base import Claim, ParameterFree, ParameterFreeMemory
 from momentous.methods.search.rounding import (
     evaluated,
@@ -26,11 +27,11 @@ from momentous.methods.search.rounding import (
 class AGDMemory(ParameterFreeMemory):
     """Nesterov's second sequence, its mean, and what is known of rho in this epoch."""
 
-    origin: Sample  # x_0
-    y: Sample  # y_k
-    average: Array  # ybar_k, the weighted mean of y_0, ..., y_k
-    hessian: float  # M, the estimate of rho
-    change: float  # f(x_k) - f(x_0) from gradients alone, by the trapezoidal rule
+    origin: Sample = NO_SAMPLE  # x_0
+    y: Sample = NO_SAMPLE  # y_k
+    average: Array = None  # ybar_k, the weighted mean of y_0, ..., y_k
+    hessian: float = 0.0  # M, the estimate of rho
+    change: float = 0.0  # f(x_k) - f(x_0) from gradients alone, by the trapezoidal rule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,26 +104,18 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.hessian_lipschitz < math.inf:
-            raise ValueError(
-                f"ParameterFreeAGD: hessian_lipschitz={self.hessian_lipschitz!r} (M at the start "
-                "of every epoch) must be finite and not negative"
-            )
+        is_valid = 0 <= self.hessian_lipschitz < math.inf
+        words = "(M at the start of every epoch) must be finite and not negative"
+        check(self, "hessian_lipschitz", is_valid, words)
 
-    def _first_memory(self, space: Space, start: Sample, shared: dict[str, Any]) -> AGDMemory:
-        return AGDMemory(
-            **shared,
-            origin=start,
-            y=start,
-            average=start.point,
-            hessian=self.hessian_lipschitz,
-            change=0.0,
-        )
+    def _at_rest(self, space: Space, **shared: Any) -> AGDMemory:
+        x, M = shared["x"], self.hessian_lipschitz
+        return AGDMemory(**shared, origin=x, y=x, average=x.point, hessian=M)
 
     def step(self, oracle: Oracle, memory: AGDMemory) -> Step[AGDMemory]:
         space, L, x_0, x_old = oracle.space, memory.lipschitz, memory.origin, memory.x
         k = memory.k + 1
-        theta = k / (k + 1)
+        theta, ended = k / (k + 1), Event(EventKind.RESTART, float(k))
         point, moved = space.stepped(memory.y.point, -1 / L, memory.y.gradient, x_old.point)
         if k == 1 and moved == 0.0:
             return self._stuck(oracle, memory)
@@ -139,25 +132,20 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
             return self._rejected(oracle, memory, x, x_old, clear=clear)
         y = evaluated(oracle, space.combination(point, theta, v))
         if not usable(y):  # x_k has been accepted: go on from there with shorter steps
-            events = (Event(EventKind.NON_FINITE, y.grad_norm), Event(EventKind.RESTART, float(k)))
-            return self._restarted(oracle, memory, x, x, self.backoff, *events, clear=clear)
+            lost = Event(EventKind.NON_FINITE, y.grad_norm)
+            return self._restarted(oracle, memory, x, x, self.backoff, lost, ended, clear=clear)
         M = max(memory.hessian, self._hessian(space, memory, x, y, v, moved))
         averaged, due = self._averaged(oracle, memory, k, moved)
         sample = smallest_gradient(x, y, averaged)
         if not (k + 1) ** 2.5 * M * math.sqrt(S) <= L:
-            event = Event(EventKind.RESTART, float(k))
-            return self._restarted(oracle, memory, sample, x, self.relaxation, event, clear=clear)
-        after = AGDMemory(
+            return self._restarted(oracle, memory, sample, x, self.relaxation, ended, clear=clear)
+        after = dataclasses.replace(
+            memory,
             x=x,
             k=k,
             travelled=S,
-            lipschitz=L,
             confirmed=self._confirmed(memory, clear),
-            rounding=memory.rounding,
-            size=memory.size,
-            tol=memory.tol,
             average_due=due,
-            origin=x_0,
             y=y,
             average=space.combination(memory.average, 2 / (k + 2), y.point, memory.average),
             hessian=M,
@@ -177,10 +165,8 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
             size = memory.size + math.sqrt(k * (memory.travelled + moved))  # at least |x_k|
             gap -= gradient_noise(space, memory.lipschitz, size)
             excess -= memory.rounding.between(space, x.value, y.value)
-        return max(
-            _ratio(gap, theta * moved),
-            _ratio(12 * excess, theta * theta * theta * moved * math.sqrt(moved)),
-        )
+        cube = theta * theta * theta * moved * math.sqrt(moved)
+        return max(_ratio(gap, theta * moved), _ratio(12 * excess, cube))
 
     def _averaged(
         self, oracle: Oracle, memory: AGDMemory, k: int, moved: float

@@ -17,9 +17,9 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.checks import check_positive
+from momentous.methods.checks import check, check_positive
 from momentous.methods.endings import no_progress, stuck
-from momentous.methods.search.probe import probed_lipschitz
+from momentous.methods.search.backtracking import probed_lipschitz
 from momentous.methods.search.rounding import Rounding, evaluated
 
 # A change of f so many times above the noise of its values is judged by the values alone.
@@ -35,14 +35,14 @@ class ParameterFreeMemory:
     """Where the epoch stands after k of its iterations, and what outlives it."""
 
     x: Sample  # x_k
-    k: int
-    travelled: float  # S = sum of |x_i - x_{i-1}|^2, i <= k
     lipschitz: float  # L
     confirmed: float  # the largest L that has passed its test by values above the noise
     rounding: Rounding  # how noisy values are
     size: float  # |x_0|
     tol: float
     average_due: float  # the iteration from which on the average is evaluated again
+    k: int = 0
+    travelled: float = 0.0  # S = sum of |x_i - x_{i-1}|^2, i <= k
 
     @property
     def lowest(self) -> Sample:
@@ -75,17 +75,11 @@ class ParameterFree(Method[P]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        owner = type(self).__name__
-        check_positive(owner, gradient_lipschitz=self.gradient_lipschitz)
-        if not 1 < self.backoff < math.inf:
-            raise ValueError(f"{owner}: backoff={self.backoff!r} (alpha) must be finite, above 1")
-        if not 0 < self.relaxation <= 1:
-            raise ValueError(f"{owner}: relaxation={self.relaxation!r} (beta) must be in (0, 1]")
-        if not self.average_growth >= 1:
-            raise ValueError(
-                f"{owner}: average_growth={self.average_growth!r} must be at least 1 (1: evaluate "
-                "the average in every iteration; infinity: never)"
-            )
+        check_positive(self, "gradient_lipschitz")
+        check(self, "backoff", 1 < self.backoff < math.inf, "(alpha) must be finite, above 1")
+        check(self, "relaxation", 0 < self.relaxation <= 1, "(beta) must be in (0, 1]")
+        often = "must be at least 1 (1: evaluate the average in every iteration; infinity: never)"
+        check(self, "average_growth", self.average_growth >= 1, often)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[P]:
         x = evaluated(oracle, x0)
@@ -116,48 +110,31 @@ class ParameterFree(Method[P]):
     ) -> Step[P]:
         # Not to stay above the point that the next epoch would start from, unless convexity
         # allows it.
-        lowest = memory.lowest
-        level = memory.rounding.between(space, lowest.value, sample.value)
-        report = Report(
-            sample=sample,
-            step_size=step_size,
-            events=events,
-            ending=ending,
-            accepted=lowest,
-            noise=memory.rounding.seen,
-            limit=RiseLimit(lowest, level=level, convex=True),
-        )
+        lowest, rounding = memory.lowest, memory.rounding
+        level = rounding.between(space, lowest.value, sample.value)
+        limit = RiseLimit(lowest, level=level, convex=True)
+        report = Report(sample, step_size, events, ending, lowest, rounding.seen, limit)
         return Step(memory, report)
 
     def _epoch(
-        self,
-        space: Space,
-        start: Sample,
-        lipschitz: float,
-        confirmed: float,
-        rounding: Rounding,
-        tol: float,
+        self, space: Space, x: Sample, L: float, confirmed: float, rounding: Rounding, tol: float
     ) -> P:
         """The memory at the start of an epoch."""
-        shared = {
-            "x": start,
-            "k": 0,
-            "travelled": 0.0,
-            "lipschitz": lipschitz,
-            "confirmed": confirmed,
-            "rounding": rounding,
-            "size": space.norm(start.point),
-            "tol": tol,
-            "average_due": self._first_average(),
-        }
-        return self._first_memory(space, start, shared)
+        due = 1.0 if math.isfinite(self.average_growth) else math.inf
+        return self._at_rest(
+            space,
+            x=x,
+            lipschitz=L,
+            confirmed=confirmed,
+            rounding=rounding,
+            size=space.norm(x.point),
+            tol=tol,
+            average_due=due,
+        )
 
     @abc.abstractmethod
-    def _first_memory(self, space: Space, start: Sample, shared: dict[str, Any]) -> P:
-        """The same, with the fields of the method's own."""
-
-    def _first_average(self) -> float:
-        return 1.0 if math.isfinite(self.average_growth) else math.inf
+    def _at_rest(self, space: Space, **shared: Any) -> P:
+        """The memory at the start of an epoch, given what both methods share."""
 
     def _next_average(self, k: int) -> float:
         return max(k + 1.0, self.average_growth * k)
@@ -200,16 +177,10 @@ class ParameterFree(Method[P]):
         clear: bool = False,
     ) -> Step[P]:
         """A new epoch from ``start``, with L changed by the factor."""
-        L = memory.lipschitz
-        after = self._epoch(
-            oracle.space,
-            start,
-            max(factor * L, SMALLEST_LIPSCHITZ),
-            self._confirmed(memory, clear),
-            memory.rounding,
-            memory.tol,
-        )
-        return self._step(oracle.space, after, sample, 1 / L, events)
+        space, L, confirmed = oracle.space, memory.lipschitz, self._confirmed(memory, clear)
+        changed = max(factor * L, SMALLEST_LIPSCHITZ)
+        after = self._epoch(space, start, changed, confirmed, memory.rounding, memory.tol)
+        return self._step(space, after, sample, 1 / L, events)
 
     def _rejected(
         self, oracle: Oracle, memory: P, sample: Sample, start: Sample, *, clear: bool = True

@@ -11,6 +11,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Event, EventKind
 from momentous.core.step import Step
+from momentous.methods.checks import check
 from momentous.methods.parameter_free.base import Claim, ParameterFree, ParameterFreeMemory
 from momentous.methods.search.rounding import (
     Rounding,
@@ -26,12 +27,12 @@ from momentous.methods.search.rounding import (
 class HeavyBallMemory(ParameterFreeMemory):
     """The velocity, the mean, the lowest point and what is known of the Hessian in this epoch."""
 
-    v: Array  # v_k
-    mean: Array  # xbar_{k+1}, the mean of x_0, ..., x_k
-    mean_norm: float  # |grad f(xbar_{k+1})|, NaN where it was not evaluated
-    best: Sample  # the lowest of all x_i and xbar_i evaluated in this epoch
-    start_norm: float  # |grad f(x_0)|
-    variation: float  # h
+    v: Array = None  # v_k
+    mean: Array = None  # xbar_{k+1}, the mean of x_0, ..., x_k
+    mean_norm: float = math.nan  # |grad f(xbar_{k+1})|, NaN where it was not evaluated
+    best: Sample = NO_SAMPLE  # the lowest of all x_i and xbar_i evaluated in this epoch
+    start_norm: float = math.nan  # |grad f(x_0)|
+    variation: float = 0.0  # h
 
     @property
     def lowest(self) -> Sample:
@@ -78,17 +79,8 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
 
     Parameters
     ----------
-    gradient_lipschitz : float, optional
-        L to begin with; by default from a probe.  Published: 1e-3.
-    backoff : float
-        alpha > 1.
-    relaxation : float
-        beta in (0, 1].  Published: 0.1.
-    average_growth : float
-        Published: 1, the mean in every iteration.  Infinity: never.
-    guards : bool
-        False: every test as published.  At gradient norms of about sqrt(u |f| L), u the unit
-        roundoff, L then grows without bound.
+    gradient_lipschitz, backoff, relaxation, average_growth, guards
+        As in :class:`ParameterFreeAGD`; published are 1e-3, 2, 0.1 and 1.
     contraction : float
         In [0, 1); published: 0, off.
 
@@ -110,25 +102,17 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.contraction < 1:
-            raise ValueError(
-                f"UniversalHeavyBall: contraction={self.contraction!r} must be in [0, 1)"
-            )
+        check(self, "contraction", 0 <= self.contraction < 1, "must be in [0, 1)")
 
-    def _first_memory(self, space: Space, start: Sample, shared: dict[str, Any]) -> HeavyBallMemory:
-        return HeavyBallMemory(
-            **shared,
-            v=space.combination(start.point, -1.0, start.point),
-            mean=start.point,
-            mean_norm=start.grad_norm,
-            best=start,
-            start_norm=start.grad_norm,
-            variation=0.0,
-        )
+    def _at_rest(self, space: Space, **shared: Any) -> HeavyBallMemory:
+        x = shared["x"]
+        v, norm = space.combination(x.point, -1.0, x.point), x.grad_norm
+        return HeavyBallMemory(**shared, v=v, mean=x.point, mean_norm=norm, best=x, start_norm=norm)
 
     def step(self, oracle: Oracle, memory: HeavyBallMemory) -> Step[HeavyBallMemory]:
         space, L, x_old = oracle.space, memory.lipschitz, memory.x
         k = memory.k + 1
+        ended = Event(EventKind.RESTART, float(k))
         v = space.combination(memory.v, -1 / L, x_old.gradient)
         point, moved = space.combination(x_old.point, 1.0, v), space.inner(v, v)
         if k == 1 and space.distance_squared(point, x_old.point) == 0.0:
@@ -155,8 +139,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         if gap > 0.0 and S > 0.0:  # not where grad f(xbar_k) is unknown
             h = max(h, math.sqrt(8 / (k * S)) * gap)
         if not k * (k + 1) * h <= 3 / 8 * L:
-            event = Event(EventKind.RESTART, float(k))
-            return self._restarted(oracle, memory, x, best, self.relaxation, event, clear=clear)
+            return self._restarted(oracle, memory, x, best, self.relaxation, ended, clear=clear)
         mean = space.combination(memory.mean, 1 / (k + 1), x.point, memory.mean)
         middle, due = NO_SAMPLE, memory.average_due
         events: tuple[Event, ...] = ()
@@ -167,23 +150,18 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         best = self._lower(space, best, middle, memory.rounding)
         sample = smallest_gradient(x, middle)
         if best.grad_norm <= self.contraction * memory.start_norm:
-            event = Event(EventKind.RESTART, float(k))
-            return self._restarted(oracle, memory, sample, best, 1.0, event, clear=clear)
-        after = HeavyBallMemory(
+            return self._restarted(oracle, memory, sample, best, 1.0, ended, clear=clear)
+        after = dataclasses.replace(
+            memory,
             x=x,
             k=k,
             travelled=S,
-            lipschitz=L,
             confirmed=self._confirmed(memory, clear),
-            rounding=memory.rounding,
-            size=memory.size,
-            tol=memory.tol,
             average_due=due,
             v=v,
             mean=mean,
             mean_norm=middle.grad_norm,
             best=best,
-            start_norm=memory.start_norm,
             variation=h,
         )
         return self._step(space, after, sample, 1 / L, events)

@@ -13,18 +13,13 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.checks import check_positive
+from momentous.methods.checks import check, check_positive, root_of_product
 from momentous.methods.endings import stuck
 from momentous.methods.restarted.epoch import Epoch, completed, judged_by
 from momentous.methods.restarted.momentum import Momentum
-from momentous.methods.restarted.parameters import (
-    check_given,
-    given,
-    theory_parameters,
-    whole_epoch,
-)
+from momentous.methods.restarted.parameters import check_given, theory_parameters, whole_epoch
 from momentous.methods.restarted.schedule import Schedule
-from momentous.methods.search.probe import probed_lipschitz
+from momentous.methods.search.backtracking import probed_lipschitz
 
 # The paper's advice is theta in (0, 0.01]; 0.03 and 0.1 were often 2 to 10 times slower.
 LARGEST_PRACTICAL_THETA = 0.01
@@ -42,6 +37,17 @@ class AdaptiveMemory:
     start_norm: float  # |grad f(x^0)|
     tol: float  # what an epoch that completes is judged by, 0 for nothing
     limit: RiseLimit  # for an end within the epoch: if it has climbed, it would be discarded
+
+    def step(
+        self,
+        sample: Sample,
+        step_size: float,
+        events: tuple[Event, ...] = (),
+        ending: Ending | None = None,
+    ) -> Step[AdaptiveMemory]:
+        """The step that led here."""
+        report = Report(sample, step_size, events, ending, accepted=self.start, limit=self.limit)
+        return Step(self, report)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,42 +75,23 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        owner = type(self).__name__
         check_given(self)
-        check_positive(
-            owner,
-            initial_radius=self.initial_radius,
-            decrease=self.decrease,
-            hessian_lipschitz_max=self.hessian_lipschitz_max,
-        )
-        if self.decrease > self.scheme.decrease_factor:
-            raise ValueError(
-                f"{owner}: decrease={self.decrease!r} (gamma) must be at most "
-                f"{self.scheme.decrease_factor:g}, what the theorem guarantees"
-            )
-        if self.radius_shrink is not None and not self.radius_shrink > 1:
-            raise ValueError(
-                f"{owner}: radius_shrink={self.radius_shrink!r} (c0) must be above 1, "
-                "or B0 may never fall to B"
-            )
-        if not self.failure_shrink >= max(self._backoff, 1.0) or not self._backoff >= 1:
-            raise ValueError(
-                f"{owner}: failure_shrink={self.failure_shrink!r} (c1) >= "
-                f"backoff={self._backoff!r} (c2) >= 1 must hold, or B shrinks faster than B0"
-            )
-        if self.growth is not None and not 1 <= self.growth < 2:
-            raise ValueError(
-                f"{owner}: growth={self.growth!r} must be in [1, 2); 1 is none, 1.2 works well"
-            )
+        check_positive(self, "initial_radius", "decrease", "hessian_lipschitz_max")
+        c0, c1, c2 = self.radius_shrink, self.failure_shrink, self._backoff
+        most = self.scheme.decrease_factor
+        guaranteed = f"(gamma) must be at most {most:g}, what the theorem guarantees"
+        check(self, "decrease", self.decrease <= most, guaranteed)
+        falls = "(c0) must be above 1, or B0 may never fall to B"
+        check(self, "radius_shrink", c0 is None or c0 > 1, falls)
+        slower = f"(c1) >= backoff={c2!r} (c2) >= 1 must hold, or B shrinks faster than B0"
+        check(self, "failure_shrink", c1 >= c2 >= 1, slower)
+        grows = self.growth is None or 1 <= self.growth < 2
+        check(self, "growth", grows, "must be in [1, 2); 1 is none, 1.2 works well")
 
     @property
     def _by_theory(self) -> bool:
         """Are both Lipschitz constants declared, so that the theorem applies as it stands?"""
         return self.gradient_lipschitz is not None and self.hessian_lipschitz is not None
-
-    @property
-    def _largest_theta(self) -> float:
-        return self.scheme.largest_theta if self._by_theory else LARGEST_PRACTICAL_THETA
 
     @property
     def _scale_free(self) -> bool:
@@ -136,50 +123,36 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         if tol is None and self.eps is not None:
             goal = 0.0  # nothing was asked for but the theorem's own promise
         oracle.recall(sample)
-        events: tuple[Event, ...] = ()
-        if schedule.at_radius:
-            events = (Event(EventKind.RADIUS_REACHED, schedule.radius),)
+        reached = Event(EventKind.RADIUS_REACHED, schedule.radius)
+        events = (reached,) if schedule.at_radius else ()
         memory = _at_start(oracle.space, Sample(x0, sample.value), schedule, sample.grad_norm, goal)
-        return _step(memory, sample, schedule.step_size, events)
+        return memory.step(sample, schedule.step_size, events)
 
     def _first_schedule(self, oracle: Oracle, sample: Sample, tol: float) -> Schedule:
         if self._by_theory:
-            p = theory_parameters(self.scheme, type(self).__name__, tol, **given(self))
+            p = theory_parameters(self, self.scheme, tol)
             eta, theta, B, K = p.step_size, p.theta, p.radius, p.epoch_length
-            rho = self.hessian_lipschitz
-            assert rho is not None
-            eps = p.eps
+            rho, eps = self.hessian_lipschitz or 0.0, p.eps
         else:
             # A start that scales with f and x: the step from one probe of the curvature, and rho'
             # such that theta = (eps rho' eta^2)^(1/4).
             eps = self.eps or tol or 1e-6 * sample.grad_norm or 1.0
-            eta = self.step_size or 1 / (
-                4 * self.gradient_lipschitz
-                if self.gradient_lipschitz is not None
-                else probed_lipschitz(oracle, sample)
-            )
+            L = self.gradient_lipschitz
+            eta = self.step_size or 1 / (4 * L if L else probed_lipschitz(oracle, sample))
+            theta = LARGEST_PRACTICAL_THETA
             if self.hessian_lipschitz is not None:
                 rho = self.hessian_lipschitz
-                theta = min(LARGEST_PRACTICAL_THETA, math.sqrt(eta * math.sqrt(eps * rho)))
-                theta = 1 - self.momentum if self.momentum is not None else theta
-            else:
-                theta = 1 - self.momentum if self.momentum is not None else LARGEST_PRACTICAL_THETA
+                theta = min(theta, math.sqrt(eta * root_of_product(eps, rho)))
+            if self.momentum is not None:
+                theta = 1 - self.momentum
+            if self.hessian_lipschitz is None:
                 # rho' = theta^4/(eps eta^2), kept within what a float can hold.
                 sqrt_rho = theta / eta * theta / math.sqrt(eps)
                 rho = min(max(sqrt_rho, SMALLEST), 1 / SMALLEST) ** 2
             B = self.radius or math.sqrt(eps / rho)
             K = self.epoch_length or whole_epoch(theta)
         wide = self.initial_radius or 100 * sample.grad_norm * eta / theta
-        return Schedule(
-            step_size=eta,
-            hessian_lipschitz=rho,
-            eps=eps,
-            theta=theta,
-            epoch_length=K,
-            radius=B,
-            wide_radius=wide,
-            restarts=0,
-        )
+        return Schedule(eta, rho, eps, theta, epoch_length=K, radius=B, wide_radius=wide)
 
     def with_new_tolerance(
         self, step: Step[AdaptiveMemory], tol: float | None
@@ -196,23 +169,18 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             return self._failed(oracle, memory, sample, k)
         if moved == 0.0 and k == 1:
             ending = stuck(sample.grad_norm, now.step_size)
-            return _step(memory, sample, now.step_size, ending=ending)
+            return memory.step(sample, now.step_size, ending=ending)
         if not k * travelled <= now.limit * now.limit or k > now.epoch_length:  # line 6
             return self._restarted(oracle, memory, sample, x_next, k)
         if epoch.average is not None:
             epoch.average.add(epoch.k, sample.point, moved, now.epoch_length, space)
-        after = AdaptiveMemory(
-            epoch=epoch.advanced(x_next, moved),
-            schedule=now,
-            start=memory.start,
-            start_norm=sample.grad_norm if k == 1 else memory.start_norm,
-            tol=memory.tol,
-            limit=memory.limit,
-        )
+        after = dataclasses.replace(memory, epoch=epoch.advanced(x_next, moved))
+        if k == 1:
+            after.start_norm = sample.grad_norm
         if k >= now.epoch_length and now.at_radius:  # line 2
             del sample  # make room for the gradients to come
             return self._completed(oracle, after)
-        return _step(after, sample, now.step_size)
+        return after.step(sample, now.step_size)
 
     def _restarted(
         self, oracle: Oracle, memory: AdaptiveMemory, sample: Sample, x_next: Array, k: int
@@ -230,28 +198,26 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             # accepted, the gradient there is the next one needed: it costs nothing.
             noise = oracle.space.value_noise(old_value)
             start_norm = sample.grad_norm if k == 1 else memory.start_norm
-            if not (
-                abs(value - old_value) <= noise and oracle.gradient(start).grad_norm < start_norm
-            ):
+            level = abs(value - old_value) <= noise
+            if not (level and oracle.gradient(start).grad_norm < start_norm):
                 return self._failed(oracle, memory, sample, k)
         schedule = now.after_success(self._shrink(now), self._growth)
-        event = Event(EventKind.RESTART, float(k))
-        return self._new_epoch(
-            oracle.space, memory, sample, Sample(start, value), schedule, (event,)
-        )
+        events, accepted = (Event(EventKind.RESTART, float(k)),), Sample(start, value)
+        return self._new_epoch(oracle.space, memory, sample, accepted, schedule, events)
 
     def _failed(
         self, oracle: Oracle, memory: AdaptiveMemory, sample: Sample, k: int
     ) -> Step[AdaptiveMemory]:
         """Line 11, in the form of Remark 2: discard the epoch; smaller B0, eta, larger rho'."""
-        now = memory.schedule
+        now, largest = memory.schedule, LARGEST_PRACTICAL_THETA
+        if self._by_theory:
+            largest = self.scheme.largest_theta
         schedule = now.after_failure(
-            self._shrink(now),
-            self.failure_shrink,
+            self._shrink(now) * self.failure_shrink,
             self._backoff,
             self.step_size_min,
             self.hessian_lipschitz_max,
-            None if self.momentum is not None else self._largest_theta,
+            None if self.momentum is not None else largest,
             self.epoch_length,
         )
         start = Sample(memory.start.point, memory.start.value)
@@ -261,7 +227,12 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
         ending = None
         if not sample.finite and sample.point is start.point:
-            ending = self._lost(sample, now)
+            ending = Ending(
+                Status.NON_FINITE,
+                "the objective was lower at the last accepted point, but its gradient there is not "
+                "finite; no smaller step helps: check jac at result.best_x and around it",
+                {"grad_norm": sample.grad_norm, "step_size": now.step_size},
+            )
         elif schedule.repeats(now, k):
             ending = self._capped(sample, now, k)
         return self._new_epoch(oracle.space, memory, sample, start, schedule, events, ending)
@@ -280,7 +251,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         if schedule.at_radius and not memory.schedule.at_radius:
             events += (Event(EventKind.RADIUS_REACHED, schedule.radius),)
         after = _at_start(space, start, schedule, memory.start_norm, memory.tol)
-        return _step(after, sample, memory.schedule.step_size, events, ending)
+        return after.step(sample, memory.schedule.step_size, events, ending)
 
     def _completed(self, oracle: Oracle, memory: AdaptiveMemory) -> Step[AdaptiveMemory]:
         """Lines 15-17: the average or the last iterate, whichever has the smaller gradient."""
@@ -295,14 +266,12 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             return self._failed(oracle, memory, sample, epoch.k)
         promise = math.nan
         if self._by_theory and self._backoff == 1.0:
-            assert self.hessian_lipschitz is not None
-            promise = self.scheme.promise(
-                now.step_size, now.theta, now.radius, now.epoch_length, self.hessian_lipschitz
-            )
+            rho, K = self.hessian_lipschitz or 0.0, now.epoch_length
+            promise = self.scheme.promise(now.step_size, now.theta, now.radius, K, rho)
         ending = completed(sample, promise, memory.tol, epoch.k)
         if ending.status is Status.ABOVE_TOLERANCE and self._scale_free and self.eps is None:
             return self._tightened(oracle, memory, sample)
-        return _step(memory, sample, now.step_size, ending=ending)
+        return memory.step(sample, now.step_size, ending=ending)
 
     def _tightened(
         self, oracle: Oracle, memory: AdaptiveMemory, sample: Sample
@@ -317,25 +286,14 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         event = Event(EventKind.TIGHTENED, tighter.eps)
         return self._new_epoch(oracle.space, memory, sample, start, tighter, (event,))
 
-    def _lost(self, sample: Sample, now: Schedule) -> Ending:
-        return Ending(
-            Status.NON_FINITE,
-            "the objective was lower at the last accepted point, but its gradient there is not "
-            "finite; no smaller step helps: check jac at result.best_x and around it",
-            {"grad_norm": sample.grad_norm, "step_size": now.step_size},
-        )
-
     def _capped(self, sample: Sample, now: Schedule, k: int) -> Ending:
         return Ending(
             Status.NO_PROGRESS,
             f"{k} iterations from the last accepted point do not lower the objective, and the step "
             f"size {now.step_size:.3g} may not shrink, so that the next epoch would be the same; "
             "lower step_size_min, declare a larger gradient_lipschitz, or leave both out",
-            {
-                "grad_norm": sample.grad_norm,
-                "step_size": now.step_size,
-                "hessian_lipschitz": now.hessian_lipschitz,
-            },
+            {"grad_norm": sample.grad_norm, "step_size": now.step_size}
+            | {"hessian_lipschitz": now.hessian_lipschitz},
         )
 
     def _shrink(self, now: Schedule) -> float:
@@ -349,29 +307,6 @@ def _at_start(
     space: Space, start: Sample, schedule: Schedule, start_norm: float, tol: float
 ) -> AdaptiveMemory:
     """The memory at the start of an epoch, whose value is known."""
-    return AdaptiveMemory(
-        epoch=Epoch.at(start.point, averaged=schedule.at_radius),
-        schedule=schedule,
-        start=start,
-        start_norm=start_norm,
-        tol=tol,
-        limit=RiseLimit(start, allowance=space.value_noise(start.value)),
-    )
-
-
-def _step(
-    memory: AdaptiveMemory,
-    sample: Sample,
-    step_size: float,
-    events: tuple[Event, ...] = (),
-    ending: Ending | None = None,
-) -> Step[AdaptiveMemory]:
-    report = Report(
-        sample=sample,
-        step_size=step_size,
-        events=events,
-        ending=ending,
-        accepted=memory.start,
-        limit=memory.limit,
-    )
-    return Step(memory, report)
+    epoch = Epoch.at(start.point, averaged=schedule.at_radius)
+    limit = RiseLimit(start, allowance=space.value_noise(start.value))
+    return AdaptiveMemory(epoch, schedule, start, start_norm, tol, limit)

@@ -35,10 +35,8 @@ class RAGD(FixedRadius):
 
     Parameters
     ----------
-    gradient_lipschitz : float, optional
-        L, Lipschitz constant of the gradient.
-    hessian_lipschitz : float, optional
-        rho, Lipschitz constant of the Hessian.
+    gradient_lipschitz, hessian_lipschitz : float, optional
+        L and rho, Lipschitz constants of the gradient and of the Hessian.
     eps : float, optional
         The eps of the theorem.  The output satisfies 82 eps; without eps it is tol/82.
     step_size, momentum, radius, epoch_length : optional
@@ -59,7 +57,7 @@ class RAGD(FixedRadius):
 
 @dataclasses.dataclass(frozen=True)
 class RHB(FixedRadius):
-    """Restarted heavy ball, RHB-NC: Algorithm 3 of Li & Lin [1]_.
+    """Restarted heavy ball, RHB-NC: Algorithm 3 of Li & Lin (see :class:`RAGD`).
 
     Polyak's iteration with the restart rule of :class:`RAGD`; an epoch restarts from
     z^k = (x^k + a x^{k-1})/(1 + a), a = (1 - 2 theta)(1 - theta).  One gradient per iteration, no
@@ -73,10 +71,6 @@ class RHB(FixedRadius):
     ----------
     gradient_lipschitz, hessian_lipschitz, eps, step_size, momentum, radius, epoch_length
         As in :class:`RAGD`; without eps it is tol/242.
-
-    References
-    ----------
-    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
     """
 
     name = "rhb"
@@ -88,7 +82,7 @@ class RHB(FixedRadius):
 
 @dataclasses.dataclass(frozen=True)
 class AdaRAGD(AdaptiveRadius):
-    """Adaptively restarted accelerated gradient descent, Ada-RAGD-NC: Algorithm 2 of Li & Lin [1]_.
+    """Adaptively restarted accelerated gradient descent, Ada-RAGD-NC: Algorithm 2 of Li & Lin.
 
     :class:`RAGD` with a wide radius: an epoch ends when
     ``k * sum_{t<k} |x^{t+1} - x^t|^2 > max(B, B0)^2`` or k > K.  B0 starts large and shrinks by c0
@@ -117,35 +111,24 @@ class AdaRAGD(AdaptiveRadius):
 
     Parameters
     ----------
-    step_size : float, optional
-        eta to begin with.
+    step_size, gradient_lipschitz : float, optional
+        eta to begin with, or L for eta = 1/(4L).
     hessian_lipschitz : float, optional
         rho (with ``gradient_lipschitz``) or the initial guess rho'.
     eps : float, optional
         The eps of the theorem; by default tol (divided by 82 where L and rho are given).
-    gradient_lipschitz : float, optional
-        L; eta = 1/(4L).
-    momentum, radius, epoch_length : optional
-        1 - theta, B and K by hand.
-    initial_radius : float, optional
-        B0.
+    momentum, radius, epoch_length, initial_radius : optional
+        1 - theta, B, K and B0 by hand.
     decrease : float
         gamma.
-    radius_shrink : float, optional
-        c0 > 1; by default 1 + 0.001 t in epoch t, as in the paper's section 5.1.
-    failure_shrink : float
-        c1 >= c2.
-    backoff : float, optional
-        c2 of Remark 2; by default 2, and 1 (off) where L and rho are given.
+    radius_shrink, failure_shrink, backoff : float, optional
+        c0 > 1, by default 1 + 0.001 t in epoch t, as in the paper's section 5.1; c1 >= c2; and c2
+        of Remark 2, by default 2, and 1 (off) where L and rho are given.
     step_size_min, hessian_lipschitz_max : float
         Caps on eta and rho' in Remark 2.
     growth : float, optional
         Factor on eta at accepted restarts (1/growth^2 on rho'); by default 1.2 where the step size
         is found by the probe, otherwise 1.  Not in the paper.
-
-    References
-    ----------
-    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
     """
 
     name = "ada-ragd"
@@ -159,15 +142,11 @@ class AdaRAGD(AdaptiveRadius):
 
 @dataclasses.dataclass(frozen=True)
 class AdaRHB(AdaptiveRadius):
-    """Adaptively restarted heavy ball, Ada-RHB-NC: Algorithm 4 of Li & Lin [1]_.
+    """Adaptively restarted heavy ball, Ada-RHB-NC: Algorithm 4 of Li & Lin (see :class:`RAGD`).
 
     The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters
     it shares; the decrease is tested at z^k, where the next epoch starts (Theorem 5).  One gradient
     per iteration, one value per restart.
-
-    References
-    ----------
-    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`momentous.RAGD`.
     """
 
     name = "ada-rhb"

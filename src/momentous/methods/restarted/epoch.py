@@ -10,6 +10,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Status
 from momentous.core.step import M, Step
+from momentous.methods.endings import by_own_rule
 
 
 @record
@@ -54,26 +55,19 @@ class Epoch:
     start: Array  # x^0
     x: Array  # x^k
     x_prev: Array  # x^{k-1}
-    k: int
-    travelled: float  # S = sum of |x^{t+1} - x^t|^2, t < k
     average: Average | None  # None where the epoch cannot be the last one
+    k: int = 0
+    travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2, t < k
 
     @staticmethod
     def at(x: Array, *, averaged: bool) -> Epoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        average = Average() if averaged else None
-        return Epoch(start=x, x=x, x_prev=x, k=0, travelled=0.0, average=average)
+        return Epoch(start=x, x=x, x_prev=x, average=Average() if averaged else None)
 
     def advanced(self, x_next: Array, moved: float) -> Epoch:
         """The same after one more iteration, of squared length ``moved``."""
-        return Epoch(
-            start=self.start,
-            x=x_next,
-            x_prev=self.x,
-            k=self.k + 1,
-            travelled=self.travelled + moved,
-            average=self.average,
-        )
+        travelled = self.travelled + moved
+        return Epoch(self.start, x_next, self.x, self.average, self.k + 1, travelled)
 
 
 def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending:
@@ -92,10 +86,7 @@ def completed(sample: Sample, promise: float, tol: float, length: int) -> Ending
         return Ending(Status.PROMISE_BROKEN, message, numbers)
     if not math.isnan(promise):
         message += f", the theorem promises {promise:.3g}"
-    if tol and not norm <= tol:
-        message += f", the tolerance is {tol:.3g}: lower eps"
-        return Ending(Status.ABOVE_TOLERANCE, message, numbers)
-    return Ending(Status.COMPLETED, message, numbers)
+    return by_own_rule(message, numbers, f", the tolerance is {tol:.3g}: lower eps")
 
 
 def judged_by(step: Step[M], tol: float | None) -> Step[M]:

@@ -10,16 +10,12 @@ from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
-from momentous.core.status import Ending, Event, EventKind, Status
+from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
+from momentous.methods.endings import left_the_domain
 from momentous.methods.restarted.epoch import Epoch, completed, judged_by
 from momentous.methods.restarted.momentum import Momentum
-from momentous.methods.restarted.parameters import (
-    Parameters,
-    check_given,
-    given,
-    theory_parameters,
-)
+from momentous.methods.restarted.parameters import Parameters, check_given, theory_parameters
 
 
 @record
@@ -30,18 +26,15 @@ class FixedMemory:
     parameters: Parameters
     tol: float  # what the user asked for, 0 if nothing
     seed: int
-    draws: int  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
     origin: Sample  # x0 and f(x0): the only point whose value is looked at
+    draws: int = 0  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
 
-    def with_epoch(self, epoch: Epoch) -> FixedMemory:
-        return FixedMemory(
-            epoch=epoch,
-            parameters=self.parameters,
-            tol=self.tol,
-            seed=self.seed,
-            draws=self.draws,
-            origin=self.origin,
-        )
+    def step(
+        self, sample: Sample, events: tuple[Event, ...] = (), ending: Ending | None = None
+    ) -> Step[FixedMemory]:
+        """The step that led here."""
+        eta = self.parameters.step_size
+        return Step(self, Report(sample, eta, events, ending, accepted=self.origin))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +63,13 @@ class FixedRadius(Method[FixedMemory]):
 
     def resolved(self, tol: float, dimension: int) -> Parameters:
         """The numbers that a run with this tolerance uses."""
-        return theory_parameters(self.scheme, type(self).__name__, tol, **given(self))
+        return theory_parameters(self, self.scheme, tol)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[FixedMemory]:
         p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
         sample = oracle.gradient(x0)
-        memory = FixedMemory(
-            epoch=Epoch.at(x0, averaged=True),
-            parameters=p,
-            tol=tol or 0.0,
-            seed=seed,
-            draws=0,
-            origin=Sample(x0, sample.value),
-        )
+        epoch, origin = Epoch.at(x0, averaged=True), Sample(x0, sample.value)
+        memory = FixedMemory(epoch, p, tol=tol or 0.0, seed=seed, origin=origin)
         return self._new_epoch(oracle, memory, sample, x0)
 
     def with_new_tolerance(self, step: Step[FixedMemory], tol: float | None) -> Step[FixedMemory]:
@@ -94,7 +81,7 @@ class FixedRadius(Method[FixedMemory]):
             oracle, epoch.x, epoch.x_prev, p.step_size, p.theta
         )  # lines 3-4
         if not (sample.finite and math.isfinite(moved)):
-            return self._non_finite(memory, sample)
+            return self._non_finite(oracle, memory, sample)
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
         if not k * travelled <= p.radius * p.radius:  # line 6
             # Line 7: x^{-1} = x^0 = x^k (the heavy ball: z^k), k = 0.
@@ -105,46 +92,25 @@ class FixedRadius(Method[FixedMemory]):
         average = epoch.average
         assert average is not None
         average.add(epoch.k, sample.point, moved, p.epoch_length, space)
-        after = memory.with_epoch(epoch.advanced(x_next, moved))
+        after = dataclasses.replace(memory, epoch=epoch.advanced(x_next, moved))
         if k < p.epoch_length:  # line 2
-            return _step(after, sample)
+            return after.step(sample)
         sample = oracle.gradient(average.snapshot)  # lines 10-11
-        return _step(after, sample, ending=completed(sample, p.promise, memory.tol, k))
+        return after.step(sample, ending=completed(sample, p.promise, memory.tol, k))
 
     def _new_epoch(
         self, oracle: Oracle, memory: FixedMemory, sample: Sample, start: Array, *events: Event
     ) -> Step[FixedMemory]:
         """On from ``start`` without momentum; the last gradient was that of the sample."""
-        return _step(memory.with_epoch(Epoch.at(start, averaged=True)), sample, events)
+        epoch = Epoch.at(start, averaged=True)
+        return dataclasses.replace(memory, epoch=epoch).step(sample, events)
 
-    def _non_finite(self, memory: FixedMemory, sample: Sample) -> Step[FixedMemory]:
+    def _non_finite(self, oracle: Oracle, memory: FixedMemory, sample: Sample) -> Step[FixedMemory]:
         """Drop the momentum and go on from x^k; if x^k itself is bad, there is no way on."""
         epoch, eta = memory.epoch, memory.parameters.step_size
         events: tuple[Event, ...] = (Event(EventKind.NON_FINITE, sample.grad_norm),)
         if epoch.k > 0:
             events += (Event(EventKind.RESTART, float(epoch.k)),)
-            return _step(memory.with_epoch(Epoch.at(epoch.x, averaged=True)), sample, events)
-        ending = Ending(
-            Status.NON_FINITE,
-            "the gradient is not finite at the point that the method reached, and the step size "
-            f"{eta:.3g} is fixed; give a smaller one (a larger gradient_lipschitz), or use AdaRAGD "
-            "or AdaRHB, which shrink it",
-            {"step_size": eta},
-        )
-        return _step(memory, sample, events, ending)
-
-
-def _step(
-    memory: FixedMemory,
-    sample: Sample,
-    events: tuple[Event, ...] = (),
-    ending: Ending | None = None,
-) -> Step[FixedMemory]:
-    report = Report(
-        sample=sample,
-        step_size=memory.parameters.step_size,
-        events=events,
-        ending=ending,
-        accepted=memory.origin,
-    )
-    return Step(memory, report)
+            return FixedRadius._new_epoch(self, oracle, memory, sample, epoch.x, *events)
+        remedy = "use AdaRAGD or AdaRHB, which shrink it"
+        return memory.step(sample, events, left_the_domain(sample, eta, remedy))

@@ -8,40 +8,43 @@ a point a little behind it.  The constants of the theorems differ too.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, Space
+from momentous.methods.checks import root_of_product, square_over
 
 
 class Momentum:
-    """One momentum iteration, and the constants of its theorem.
+    """Nesterov's momentum iteration, and the constants of its theorem (Algorithm 1).
 
+    y^k = x^k + (1 - theta)(x^k - x^{k-1});  x^{k+1} = y^k - eta grad f(y^k).
     The theorem's parameters are eta = 1/(4L), B = ``radius_factor`` sqrt(eps/rho) and
     theta = ``theta_factor`` (eps rho eta^2)^(1/4) <= ``largest_theta``; a restarted epoch then
     lowers f by ``decrease_factor`` eps^(3/2)/sqrt(rho), and an epoch of K = 1/theta iterations
     without restart ends with an averaged gradient of at most ``promise_factor`` eps.
     """
 
-    theta_factor: ClassVar[float]
-    radius_factor: ClassVar[float]
-    largest_theta: ClassVar[float]
-    decrease_factor: ClassVar[float]
-    promise_factor: ClassVar[float]
-    curvature_factor: ClassVar[float]  # of rho B^2 in the bound on the averaged gradient
+    theta_factor = 4.0
+    radius_factor = 1.0
+    largest_theta = 1.0
+    decrease_factor = 7 / 8
+    promise_factor = 82.0
+    curvature_factor = 4.0  # of rho B^2 in the bound on the averaged gradient
 
     def advance(
         self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
     ) -> tuple[Sample, Array, float]:
         """The sample that the iteration takes, x^{k+1}, and |x^{k+1} - x^k|^2."""
-        raise NotImplementedError
+        y = _extrapolated(oracle.space, x, x_prev, theta)
+        sample = oracle.gradient(y)
+        return sample, *oracle.space.stepped(y, -eta, sample.gradient, x)
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         """Where the next epoch starts, given x^{k+1} and x^k."""
-        raise NotImplementedError
+        return x_next
 
     def theta(self, eps: float, rho: float, eta: float) -> float:
-        return self.theta_factor * math.sqrt(eta * math.sqrt(eps * rho))
+        return self.theta_factor * math.sqrt(eta * root_of_product(eps, rho))
 
     def radius(self, eps: float, rho: float) -> float:
         return self.radius_factor * math.sqrt(eps / rho)
@@ -49,7 +52,7 @@ class Momentum:
     def eps_for(self, theta: float, rho: float, eta: float) -> float:
         """The eps that has this theta."""
         root = theta / self.theta_factor * theta / self.theta_factor / eta
-        return root * root / rho
+        return square_over(root, rho)
 
     def largest_eps(self, rho: float, eta: float) -> float:
         """The eps at which theta is as large as the theorem allows."""
@@ -65,28 +68,7 @@ class Momentum:
         )
 
 
-class Nesterov(Momentum):
-    """y^k = x^k + (1 - theta)(x^k - x^{k-1});  x^{k+1} = y^k - eta grad f(y^k)   (Algorithm 1)."""
-
-    theta_factor = 4.0
-    radius_factor = 1.0
-    largest_theta = 1.0
-    decrease_factor = 7 / 8
-    promise_factor = 82.0
-    curvature_factor = 4.0
-
-    def advance(
-        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
-    ) -> tuple[Sample, Array, float]:
-        y = _extrapolated(oracle.space, x, x_prev, theta)
-        sample = oracle.gradient(y)
-        return sample, *oracle.space.stepped(y, -eta, sample.gradient, x)
-
-    def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
-        return x_next
-
-
-class EscapingNesterov(Nesterov):
+class EscapingNesterov(Momentum):
     """Nesterov's iteration with the constants of Theorem 3: a four times smaller theta, and an
     output that satisfies eps itself."""
 
@@ -118,7 +100,7 @@ class HeavyBall(Momentum):
         return space.combination(x_next, a / (1 + a), x, x_next)  # (x^{k+1} + a x^k)/(1 + a)
 
 
-NESTEROV = Nesterov()
+NESTEROV = Momentum()
 ESCAPING_NESTEROV = EscapingNesterov()
 HEAVY_BALL = HeavyBall()
 

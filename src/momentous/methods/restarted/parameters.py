@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from momentous.core.method import Method
 from momentous.core.record import record
@@ -37,43 +36,26 @@ def whole_epoch(theta: float) -> int:
     return max(1, math.floor(1 / theta + 1e-9))
 
 
-def given(method: Method) -> dict[str, Any]:
-    """What a restarted method was given of the numbers of the theorems."""
-    return {name: getattr(method, name) for name in GIVEN}
-
-
 def check_given(method: Method) -> None:
     """Is what a restarted method was given possible?"""
-    owner, values = type(method).__name__, given(method)
-    check_momentum(owner, values.pop("momentum"))
-    check_whole(owner, "K", epoch_length=values.pop("epoch_length"))
-    check_positive(owner, **values)
+    check_momentum(method, getattr(method, "momentum", None))
+    check_whole(method, "epoch_length", "(K)")
+    check_positive(method, *(name for name in GIVEN if name != "momentum"))
 
 
-def theory_parameters(
-    scheme: Momentum,
-    owner: str,
-    tol: float,
-    *,
-    gradient_lipschitz: float | None,
-    hessian_lipschitz: float | None,
-    eps: float | None,
-    step_size: float | None = None,
-    momentum: float | None = None,
-    radius: float | None = None,
-    epoch_length: int | None = None,
-) -> Parameters:
-    """Parameters by hand where given and by the theorem where not."""
-    L, rho = gradient_lipschitz, hessian_lipschitz
+def theory_parameters(method: Method, scheme: Momentum, tol: float) -> Parameters:
+    """Parameters by hand where given to the method, and by the theorem where not."""
+    owner, given = type(method).__name__, (getattr(method, name) for name in GIVEN)
+    _, rho, eps, step_size, momentum, radius, epoch_length = given
     if step_size is None:
-        step_size = 1 / (4 * needed(owner, "gradient_lipschitz", L, "step_size"))
+        step_size = 1 / (4 * needed(method, "gradient_lipschitz", "step_size"))
     if momentum is None or radius is None:
-        rho = needed(owner, "hessian_lipschitz", rho, "momentum and radius")
+        rho = needed(method, "hessian_lipschitz", "momentum and radius")
         largest = scheme.largest_eps(rho, step_size)
         if eps is None:
             # The output satisfies promise_factor * eps, not eps, and that only if 1/theta is whole:
             # take the next smaller eps for which it is, within the admissible range.
-            eps = min(needed(owner, "eps", tol or None, "tol") / scheme.promise_factor, largest)
+            eps = min((tol or needed(method, "eps", "tol")) / scheme.promise_factor, largest)
             if momentum is None and epoch_length is None:
                 K = math.ceil(1 / scheme.theta(eps, rho, step_size) - 1e-9)
                 eps = min(eps, scheme.eps_for(1 / K, rho, step_size))
@@ -83,23 +65,16 @@ def theory_parameters(
                 f"theta <= {scheme.largest_theta:g} with these constants; choose a smaller eps, or "
                 "give momentum and radius by hand"
             )
-    theta = (
-        1 - momentum if momentum is not None else scheme.theta(eps or 0.0, rho or 0.0, step_size)
-    )
-    theta = min(theta, scheme.largest_theta) if momentum is None else theta
+    if momentum is not None:
+        theta = 1 - momentum
+    else:
+        theta = min(scheme.theta(eps, rho, step_size), scheme.largest_theta)
     if radius is None:
-        assert eps is not None
-        assert rho is not None
         radius = scheme.radius(eps, rho)
     length = epoch_length if epoch_length is not None else whole_epoch(theta)
     promise = math.nan
     if rho is not None and math.isfinite(radius):
         promise = scheme.promise(step_size, theta, radius, length, rho)
     return Parameters(
-        step_size=step_size,
-        theta=theta,
-        radius=radius,
-        epoch_length=length,
-        promise=promise,
-        eps=math.nan if eps is None else eps,
+        step_size, theta, radius, length, promise=promise, eps=math.nan if eps is None else eps
     )

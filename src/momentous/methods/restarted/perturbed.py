@@ -10,7 +10,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array
 from momentous.core.status import Event, EventKind
 from momentous.core.step import Step
-from momentous.methods.checks import check_positive, check_probability
+from momentous.methods.checks import check, check_positive
 from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
 from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
 from momentous.methods.restarted.parameters import Parameters
@@ -18,7 +18,7 @@ from momentous.methods.restarted.parameters import Parameters
 
 @dataclasses.dataclass(frozen=True)
 class PerturbedRAGD(FixedRadius):
-    """Perturbed RAGD-NC, for second-order stationary points: Theorem 3 of Li & Lin [1]_.
+    """Perturbed RAGD-NC, for second-order stationary points: Theorem 3 of Li & Lin.
 
     Algorithm 1 with a random displacement, uniform in a ball of radius r, at every restart at which
     the last gradient norm was at most B/eta.  Since no restart happens at a start in a saddle, the
@@ -43,23 +43,15 @@ class PerturbedRAGD(FixedRadius):
 
     Parameters
     ----------
-    gradient_lipschitz, hessian_lipschitz : float
-        L and rho.
+    gradient_lipschitz, hessian_lipschitz, step_size, momentum, radius, epoch_length
+        As in :class:`RAGD`.
     eps : float, optional
         The gradient norm to reach, and sqrt(eps rho) the curvature; by default tol.
     failure_probability : float
         zeta.
     setting : {"practical", "theory"}
-    log_factor : float, optional
-        chi by hand.
-    perturbation : float, optional
-        r by hand.
-    step_size, momentum, radius, epoch_length : optional
-        eta, 1 - theta, B, K by hand.
-
-    References
-    ----------
-    .. [1] H. Li, Z. Lin, JMLR 24 (2023); see :class:`RAGD`.
+    log_factor, perturbation : float, optional
+        chi and r by hand.
     """
 
     name = "perturbed-ragd"
@@ -77,14 +69,12 @@ class PerturbedRAGD(FixedRadius):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("PerturbedRAGD", perturbation=self.perturbation)
-        if self.log_factor is not None and not self.log_factor >= 1:
-            raise ValueError(f"PerturbedRAGD: log_factor={self.log_factor!r} (chi) must be >= 1")
-        check_probability("PerturbedRAGD", self.failure_probability)
-        if self.setting not in ("practical", "theory"):
-            raise ValueError(
-                f"PerturbedRAGD: setting={self.setting!r} must be 'practical' or 'theory'"
-            )
+        check_positive(self, "perturbation")
+        chi = self.log_factor
+        check(self, "log_factor", chi is None or chi >= 1, "(chi) must be >= 1")
+        check(self, "failure_probability", 0 < self.failure_probability < 1, "must be in (0, 1)")
+        known = self.setting in ("practical", "theory")
+        check(self, "setting", known, "must be 'practical' or 'theory'")
 
     @property
     def stops_at_tolerance(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 
 from momentous.core.record import record
 from momentous.methods.restarted.parameters import whole_epoch
@@ -20,7 +21,7 @@ class Schedule:
     epoch_length: int  # K
     radius: float  # B ~ sqrt(eps/rho')
     wide_radius: float  # B0
-    restarts: int  # t
+    restarts: int = 0  # t
 
     @property
     def limit(self) -> float:
@@ -41,7 +42,7 @@ class Schedule:
         return dataclasses.replace(
             self,
             step_size=self.step_size * growth,
-            hessian_lipschitz=self.hessian_lipschitz / (growth * growth),
+            hessian_lipschitz=max(self.hessian_lipschitz / (growth * growth), sys.float_info.min),
             radius=self.radius * growth,
             wide_radius=self.wide_radius / c0,
             restarts=self.restarts + 1,
@@ -49,15 +50,14 @@ class Schedule:
 
     def after_failure(
         self,
-        c0: float,
-        c1: float,
+        shrink: float,
         c2: float,
         step_size_min: float,
         hessian_lipschitz_max: float,
         largest_theta: float | None,
         epoch_length: int | None,
     ) -> Schedule:
-        """B0/(c0 c1), eta/c2, rho' c2^2 within their caps (Remark 2).
+        """B0/shrink, shrink = c0 c1, eta/c2, rho' c2^2 within their caps (Remark 2).
 
         Where only one cap binds, theta ~ (eps rho' eta^2)^(1/4) changes and is computed anew, up to
         ``largest_theta`` (None: theta was given by hand).  As long as eta and rho' move together it
@@ -72,14 +72,14 @@ class Schedule:
         if abs(change - 1) > 1e-9 and largest_theta is not None:
             theta = min(theta * change**0.25, largest_theta)
             K = epoch_length or whole_epoch(theta)
-        return Schedule(
+        return dataclasses.replace(
+            self,
             step_size=eta,
             hessian_lipschitz=rho,
-            eps=self.eps,
             theta=theta,
             epoch_length=K,
             radius=self.radius * math.sqrt(self.hessian_lipschitz / rho),
-            wide_radius=self.wide_radius / (c0 * c1),
+            wide_radius=self.wide_radius / shrink,
             restarts=self.restarts + 1,
         )
 

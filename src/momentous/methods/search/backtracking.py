@@ -6,6 +6,7 @@ p = g and t = 1/L that is the descent lemma, for a conjugate direction Armijo's 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from momentous.core.method import Method
@@ -13,9 +14,9 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.methods.checks import check_positive
+from momentous.core.step import M
+from momentous.methods.checks import check, check_positive
 from momentous.methods.endings import no_progress, zero_gradient
-from momentous.methods.search.probe import probed_lipschitz
 from momentous.methods.search.rounding import Rounding
 
 # So many times the noise must the required decrease be for values to decide in any case.
@@ -29,12 +30,20 @@ SHORTEST = 2.0**-20
 
 
 @record
+class Searching:
+    """What a memory keeps for the next search."""
+
+    trial: float  # the first step size that it tries
+    shortest: float  # the least that the gradient alone may accept
+    rounding: Rounding  # how noisy values are
+
+
+@record
 class Found:
     """The end of a line search."""
 
     sample: Sample  # the last trial, with its value, and its gradient where it was taken
     step_size: float  # t of that trial
-    trials: int
     accepted: bool
     stuck: bool  # not accepted, and too short for another trial to be of use
     events: tuple[Event, ...]
@@ -46,6 +55,45 @@ class Found:
         return halted(here, self.step_size, self.sample.value) if self.stuck else None
 
 
+@dataclasses.dataclass(frozen=True)
+class Backtracking(Method[M]):
+    """A method with a fixed step along the gradient, or one that is found by backtracking."""
+
+    step_size: float | None = None
+    gradient_lipschitz: float | None = None
+    backtracking: bool | None = None
+    backoff: float = 2.0
+    growth: float = 1 / 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_steps(self, self.step_size, self.gradient_lipschitz, self.growth)
+        check(self, "backoff", 1 < self.backoff < math.inf, "must be above 1")
+        if self.step_size is None and self.gradient_lipschitz is None and not self._backtracks:
+            raise ValueError(
+                f"{type(self).__name__}: without backtracking give step_size= or "
+                "gradient_lipschitz="
+            )
+
+    @property
+    def _backtracks(self) -> bool:
+        """As asked for; by default where no step size follows from what is given."""
+        if self.backtracking is not None:
+            return self.backtracking
+        return self.step_size is None and self.gradient_lipschitz is None
+
+    def _search(
+        self, oracle: Oracle, here: Sample, memory: Searching, *, with_gradient: bool = True
+    ) -> Found:
+        """The search along the gradient."""
+        g, norm = here.gradient, here.grad_norm
+        t = limited(oracle.space, memory.trial, norm)
+        known = memory.shortest, memory.rounding
+        return search(
+            oracle, here, g, norm * norm, t, *known, self.backoff, with_gradient=with_gradient
+        )
+
+
 def search(
     oracle: Oracle,
     here: Sample,
@@ -54,8 +102,8 @@ def search(
     first: float,
     shortest: float,
     rounding: Rounding,
-    *,
     backoff: float = 2.0,
+    *,
     most: int = MOST_HALVINGS,
     guarded: bool = True,
     with_gradient: bool = True,
@@ -83,16 +131,8 @@ def search(
             events = (Event(EventKind.NON_FINITE, value),)
         elif guarded and _too_small_to_tell(space, rounding, here.value, value, required):
             if t < shortest or space.distance_squared(point, here.point) == 0.0:
-                return Found(
-                    sample=Sample(point, value),
-                    step_size=t,
-                    trials=trials,
-                    accepted=False,
-                    stuck=True,
-                    events=events,
-                    shortest=shortest,
-                    rounding=rounding,
-                )
+                tried = Sample(point, value)
+                return Found(tried, t, False, True, events, shortest, rounding)
             there = oracle.gradient(point)
             accepted = there.finite and space.inner(p, there.gradient) >= 0.0
         else:
@@ -108,16 +148,7 @@ def search(
             break
         t /= backoff
     stuck = not accepted and space.distance_squared(point, here.point) == 0.0
-    return Found(
-        sample=known,
-        step_size=t,
-        trials=trials,
-        accepted=accepted,
-        stuck=stuck,
-        events=events,
-        shortest=shortest,
-        rounding=rounding,
-    )
+    return Found(known, t, accepted, stuck, events, shortest, rounding)
 
 
 def _too_small_to_tell(
@@ -139,6 +170,31 @@ def first_step(
     found = 1 / probed_lipschitz(oracle, sample)
     oracle.recall(sample)
     return found
+
+
+def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
+    """|grad f(x0 - t g/|g|) - g| / t with a small t.
+
+    Where the function is flat (or not finite) at that distance, larger (smaller) ones are tried; as
+    a last resort the answer makes the first step one of length 1.
+    """
+    space, norm = oracle.space, sample.grad_norm
+    if norm == 0.0:
+        return 1.0
+    g = sample.gradient
+    t = math.sqrt(space.rounding) * max(1.0, space.norm(sample.point))
+    for _ in range(6):
+        point = space.combination(sample.point, -t / norm, g)
+        other = oracle.gradient(point)
+        distance = math.sqrt(space.distance_squared(point, sample.point))
+        if not other.finite:
+            t *= 1e-2
+            continue
+        slope = math.sqrt(space.distance_squared(other.gradient, g)) / distance if distance else 0.0
+        if slope > 0.0 and math.isfinite(slope):
+            return slope
+        t *= 1e2
+    return norm
 
 
 def limited(space: Space, step_size: float, norm: float) -> float:
@@ -171,35 +227,12 @@ def halted(sample: Sample, step_size: float, value: float) -> Ending:
     )
 
 
-def left_the_domain(sample: Sample, step_size: float) -> Ending:
-    """The ending of a method that may not shrink its step."""
-    return Ending(
-        Status.NON_FINITE,
-        "the objective or its gradient is not finite at the point that the method reached, and the "
-        f"step size {step_size:.3g} is fixed; give a smaller one (a larger gradient_lipschitz), or "
-        "pass backtracking=True",
-        {"grad_norm": sample.grad_norm, "step_size": step_size},
-    )
-
-
-def backtracks(
-    step_size: float | None, gradient_lipschitz: float | None, backtracking: bool | None
-) -> bool:
-    """As asked for; by default where no step size follows from what is given."""
-    if backtracking is not None:
-        return backtracking
-    return step_size is None and gradient_lipschitz is None
-
-
 def check_steps(
-    method: Method,
-    step_size: float | None,
-    gradient_lipschitz: float | None,
-    backtracking: bool | None,
+    method: Method, step_size: float | None, gradient_lipschitz: float | None, growth: float
 ) -> None:
-    """A step size follows from what is given, or is searched for."""
+    """At most one thing says how long the first step is, and accepted steps do not get shorter."""
     owner = type(method).__name__
-    check_positive(owner, step_size=step_size, gradient_lipschitz=gradient_lipschitz)
+    check_positive(method, "step_size", "gradient_lipschitz")
     if math.inf in (step_size, gradient_lipschitz):
         raise ValueError(f"{owner}: step_size and gradient_lipschitz must be finite")
     if step_size is not None and gradient_lipschitz is not None:
@@ -207,14 +240,4 @@ def check_steps(
             f"{owner}: step_size={step_size!r} (eta) and gradient_lipschitz={gradient_lipschitz!r} "
             "(eta = 1/L) say the same thing; give one of them"
         )
-    if step_size is None and gradient_lipschitz is None and backtracking is False:
-        raise ValueError(f"{owner}: without backtracking give step_size= or gradient_lipschitz=")
-
-
-def check_search(method: Method, backoff: float, growth: float) -> None:
-    """Rejected steps get shorter, accepted ones do not."""
-    owner = type(method).__name__
-    if not 1 < backoff < math.inf:
-        raise ValueError(f"{owner}: backoff={backoff!r} must be above 1")
-    if not 1 <= growth < math.inf:
-        raise ValueError(f"{owner}: growth={growth!r} must be at least 1")
+    check(method, "growth", 1 <= growth < math.inf, "must be at least 1")

@@ -11,6 +11,7 @@ import math
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array
+from momentous.methods.search.backtracking import limited
 from momentous.methods.search.rounding import Rounding
 
 # A search that goes on for longer asks how noisy the values are.
@@ -19,6 +20,9 @@ DOUBTFUL = 1e-3  # of what values are made of: a smaller change may be noise
 # The next trial: how near to the ends of the bracket, and how many times as far as the last.
 NEAREST = 0.2
 LEAST_GROWTH, MOST_GROWTH = 2.0, 4.0
+# After so many trials that all were too short f may have no lower bound: the growth is squared each
+# time, and the search soon ends at the longest step that the dtype allows.
+ORDINARY = 10
 
 
 @dataclasses.dataclass
@@ -58,7 +62,9 @@ def search(
     where the fourth trial fails and the change sought is small.  After ``most`` trials the last
     whose value satisfies the first condition is taken.
     """
-    space, (c1, c2), t = oracle.space, conditions, first
+    space, (c1, c2) = oracle.space, conditions
+    longest = limited(space, math.inf, space.norm(direction))
+    t = min(first, longest)
     low, high = Trial(0.0, here.value, slope), None
     taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
     for trials in range(1, most + 1):
@@ -81,7 +87,13 @@ def search(
                 before, low = low, trial
                 if falls:
                     taken = Found(t, there, rounding, "")
-                t = _beyond(before, low) if high is None else _between(low, high)
+                if high is None and t >= longest:
+                    break
+                t = (
+                    min(_beyond(before, low, trials), longest)
+                    if high is None
+                    else _between(low, high)
+                )
                 continue
         finite |= math.isfinite(value)
         high = trial
@@ -108,8 +120,10 @@ def _between(low: Trial, high: Trial) -> float:
     return low.t + width * min(max(share, NEAREST), 1.0 - NEAREST)
 
 
-def _beyond(before: Trial, low: Trial) -> float:
+def _beyond(before: Trial, low: Trial, trials: int) -> float:
     """Where the slope would vanish if it went on changing as it did, two to four times as far."""
+    if trials > ORDINARY:
+        return low.t * math.pow(MOST_GROWTH, 2.0 ** min(trials - ORDINARY, 8))
     change = low.slope - before.slope
     further = low.t - low.slope * (low.t - before.t) / change if change > 0.0 else math.inf
     return min(max(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)

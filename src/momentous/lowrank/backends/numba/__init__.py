@@ -6,6 +6,7 @@ This file needs numba, hence is itself imported only where it is used.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ require("numba", "app", "backend='numba'")
 
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
-    compiled_blocks,
+    block_rows,
     read_only,
     share_rows,
 )
@@ -33,7 +34,6 @@ class NumbaBackend(Backend):
     name = "numba"
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
-        """The entries, shared out among threads."""
         return NumbaSide(groups, loss, threads)
 
 
@@ -58,24 +58,17 @@ class NumbaSide(Side):
         self.ranges = [(int(a), int(b)) for a, b in pairwise(cuts)]
 
     def value(self, left: Floats, right: Floats) -> float:
-        """Sum of the losses."""
         none = np.empty((0, left.shape[1]), left.dtype)
         return self._run(left, right, 0.0, none, [none] * self.threads)
 
     def add_gradient(
-        self,
-        left: Floats,
-        right: Floats,
-        scale: float,
-        left_gradient: Floats,
-        right_gradient: Floats,
+        self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
-        """Add `scale` times the gradient; return the sum of the losses."""
         # Fresh buffers, so that several callers may evaluate at the same time.
-        others = [np.zeros_like(right_gradient) for _ in range(self.threads - 1)]
-        total = self._run(left, right, scale, left_gradient, [right_gradient, *others])
+        others = [np.zeros_like(far) for _ in range(self.threads - 1)]
+        total = self._run(left, right, scale, own, [far, *others])
         for part in others:
-            right_gradient += part
+            far += part
         return total
 
     def _run(
@@ -97,14 +90,13 @@ class NumbaSide(Side):
         return sum((part.result() for part in waiting), work(0))
 
     def solve_rows(self, step: RowStep) -> tuple[Floats, float]:
-        """Half a sweep; threads share the rows."""
         kernels, groups, loss = kernels_for(type(self.loss)), self.groups, self.loss
         rows, size = step.weights.shape
         dtype = step.features.dtype
-        solutions, told = np.zeros((rows, size), dtype), np.zeros(rows)
+        solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
         features = read_only(step.features)
         # |f_j|^2, which bounds how far a step of a given length can move a prediction.
-        lengths = told
+        lengths = row_values
         if loss.self_concordant:
             lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
@@ -114,19 +106,32 @@ class NumbaSide(Side):
             gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(size)
             rest = float(o @ o)
         before = read_only(np.zeros_like(solutions) if step.current is None else step.current)
-        weights, anew = read_only(step.weights), step.current is None
+        weights, from_zero = read_only(step.weights), step.current is None
 
         def work(first: int, last: int) -> None:
             kernels.solve_rows(
-                (0,) * size, anew, step.with_value, groups.starts, groups.others, groups.values,
-                features, lengths, offsets, gram, pull, rest, before, weights, first, last,
-                loss.parameters, solutions, told,
+                (0,) * size, from_zero, step.with_value, groups.starts, groups.others,
+                groups.values, features, lengths, offsets, gram, pull, rest, before, weights,
+                first, last, loss.parameters, solutions, row_values,
             )  # fmt: skip
 
         share_rows(work, groups.starts, size, self.threads)
-        return solutions, float(told.sum())
+        return solutions, float(row_values.sum())
 
     def blocks(self, right: Floats) -> Matrix:
-        """Sums of curvatures times products; threads share the rows."""
-        curvatures = self.loss.largest_curvature(self.groups.values)
-        return compiled_blocks(self.groups, right, curvatures, self.threads)
+        groups, rank = self.groups, right.shape[1]
+        blocks = np.zeros((rank, rank, groups.starts.size - 1))
+        curvatures: Any = self.loss.largest_curvature(groups.values)
+        fixed, weighted = read_only(right), np.ndim(curvatures) > 0
+        weights = read_only(curvatures.astype(fixed.dtype)) if weighted else groups.values
+
+        def work(first: int, last: int) -> None:
+            block_rows(
+                (0,) * rank, groups.starts, groups.others, weights, fixed, weighted, first, last,
+                blocks,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, rank, self.threads)
+        if not weighted:
+            blocks *= curvatures
+        return blocks

@@ -5,6 +5,7 @@ This file needs numba, hence is itself imported only where it is used.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -38,11 +39,21 @@ LEAST_EXPONENT = -708.0  # exp of it is still a normal number; what is less coun
 def compiled_kernel(
     *freedoms: str, inline: bool = False, cached: bool = True
 ) -> Callable[[Function], Function]:
-    """Compile without the interpreter's lock; `freedoms` are what rounding may do."""
+    """Compile without the interpreter's lock; `freedoms` are what rounding may do.
+
+    Where no folder for numba's cache can be written to (a read-only installation without a home),
+    functions are compiled anew in every process.
+    """
     njit: Callable[..., Callable[[Function], Function]] = import_module("numba").njit
-    return njit(
-        nogil=True, cache=cached, error_model="numpy", fastmath=set(freedoms), forceinline=inline
-    )
+    options = {"error_model": "numpy", "fastmath": set(freedoms), "forceinline": inline}
+
+    def compile_function(function: Function) -> Function:
+        if cached:
+            with contextlib.suppress(RuntimeError):  # "cannot cache function"
+                return njit(nogil=True, cache=True, **options)(function)
+        return njit(nogil=True, **options)(function)
+
+    return compile_function
 
 
 # --- functions that loops over entries can be vectorised with -------------------------------------

@@ -33,9 +33,9 @@ from momentous.lowrank.backends.numba.row_kernels import (
     furthest_move,
     gather,
     predict,
-    room,
     shortest_change,
     substitute,
+    workspace,
 )
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.losses import Loss, Squared
@@ -143,7 +143,7 @@ def add_dense(
 @compiled_kernel()
 def solve_rows(
     lanes: tuple[int, ...],
-    anew: bool,
+    from_zero: bool,
     with_value: bool,
     starts: NDArray[np.int64],
     others: NDArray[np.int32],
@@ -160,11 +160,11 @@ def solve_rows(
     last: int,
     parameters: tuple[float, ...],
     solutions: Floats,
-    told: Matrix,
+    row_values: Matrix,
 ) -> None:
-    """Solve for the rows first to last - 1; ``anew``: all that is in ``current`` is 0."""
+    """Solve for the rows first to last - 1; ``from_zero``: all that is in ``current`` is 0."""
     size = len(lanes)
-    T, A = room(lanes)
+    T, A = workspace(lanes)
     S = np.zeros_like(T)
     x, away, inverses, damping = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
     z, row = np.empty(PIECE), np.empty(size + 2)
@@ -182,7 +182,7 @@ def solve_rows(
             if offsets.size:
                 for k in range(count):
                     z[k] = offsets[others[piece + k]]
-            if not anew:
+            if not from_zero:
                 predict(u, count, T, z)
             if UNIT:
                 for k in range(count):
@@ -204,11 +204,11 @@ def solve_rows(
         eliminate(lanes, A, inverses, row)
         product, step = substitute(lanes, A, inverses, size, x), 1.0
         if QUADRATIC:
-            told[i] = 0.5 * shortest_change(
+            row_values[i] = 0.5 * shortest_change(
                 lanes, A, inverses, damping, u, square, product, x, away
             )
         else:
-            told[i] = loss
+            row_values[i] = loss
         if CUT:
             length = 0.0
             for q in range(size):

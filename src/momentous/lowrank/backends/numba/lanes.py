@@ -2,7 +2,7 @@
 
 A row of r numbers is taken in pieces whose lengths are powers of two (10 = 8 + 2), each one LLVM
 vector; LLVM maps these to whatever registers the machine has. The rank reaches the compiler as the
-length of a tuple, so that there is one compiled version a rank and no loop over the rank in it.
+length of a tuple, so that there is one compiled version per rank and no loop over the rank in it.
 `benchmarks/lowrank_gradient.py` measures the whole. This file needs numba, hence is itself
 imported only where it is used.
 """
@@ -39,7 +39,7 @@ def intrinsic(function: Callable[..., Any]) -> Any:
 
 
 class _Rows:
-    """A C-contiguous array with r columns, read and written a row at a time."""
+    """A C-contiguous array with r columns, read and written row by row."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, array: Any, rank: int):
         self.builder, self.pieces, self.rank = builder, list(pieces(rank)), rank

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends.base import DAMPING, LEAST
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_pool
-from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Floats
 
 PIECE = 128  # entries gathered at a time: up to rank 30 or so they fit the fastest cache
 GAP = 8  # more numbers in a row of them, or all rows would fall into the same few lines of it
@@ -25,8 +25,8 @@ RANGES = 4  # of rows for each thread, so that none waits long for the others
 
 
 @compiled_kernel()
-def room(lanes: tuple[int, ...]) -> tuple[Matrix, Matrix]:
-    """For the gathered entries and for the sums of their products; rows in whole tiles."""
+def workspace(lanes: tuple[int, ...]) -> tuple[Matrix, Matrix]:
+    """Arrays for the gathered entries and for the sums of their products; rows in whole tiles."""
     rows = (len(lanes) + 4) // 3 * 3
     return np.zeros((rows, PIECE + GAP)), np.empty((rows, rows))
 
@@ -187,7 +187,7 @@ def furthest_move(
 
 
 @compiled_kernel()
-def _block_rows(
+def block_rows(
     lanes: tuple[int, ...],
     starts: NDArray[np.int64],
     others: NDArray[np.int32],
@@ -200,7 +200,7 @@ def _block_rows(
 ) -> None:
     """Fill in the lower triangles of the rows first to last - 1."""
     rank = len(lanes)
-    T, A = room(lanes)
+    T, A = workspace(lanes)
     S = np.zeros_like(T)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
@@ -217,24 +217,6 @@ def _block_rows(
         for p in range(rank):
             for q in range(p + 1):
                 blocks[p, q, i] = A[q, p]
-
-
-def compiled_blocks(groups: Compressed, fixed: Floats, curvatures: Any, threads: int) -> Matrix:
-    """See `Side.blocks`; ``curvatures`` is one number, or one per entry."""
-    rows, rank = groups.starts.size - 1, fixed.shape[1]
-    blocks = np.zeros((rank, rank, rows))
-    fixed, weighted = read_only(fixed), np.ndim(curvatures) > 0
-    weights = read_only(curvatures.astype(fixed.dtype)) if weighted else groups.values
-
-    def work(first: int, last: int) -> None:
-        _block_rows(
-            (0,) * rank, groups.starts, groups.others, weights, fixed, weighted, first, last, blocks
-        )
-
-    share_rows(work, groups.starts, rank, threads)
-    if not weighted:
-        blocks *= curvatures
-    return blocks
 
 
 def share_rows(

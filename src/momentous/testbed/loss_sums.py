@@ -1,12 +1,54 @@
-"""Losses of residuals: regression with a nonconvex loss, and generalised linear models."""
+"""Sums of scalar losses: one per coordinate (separable), or one per residual (regression)."""
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
-from momentous.testbed.constants import Constants
 from momentous.testbed.losses import Loss, find_loss
-from momentous.testbed.problem import Array, Problem
+from momentous.testbed.problem import Array, Constants, Problem, Rng
+
+
+def separable(
+    loss: Loss | str = "cosine",
+    weights: ArrayLike = (1.0, 0.5, 2.0),
+    scales: ArrayLike = (1.0, 2.0, 0.5),
+) -> Problem:
+    """Weighted sum of a loss of each coordinate, ``f(x) = sum_i a_i phi(w_i x_i)``.
+
+    phi is a `Loss` or its name in `LOSSES`; the weights a_i are positive, the scales w_i not zero,
+    and they are broadcast against each other.  The Hessian is diagonal, hence
+    ``L = max a_i w_i^2 sup|phi''|`` and ``rho = max a_i |w_i|^3 sup|phi'''|`` are exact and global;
+    so is the minimum.
+    """
+    phi = find_loss(loss)
+    a, w = np.broadcast_arrays(
+        np.atleast_1d(np.asarray(weights, dtype=np.float64)),
+        np.atleast_1d(np.asarray(scales, dtype=np.float64)),
+    )
+    if a.ndim != 1 or not np.all(a > 0.0) or not np.all(w != 0.0):
+        raise ValueError("weights must be positive and scales not zero, both one-dimensional")
+    data = Constants(a, w)
+
+    def value_and_gradient(x: Array) -> tuple[Array, Array]:
+        a, w = data.like(x)
+        return array_namespace(x).sum(a * phi.value(w * x)), a * w * phi.slope(w * x)
+
+    def hessian_product(x: Array, v: Array) -> Array:
+        a, w = data.like(x)
+        return a * w * w * phi.curvature(w * x) * v
+
+    return Problem(
+        name=f"separable-{phi.name}-{a.size}",
+        description=f"sum of {a.size} scaled {phi.name} losses, one per coordinate",
+        start=np.linspace(0.5, 1.5, a.size) / w,  # between the origin and the flat parts
+        value_and_gradient=value_and_gradient,
+        hessian_product=hessian_product,
+        gradient_lipschitz=float(np.max(a * w**2)) * phi.curvature_bound,
+        hessian_lipschitz=float(np.max(a * np.abs(w) ** 3)) * phi.third_bound,
+        minimum=float(np.sum(a)) * phi.infimum,
+        minimum_is_exact=True,
+        minimiser=None if phi.minimiser is None else phi.minimiser / w,
+    )
 
 
 def generalised_linear(
@@ -14,18 +56,10 @@ def generalised_linear(
 ) -> Problem:
     """Mean loss of the residuals, ``f(x) = (1/m) sum_i phi(<a_i, x> - b_i)``.
 
+    The matrix has the m rows a_i, the targets are the b_i; phi is a `Loss` or its name in `LOSSES`.
     The constants are global upper bounds: ``L = sup|phi''| |A|^2/m`` and
     ``rho = sup|phi'''| (|A|^2/m) max|a_i|``, in the spectral norm. The minimum is the lower
     bound ``inf phi``.
-
-    Parameters
-    ----------
-    matrix : array_like, shape (m, d)
-        The rows a_i.
-    targets : array_like, shape (m,)
-        The b_i.
-    loss : Loss or str
-        The loss phi, or its name in `LOSSES`.
     """
     phi = find_loss(loss)
     A = np.asarray(matrix, dtype=np.float64)
@@ -35,10 +69,6 @@ def generalised_linear(
     m, d = A.shape
     data = Constants(A, b)
     steepness = float(np.linalg.norm(A, 2)) ** 2 / m
-
-    def value(x: Array) -> Array:
-        A, b = data.like(x)
-        return array_namespace(x).mean(phi.value(A @ x - b))
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
         A, b = data.like(x)
@@ -53,7 +83,6 @@ def generalised_linear(
         name=f"regression-{phi.name}-{m}x{d}",
         description=f"mean {phi.name} loss of {m} residuals in {d} unknowns",
         start=np.zeros(d),
-        value=value,
         value_and_gradient=value_and_gradient,
         hessian_product=hessian_product,
         gradient_lipschitz=phi.curvature_bound * steepness,
@@ -63,10 +92,7 @@ def generalised_linear(
 
 
 def robust_regression(
-    loss: Loss | str = "geman-mcclure",
-    samples: int = 60,
-    dimension: int = 30,
-    rng: int | np.random.Generator | None = 0,
+    loss: Loss | str = "geman-mcclure", samples: int = 60, dimension: int = 30, rng: Rng = 0
 ) -> Problem:
     """Linear regression with gross errors and a loss that forgives them.
 

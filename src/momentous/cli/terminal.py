@@ -1,19 +1,18 @@
-"""What goes wrong in a command: one line on the error stream, and an exit status.
+"""What commands print: lines and facts, and one line where something goes wrong.
 
-Status 2 for what was asked for wrongly, 1 for what could not be done, 130 after Ctrl-C.
+Nothing in it can control the terminal.  The exit status is 2 for what was asked for wrongly, 1 for
+what could not be done, 130 after Ctrl-C.
 """
 
-from __future__ import annotations
-
 import contextlib
+import json
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from momentous.cli.output import printable
 from momentous.cli.process import INTERRUPTED
 
 # Errors that people can do something about; all others are defects of ours.
@@ -21,6 +20,29 @@ EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 # How parameters of the library are called in commands.
 AS_OPTIONS = {"columns=('user', 'item', 'rating')": "--columns user,item,rating"}
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, so that names from files cannot act."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def say(text: str) -> None:
+    """A line on the standard output."""
+    click.echo(printable(text))
+
+
+def show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+    """Names and values, one per line, or all of it as one JSON object."""
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        shown = f"{value:.6g}" if isinstance(value, float) else value
+        say(f"{name.replace('_', ' '):>{width}}  {shown}")
 
 
 @contextlib.contextmanager
@@ -32,14 +54,19 @@ def report_errors(*, debug: bool = False) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
+            end_interrupted("interrupted")
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click reports its own, and ends quietly when the reader of a pipe has left
         except Exception as error:
             if debug:
                 raise
             raise click.ClickException(describe(error)) from None
+
+
+def end_interrupted(message: str) -> NoReturn:
+    """End the command as after Ctrl-C, with a line that says what is kept."""
+    click.echo(printable(message), err=True)
+    sys.exit(INTERRUPTED)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,116 @@
+"""The point returned is never above the start, and what falls for ever is called that."""
+
+import numpy as np
+import pytest
+
+from momentous import Status, minimize
+from momentous.methods import REGISTRY
+
+NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
+
+
+def options(name, eps=1e-5):
+    if name not in NEEDS_CONSTANTS:
+        return {"method": name}
+    return {"method": name, "gradient_lipschitz": 100.0, "hessian_lipschitz": 100.0, "eps": eps}
+
+
+# --- never above the start ------------------------------------------------------------------------
+
+
+def hills(seed):
+    """Hills and valleys over which momentum carries x."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 5))
+    w, a, c = rng.uniform(0.5, 6, n), rng.uniform(0.1, 5, n), rng.uniform(0.001, 0.2)
+
+    def waves(x):
+        return float(np.sum(a * (1 - np.cos(w * x)) + c * x**2)), a * w * np.sin(w * x) + 2 * c * x
+
+    def wells(x):
+        return float(np.sum(a * (x**2 - 1) ** 2)), 4 * a * (x**2 - 1) * x
+
+    return (waves, wells)[seed % 2], rng.uniform(-6, 6, n)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_run_out_of_budget_is_not_above_the_start(name):
+    above = {}
+    for seed in range(24):
+        both, x0 = hills(seed)
+        for budget in (3, 6, 9, 13, 19, 28, 40, 70):
+            result = minimize(
+                both, x0, jac=True, tol=1e-10, max_evaluations=budget, **options(name)
+            )
+            start = both(x0)[0]
+            if not result.fun <= start + 1e-12 * max(1.0, abs(start)):
+                above[seed, budget] = (result.fun, start, result.status.name)
+    assert not above
+
+
+@pytest.mark.parametrize("name", ["ragd", "rhb"])
+def test_an_end_with_wrong_constants_is_not_above_the_start(name):
+    """Constants far too small: the method ends by its own rule, up a hill."""
+
+    def both(x):
+        return float(np.sum(5 * (1 - np.cos(3 * x)) + 0.01 * x**2)), 15 * np.sin(3 * x) + 0.02 * x
+
+    wrong = {"gradient_lipschitz": 3.0, "hessian_lipschitz": 1e-6, "eps": 0.1}
+    ends = set()
+    for start in np.linspace(0.05, 1.0, 12):
+        x0 = np.full(3, start)
+        result = minimize(both, x0, jac=True, method=name, max_iterations=3000, **wrong)
+        ends.add(result.status)
+        if not result.success:
+            assert result.fun <= both(x0)[0]
+    assert ends & {Status.PROMISE_BROKEN, Status.ABOVE_TOLERANCE}
+
+
+# --- unbounded ------------------------------------------------------------------------------------
+
+ENDLESS = {
+    "linear": (lambda x: (float(x.sum()), np.ones_like(x)), np.ones(5)),
+    "square": (lambda x: (-float(x @ x), -2 * x), np.ones(5)),
+    "cubic": (lambda x: (float(np.sum(x**3)), 3 * x**2), -np.ones(5)),
+    "exp": (lambda x: (-float(np.exp(np.minimum(x, 700)).sum()), -np.exp(np.minimum(x, 700))),
+            np.ones(5)),
+    "saddle": (lambda x: (0.5 * float(x[1] ** 2 - x[0] ** 2), np.array([-x[0], x[1]])),
+               np.full(2, 1e-3)),
+}  # fmt: skip
+GROWING = ["safeguarded", "lbfgs", "cg", "gd", "heuristic-agd", "ada-ragd", "ada-rhb"]
+
+
+@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_an_unbounded_function_ends_soon_and_is_called_that(kind, name):
+    both, x0 = ENDLESS[kind]
+    result = minimize(both, x0, jac=True, method=name, max_evaluations=4000)
+    assert result.status is Status.UNBOUNDED, result.message
+    assert not result.success
+    assert result.fun < -1e20
+    assert "unbounded below" in result.message
+
+
+@pytest.mark.parametrize("name", ["parameter-free-agd", "universal-hb"])
+def test_where_the_curvature_is_known_it_ends_too(name):
+    both, x0 = ENDLESS["square"]
+    assert minimize(both, x0, jac=True, method=name).status is Status.UNBOUNDED
+
+
+def test_x_that_grows_without_bounds_is_noticed_without_values():
+    """Separate functions: a fixed step needs no value, and only x can tell."""
+    fixed = {"method": "gd", "step_size": 1e153}
+    result = minimize(lambda x: float(x.sum()), np.ones(2), jac=np.ones_like, **fixed)
+    assert result.status is Status.UNBOUNDED, result.message
+    assert "norm" in result.message
+    assert result.nit == 16
+
+
+def test_a_target_below_goes_first_and_a_deep_minimum_is_none():
+    both, x0 = ENDLESS["square"]
+    assert minimize(both, x0, jac=True, target=-1e21).status is Status.TARGET_REACHED
+
+    def deep(x):
+        return 1e24 * (float(x @ x) - 1.0), 2e24 * x
+
+    assert minimize(deep, np.ones(2), jac=True, tol=1e18).status is Status.CONVERGED

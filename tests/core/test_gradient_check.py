@@ -1,0 +1,134 @@
+"""check_gradient=True finds the usual mistakes before the run, and does not accuse the honest."""
+
+import numpy as np
+import pytest
+
+from momentous import Status, iterate, minimize
+
+
+def rosenbrock(x):
+    a, b = x[:-1], x[1:]
+    gradient = np.zeros_like(x)
+    gradient[:-1] += -400 * a * (b - a * a) - 2 * (1 - a)
+    gradient[1:] += 200 * (b - a * a)
+    return float(np.sum(100 * (b - a * a) ** 2 + (1 - a) ** 2)), gradient
+
+
+def cosines(x):
+    return float(np.sum(1 - np.cos(x) + 0.05 * x**2)), np.sin(x) + 0.1 * x
+
+
+def logarithms(x):
+    """Not defined everywhere near x0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.sum(x - np.log(x))), 1 - 1 / x
+
+
+PROBLEMS = {
+    "rosenbrock": (rosenbrock, np.array([-1.2, 1.0, -0.5, 0.8, 1.4, 0.3])),
+    "cosines": (cosines, np.linspace(-7, 7, 6)),
+    "logarithms": (logarithms, np.array([0.5, 2.0, 0.01, 3.0, 1.5, 0.7])),
+}
+MISTAKES = {
+    "one coordinate": lambda g, x, call: g * np.where(np.arange(6) == 1, 0.5, 1.0),
+    "sign of one": lambda g, x, call: g * np.where(np.arange(6) == 1, -1.0, 1.0),
+    "one missing": lambda g, x, call: g * (np.arange(6) != 1),
+    "scaled": lambda g, x, call: 2 * g,
+    "scaled per coordinate": lambda g, x, call: g * np.linspace(0.3, 3, 6),
+    "zero now and then": lambda g, x, call: g * (call % 4 != 0),
+    "noise": lambda g, x, call: g * (1 + 0.1 * np.sin(call * np.arange(1.0, 7.0))),
+    "swapped": lambda g, x, call: np.roll(g, 3),
+    "constant": lambda g, x, call: g + 0.05,
+    "of another function": lambda g, x, call: g + 0.1 * np.sin(x),
+    "off by one": lambda g, x, call: np.roll(g, -1),
+}
+HONEST = {
+    "exact": lambda g, x, call: g,
+    "float32": lambda g, x, call: g.astype(np.float32).astype(np.float64),
+}
+
+
+def wrong(fun, mistake):
+    calls = []
+
+    def both(x):
+        calls.append(x)
+        value, gradient = fun(x)
+        return value, mistake(gradient, x, len(calls))
+
+    return both, calls
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_usual_mistakes_are_found(mistake, problem):
+    fun, x0 = PROBLEMS[problem]
+    both, calls = wrong(fun, MISTAKES[mistake])
+    with pytest.raises(ValueError, match=r"jac .*jac='autodiff'"):
+        minimize(both, x0, jac=True, check_gradient=True)
+    assert len(calls) < 40
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_gradient_of_the_call_before_is_found(problem):
+    fun, x0 = PROBLEMS[problem]
+    before = []
+
+    def stale(x):
+        value, gradient = fun(x)
+        before.append(gradient)
+        return value, before[-2] if len(before) > 1 else gradient
+
+    with pytest.raises(ValueError, match="two answers at one x"):
+        iterate(stale, x0, jac=True, check_gradient=True)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("kind", HONEST)
+def test_honest_gradients_pass_in_twelve_uncounted_calls(kind, problem):
+    fun, x0 = PROBLEMS[problem]
+    both, calls = wrong(fun, HONEST[kind])
+    run = iterate(both, x0, jac=True, check_gradient=True, tol=1e-4)
+    assert len(calls) - run.progress.nfev <= 12 + (problem == "logarithms")
+    plain = minimize(both, x0, jac=True, tol=1e-4)
+    found = run.finish()
+    assert (found.nfev, found.njev, found.nit) == (plain.nfev, plain.njev, plain.nit)
+    assert np.array_equal(found.x, plain.x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_low_precision_and_values_that_are_rounded_are_not_accused(dtype):
+    def value(x):
+        return float(np.float32(cosines(x)[0]))
+
+    x0 = np.linspace(-7, 7, 6, dtype=dtype)
+    minimize(value, x0, jac=lambda x: cosines(x)[1], check_gradient=True, max_iterations=1)
+
+
+def test_the_error_names_the_coordinate_and_the_numbers():
+    def both(x):
+        return float(np.sum(x**2)), 2 * x * np.where(np.arange(6).reshape(2, 3) == 4, 3.0, 1.0)
+
+    with pytest.raises(ValueError, match=r"at x0 its entry \(1, 1\) is 6, .* say 2;"):
+        minimize(both, np.ones((2, 3)), jac=True, check_gradient=True)
+    with pytest.raises(ValueError, match="all of it seems to be -1 times the gradient"):
+        minimize(lambda x: (float(x @ x), -2 * x), np.ones(4), jac=True, check_gradient=True)
+
+
+def test_other_libraries_are_checked_too(library):
+    x0, xp = library.array(np.linspace(1.0, 2.0, 4)), library.xp
+    minimize(lambda x: xp.sum(x * x), x0, jac=lambda x: 2 * x, check_gradient=True, tol=1e-3)
+    with pytest.raises(ValueError, match="3 times the gradient"):
+        minimize(lambda x: xp.sum(x * x), x0, jac=lambda x: 6 * x, check_gradient=True)
+
+
+def test_differences_are_no_gradient_to_check():
+    with pytest.raises(ValueError, match="gives differences"):
+        minimize(lambda x: float(x @ x), np.ones(2), jac="2-point", check_gradient=True)
+
+
+def test_runs_without_progress_say_how_to_check():
+    fun, x0 = PROBLEMS["cosines"]
+    result = minimize(lambda x: fun(x)[0], x0, jac=lambda x: -fun(x)[1])
+    assert result.status is Status.NO_PROGRESS
+    assert result.message.endswith("pass check_gradient=True to test the gradient")
