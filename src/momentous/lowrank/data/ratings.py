@@ -402,9 +402,8 @@ def _side_length(index: Integers, ids: NDArray[Any] | None, asked: int | None, w
     size = int(index.max()) + 1 if ids is None else ids.size
     if asked is not None:
         size = int(asked)
-    outside = np.flatnonzero((index < 0) | (index >= size))
-    if outside.size:
-        k = outside[0]
+    if index.min() < 0 or index.max() >= size:
+        k = int(np.flatnonzero((index < 0) | (index >= size))[0])
         raise ValueError(
             f"the {what} index at position {k} is {index[k]}, but there are only {size} {what}s; "
             "indices count from 0"
