@@ -17,15 +17,14 @@ from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitConfig, solve
 
 _base: Any = require("sklearn.base", "app", "The estimators")
+_Transformer: Any = type(
+    "_Transformer", (_base.OneToOneFeatureMixin, _base.TransformerMixin, _base.BaseEstimator), {}
+)
 _validation: Any = require("sklearn.utils.validation", "app", "The estimators")
 
 
 @dataclass(eq=False, repr=False)
-class LowRankImputer(
-    _base.OneToOneFeatureMixin,
-    _base.TransformerMixin,
-    _base.BaseEstimator,  # type: ignore[misc]
-):
+class LowRankImputer(_Transformer):  # type: ignore[misc]
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
 
     The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
