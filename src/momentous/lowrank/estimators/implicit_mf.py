@@ -43,13 +43,9 @@ class ImplicitMF(Completion):
 
     Attributes
     ----------
-    row_factors_, col_factors_ : array, (rows, rank), (cols, rank)
-    row_ids_, col_ids_ : array
-    n_iter_ : int
     objective_ : float
-        The sum above over 2 N, N the number of observed pairs.
-    result_ : Result
-    model_ : LowRankModel
+        The sum above over 2 N, N the number of observed pairs; the others as for
+        `MatrixCompletion`.
 
     References
     ----------
