@@ -36,10 +36,8 @@ class ImplicitMF(Completion):
         Weight of the squared factors; by default 20 times the mean of ``alpha y``.
     weighting : float
         The ridge of a row with c entries is ``ridge * c ** weighting``.
-    solver, balance, max_iterations, tol, validation_share, patience
+    solver, tol and all others
         As for `MatrixCompletion`; the held-out error is the root mean square of ``1 - score``.
-    unknown, dtype, threads, backend, device, random_state, warm_start, verbose
-        As for `MatrixCompletion`.
 
     Attributes
     ----------

@@ -41,13 +41,8 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         Weight of the squared factors, for columns of standard deviation 1.
     weighting : float
         The ridge of a row with c entries is ``ridge * c ** weighting``.
-    max_iterations : int
-    tol : float
-        Stop when ten sweeps lower the objective by less than this, relatively.
-    threads : int, optional
-    backend, device
-        As for `LowRankObjective`.
-    random_state : int or None
+    max_iterations, tol, threads, backend, device, random_state
+        As for `MatrixCompletion`, fitted by sweeps.
 
     Attributes
     ----------
@@ -130,8 +125,7 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         )
         factors = backend.to_host(side.solve_rows(step)[0])
         filled = (factors @ self.components_.T + self.offsets_) * self.scale_ + self.mean_
-        complete: Floats = np.where(there, table, filled)
-        return complete
+        return np.where(there, table, filled)
 
     def _validated(self, X: Any, reset: bool) -> Floats:
         array: Floats = _validation.validate_data(
