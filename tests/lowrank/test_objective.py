@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 
 from momentous import minimize
 from momentous.lowrank import LowRankObjective, Ratings, balanced, factors, objective, svd_start
-from momentous.lowrank.backends.numpy import entries
+from momentous.lowrank.backends import numpy as entries
 from momentous.lowrank.losses import Logistic
 
 pytest.importorskip("numba")

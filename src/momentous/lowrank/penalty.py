@@ -16,32 +16,20 @@ HELD = 1e12  # a weight with which a parameter stays at 0
 class Penalty:
     """The weights of the squared parameters of a row (or column) with c entries.
 
-    A row's parameters are its factors and, with ``biases``, its bias as the last one.
+    A row's parameters are its factors and, with ``biases``, its bias as the last one.  A
+    ``weighting`` of 0 is the plain ridge of one weight for all, 1 the weighted-lambda
+    regularisation of Zhou et al. [1]_; halfway between predicts best on most data here
+    (``benchmarks/held_out.py``).
 
-    Attributes
-    ----------
-    ridge : float
-        Of the factors, times ``c ** weighting``.  0 is the plain ridge of one weight for all, 1
-        the weighted-lambda regularisation of Zhou et al. [1]_; halfway between predicts best on
-        most data here (``benchmarks/held_out.py``).
-    bias_ridge : float
-        Of the bias, the same whatever c: so many ratings of 0 beside the real ones.
-    weighting : float
-    biases : bool
-    row_biases : bool
-        False holds the biases of rows, though not of columns, at 0.
-
-    References
-    ----------
     .. [1] Y. Zhou, D. Wilkinson, R. Schreiber, R. Pan, "Large-scale parallel collaborative
        filtering for the Netflix prize", AAIM 2008.
     """
 
-    ridge: float
-    bias_ridge: float = 0.0
+    ridge: float  # of the factors, times c ** weighting
+    bias_ridge: float = 0.0  # of the bias: so many ratings of 0 beside the real ones
     weighting: float = 0.0
     biases: bool = False
-    row_biases: bool = True
+    row_biases: bool = True  # False holds the biases of rows, though not of columns, at 0
 
     def __post_init__(self) -> None:
         for name in ("ridge", "bias_ridge", "weighting"):

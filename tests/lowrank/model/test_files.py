@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from momentous.io.archive import ArchiveError
-from momentous.lowrank import Ratings
+from momentous.lowrank import OneBitMatrixCompletion, Ratings
 from momentous.lowrank.model import fit_model, load_model, save_model
 from momentous.lowrank.solvers.fit import FitConfig
 
@@ -82,7 +82,16 @@ def header(name, value):
         (spoilt("values", put(2, np.nan)), "nan"),
         (spoilt("values", lambda a: a[:-1]), "starts do not divide"),
         (lambda content, arrays: arrays.pop("values"), "lacks the array 'values'"),
+        (lambda content, arrays: arrays.pop("held_out_starts"), "lacks 'held_out_starts'"),
+        (lambda content, arrays: arrays.pop("held_out_values"), "lacks 'held_out_values'"),
+        (spoilt("held_out_starts", put(1, 2**62)), "held_out_starts do not divide"),
+        (spoilt("starts", put(slice(1, 4), [2**62, -(2**63), -(2**62)])), "starts do not divide"),
         (lambda content, arrays: content.pop("mean"), "lacks 'mean'"),
+        (header("mean", 1e308), "its mean is 1e\\+308"),
+        (header("penalty", {"ridge": 1e308}), "its penalty is"),
+        (header("penalty", {"ridge": 1.0, "weighting": 2**70}), "its penalty is"),
+        (header("extra", [1]), "its parameters cannot be read"),
+        (header("extra", {"parameters": 7}), "its parameters cannot be read"),
         (header("mean", float("nan")), "its mean is nan"),
         (header("limits", [2.0, 1.0]), "its limits are 2.0 and 1.0"),
         (header("limits", "no"), "damaged"),
@@ -94,13 +103,45 @@ def header(name, value):
     ],
 )
 def test_a_damaged_model_is_refused_with_the_reason(spoil, words, tmp_path):
-    save_model(model(), tmp_path / "m")
+    save_model(model(validation_share=0.2), tmp_path / "m")
+    bad = damaged_copy(tmp_path, spoil)
+    with pytest.raises(ArchiveError, match=words) as caught:
+        load_model(bad)
+    assert "bad.npz" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("extra", None, "damaged"),
+        ("parameters", {"tol": "x"}, "tol='x'"),
+        ("parameters", {"backend": []}, "its backend is"),
+        ("parameters", {"backend": "odd"}, "its backend 'odd' is not known"),
+        ("parameters", {"solver": {"name": "odd"}}, "odd"),
+        ("parameters", {"unknown": 3}, "unknown=3"),
+        ("parameters", {"dtype": "odd"}, "odd"),
+        ("n_iter", -1, "n_iter=-1"),
+        ("threshold", "x", "threshold='x'"),
+        ("classes", [1, 2, 3], "its classes are"),
+    ],
+)
+def test_an_estimator_does_not_believe_what_a_file_says_about_it(place, value, words, tmp_path):
+    rng = np.random.default_rng(0)
+    fitted = OneBitMatrixCompletion(rank=2, max_iterations=2, threads=1)
+    fitted.fit(rng.integers(0, 9, (40, 2)), rng.choice([-1.0, 1.0], 40)).save(tmp_path / "m")
+
+    def spoil(content, arrays):
+        (content if place == "extra" else content["extra"])[place] = value
+
+    with pytest.raises(ArchiveError, match=words):
+        OneBitMatrixCompletion.load(damaged_copy(tmp_path, spoil))
+
+
+def damaged_copy(tmp_path, spoil):
     with np.load(tmp_path / "m") as archive:
         arrays = dict(archive)
     whole = json.loads(arrays.pop("header").tobytes())
     spoil(whole["content"], arrays)
     text = np.frombuffer(json.dumps(whole).encode(), np.uint8)
     np.savez(tmp_path / "bad.npz", header=text, **arrays)
-    with pytest.raises(ArchiveError, match=words) as caught:
-        load_model(tmp_path / "bad.npz")
-    assert "bad.npz" in str(caught.value)
+    return tmp_path / "bad.npz"

@@ -108,16 +108,10 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
     col_ids_ = property(attrgetter("model_.cols.ids"), doc="The id of each column.")
 
     def recommend(self, user: Any, n: int = 10, exclude_seen: bool = True) -> Recommended:
-        """The items that suit a user best, and their scores (ratings, probabilities, ...).
+        """The n items that suit a user best, and their scores (ratings, probabilities, ...).
 
-        Parameters
-        ----------
-        user : id
-            One that is not known is an error, or with ``unknown="mean"`` gets what all like.
-        n : int
-            How many, at most.
-        exclude_seen : bool
-            Leave out what the user has rated.
+        Those that the user has rated are left out.  A user who is not known is an error, or with
+        ``unknown="mean"`` gets what all like.
         """
         check_is_fitted(self)
         return self.model_.recommend(user, n, exclude_seen, self.unknown)

@@ -36,20 +36,14 @@ class ImplicitMF(Completion):
         Weight of the squared factors; by default 20 times the mean of ``alpha y``.
     weighting : float
         The ridge of a row with c entries is ``ridge * c ** weighting``.
-    solver, balance, max_iterations, tol, validation_share, patience
+    solver, tol and all others
         As for `MatrixCompletion`; the held-out error is the root mean square of ``1 - score``.
-    unknown, dtype, threads, backend, device, random_state, warm_start, verbose
-        As for `MatrixCompletion`.
 
     Attributes
     ----------
-    row_factors_, col_factors_ : array, (rows, rank), (cols, rank)
-    row_ids_, col_ids_ : array
-    n_iter_ : int
     objective_ : float
-        The sum above over 2 N, N the number of observed pairs.
-    result_ : Result
-    model_ : LowRankModel
+        The sum above over 2 N, N the number of observed pairs; the others as for
+        `MatrixCompletion`.
 
     References
     ----------

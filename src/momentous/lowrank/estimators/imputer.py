@@ -17,15 +17,22 @@ from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitConfig, solve
 
 _base: Any = require("sklearn.base", "app", "The estimators")
+_Transformer: Any = type(
+    "_Transformer", (_base.OneToOneFeatureMixin, _base.TransformerMixin, _base.BaseEstimator), {}
+)
 _validation: Any = require("sklearn.utils.validation", "app", "The estimators")
 
 
 @dataclass(eq=False, repr=False)
+<<<<<<< HEAD
 class LowRankImputer(
     _base.OneToOneFeatureMixin,  # type: ignore[misc]
     _base.TransformerMixin,  # type: ignore[misc]
     _base.BaseEstimator,  # type: ignore[misc]
 ):
+=======
+class LowRankImputer(_Transformer):  # type: ignore[misc]
+>>>>>>> slim6
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
 
     The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
@@ -42,13 +49,8 @@ class LowRankImputer(
         Weight of the squared factors, for columns of standard deviation 1.
     weighting : float
         The ridge of a row with c entries is ``ridge * c ** weighting``.
-    max_iterations : int
-    tol : float
-        Stop when ten sweeps lower the objective by less than this, relatively.
-    threads : int, optional
-    backend, device
-        As for `LowRankObjective`.
-    random_state : int or None
+    max_iterations, tol, threads, backend, device, random_state
+        As for `MatrixCompletion`, fitted by sweeps.
 
     Attributes
     ----------
@@ -131,8 +133,7 @@ class LowRankImputer(
         )
         factors = backend.to_host(side.solve_rows(step)[0])
         filled = (factors @ self.components_.T + self.offsets_) * self.scale_ + self.mean_
-        complete: Floats = np.where(there, table, filled)
-        return complete
+        return np.where(there, table, filled)
 
     def _validated(self, X: Any, reset: bool) -> Floats:
         array: Floats = _validation.validate_data(

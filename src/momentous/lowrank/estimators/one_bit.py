@@ -34,9 +34,7 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
     unknown : {"mean", "nan", "error"}
         As for `MatrixCompletion`; a label cannot be NaN, so that for "nan" ``predict`` takes what
         is known, and ``predict_proba`` gives NaN.
-    rank, solver, ridge, bias_ridge, weighting, biases, centre, balance, max_iterations, tol
-        As for `MatrixCompletion`.
-    validation_share, patience, dtype, threads, backend, device, random_state, warm_start, verbose
+    rank, ridge and all others
         As for `MatrixCompletion`.
 
     Attributes
@@ -50,8 +48,6 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
     ----------
     .. [1] M. Davenport, Y. Plan, E. van den Berg, M. Wootters, "1-bit matrix completion",
        Information and Inference 3 (2014).
-    .. [2] H. Li, Z. Lin, "Restarted nonconvex accelerated gradient descent: no more polylogarithmic
-       factor in the O(eps^(-7/4)) complexity", JMLR 24 (2023).
     """
 
     _loss = "logistic"

@@ -23,38 +23,26 @@ class Loss:
     Fields of the dataclass are its parameters: they must be numbers, and ``entry`` gets them as a
     tuple.  `register_loss` makes it known by name, which commands and saved models need.
 
-    Attributes
-    ----------
-    name : str
-    quadratic : bool
-        The loss is a parabola in z: one linear system gives the best row.
-    unit_curvature : bool
-        It is half the square of its slope, and its curvature is 1: kernels then save a product.
-    self_concordant : bool
-        |l'''| <= l'': Newton's step, cut short where predictions move far, lowers the sum.  For a
-        loss that is neither quadratic nor this, the curvature that ``entry`` returns must be that
-        of a parabola that touches the loss at z and lies above it everywhere.
-    dense_weight : float
-        Weight of ``z^2 / 2`` summed over all pairs, observed or not; only for quadratic losses.
-    labels : bool
-        Made for labels +1 and -1: ratings are cut at a threshold first.
-    biases, centred : bool
-        Does a model have biases, and a mean, unless one says otherwise?
-    weighting : float
-        Default of the exponent with which the ridge grows with a row's number of entries.
-    bias_ridge : float
-        Default weight of the squared biases.
+    For a loss that is neither quadratic nor self-concordant, the curvature that ``entry`` returns
+    must be that of a parabola that touches the loss at z and lies above it everywhere.
     """
 
     name: ClassVar[str]
+    # A parabola in z: one linear system gives the best row.
     quadratic: ClassVar[bool] = False
+    # Half the square of its slope, with curvature 1: kernels then save a product.
     unit_curvature: ClassVar[bool] = False
+    # |l'''| <= l'': Newton's step, cut short where predictions move far, lowers the sum.
     self_concordant: ClassVar[bool] = False
+    # Weight of z^2 / 2 summed over all pairs, observed or not; only for quadratic losses.
     dense_weight: ClassVar[float] = 0.0
+    # Made for labels +1 and -1: ratings are cut at a threshold first.
     labels: ClassVar[bool] = False
+    # Defaults of a model: biases, a mean, how the ridge grows with a row's number of entries
+    # (benchmarks/held_out.py), and the weight of the squared biases.
     biases: ClassVar[bool] = True
     centred: ClassVar[bool] = True
-    weighting: ClassVar[float] = 0.5  # benchmarks/held_out.py
+    weighting: ClassVar[float] = 0.5
     bias_ridge: ClassVar[float] = 1.0
 
     # --- one entry --------------------------------------------------------------------------------

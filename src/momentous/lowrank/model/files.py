@@ -39,13 +39,7 @@ SCHEMA = {
 def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = None) -> None:
     """Write a model; the file is the old one or the new one at any time, never a part.
 
-    Parameters
-    ----------
-    model : LowRankModel
-    path : path
-        Taken as it is: no ending is added.
-    extra : optional
-        Anything that JSON can hold, given back by `load_model`.
+    No ending is added to the path; `load_model` gives back ``extra``, a dict that JSON can hold.
     """
     content = {
         "loss": model.loss.describe(),
@@ -65,12 +59,8 @@ def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = N
 def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
     """Read a model, and what was saved along with it.
 
-    Raises
-    ------
-    ArchiveError
-        Where the file is something else, is damaged, has another version, or holds a model whose
-        parts do not fit together.
-    FileNotFoundError
+    An `ArchiveError` says where the file is something else, is damaged, has another version, or
+    holds a model whose parts do not fit together.
     """
     if not Path(path).exists():
         raise FileNotFoundError(f"there is no model {path}")

@@ -33,38 +33,20 @@ class LowRankModel:
     """mean + row bias + column bias + row factors . column factors.
 
     For the logistic loss that sum is the log odds of a label +1.
-
-    Attributes
-    ----------
-    loss : Loss
-    mean : float
-    rows, cols : Vocabulary
-        The ids.
-    row_factors, col_factors : array, (rows, rank) and (cols, rank)
-    row_bias, col_bias : array
-        Zeros in a model without biases.
-    penalty : Penalty
-        With which it was fitted; rows that are folded in get the same.
-    limits : pair of float
-        The least and the greatest rating seen: predictions stay between them.
-    seen : Ratings
-        The entries that it was fitted to, by position.
-    held_out : Ratings or None
-        Those that were kept for validation: not fitted to, but no news to their rows either.
     """
 
     loss: Loss
     mean: float
-    rows: Vocabulary
+    rows: Vocabulary  # the ids
     cols: Vocabulary
-    row_factors: Floats
+    row_factors: Floats  # (rows, rank)
     col_factors: Floats
-    row_bias: Floats
+    row_bias: Floats  # zeros in a model without biases
     col_bias: Floats
-    penalty: Penalty
-    limits: tuple[float, float]
-    seen: Ratings
-    held_out: Ratings | None = None
+    penalty: Penalty  # with which it was fitted; rows that are folded in get the same
+    limits: tuple[float, float]  # the least and the greatest rating seen
+    seen: Ratings  # the entries that it was fitted to, by position
+    held_out: Ratings | None = None  # not fitted to, but no news to their rows either
 
     @property
     def rank(self) -> int:
@@ -141,17 +123,9 @@ class LowRankModel:
     def recommend(
         self, row: Any, n: int = 10, exclude_seen: bool = True, unknown: Unknown = "error"
     ) -> Recommended:
-        """The columns with the highest scores for one row.
+        """The n columns with the highest scores for one row, without those it had entries for.
 
-        Parameters
-        ----------
-        row : id
-        n : int
-            How many, at most.
-        exclude_seen : bool
-            Leave out those that the row had entries for.
-        unknown : {"error", "mean", "nan"}
-            For a row that is not known: an error, or else the order by column bias.
+        A row that is not known is an error, or else gets the order by column bias.
         """
         check_number("n", n, 1, whole=True)
         position = int(self.rows.positions([row])[0])

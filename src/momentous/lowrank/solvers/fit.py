@@ -191,18 +191,8 @@ Watcher = Callable[[Step], Any]
 class Observer:
     """Looks on after each iteration: watches, saves, and knows when to stop early.
 
-    Parameters
-    ----------
-    objective : LowRankObjective
-    held_out : Ratings, optional
-        The entries that the best point is chosen by.
-    patience : int
-        Iterations without an improvement on them after which the fit ends.
-    watch : callable, optional
-        Called with each `Step`; returning True ends the fit.
-    save : callable, optional
-        Called with the best point so far (without ``held_out`` the present one) and its `Step`,
-        after the first iteration and then every ``save_every`` seconds.
+    ``save`` gets the best point on the entries held out (without any: the present one) and its
+    `Step`, after the first iteration and then every ``save_every`` seconds.
     """
 
     def __init__(
