@@ -24,15 +24,7 @@ _validation: Any = require("sklearn.utils.validation", "app", "The estimators")
 
 
 @dataclass(eq=False, repr=False)
-<<<<<<< HEAD
-class LowRankImputer(
-    _base.OneToOneFeatureMixin,  # type: ignore[misc]
-    _base.TransformerMixin,  # type: ignore[misc]
-    _base.BaseEstimator,  # type: ignore[misc]
-):
-=======
 class LowRankImputer(_Transformer):  # type: ignore[misc]
->>>>>>> slim6
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
 
     The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
