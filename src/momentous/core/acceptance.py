@@ -114,14 +114,15 @@ def _require_same(what: str, stored: float, now: float, allowed: float) -> None:
         )
 
 
-def unbounded(space: Space, report: Report, progress: Progress) -> Ending | None:
-    """The end of a run that goes down for ever: f is 1e20 times lower than f(x0) is large (or 1),
-    or x so large that its square overflows (looked at in every 16th iteration, as it costs a pass).
+def unbounded(space: Space, report: Report, progress: Progress, target: float) -> Ending | None:
+    """The end of a run that goes down for ever: f is 1e20 times lower than f(x0) and the target are
+    large (or 1), or x so large that its square overflows (looked at in every 16th iteration, as it
+    costs a pass).
     """
     known = [s.value for s in (report.sample, report.accepted) if s and math.isfinite(s.value)]
     lowest = min(known, default=math.inf)
     numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
-    if not lowest < -1e20 * max(1.0, abs(progress.start_fun)):
+    if not lowest < -1e20 * max(1.0, abs(progress.start_fun), target):
         point = report.sample.point
         if progress.nit % 16 or point is None:
             return None

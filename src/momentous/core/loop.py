@@ -24,7 +24,7 @@ from momentous.core.result import Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
-from momentous.core.stopping import Criterion, Progress, gradient_tolerance
+from momentous.core.stopping import Criterion, Progress, gradient_tolerance, size_of_target
 from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
@@ -103,7 +103,7 @@ class Run(Iterator[IntermediateResult]):
         self._callback = callback
         self._checkpoint = checkpoint
         self._result: Result | None = None
-        self._tolerance = gradient_tolerance(stop)
+        self._tolerance, self._target = gradient_tolerance(stop), size_of_target(stop)
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
@@ -243,7 +243,7 @@ class Run(Iterator[IntermediateResult]):
         """What was asked for, if it is reached, goes before the method's own reason to end."""
         self.ending = self._stop.check(self.progress)
         if self.ending is None or not self.ending.status.success:
-            endless = unbounded(self.oracle.space, self.report, self.progress)
+            endless = unbounded(self.oracle.space, self.report, self.progress, self._target)
             self.ending = endless or self.report.ending or self.ending
 
     def _call(self, callback: Callback) -> None:

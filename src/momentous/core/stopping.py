@@ -206,6 +206,13 @@ def gradient_tolerance(criterion: Criterion) -> float:
     return criterion.tolerance if isinstance(criterion, GradientNorm) else -math.inf
 
 
+def size_of_target(criterion: Criterion) -> float:
+    """The size of the largest target in the criterion, 0 if there is none."""
+    if isinstance(criterion, AnyOf):
+        return max((size_of_target(part) for part in criterion.parts), default=0.0)
+    return abs(criterion.value) if isinstance(criterion, Target) else 0.0
+
+
 def _require(name: str, value: float, least: int, kind: str = "a number") -> None:
     if not value >= least:
         raise ValueError(f"{name}={value!r} must be {kind} >= {least}")
