@@ -8,7 +8,7 @@ import pytest
 
 from conftest import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
-from momentous.core.acceptance import accepts_stop
+from momentous.core.acceptance import within_limit
 from momentous.core.oracle import FunctionOracle, Sample
 from momentous.core.space import Space
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
@@ -537,12 +537,12 @@ def test_a_small_gradient_above_the_accepted_point_is_no_reason_to_stop(cls):
     oracle.value(x0)
     method = cls()
     report = method.start(oracle, x0, 1e-3, 0).report
-    assert accepts_stop(oracle, report)
+    assert within_limit(oracle, report.sample, report.limit)
     top = np.full(3, math.pi)
     report.sample = Sample(top, float(waves.value(top)), np.zeros(3), 0.0)
-    assert not accepts_stop(oracle, report)
+    assert not within_limit(oracle, report.sample, report.limit)
     report.sample = Sample(top, math.inf, np.zeros(3), math.nan)
-    assert not accepts_stop(oracle, report)
+    assert not within_limit(oracle, report.sample, report.limit)
 
 
 # --- contract -------------------------------------------------------------------------------------
