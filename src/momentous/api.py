@@ -234,8 +234,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
     check_gradient : bool
         Before the run, compare ``jac`` with differences of ``fun`` near x0: a ValueError names what
-        is wrong.  At most 12 calls, neither counted nor timed; all of the twelve usual mistakes are
-        found (`momentous.core.gradient_check` says which).
+        is wrong.  At most 12 calls, neither counted nor timed; `momentous.core.gradient_check` says
+        which mistakes are found.
     **parameters
         Parameters of the method, when ``method`` is a name or a class.
 
