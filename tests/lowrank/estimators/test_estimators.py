@@ -405,9 +405,11 @@ def test_ctrl_c_stops_the_program_and_leaves_what_was_reached(monkeypatch):
 
 @pytest.mark.parametrize("pairs", [PAIRS, PAIRS[:, ::-1]], ids=["columns", "rows"])
 def test_looking_at_the_held_out_error_costs_no_sweep_of_its_own(pairs, monkeypatch):
-    half, calls = Sweep._half, []
+    half, calls = LowRankObjective.half_sweep, []
     monkeypatch.setattr(
-        Sweep, "_half", lambda self, *given: calls.append(given[0]) or half(self, *given)
+        LowRankObjective,
+        "half_sweep",
+        lambda self, *given: calls.append(given[0]) or half(self, *given),
     )
     model = regressor(validation_share=0.2, max_iterations=8, patience=100, tol=0.0).fit(pairs, Y)
     assert len(calls) == 2 * model.result_.njev + 1

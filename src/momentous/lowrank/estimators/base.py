@@ -151,7 +151,7 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         model, extra = load_model(path)
         try:
             return cls._restored(model, extra)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise damaged(path, error) from error
 
     @classmethod

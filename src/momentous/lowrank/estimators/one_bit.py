@@ -133,5 +133,6 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
         self.threshold_, self.classes_ = extra["threshold"], np.array(extra["classes"])
         if self.threshold_ is not None:
             check_number("threshold", self.threshold_, -math.inf)
+            self.threshold_ = float(self.threshold_)
         if self.classes_.shape != (2,) or self.classes_.dtype.kind not in "biufU":
             raise ValueError(f"its classes are {extra['classes']!r}")

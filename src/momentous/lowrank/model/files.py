@@ -72,7 +72,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
         ):
             raise ValueError("its parameters cannot be read")
         return _model(archive), extra
-    except (ValueError, TypeError, KeyError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise damaged(path, error) from error
 
 
