@@ -213,9 +213,10 @@ def test_an_adaptive_method_that_starts_narrow_is_the_fixed_one(problem, method,
     assert theirs.restarts > 20
     assert ours.trace.when(EventKind.RESTART) == theirs.trace.when(EventKind.RESTART)
     assert not ours.trace.when(EventKind.ROLLBACK)
-    if theirs.status is Status.COMPLETED:
-        found = found[:-1]
-    np.testing.assert_array_equal(found, expected)
+    # The output of a completed run, or of one that was stopped above another point, comes last.
+    count = min(len(found), len(expected)) - (theirs.status is Status.COMPLETED)
+    assert abs(len(found) - len(expected)) <= 1
+    np.testing.assert_array_equal(found[:count], expected[:count])
 
 
 @each_problem
