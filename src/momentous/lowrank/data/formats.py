@@ -57,7 +57,7 @@ WANTED = {2: "user and item", 3: "user, item and rating"}
 
 
 @dataclass(frozen=True)
-class Sample:
+class FirstLines:
     """The first lines of a file that are not blank, without spaces around them."""
 
     name: str  # of the file, for messages
@@ -82,7 +82,7 @@ def find_format(path: Path, name: str, inner_name: str) -> str:
         raise RatingsFileError(name, f"is of no format known here; {_described()}")
     if inner_name.endswith(".mtx") or head.lower().startswith(b"%%matrixmarket"):
         return "mtx"
-    sample = take_sample(path, name)
+    sample = first_lines(path, name)
     if NETFLIX.fullmatch(inner_name) or any(re.fullmatch(r"\d+:", one) for one in sample.lines):
         return "netflix"
     if sample.lines[0].startswith("{") or inner_name.endswith((".jsonl", ".ndjson", ".json")):
@@ -90,7 +90,7 @@ def find_format(path: Path, name: str, inner_name: str) -> str:
     return UNDECIDED
 
 
-def take_sample(path: Path, name: str) -> Sample:
+def first_lines(path: Path, name: str) -> FirstLines:
     """Look at the beginning of a text, after any blank lines however many."""
     lines: list[str] = []
     numbers: list[int] = []
@@ -110,7 +110,7 @@ def take_sample(path: Path, name: str) -> Sample:
                 numbers.append(number)
     if not lines:
         raise RatingsFileError(name, "is empty")
-    return Sample(name, lines, numbers)
+    return FirstLines(name, lines, numbers)
 
 
 def _described() -> str:
@@ -140,7 +140,7 @@ def _word(delimiter: str) -> str:
 
 
 def find_dialect(
-    sample: Sample,
+    sample: FirstLines,
     delimiter: str | None,
     columns: Columns | None,
     limits: Limits,
@@ -180,14 +180,14 @@ def find_dialect(
     return Dialect(best, fields, where, skip)
 
 
-def check_columns(fields: int, sample: Sample, limits: Limits) -> None:
+def check_columns(fields: int, sample: FirstLines, limits: Limits) -> None:
     """Refuse a line with more fields than anybody needs."""
     if fields > limits.columns:
         problem = f"has {fields:,} fields per line"
         raise limits.exceeded("columns", sample.name, problem, sample.numbers[0])
 
 
-def _looks_dense(sample: Sample, delimiter: str, fields: int) -> bool:
+def _looks_dense(sample: FirstLines, delimiter: str, fields: int) -> bool:
     """Are these many numbers per line?  An empty field may stand for a missing one."""
     if fields < DENSE_FROM:
         return False

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from momentous.io.archive import DAMAGED, read_array
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.formats import BYTE_ORDER_MARK, Sample, check_columns, split
+from momentous.lowrank.data.formats import BYTE_ORDER_MARK, FirstLines, check_columns, split
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
 from momentous.lowrank.data.tables import BLANK, NOT_UTF8, Scan
 from momentous.lowrank.data.text import CUT_AT_SPACES, Text, lines, number
@@ -157,7 +157,7 @@ JESTER_MISSING, JESTER_SCALE = 99.0, 10.0
 
 def read_dense(
     text: Text,
-    sample: Sample,
+    sample: FirstLines,
     delimiter: str,
     limits: Limits,
     missing: float | None = None,

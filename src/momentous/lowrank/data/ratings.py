@@ -154,7 +154,7 @@ class Ratings:
 
     @property
     def rows(self) -> NDArray[np.int32]:
-        """The row of each entry, in the order of the storage; made anew at each call."""
+        """The row of each entry, in the order of the storage; made again at each call."""
         return np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(self.by_row.starts))
 
     @property
@@ -210,9 +210,10 @@ class Ratings:
         held = np.zeros(self.nnz, dtype=bool)
         rng = np.random.default_rng(rng)
         held[rng.choice(self.nnz, count, replace=False, shuffle=False)] = True
-        return self._where(~held), self._where(held)
+        return self.where(~held), self.where(held)
 
-    def _where(self, chosen: NDArray[np.bool_]) -> Ratings:
+    def where(self, chosen: NDArray[np.bool_]) -> Ratings:
+        """The entries that are chosen, by one flag per entry in the order of the storage."""
         storage = self.by_row
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen, dtype=np.int64)])
         return self._like(

@@ -21,7 +21,7 @@ from momentous.lowrank.data.formats import (
     WHITESPACE,
     Columns,
     Dialect,
-    Sample,
+    FirstLines,
     places,
     quoted_field,
     quoted_record,
@@ -221,7 +221,7 @@ def netflix_scan(texts: list[Text], limits: Limits) -> Scan:
 
 
 def json_scan(
-    text: Text, sample: Sample, columns: Columns | None, limits: Limits, count: int
+    text: Text, sample: FirstLines, columns: Columns | None, limits: Limits, count: int
 ) -> Scan:
     """Read triples, or pairs, from lines that are JSON objects; the first one names the keys."""
     expected = "expected one JSON object per line"

@@ -99,7 +99,7 @@ class LowRankModel:
         """What the loss makes of the score: a rating within the limits, a probability, ..."""
         return self.loss.response(self.scores(pairs, unknown), self.limits)
 
-    def deviance(self, ratings: Ratings | None = None) -> float:
+    def error(self, ratings: Ratings | None = None) -> float:
         """The loss's error (root mean square error, mean log loss, ...) for these ratings.
 
         Without an argument for those of the fit.
@@ -128,6 +128,7 @@ class LowRankModel:
         A row that is not known is an error, or else gets the order by column bias.
         """
         check_number("n", n, 1, whole=True)
+        check_unknown(unknown)
         position = int(self.rows.positions([row])[0])
         if position == UNKNOWN and unknown == "error":
             _refuse_unknown(np.array([position]), np.array([row], dtype=object), "row")
@@ -166,7 +167,7 @@ class LowRankModel:
 
         A row is one ridge regression on the columns' factors, for a loss that is not quadratic a
         few Newton steps; all rows are solved for at once.  A row that is known already is computed
-        anew, from these entries alone.  Entries of columns that the model does not know are left
+        again, from these entries alone.  Entries of columns that the model does not know are left
         out.
         """
         new = ratings_of(pairs, values, dtype=self.row_factors.dtype)
@@ -180,7 +181,7 @@ class LowRankModel:
         bias = np.pad(self.row_bias, (0, more))
         where = np.full(len(ids), UNKNOWN)
         where[given] = rows.positions(ids[given])
-        known = new._where(cols[new.cols] != UNKNOWN)
+        known = new.where(cols[new.cols] != UNKNOWN)
         others = cols[known.cols]
         groups = Compressed(known.by_row.starts, others.astype(np.int32), known.values)
         solved = self.solve_rows(groups, backend)[given]
