@@ -78,7 +78,7 @@ def fit_file(
             )
 
     found = fit_model(
-        _labelled(ratings, threshold),
+        ratings if threshold is None else ratings.signs(threshold),
         config,
         start=start,
         watch=watch,
@@ -97,7 +97,7 @@ def fit_file(
         "iterations": result.nit,
         "restarts": result.restarts,
         "objective": found.objective,
-        "training_error": found.model.error(),
+        "training_error": found.model.training_error(),
         "seconds": result.time,
         "ended": found.message,
         "interrupted": result.status is Status.INTERRUPTED,
@@ -167,7 +167,9 @@ def _save(
 def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, Any]:
     """The error of a model on the ratings in a file, which is read as by `Ratings.read`."""
     fitted, extra = load_model(model)
-    ratings = _labelled(Ratings.read(file, **reading), extra.get("threshold"))
+    ratings, threshold = Ratings.read(file, **reading), extra.get("threshold")
+    if threshold is not None:
+        ratings = ratings.signs(threshold)
     rows, cols = pairs_of(ratings)
     return {
         "ratings": ratings.nnz,
@@ -234,11 +236,3 @@ def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
     ratings = Ratings.twin(name, seed)
     write_ratings(ratings, out)
     return ratings
-
-
-def _labelled(ratings: Ratings, threshold: float | None) -> Ratings:
-    """Labels for the logistic loss: +1 above the threshold."""
-    if threshold is None:
-        return ratings
-    one = ratings.dtype.type(1)
-    return ratings.with_values(np.where(ratings.values > np.float64(threshold), one, -one))

@@ -285,7 +285,8 @@ def test_early_stopping_keeps_the_best_model_on_the_validation_share():
     assert not result.success
     assert "callback asked to stop" in result.message
     assert patient.model_.seen.nnz == kept.nnz
-    assert patient.model_.error() == pytest.approx(patient.model_.error(kept))
+    rmse = np.sqrt(np.mean((patient.predict(kept) - kept.values) ** 2))
+    assert patient.model_.training_error() == pytest.approx(rmse)
 
 
 def test_what_was_held_out_is_not_recommended_either(tmp_path):
@@ -333,6 +334,8 @@ def test_an_unknown_user_gets_what_all_like_or_an_error(fitted):
         regressor(unknown="error").fit(PAIRS, Y).recommend("nobody")
     with pytest.raises(ValueError, match="n=0"):
         fitted.recommend(0, n=0)
+    with pytest.raises(ValueError, match="unknown='zzz' must be"):
+        fitted.model_.recommend(0, unknown="zzz")
 
 
 @pytest.mark.parametrize("kind", [regressor, classifier])

@@ -35,7 +35,7 @@ def test_what_is_written_is_read_again(loss, share, tmp_path):
     for name in ("row_factors", "col_factors", "row_bias", "col_bias"):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
     np.testing.assert_array_equal(after.scores(before.seen), before.scores(before.seen))
-    assert after.error() == before.error()
+    assert after.training_error() == before.training_error()
 
 
 def spoilt(name, change):

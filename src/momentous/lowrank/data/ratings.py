@@ -153,6 +153,11 @@ class Ratings:
         return float(np.mean(self.by_row.values, dtype=np.float64))
 
     @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        return float(self.values.min()), float(self.values.max())
+
+    @property
     def rows(self) -> NDArray[np.int32]:
         """The row of each entry, in the order of the storage; made again at each call."""
         return np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(self.by_row.starts))
@@ -220,13 +225,10 @@ class Ratings:
             Compressed(before[storage.starts], storage.others[chosen], storage.values[chosen])
         )
 
-    def signs(self) -> Ratings:
-        """One-bit ratings: +1 where the value is above the mean, otherwise -1.
-
-        A value equal to the mean counts as -1.
-        """
+    def signs(self, threshold: float | None = None) -> Ratings:
+        """One-bit ratings: +1 where the value is above the threshold (the mean), otherwise -1."""
         # As a float64 scalar: a Python float would first be rounded to the values' precision.
-        above = self.values > np.float64(self.mean)
+        above = self.values > np.float64(self.mean if threshold is None else threshold)
         return self._holding(np.where(above, self.dtype.type(1), self.dtype.type(-1)))
 
     def astype(self, dtype: Any) -> Ratings:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import pairs_of, ratings_of
+from momentous.lowrank.data.vocabulary import pairs_of
 from momentous.lowrank.estimators.base import BaseCompletion
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
@@ -74,4 +74,4 @@ class ImplicitMF(BaseCompletion):
     def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
         if y is None and not isinstance(pairs, Ratings) and not hasattr(pairs, "tocoo"):
             y = np.ones(len(pairs_of(pairs)[0]))
-        return ratings_of(pairs, y, self.dtype)
+        return super()._ratings_of(pairs, y)

@@ -15,14 +15,7 @@ from momentous.lowrank.data.vocabulary import UNKNOWN
 from momentous.lowrank.factors import balanced
 from momentous.lowrank.model.fitted import LowRankModel, names_of
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.solvers.fit import (
-    FitConfig,
-    FitProgress,
-    Observer,
-    Watcher,
-    limits_of,
-    solve,
-)
+from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Observer, Watcher, solve
 
 
 @dataclass
@@ -111,7 +104,7 @@ def _model_at(
         row_bias=row_bias,
         col_bias=col_bias,
         penalty=objective.penalty,
-        limits=limits_of(ratings),
+        limits=ratings.limits,
         seen=ratings,
         held_out=held_out,
     )

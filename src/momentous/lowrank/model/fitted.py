@@ -73,7 +73,7 @@ class LowRankModel:
         """
         check_unknown(unknown)
         row_ids, col_ids = pairs_of(pairs)
-        rows, cols = self._positions(row_ids, col_ids)
+        rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
         if unknown == "error":
             _refuse_unknown(rows, row_ids, "row")
             _refuse_unknown(cols, col_ids, "column")
@@ -81,9 +81,6 @@ class LowRankModel:
         if unknown == "nan":
             scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
         return scores
-
-    def _positions(self, row_ids: Any, col_ids: Any) -> tuple[Any, Any]:
-        return self.rows.positions(row_ids), self.cols.positions(col_ids)
 
     def scores_at(self, rows: Any, cols: Any) -> Floats:
         """The same by position, where -1 stands for a row or column that is not known."""
@@ -99,17 +96,9 @@ class LowRankModel:
         """What the loss makes of the score: a rating within the limits, a probability, ..."""
         return self.loss.response(self.scores(pairs, unknown), self.limits)
 
-    def error(self, ratings: Ratings | None = None) -> float:
-        """The loss's error (root mean square error, mean log loss, ...) for these ratings.
-
-        Without an argument for those of the fit.
-        """
-        if ratings is None:
-            rows, cols, values = self.seen.rows, self.seen.cols, self.seen.values
-        else:
-            rows, cols = self._positions(*pairs_of(ratings))
-            values = ratings.values
-        total = 0.0
+    def training_error(self) -> float:
+        """The loss's error (root mean square error, mean log loss, ...) for the entries seen."""
+        rows, cols, values, total = self.seen.rows, self.seen.cols, self.seen.values, 0.0
         for begin in range(0, values.size, BLOCK):
             block = slice(begin, begin + BLOCK)
             scores = self.scores_at(rows[block], cols[block]).astype(np.float64)

@@ -209,7 +209,7 @@ class Observer:
         self.best: Floats | None = None
         self._best_step: FitProgress | None = None
         self._lowest, self._since, self._saved_at = math.inf, 0, -math.inf
-        self._limits = limits_of(objective.ratings)
+        self._limits = objective.ratings.limits
 
     def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
@@ -246,8 +246,3 @@ class Observer:
             f"the held-out error {min(self.held_out_errors):.6g} was not improved on in "
             f"{self.patience} iterations"
         )
-
-
-def limits_of(ratings: Ratings) -> tuple[float, float]:
-    """The least and the greatest value."""
-    return float(ratings.values.min()), float(ratings.values.max())
