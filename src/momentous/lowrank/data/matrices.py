@@ -157,7 +157,7 @@ JESTER_MISSING, JESTER_SCALE = 99.0, 10.0
 
 def read_dense(
     text: Text,
-    sample: FirstLines,
+    head: FirstLines,
     delimiter: str,
     limits: Limits,
     missing: float | None = None,
@@ -169,8 +169,8 @@ def read_dense(
     others lie between -10 and 10, as in the Jester data.  Their first column, which counts the
     ratings of the line, is left out where it does so in every line.
     """
-    width = len(split(sample.lines[0], delimiter))
-    check_columns(width, sample, limits)
+    width = len(split(head.lines[0], delimiter))
+    check_columns(width, head, limits)
     kept: list[NDArray[np.float64]] = []
     skipped = 0
     with text.path.open("rb") as file:
