@@ -29,7 +29,7 @@ from momentous.lowrank.backends.numpy import NumpyBackend
 from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.losses import LOSSES, Squared
 from momentous.lowrank.model import load_model
-from momentous.lowrank.solvers.fit import Step
+from momentous.lowrank.solvers.fit import FitProgress
 
 
 @pytest.fixture(autouse=True)
@@ -299,7 +299,7 @@ def test_a_twin_is_written_and_can_be_read():
     assert Ratings.read("twin.npz").nnz == 100_000
 
 
-def test_on_a_terminal_there_is_one_living_line(monkeypatch):
+def test_on_a_terminal_there_is_one_line_that_changes(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
@@ -309,7 +309,7 @@ def test_on_a_terminal_there_is_one_living_line(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     with show_fit(quiet=False) as watch:
         for k in range(3):
-            watch(Step(k, 1.0 / (1 + k), 0.1, float("nan"), 0))
+            watch(FitProgress(k, 1.0 / (1 + k), 0.1, float("nan"), 0))
     assert "objective 0.3333333" in terminal.getvalue()
     with show_fit(quiet=True) as watch:
         assert watch is None

@@ -172,5 +172,5 @@ def test_a_dense_part_needs_a_quadratic_loss():
         name = "strange"
         dense_weight = 1.0
 
-    with pytest.raises(ValueError, match="dense part, hence must be quadratic"):
+    with pytest.raises(ValueError, match="dense part, so must be quadratic"):
         register_loss(Strange)

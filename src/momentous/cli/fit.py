@@ -83,7 +83,7 @@ def _resume_command(file: str, out: Path, options: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def show_fit(quiet: bool) -> Iterator[Any]:
-    """A function to watch a fit by: one living line on a terminal, plain lines elsewhere."""
+    """A function to watch a fit by: one line that changes on a terminal, else plain lines."""
     if quiet:
         yield None
     elif not sys.stderr.isatty():

@@ -54,8 +54,7 @@ _NAMES = {
 }
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 
-# The estimators need scikit-learn, hence are not among what `import *` gives.
-__all__ = sorted(_MODULE_OF.keys() - set(_NAMES["estimators"]))
+__all__ = sorted(_MODULE_OF)
 
 
 if not TYPE_CHECKING:  # to type checkers a misspelt name is an error
@@ -69,4 +68,4 @@ if not TYPE_CHECKING:  # to type checkers a misspelt name is an error
 
 
 def __dir__() -> list[str]:
-    return sorted(_MODULE_OF)
+    return __all__

@@ -12,11 +12,15 @@ from typing import Any
 def check_number(
     name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False
 ) -> None:
-    """Raise an error that names the parameter unless it is a finite number from low to high."""
+    """Raise an error that names the parameter unless it is finite, >= low and, if given, < high.
+
+    With a high, low itself is refused as well: the number lies between them.
+    """
     kind = numbers.Integral if whole else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError(f"{name}={value!r} must be a {'whole ' if whole else ''}number")
-    if not (math.isfinite(value) and low <= float(value) <= high):
+    inside = low <= float(value) if high == math.inf else low < float(value) < high
+    if not (math.isfinite(value) and inside):
         what = f">= {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
         raise ValueError(f"{name}={value!r} must be a finite number {what}")
 

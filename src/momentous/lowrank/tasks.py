@@ -18,7 +18,8 @@ from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.losses import find_loss
 from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model, save_model
 from momentous.lowrank.model.files import as_plain, from_plain
-from momentous.lowrank.solvers.fit import FitConfig, Step, Watcher
+from momentous.lowrank.model.fitted import names_of
+from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Watcher
 
 READING = ("columns", "format", "delimiter", "skip_bad", "progress")
 """The options that say how a file of ratings is read."""
@@ -60,12 +61,12 @@ def fit_file(
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
     ratings = Ratings.read(file, **reading)
-    if threshold is None and find_loss(config.loss).labels:
+    if threshold is None and config.loss_object.labels:
         threshold = ratings.mean
     if start is not None:
         _require_all_ids(start, ratings, file)
 
-    def save(model: LowRankModel, step: Step) -> None:
+    def save(model: LowRankModel, step: FitProgress) -> None:
         try:
             _save(model, step.nit, step.fun, config, threshold, out)
         except OSError as error:  # the fit is worth more than this copy of it
@@ -77,7 +78,7 @@ def fit_file(
             )
 
     found = fit_model(
-        _labelled(ratings, threshold),
+        ratings if threshold is None else ratings.signs(threshold),
         config,
         start=start,
         watch=watch,
@@ -96,9 +97,9 @@ def fit_file(
         "iterations": result.nit,
         "restarts": result.restarts,
         "objective": found.objective,
-        "training_error": found.model.deviance(),
+        "training_error": found.model.training_error(),
         "seconds": result.time,
-        "ended": result.message,
+        "ended": found.message,
         "interrupted": result.status is Status.INTERRUPTED,
     }
     if found.held_out:
@@ -116,7 +117,7 @@ def _model_before(
     if not out.exists():
         if resume:  # as after a kill before the first save
             warnings.warn(
-                f"--resume: there is no model {out} yet; the fit begins anew",
+                f"--resume: there is no model {out} yet; the fit begins at the start",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -136,8 +137,8 @@ def _model_before(
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:
     """A model knows the users and items of its last file alone."""
-    users = _count_unknown(Vocabulary(ratings.row_ids, ratings.shape[0]), start.rows.ids)
-    items = _count_unknown(Vocabulary(ratings.col_ids, ratings.shape[1]), start.cols.ids)
+    users = _count_unknown(names_of(ratings, 0), start.rows.ids)
+    items = _count_unknown(names_of(ratings, 1), start.cols.ids)
     if users or items:
         raise OptionError(
             f"--resume: {users} users and {items} items of the model are not in {file} and would "
@@ -166,7 +167,9 @@ def _save(
 def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, Any]:
     """The error of a model on the ratings in a file, which is read as by `Ratings.read`."""
     fitted, extra = load_model(model)
-    ratings = _labelled(Ratings.read(file, **reading), extra.get("threshold"))
+    ratings, threshold = Ratings.read(file, **reading), extra.get("threshold")
+    if threshold is not None:
+        ratings = ratings.signs(threshold)
     rows, cols = pairs_of(ratings)
     return {
         "ratings": ratings.nnz,
@@ -233,11 +236,3 @@ def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
     ratings = Ratings.twin(name, seed)
     write_ratings(ratings, out)
     return ratings
-
-
-def _labelled(ratings: Ratings, threshold: float | None) -> Ratings:
-    """Labels for the logistic loss: +1 above the threshold."""
-    if threshold is None:
-        return ratings
-    one = ratings.dtype.type(1)
-    return ratings.with_values(np.where(ratings.values > np.float64(threshold), one, -one))

@@ -271,16 +271,22 @@ def test_early_stopping_keeps_the_best_model_on_the_validation_share():
     patient = regressor(validation_share=0.2, patience=3, **options).fit(pairs, y)
     errors = patient.validation_errors_
     assert len(errors) == patient.n_iter_ < 100
-    assert "held-out error" in patient.result_.message
+    assert (
+        patient.message_
+        == f"the held-out error {min(errors):.6g} was not improved on in 3 iterations"
+    )
     kept, held_out = Ratings(pairs[:, 0], pairs[:, 1], y, (60, 40)).split(0.2, 0)
     predicted = patient.predict(held_out)
     rmse = np.sqrt(np.mean((predicted - held_out.values) ** 2))
     assert rmse == pytest.approx(min(errors), rel=1e-9)
     assert not np.array_equal(predicted, patient.model_.scores(held_out))  # some are clipped
-    assert patient.result_.success
-    assert patient.result_.status.name == "CONVERGED"
+    result = patient.result_  # of the run alone: nothing in it is about the entries held out
+    assert result.status.name == "STOPPED"
+    assert not result.success
+    assert "callback asked to stop" in result.message
     assert patient.model_.seen.nnz == kept.nnz
-    assert patient.model_.deviance() == pytest.approx(patient.model_.deviance(kept))
+    rmse = np.sqrt(np.mean((patient.predict(kept) - kept.values) ** 2))
+    assert patient.model_.training_error() == pytest.approx(rmse)
 
 
 def test_what_was_held_out_is_not_recommended_either(tmp_path):
@@ -328,6 +334,8 @@ def test_an_unknown_user_gets_what_all_like_or_an_error(fitted):
         regressor(unknown="error").fit(PAIRS, Y).recommend("nobody")
     with pytest.raises(ValueError, match="n=0"):
         fitted.recommend(0, n=0)
+    with pytest.raises(ValueError, match="unknown='zzz' must be"):
+        fitted.model_.recommend(0, unknown="zzz")
 
 
 @pytest.mark.parametrize("kind", [regressor, classifier])
@@ -525,7 +533,8 @@ def test_what_cannot_be_fitted_is_told(pairs, y, told):
         ({"solver": "nonsense"}, ValueError, "nonsense"),
         ({"solver": 3}, TypeError, "solver=3"),
         ({"validation_share": 1.5}, ValueError, "validation_share=1.5 .* between 0 and 1"),
-        ({"validation_share": 0.0}, ValueError, "between 0 and 1"),
+        ({"validation_share": 0.0}, ValueError, "validation_share=0.0 .* between 0 and 1"),
+        ({"validation_share": 1.0}, ValueError, "validation_share=1.0 .* between 0 and 1"),
         ({"balance": np.nan}, ValueError, "balance=nan"),
         ({"balance": -1}, ValueError, "balance=-1"),
         ({"max_iterations": 2.5}, TypeError, "max_iterations=2.5"),

@@ -26,7 +26,7 @@ class Cache:
 
     It is valid as long as the files have the same size and time stamp and are read with the same
     options, all that the outcome depends on; what is not valid, or damaged, counts as absent and is
-    written anew.  It lies beside the place that was asked for, as ``NAME.momentous.npz``.
+    written again.  It lies beside the place that was asked for, as ``NAME.momentous.npz``.
     """
 
     def __init__(self, place: Path, sources: list[Source], options: dict[str, Any]):

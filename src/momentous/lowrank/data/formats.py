@@ -1,8 +1,8 @@
 """Which format a file has, how its lines are cut into fields, and which field is what.
 
-The rules are few and look at a sample alone, the first hundred lines that are not blank.  DuckDB
-could guess, too, but a guess that goes wrong reads a file as what it is not; here a file that the
-rules do not fit is refused.
+The rules are few and look at no more than the first hundred lines that are not blank.  DuckDB could
+guess, too, but a guess that goes wrong reads a file as what it is not; here a file that the rules
+do not fit is refused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WANTED = {2: "user and item", 3: "user, item and rating"}
 
 
 @dataclass(frozen=True)
-class Sample:
+class FirstLines:
     """The first lines of a file that are not blank, without spaces around them."""
 
     name: str  # of the file, for messages
@@ -72,25 +72,25 @@ class Sample:
 def find_format(path: Path, name: str, inner_name: str) -> str:
     """The format of a plain file, from its name and its beginning."""
     with path.open("rb") as file:
-        head = file.read(_SAMPLE_BYTES).removeprefix(BYTE_ORDER_MARK)
-    if head.startswith(b"PAR1"):
+        begin = file.read(_SAMPLE_BYTES).removeprefix(BYTE_ORDER_MARK)
+    if begin.startswith(b"PAR1"):
         return "parquet"
-    if head.startswith(b"PK"):
+    if begin.startswith(b"PK"):
         return "npz"
-    binary = b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    binary = b"\0" in begin and not begin.startswith((b"\xff\xfe", b"\xfe\xff"))
     if inner_name.endswith((".parquet", ".npz")) or binary:
         raise RatingsFileError(name, f"is of no format known here; {_described()}")
-    if inner_name.endswith(".mtx") or head.lower().startswith(b"%%matrixmarket"):
+    if inner_name.endswith(".mtx") or begin.lower().startswith(b"%%matrixmarket"):
         return "mtx"
-    sample = take_sample(path, name)
-    if NETFLIX.fullmatch(inner_name) or any(re.fullmatch(r"\d+:", one) for one in sample.lines):
+    head = first_lines(path, name)
+    if NETFLIX.fullmatch(inner_name) or any(re.fullmatch(r"\d+:", one) for one in head.lines):
         return "netflix"
-    if sample.lines[0].startswith("{") or inner_name.endswith((".jsonl", ".ndjson", ".json")):
+    if head.lines[0].startswith("{") or inner_name.endswith((".jsonl", ".ndjson", ".json")):
         return "json"
     return UNDECIDED
 
 
-def take_sample(path: Path, name: str) -> Sample:
+def first_lines(path: Path, name: str) -> FirstLines:
     """Look at the beginning of a text, after any blank lines however many."""
     lines: list[str] = []
     numbers: list[int] = []
@@ -110,7 +110,7 @@ def take_sample(path: Path, name: str) -> Sample:
                 numbers.append(number)
     if not lines:
         raise RatingsFileError(name, "is empty")
-    return Sample(name, lines, numbers)
+    return FirstLines(name, lines, numbers)
 
 
 def _described() -> str:
@@ -140,7 +140,7 @@ def _word(delimiter: str) -> str:
 
 
 def find_dialect(
-    sample: Sample,
+    head: FirstLines,
     delimiter: str | None,
     columns: Columns | None,
     limits: Limits,
@@ -153,45 +153,45 @@ def find_dialect(
     names were asked for.
     """
     tried = _TRIED if delimiter is None else (delimiter,)
-    cut = {one: list(records(sample.lines, one)) for one in tried}
+    cut = {one: list(records(head.lines, one)) for one in tried}
     agree = {one: _common_count(cut[one], one, count) for one in tried}
     best = max(tried, key=lambda one: agree[one][1])  # the first of equals
     fields, lines = agree[best]
     if 2 * lines < len(cut[best]) or not lines:
         if delimiter is not None:
-            raise sample.error(f"expected {WANTED[count]} separated by {_word(delimiter)}")
+            raise head.error(f"expected {WANTED[count]} separated by {_word(delimiter)}")
         known = f"; {_described()}" if count == 3 else ""
-        raise sample.error(f"expected lines of {WANTED[count]}{known}")
-    check_columns(fields, sample, limits)
+        raise head.error(f"expected lines of {WANTED[count]}{known}")
+    check_columns(fields, head, limits)
     first = split("\n".join(cut[best][0]), best)
     if count == 2:
         by_name = columns is not None and any(isinstance(one, str) for one in columns)
         header = by_name or bool(_matching(first, KNOWN[0]))
     else:
         header = len(first) == fields and best != "::" and not any(map(_is_number, first))
-        if not header and columns is None and _looks_dense(sample, best, fields):
-            raise sample.error(
+        if not header and columns is None and _looks_dense(head, best, fields):
+            raise head.error(
                 f"has {fields} numbers per line and no header, as a dense matrix has, one line per "
                 "user and one column per item: read it with format='dense', or, if its lines are "
                 "triples, say which columns are user, item and rating, as in columns=(0, 1, 2)"
             )
-    where = places(sample.name, columns, fields, first if header else None, count)
-    skip = sample.numbers[0] - 1 + (len(cut[best][0]) if header else 0)
+    where = places(head.name, columns, fields, first if header else None, count)
+    skip = head.numbers[0] - 1 + (len(cut[best][0]) if header else 0)
     return Dialect(best, fields, where, skip)
 
 
-def check_columns(fields: int, sample: Sample, limits: Limits) -> None:
+def check_columns(fields: int, head: FirstLines, limits: Limits) -> None:
     """Refuse a line with more fields than anybody needs."""
     if fields > limits.columns:
         problem = f"has {fields:,} fields per line"
-        raise limits.exceeded("columns", sample.name, problem, sample.numbers[0])
+        raise limits.exceeded("columns", head.name, problem, head.numbers[0])
 
 
-def _looks_dense(sample: Sample, delimiter: str, fields: int) -> bool:
+def _looks_dense(head: FirstLines, delimiter: str, fields: int) -> bool:
     """Are these many numbers per line?  An empty field may stand for a missing one."""
     if fields < DENSE_FROM:
         return False
-    lines = [split(line, delimiter) for line in sample.lines[:10]]
+    lines = [split(line, delimiter) for line in head.lines[:10]]
     return all(not one or _is_number(one) for line in lines for one in line)
 
 

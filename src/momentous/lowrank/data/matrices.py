@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from momentous.io.archive import DAMAGED, read_array
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.formats import BYTE_ORDER_MARK, Sample, check_columns, split
+from momentous.lowrank.data.formats import BYTE_ORDER_MARK, FirstLines, check_columns, split
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
 from momentous.lowrank.data.tables import BLANK, NOT_UTF8, Scan
 from momentous.lowrank.data.text import CUT_AT_SPACES, Text, lines, number
@@ -157,7 +157,7 @@ JESTER_MISSING, JESTER_SCALE = 99.0, 10.0
 
 def read_dense(
     text: Text,
-    sample: Sample,
+    head: FirstLines,
     delimiter: str,
     limits: Limits,
     missing: float | None = None,
@@ -169,8 +169,8 @@ def read_dense(
     others lie between -10 and 10, as in the Jester data.  Their first column, which counts the
     ratings of the line, is left out where it does so in every line.
     """
-    width = len(split(sample.lines[0], delimiter))
-    check_columns(width, sample, limits)
+    width = len(split(head.lines[0], delimiter))
+    check_columns(width, head, limits)
     kept: list[NDArray[np.float64]] = []
     skipped = 0
     with text.path.open("rb") as file:

@@ -119,9 +119,7 @@ class Ratings:
         storage: Compressed,
         names: tuple[NDArray[Any] | None, NDArray[Any] | None],
     ) -> None:
-        for array in (storage.starts, storage.others, storage.values):
-            array.flags.writeable = False
-        self.shape, self.by_row = shape, storage
+        self.shape, self.by_row = shape, _read_only(storage)
         self.row_ids, self.col_ids = names
 
     def _like(self, storage: Compressed) -> Ratings:
@@ -153,8 +151,13 @@ class Ratings:
         return float(np.mean(self.by_row.values, dtype=np.float64))
 
     @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        return float(self.values.min()), float(self.values.max())
+
+    @property
     def rows(self) -> NDArray[np.int32]:
-        """The row of each entry, in the order of the storage; made anew at each call."""
+        """The row of each entry, in the order of the storage; made again at each call."""
         return np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(self.by_row.starts))
 
     @property
@@ -171,12 +174,8 @@ class Ratings:
     def by_col(self) -> Compressed:
         """The same entries grouped by column; made at the first use and kept."""
         turned = self.to_sparse().tocsc()  # a counting sort: linear, and rows stay in order
-        storage = Compressed(
-            turned.indptr.astype(np.int64), turned.indices.astype(np.int32), turned.data
-        )
-        for array in (storage.starts, storage.others, storage.values):
-            array.flags.writeable = False
-        return storage
+        starts, others = turned.indptr.astype(np.int64), turned.indices.astype(np.int32)
+        return _read_only(Compressed(starts, others, turned.data))
 
     def __len__(self) -> int:
         return self.nnz
@@ -210,22 +209,20 @@ class Ratings:
         held = np.zeros(self.nnz, dtype=bool)
         rng = np.random.default_rng(rng)
         held[rng.choice(self.nnz, count, replace=False, shuffle=False)] = True
-        return self._where(~held), self._where(held)
+        return self.where(~held), self.where(held)
 
-    def _where(self, chosen: NDArray[np.bool_]) -> Ratings:
+    def where(self, chosen: NDArray[np.bool_]) -> Ratings:
+        """The entries that are chosen, by one flag per entry in the order of the storage."""
         storage = self.by_row
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen, dtype=np.int64)])
         return self._like(
             Compressed(before[storage.starts], storage.others[chosen], storage.values[chosen])
         )
 
-    def signs(self) -> Ratings:
-        """One-bit ratings: +1 where the value is above the mean, otherwise -1.
-
-        A value equal to the mean counts as -1.
-        """
+    def signs(self, threshold: float | None = None) -> Ratings:
+        """One-bit ratings: +1 where the value is above the threshold (the mean), otherwise -1."""
         # As a float64 scalar: a Python float would first be rounded to the values' precision.
-        above = self.values > np.float64(self.mean)
+        above = self.values > np.float64(self.mean if threshold is None else threshold)
         return self._holding(np.where(above, self.dtype.type(1), self.dtype.type(-1)))
 
     def astype(self, dtype: Any) -> Ratings:
@@ -251,10 +248,8 @@ class Ratings:
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """The entries as a SciPy matrix, which shares their memory where the index types allow."""
-        storage = self.by_row
-        return scipy.sparse.csr_array(
-            (storage.values, storage.others, storage.starts), shape=self.shape
-        )
+        parts = self.by_row.values, self.by_row.others, self.by_row.starts
+        return scipy.sparse.csr_array(parts, shape=self.shape)
 
     # --- where they come from ---------------------------------------------------------------------
 
@@ -273,9 +268,8 @@ class Ratings:
         if not scipy.sparse.issparse(matrix):
             raise TypeError(f"expected a SciPy sparse matrix, not {type(matrix).__name__}")
         entries = matrix.tocoo()
-        return cls(
-            entries.row, entries.col, entries.data, matrix.shape, row_ids=row_ids, col_ids=col_ids
-        )
+        parts = entries.row, entries.col, entries.data, matrix.shape
+        return cls(*parts, row_ids=row_ids, col_ids=col_ids)
 
     @classmethod
     def read(cls, source: Any, **options: Any) -> Ratings:
@@ -349,6 +343,12 @@ def check_starts(starts: Integers, groups: int, count: int, name: str) -> None:
     fits = starts.size == groups + 1 and starts[0] == 0 and starts[-1] == count
     if not fits or np.any(starts[1:] < starts[:-1]):
         raise ValueError(f"{name} does not ascend from 0 to the number of entries")
+
+
+def _read_only(storage: Compressed) -> Compressed:
+    for array in (storage.starts, storage.others, storage.values):
+        array.flags.writeable = False
+    return storage
 
 
 def _flat(array: NDArray[Any], what: str) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Ratings, or pairs of ids, from a file, a table or a query: the one front door."""
+"""Ratings, or pairs of ids, from a file, a table or a query: the one entry point."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from momentous.lowrank.data.formats import (
     checked_columns,
     find_dialect,
     find_format,
-    take_sample,
+    first_lines,
 )
 from momentous.lowrank.data.matrices import matrix_market_scan, read_dense, read_npz
 from momentous.lowrank.data.ratings import Ratings, make_ratings
@@ -311,11 +311,11 @@ def _scan(
             connection.execute(f"DESCRIBE {query}")
         return table_scan(connection, query, name, columns, count)
     text = check_text(path, name, limits)
-    sample = take_sample(path, name)
+    head = first_lines(path, name)
     if format_ == "json":
-        return json_scan(text, sample, columns, limits, count)
+        return json_scan(text, head, columns, limits, count)
     delimiter = options.delimiter or DELIMITERS.get(format_)
-    dialect = find_dialect(sample, delimiter, columns, limits, count)
+    dialect = find_dialect(head, delimiter, columns, limits, count)
     return delimited_scan(connection, text, dialect, folder, limits)
 
 
@@ -341,10 +341,10 @@ def _read_matrix(
         if present != entries:
             raise RatingsFileError(name, f"promises {entries} entries and has {present}")
         return _finished(triples, name, options, (rows, cols))
-    sample = take_sample(path, name)
-    delimiter = options.delimiter or find_dialect(sample, None, (0, 1, 2), limits).delimiter
+    head = first_lines(path, name)
+    delimiter = options.delimiter or find_dialect(head, None, (0, 1, 2), limits).delimiter
     ratings, notes, skipped = read_dense(
-        text, sample, delimiter, limits, options.missing, options.skip_bad
+        text, head, delimiter, limits, options.missing, options.skip_bad
     )
     return _as_asked(ratings, name, options), _skipped(name, skipped) + notes
 

@@ -21,7 +21,7 @@ from momentous.lowrank.data.formats import (
     WHITESPACE,
     Columns,
     Dialect,
-    Sample,
+    FirstLines,
     places,
     quoted_field,
     quoted_record,
@@ -221,16 +221,16 @@ def netflix_scan(texts: list[Text], limits: Limits) -> Scan:
 
 
 def json_scan(
-    text: Text, sample: Sample, columns: Columns | None, limits: Limits, count: int
+    text: Text, head: FirstLines, columns: Columns | None, limits: Limits, count: int
 ) -> Scan:
     """Read triples, or pairs, from lines that are JSON objects; the first one names the keys."""
     expected = "expected one JSON object per line"
     try:
-        first = json.loads(sample.lines[0])
+        first = json.loads(head.lines[0])
     except (ValueError, RecursionError):
         first = None
     if not isinstance(first, dict):
-        raise sample.error(expected)
+        raise head.error(expected)
     keys = list(first)
     chosen = places(text.name, columns, len(keys), keys, count)
     pointers = ["/" + keys[k].replace("~", "~0").replace("/", "~1") for k in chosen]

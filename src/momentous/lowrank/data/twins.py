@@ -253,6 +253,6 @@ def _rate(
 
 
 def _within(lengths: Integers) -> Integers:
-    """0, 1, 2, ... anew for each length."""
+    """0, 1, 2, ... again for each length."""
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if ends.size else 0) - np.repeat(ends - lengths, lengths)

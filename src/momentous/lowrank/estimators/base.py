@@ -38,7 +38,7 @@ check_is_fitted: Any = require("sklearn.utils.validation", "app", "The estimator
 
 
 @dataclass(eq=False, repr=False)
-class Completion(_BaseEstimator):  # type: ignore[misc]
+class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
     """What all estimators of a model share; ``_loss`` is the one loss that an estimator is for.
 
     Fields are the parameters: scikit-learn asks constructors to keep their arguments as they are.
@@ -70,7 +70,7 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         fit = fit_model(ratings, self._config(), start=start, watch=watch)
         self.model_: LowRankModel = fit.model
         self.result_: Result | None = fit.result
-        self.objective_ = fit.objective
+        self.objective_, self.message_ = fit.objective, fit.message
         self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out
         self.n_features_in_ = 2
         if fit.result.status is Status.INTERRUPTED:
@@ -78,7 +78,7 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
 
     def fit(self, pairs: Any, y: Any = None) -> Self:
         """Fit to the values y of these pairs."""
-        self._fit(self._labelled(pairs, y))
+        self._fit(self._ratings_of(pairs, y))
         return self
 
     def predict(self, pairs: Any) -> Any:
@@ -125,15 +125,15 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         """A copy of this estimator that knows further users, from their entries.
 
         The items stay as they are: one ridge regression per user (logistic: a few Newton steps).  A
-        user who is known already is computed anew, from these entries alone; items that are not
+        user who is known already is computed again, from these entries alone; items that are not
         known are left out.
         """
         check_is_fitted(self)
         other = copy.copy(self)
-        other.model_ = self.model_.fold_in(self._labelled(pairs, y), backend=self.backend)
+        other.model_ = self.model_.fold_in(self._ratings_of(pairs, y), backend=self.backend)
         return other
 
-    def _labelled(self, pairs: Any, y: Any) -> Ratings:
+    def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
         return ratings_of(pairs, y, self.dtype)
 
     # --- on disk ----------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         names = cls._get_param_names()
         estimator = cls(**{name: from_plain(saved[name]) for name in names if name in saved})
         ours = estimator._loss_object().name
-        elsewhere = {one._loss for one in Completion.__subclasses__() if one._loss}
+        elsewhere = {one._loss for one in BaseCompletion.__subclasses__() if one._loss}
         if model.loss.name != ours or (cls._loss is None and ours in elsewhere):
             raise ValueError(
                 f"it is for the {model.loss} loss, which {cls.__name__} is not for; load it with "
@@ -172,7 +172,7 @@ class Completion(_BaseEstimator):  # type: ignore[misc]
         check_number("n_iter", extra["n_iter"], 0, whole=True)
         estimator.model_, estimator.result_ = model, None
         estimator.n_iter_, estimator.objective_ = extra["n_iter"], float(extra["objective"])
-        estimator.validation_errors_, estimator.n_features_in_ = [], 2
+        estimator.validation_errors_, estimator.n_features_in_, estimator.message_ = [], 2, ""
         estimator._take_facts(extra)
         return estimator
 

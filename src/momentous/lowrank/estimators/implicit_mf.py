@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import pairs_of, ratings_of
-from momentous.lowrank.estimators.base import Completion
+from momentous.lowrank.data.vocabulary import pairs_of
+from momentous.lowrank.estimators.base import BaseCompletion
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
 
 
 @dataclass(eq=False, repr=False)
-class ImplicitMF(Completion):
+class ImplicitMF(BaseCompletion):
     """Scores from pairs of ids that were seen together: confidence-weighted squares [1]_.
 
     Minimised is ``sum c_ij (p_ij - u_i . v_j)^2 + ridge (|U|^2 + |V|^2)`` over all pairs, with
@@ -71,7 +71,7 @@ class ImplicitMF(Completion):
     def _loss_object(self) -> Implicit:
         return Implicit(self.alpha)
 
-    def _labelled(self, pairs: Any, y: Any) -> Ratings:
+    def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
         if y is None and not isinstance(pairs, Ratings) and not hasattr(pairs, "tocoo"):
             y = np.ones(len(pairs_of(pairs)[0]))
-        return ratings_of(pairs, y, self.dtype)
+        return super()._ratings_of(pairs, y)

@@ -6,14 +6,14 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from momentous.io.optional import require
-from momentous.lowrank.estimators.base import Completion, values_of
+from momentous.lowrank.estimators.base import BaseCompletion, values_of
 from momentous.lowrank.losses import Loss
 
 _RegressorMixin: Any = require("sklearn.base", "app", "The estimators").RegressorMixin
 
 
 @dataclass(eq=False, repr=False)
-class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
+class MatrixCompletion(_RegressorMixin, BaseCompletion):  # type: ignore[misc]
     """Ratings from pairs of ids: mean + biases + a product of rank r.
 
     X of ``fit`` and ``predict`` is an array (or table) of shape (N, 2) with a row id and a column
@@ -83,7 +83,10 @@ class MatrixCompletion(_RegressorMixin, Completion):  # type: ignore[misc]
         After each iteration: root mean square error of the predictions for the validation share
         (for labels their log loss).
     result_ : Result
-        Of the solver, with its trace; to stop early is a success.  None after `load`.
+        Of the solver's run, with its trace; one that was stopped early ends as STOPPED.  None after
+        `load`.
+    message_ : str
+        Why the fit ended, with the held-out error where that ended it.  Empty after `load`.
     model_ : LowRankModel
 
     References

@@ -13,14 +13,14 @@ from momentous.io.optional import require
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
-from momentous.lowrank.estimators.base import Completion, check_is_fitted, values_of
+from momentous.lowrank.estimators.base import BaseCompletion, check_is_fitted, values_of
 from momentous.lowrank.model import Unknown
 
 _ClassifierMixin: Any = require("sklearn.base", "app", "The estimators").ClassifierMixin
 
 
 @dataclass(eq=False, repr=False)
-class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc]
+class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[misc]
     """One of two labels from pairs of ids: log odds of rank r, with biases.
 
     X as for `MatrixCompletion`; y are two classes of any kind, or ratings with ``threshold``.  The
@@ -78,7 +78,7 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
                 f"{', ...' if classes.size > 5 else ''}); for ratings pass threshold='mean'"
             )
         self.classes_ = classes
-        self._fit(self._labelled(pairs, y))
+        self._fit(self._ratings_of(pairs, y))
         return self
 
     def _classes_of(self, values: Any) -> NDArray[Any]:
@@ -88,7 +88,7 @@ class OneBitMatrixCompletion(_ClassifierMixin, Completion):  # type: ignore[misc
             raise ValueError(f"the label at position {bad} is {labels[bad]}; leave the pair out")
         return labels if self.threshold_ is None else labels > self.threshold_
 
-    def _labelled(self, pairs: Any, y: Any) -> Ratings:
+    def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
         classes = self._classes_of(values_of(pairs, y))
         strange = np.flatnonzero(~np.isin(classes, self.classes_))
         if strange.size:

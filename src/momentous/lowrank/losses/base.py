@@ -11,7 +11,7 @@ import numpy as np
 
 from momentous.lowrank.data.ratings import Floats, Ratings
 
-Limits = tuple[float, float]
+ValueRange = tuple[float, float]
 Triple = tuple[Any, Any, Any]
 
 
@@ -88,11 +88,11 @@ class Loss:
 
     # --- predictions ------------------------------------------------------------------------------
 
-    def response(self, z: Floats, limits: Limits) -> Floats:
+    def response(self, z: Floats, limits: ValueRange) -> Floats:
         """What ``predict`` returns for a prediction z; limits are those of the values seen."""
         return z
 
-    def error(self, z: Floats, x: Floats, limits: Limits) -> Floats:
+    def error(self, z: Floats, x: Floats, limits: ValueRange) -> Floats:
         """What is averaged over entries that were held out."""
         values: Floats = self.entries(z, x)[0]
         return values
@@ -101,7 +101,7 @@ class Loss:
         """The held-out error, from that average."""
         return mean
 
-    def measures(self, z: Floats, x: Floats, limits: Limits) -> dict[str, float]:
+    def measures(self, z: Floats, x: Floats, limits: ValueRange) -> dict[str, float]:
         """What ``evaluate`` prints."""
         return {"mean_loss": self.error_of_mean(float(np.mean(self.error(z, x, limits))))}
 
@@ -124,7 +124,7 @@ def register_loss(loss: Class) -> Class:
     if not (isinstance(loss, type) and issubclass(loss, Loss)):
         raise TypeError(f"expected a subclass of Loss, not {loss!r}")
     if loss.dense_weight and not loss.quadratic:
-        raise ValueError(f"the loss {loss.name!r} has a dense part, hence must be quadratic")
+        raise ValueError(f"the loss {loss.name!r} has a dense part, so must be quadratic")
     LOSSES[loss.name] = loss
     return loss
 

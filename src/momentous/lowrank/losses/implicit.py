@@ -10,7 +10,7 @@ import numpy as np
 
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.losses.base import Limits, Loss, Triple
+from momentous.lowrank.losses.base import Loss, Triple, ValueRange
 
 ALPHA = 1.0
 RIDGE_PER_CONFIDENCE = 20.0  # by NDCG@10 on held-out shares: benchmarks/implicit_feedback.py
@@ -78,7 +78,7 @@ class Implicit(Loss):
         """Proportional to the mean of ``alpha x``, so that the unit of x makes no difference."""
         return RIDGE_PER_CONFIDENCE * (self.alpha * ratings.mean or 1.0)
 
-    def error(self, z: Floats, x: Floats, limits: Limits) -> Floats:
+    def error(self, z: Floats, x: Floats, limits: ValueRange) -> Floats:
         """Of what was held out and should be 1."""
         squares: Floats = np.square(1.0 - z, dtype=np.float64)
         return squares
@@ -87,6 +87,6 @@ class Implicit(Loss):
         """Root mean square error."""
         return math.sqrt(mean)
 
-    def measures(self, z: Floats, x: Floats, limits: Limits) -> dict[str, float]:
+    def measures(self, z: Floats, x: Floats, limits: ValueRange) -> dict[str, float]:
         """Root mean square of 1 - z over the pairs that were seen."""
         return {"rmse_to_one": math.sqrt(np.mean(self.error(z, x, limits)))}

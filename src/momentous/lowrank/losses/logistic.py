@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.losses.base import Limits, Loss, Triple
+from momentous.lowrank.losses.base import Loss, Triple, ValueRange
 
 RIDGE = 0.8  # chosen on 90/10 splits: benchmarks/held_out.py
 FLATTEST = 1e-8  # curvatures below this count as this: more is on the safe side
@@ -77,12 +77,12 @@ class Logistic(Loss):
         """One number: labels have one unit."""
         return RIDGE
 
-    def response(self, z: Floats, limits: Limits) -> Floats:
+    def response(self, z: Floats, limits: ValueRange) -> Floats:
         """The probability of +1."""
         probability: Floats = expit(z)
         return probability
 
-    def measures(self, z: Floats, x: Floats, limits: Limits) -> dict[str, float]:
+    def measures(self, z: Floats, x: Floats, limits: ValueRange) -> dict[str, float]:
         """Mean log loss, and the share of labels that are predicted right."""
         losses = float(np.mean(self.error(z, x, limits)))
         return {"log_loss": losses, "accuracy": float(np.mean((z > 0) == (x > 0)))}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.losses.base import Limits, Loss, Triple
+from momentous.lowrank.losses.base import Loss, Triple, ValueRange
 
 RIDGE_PER_DEVIATION = 1.1  # chosen on 90/10 splits: benchmarks/held_out.py
 
@@ -50,11 +50,11 @@ class Squared(Loss):
         deviation = float(np.std(ratings.values, dtype=np.float64))
         return RIDGE_PER_DEVIATION * (deviation or 1.0)
 
-    def response(self, z: Floats, limits: Limits) -> Floats:
+    def response(self, z: Floats, limits: ValueRange) -> Floats:
         """A rating within the limits."""
         return np.clip(z, *limits)
 
-    def error(self, z: Floats, x: Floats, limits: Limits) -> Floats:
+    def error(self, z: Floats, x: Floats, limits: ValueRange) -> Floats:
         """Squared error of the rating that is predicted."""
         squares: Floats = np.square(np.clip(z, *limits) - x, dtype=np.float64)
         return squares
@@ -63,7 +63,7 @@ class Squared(Loss):
         """Root mean square error."""
         return math.sqrt(mean)
 
-    def measures(self, z: Floats, x: Floats, limits: Limits) -> dict[str, float]:
+    def measures(self, z: Floats, x: Floats, limits: ValueRange) -> dict[str, float]:
         """Root mean square error and mean absolute error."""
         errors = np.abs(np.clip(z, *limits) - x)
         rmse = math.sqrt(np.mean(np.square(errors, dtype=np.float64)))

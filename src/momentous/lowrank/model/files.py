@@ -15,7 +15,7 @@ import numpy as np
 from momentous.core.method import Method
 from momentous.io.archive import Archive, ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.lowrank.backends import Backend
-from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.ratings import Ratings, checked_storage
 from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.losses import Loss, restore_loss
 from momentous.lowrank.model.fitted import LowRankModel
@@ -124,10 +124,7 @@ def _model(archive: Archive) -> LowRankModel:
         mean=mean,
         rows=rows,
         cols=cols,
-        row_factors=np.ascontiguousarray(factors[0]),
-        col_factors=np.ascontiguousarray(factors[1]),
-        row_bias=arrays["row_bias"],
-        col_bias=arrays["col_bias"],
+        **{name: np.ascontiguousarray(arrays[name]) for name in NUMBERS},
         penalty=penalty,
         limits=(low, high),
         seen=seen,
@@ -137,21 +134,11 @@ def _model(archive: Archive) -> LowRankModel:
 
 def _ratings(arrays: dict[str, Any], prefix: str, shape: tuple[int, int]) -> Ratings:
     starts, others, values = (arrays[prefix + name] for name in ENTRIES)
-    count = len(others)
-    if (
-        len(starts) != shape[0] + 1
-        or len(values) != count
-        or starts[0] != 0
-        or starts[-1] != count
-        or np.any(starts[1:] < starts[:-1])  # a difference could overflow
-    ):
-        raise ValueError(f"its {prefix}starts do not divide its {count} entries into rows")
-    rising = np.diff(others.astype(np.int64)) > 0
-    rising[starts[(starts > 0) & (starts < count)] - 1] = True  # from one row to the next
-    if not rising.all():
-        raise ValueError(f"its {prefix}others are not in order within a row")
-    rows = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(starts))
-    return Ratings(rows, others, values, shape)
+    try:
+        return checked_storage(shape, starts, others, values)
+    except ValueError as error:
+        what = "entries held out" if prefix else "entries"
+        raise ValueError(f"of its {what}, {error}") from None
 
 
 # --- parameters -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from momentous.lowrank.data.vocabulary import UNKNOWN
 from momentous.lowrank.factors import balanced
 from momentous.lowrank.model.fitted import LowRankModel, names_of
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.solvers.fit import FitConfig, Observer, Step, Watcher, limits_of, solve
+from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Observer, Watcher, solve
 
 
 @dataclass
@@ -23,7 +23,8 @@ class Fit:
     """A model, and how it was found."""
 
     model: LowRankModel
-    result: Result
+    result: Result  # of the solver's run, at its last point
+    message: str  # why the fit ended; the run does not know of entries that are held out
     objective: float  # F at the model, without the balance term
     held_out: list[float] = field(default_factory=list)  # after each iteration
 
@@ -34,7 +35,7 @@ def fit_model(
     *,
     start: LowRankModel | None = None,
     watch: Watcher | None = None,
-    save: Callable[[LowRankModel, Step], Any] | None = None,
+    save: Callable[[LowRankModel, FitProgress], Any] | None = None,
     save_every: float = 60.0,
 ) -> Fit:
     """Fit a model; interrupted by Ctrl-C, the model as it stands.
@@ -48,11 +49,11 @@ def fit_model(
         Begin there: rows and columns that it knows keep their parameters at first.  What it was
         fitted to is never held out, and what it held out stays so.
     watch : callable, optional
-        Called with a `Step` after each iteration; returning True ends the fit.
+        Called with a `FitProgress` after each iteration; returning True ends the fit.
     save : callable, optional
         Called with the model as it stands (the best on the held-out share, where there is one) and
-        its `Step`, after the first iteration and then every ``save_every`` seconds; that does not
-        count as time of the fit.  A fit that starts at that model goes on from there.
+        its `FitProgress`, after the first iteration and then every ``save_every`` seconds; that
+        does not count as time of the fit.  A fit that starts at that model goes on from there.
     """
     check_number("save_every", save_every, 0.0)
     held_out = None
@@ -77,7 +78,8 @@ def fit_model(
     )
     x0 = None if start is None else _start_at(start, objective, config)
     x, result = solve(objective, config, x0, observer)
-    return Fit(model(x), result, objective.value(x, balance=0.0), observer.held_out_errors)
+    value = objective.value(x, balance=0.0)
+    return Fit(model(x), result, observer.why_ended(result), value, observer.held_out_errors)
 
 
 def _model_at(
@@ -102,7 +104,7 @@ def _model_at(
         row_bias=row_bias,
         col_bias=col_bias,
         penalty=objective.penalty,
-        limits=limits_of(ratings),
+        limits=ratings.limits,
         seen=ratings,
         held_out=held_out,
     )
@@ -131,9 +133,9 @@ def _split_like(
         raise ValueError(
             f"the model to begin with was fitted to {np.count_nonzero(fitted)} of these "
             f"{ratings.nnz} entries, and of the other {ratings.nnz - np.count_nonzero(fitted)} a "
-            f"share of {share:g} cannot be held out; begin anew, or go on without validation"
+            f"share of {share:g} cannot be held out; begin again, or go on without validation"
         )
-    return ratings._where(~held), ratings._where(held)
+    return ratings.where(~held), ratings.where(held)
 
 
 def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfig) -> Floats:

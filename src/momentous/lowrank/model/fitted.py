@@ -73,7 +73,7 @@ class LowRankModel:
         """
         check_unknown(unknown)
         row_ids, col_ids = pairs_of(pairs)
-        rows, cols = self._positions(row_ids, col_ids)
+        rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
         if unknown == "error":
             _refuse_unknown(rows, row_ids, "row")
             _refuse_unknown(cols, col_ids, "column")
@@ -81,9 +81,6 @@ class LowRankModel:
         if unknown == "nan":
             scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
         return scores
-
-    def _positions(self, row_ids: Any, col_ids: Any) -> tuple[Any, Any]:
-        return self.rows.positions(row_ids), self.cols.positions(col_ids)
 
     def scores_at(self, rows: Any, cols: Any) -> Floats:
         """The same by position, where -1 stands for a row or column that is not known."""
@@ -99,17 +96,9 @@ class LowRankModel:
         """What the loss makes of the score: a rating within the limits, a probability, ..."""
         return self.loss.response(self.scores(pairs, unknown), self.limits)
 
-    def deviance(self, ratings: Ratings | None = None) -> float:
-        """The loss's error (root mean square error, mean log loss, ...) for these ratings.
-
-        Without an argument for those of the fit.
-        """
-        if ratings is None:
-            rows, cols, values = self.seen.rows, self.seen.cols, self.seen.values
-        else:
-            rows, cols = self._positions(*pairs_of(ratings))
-            values = ratings.values
-        total = 0.0
+    def training_error(self) -> float:
+        """The loss's error (root mean square error, mean log loss, ...) for the entries seen."""
+        rows, cols, values, total = self.seen.rows, self.seen.cols, self.seen.values, 0.0
         for begin in range(0, values.size, BLOCK):
             block = slice(begin, begin + BLOCK)
             scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
@@ -128,6 +117,7 @@ class LowRankModel:
         A row that is not known is an error, or else gets the order by column bias.
         """
         check_number("n", n, 1, whole=True)
+        check_unknown(unknown)
         position = int(self.rows.positions([row])[0])
         if position == UNKNOWN and unknown == "error":
             _refuse_unknown(np.array([position]), np.array([row], dtype=object), "row")
@@ -166,7 +156,7 @@ class LowRankModel:
 
         A row is one ridge regression on the columns' factors, for a loss that is not quadratic a
         few Newton steps; all rows are solved for at once.  A row that is known already is computed
-        anew, from these entries alone.  Entries of columns that the model does not know are left
+        again, from these entries alone.  Entries of columns that the model does not know are left
         out.
         """
         new = ratings_of(pairs, values, dtype=self.row_factors.dtype)
@@ -180,7 +170,7 @@ class LowRankModel:
         bias = np.pad(self.row_bias, (0, more))
         where = np.full(len(ids), UNKNOWN)
         where[given] = rows.positions(ids[given])
-        known = new._where(cols[new.cols] != UNKNOWN)
+        known = new.where(cols[new.cols] != UNKNOWN)
         others = cols[known.cols]
         groups = Compressed(known.by_row.starts, others.astype(np.int32), known.values)
         solved = self.solve_rows(groups, backend)[given]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ class FitConfig:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        find_loss(self.loss)
+        self.loss_object  # noqa: B018  # an unknown name is refused before any work
         for name, low, high, whole in BOUNDS:
             value = getattr(self, name)
             if value is not None or FitConfig.__dataclass_fields__[name].default is not None:
@@ -71,9 +72,14 @@ class FitConfig:
                 f"random_state={self.rng!r} must be a whole number >= 0, a Generator or None"
             ) from None
         if isinstance(self.solver, str) and not self.by_sweeps:
-            method_class(self.solver)  # an unknown name is refused before any work
+            method_class(self.solver)  # and so is this one
         elif not isinstance(self.solver, str | type | Method):
             raise TypeError(f"solver={self.solver!r} must be a name, a Method class or an instance")
+
+    @cached_property
+    def loss_object(self) -> Loss:
+        """The loss, where ``loss`` may be its name."""
+        return find_loss(self.loss)
 
     @property
     def by_sweeps(self) -> bool:
@@ -82,8 +88,8 @@ class FitConfig:
 
     def objective(self, ratings: Ratings) -> LowRankObjective:
         """What is to be minimised."""
-        loss = find_loss(self.loss)
-        loss.check(ratings)
+        loss = self.loss_object
+        loss.check(ratings)  # before it takes its defaults from them
         centre = loss.centred if self.centre is None else self.centre
         penalty = Penalty(
             loss.default_ridge(ratings) if self.ridge is None else self.ridge,
@@ -121,13 +127,6 @@ def solve(
     x0 = config.start(objective) if start is None else start
     observer = observer or Observer(objective)
     x, result = (_sweep if config.by_sweeps else _descend)(objective, config, x0, observer)
-    if observer.gave_up and result.status is not Status.INTERRUPTED:
-        # What was asked for: no solver's tolerance, but the least error on the entries held out.
-        result.status, result.success = Status.CONVERGED, True
-        result.message = (
-            f"the held-out error {min(observer.held_out_errors):.6g} was not improved on in "
-            f"{config.patience} iterations"
-        )
     return x if observer.best is None else observer.best, result
 
 
@@ -146,29 +145,29 @@ def _sweep(
         callback=lambda step: observer(step, sweep.point),
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
-    if result.jac is None:
+    if result.image is None:
         return sweep.point(result.x), result
-    return sweep.point_after(result.x, result.x - result.jac), result
+    return sweep.point_after(result.x, result.image), result
 
 
 def _descend(
     objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
-    # The yardstick of the tolerance does not depend on where this run begins.
-    yardstick = objective.gradient(objective.random_start(np.random.default_rng(0)))
+    # What the tolerance is relative to does not depend on where this run begins.
+    reference_gradient = objective.gradient(objective.random_start(np.random.default_rng(0)))
     result = minimize(
         objective.value_and_gradient,
         x0,
         jac=True,
         method=config.solver,
-        tol=config.tol * float(np.linalg.norm(yardstick)),
+        tol=config.tol * float(np.linalg.norm(reference_gradient)),
         max_iterations=config.max_iterations or ITERATIONS,
         callback=lambda step: observer(step, lambda x: x),
     )
     return result.x, result
 
 
-class Step(NamedTuple):
+class FitProgress(NamedTuple):
     """What there is to report after an iteration."""
 
     nit: int
@@ -185,14 +184,14 @@ class Step(NamedTuple):
         )
 
 
-Watcher = Callable[[Step], Any]
+Watcher = Callable[[FitProgress], Any]
 
 
 class Observer:
     """Looks on after each iteration: watches, saves, and knows when to stop early.
 
     ``save`` gets the best point on the entries held out (without any: the present one) and its
-    `Step`, after the first iteration and then every ``save_every`` seconds.
+    `FitProgress`, after the first iteration and then every ``save_every`` seconds.
     """
 
     def __init__(
@@ -201,16 +200,16 @@ class Observer:
         held_out: Ratings | None = None,
         patience: int = 1,
         watch: Watcher | None = None,
-        save: Callable[[Floats, Step], Any] | None = None,
+        save: Callable[[Floats, FitProgress], Any] | None = None,
         save_every: float = 60.0,
     ):
         self.objective, self.held_out, self.patience = objective, held_out, patience
         self.watch, self.save, self.save_every = watch, save, save_every
         self.held_out_errors: list[float] = []
         self.best: Floats | None = None
-        self._best_step: Step | None = None
+        self._best_step: FitProgress | None = None
         self._lowest, self._since, self._saved_at = math.inf, 0, -math.inf
-        self._limits = limits_of(objective.ratings)
+        self._limits = objective.ratings.limits
 
     def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
@@ -219,7 +218,7 @@ class Observer:
             x = point(result.x)
             error = self.objective.error(x, self.held_out, self._limits)
             self.held_out_errors.append(error)
-        step = Step(result.nit, result.fun, result.grad_norm, error, result.restarts)
+        step = FitProgress(result.nit, result.fun, result.grad_norm, error, result.restarts)
         if x is not None:
             self._since += 1
             if error < self._lowest:
@@ -239,7 +238,11 @@ class Observer:
         """Has the held-out error stopped falling?"""
         return self._since >= self.patience
 
-
-def limits_of(ratings: Ratings) -> tuple[float, float]:
-    """The least and the greatest value."""
-    return float(ratings.values.min()), float(ratings.values.max())
+    def why_ended(self, result: Result) -> str:
+        """Why the fit ended, in words: what the run says, unless it was stopped early."""
+        if not (self.gave_up and result.status is Status.STOPPED):
+            return result.message
+        return (
+            f"the held-out error {min(self.held_out_errors):.6g} was not improved on in "
+            f"{self.patience} iterations"
+        )

@@ -291,7 +291,7 @@ def minimize_in_metric(
     Returns
     -------
     Result
-        ``numbers`` has ``refreshes``, how often the metric was taken anew, and ``refresh_seconds``,
+        ``numbers`` has ``refreshes``, how often there was a new metric, and ``refresh_seconds``,
         what all metrics took in this call; that is part of ``time``.
 
     Examples

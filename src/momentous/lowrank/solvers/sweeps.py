@@ -82,22 +82,18 @@ class Sweep:
         P, Q = self.objective.split(x)
         if self._one_sided:
             return Q.copy() if self.side == COLS else self.objective.half_sweep(ROWS, None, Q)[0]
-        return (
-            x
-            if self.side == COLS
-            else self.objective.join(self.objective.half_sweep(ROWS, P, Q)[0], Q)
-        )
+        if self.side == COLS:
+            return x
+        return self.objective.join(self.objective.half_sweep(ROWS, P, Q)[0], Q)
 
     def point(self, state: Floats) -> Floats:
         """The point that a state stands for."""
         if not self.objective.loss.quadratic:
             return state
         last, (own, before) = self._last, self._own_and_other(state)
-        other = (
-            last.other
-            if last.state is state
-            else self.objective.half_sweep(1 - self.side, before, own)[0]
-        )
+        other = last.other
+        if last.state is not state:
+            other, _ = self.objective.half_sweep(1 - self.side, before, own)
         return self.objective.join(*self._in_order(own, other))
 
     def point_after(self, state: Floats, image: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """The backend compiled by numba: entries in parallel, rows as SIMD vectors.
 
-This file needs numba, hence is itself imported only where it is used.
+This file needs numba, so is itself imported only where it is used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How kernels are compiled: once per loss, from one source, with the loss's own functions in it.
 
-This file needs numba, hence is itself imported only where it is used.
+This file needs numba, so is itself imported only where it is used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def compiled_kernel(
     """Compile without the interpreter's lock; `freedoms` are what rounding may do.
 
     Where no folder for numba's cache can be written to (a read-only installation without a home),
-    functions are compiled anew in every process.
+    functions are compiled again in every process.
     """
     njit: Callable[..., Callable[[Function], Function]] = import_module("numba").njit
     options = {"error_model": "numpy", "fastmath": set(freedoms), "forceinline": inline}
@@ -116,7 +116,7 @@ def kernel_of(loss: type[Loss]) -> Callable[..., Callable[[Function], Function]]
 
     Numba's files are named by file and function, and do not see what a kernel calls in another
     file: the loss and a digest of its code and of this folder's are made part of the function's
-    name.  Losses from outside this package are compiled anew in every process.
+    name.  Losses from outside this package are compiled again in every process.
     """
     folder = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     digest = hashlib.sha256(folder + _code(loss.entry)).hexdigest()[:12]

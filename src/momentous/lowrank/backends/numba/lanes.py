@@ -3,7 +3,7 @@
 A row of r numbers is taken in pieces whose lengths are powers of two (10 = 8 + 2), each one LLVM
 vector; LLVM maps these to whatever registers the machine has. The rank reaches the compiler as the
 length of a tuple, so that there is one compiled version per rank and no loop over the rank in it.
-`benchmarks/lowrank_gradient.py` measures the whole. This file needs numba, hence is itself
+`benchmarks/lowrank_gradient.py` measures the whole. This file needs numba, so is itself
 imported only where it is used.
 """
 

@@ -3,7 +3,7 @@
 A row's part of the other factor is gathered in pieces and transposed, so that sums over entries are
 the inner loops: a compiler makes vector instructions of them for every rank.
 
-This file needs numba, hence is itself imported only where it is used.
+This file needs numba, so is itself imported only where it is used.
 """
 
 from __future__ import annotations
