@@ -412,3 +412,26 @@ def test_random_damage_ends_in_ratings_or_in_our_error(write, name, one_connecti
             else:
                 ratings = read_ratings(path, skip_bad=case % 2 == 1, cache=False, **options)
                 assert np.isfinite(ratings.values).all()
+
+
+@pytest.mark.parametrize("change", ["dropped", "all the same", "text"])
+@pytest.mark.parametrize("name", ["row_ids", "col_ids"])
+def test_a_cache_with_other_ids_counts_as_absent(tmp_path, name, change):
+    path = tmp_path / "r.csv"
+    path.write_text("".join(f"{u},{i},{(u * i) % 5}\n" for u in range(10, 15) for i in range(4, 8)))
+    before = read_ratings(path)
+    kept = tmp_path / "r.csv.momentous.npz"
+    with np.load(kept) as archive:
+        arrays = dict(archive)
+    if change == "dropped":
+        del arrays[name]
+    elif change == "text":
+        arrays[name] = arrays[name].astype(str)
+    else:
+        arrays[name] = np.full_like(arrays[name], arrays[name][0])
+    np.savez(kept, **arrays)
+    with pytest.raises(ValueError, match="ids"):
+        cache.read_cache(kept)
+    again = read_ratings(path)
+    np.testing.assert_array_equal(again.row_ids, before.row_ids)
+    np.testing.assert_array_equal(again.col_ids, before.col_ids)

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.lowrank.data.ratings import Ratings, checked_storage
 from momentous.lowrank.data.sources import Source
 
-KIND, VERSION = "cache of ratings", 2
+KIND, VERSION = "cache of ratings", 3
 _SCHEMA = {
     "starts": ArraySpec("i", 1),
     "others": ArraySpec("i", 1),
@@ -52,7 +54,12 @@ class Cache:
         """Write it; where that is not possible, what to say about it, once per folder."""
         ids = {"row_ids": ratings.row_ids, "col_ids": ratings.col_ids}
         kept = {name: array for name, array in ids.items() if array is not None}
-        content = {"key": self._key, "notes": notes, "shape": list(ratings.shape)}
+        content = {
+            "key": self._key,
+            "notes": notes,
+            "shape": list(ratings.shape),
+            "ids": {name: array.dtype.str for name, array in kept.items()},
+        }
         try:
             write_archive(self.path, KIND, VERSION, content, {**vars(ratings.by_row), **kept})
         except OSError as error:
@@ -71,6 +78,12 @@ def read_cache(path: Path) -> tuple[str, Ratings, list[str]]:
     try:
         m, n = kept.content["shape"]
         notes = [str(note) for note in kept.content["notes"]]
+        ids = {name: kept.arrays[name] for name in ("row_ids", "col_ids") if name in kept.arrays}
+        if {name: array.dtype.str for name, array in ids.items()} != kept.content["ids"]:
+            raise ValueError("its ids are not those that were kept")
+        for name, array in ids.items():
+            if np.any(array[1:] <= array[:-1]):
+                raise ValueError(f"its {name} do not ascend")
         return str(kept.content["key"]), checked_storage((m, n), **kept.arrays), notes
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ArchiveError(f"{path}: {error}") from error
