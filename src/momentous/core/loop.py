@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,20 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.acceptance import (
+from momentous.core.acceptance import verify_success, within_limit
+from momentous.core.checkpoint import (
+    MALFORMED,
+    Checkpoint,
+    CheckpointError,
+    Plain,
+    RunState,
     require_same_function,
-    unbounded,
-    verify_success,
-    within_limit,
 )
-from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
 from momentous.core.result import Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
-from momentous.core.stopping import Criterion, Progress, gradient_tolerance, size_of_target
+from momentous.core.stopping import (
+    Criterion,
+    Progress,
+    gradient_tolerance,
+    size_of_target,
+    unbounded,
+)
 from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
@@ -35,8 +44,7 @@ class IntermediateResult:
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
     does too, or is NaN if the method needed no value there (``peek()`` evaluates it, uncounted).
-    ``memory`` is what the method will go on with, ``report`` what it has told the loop (the loop
-    lets its sample go when the next step begins).
+    ``memory`` is what the method will go on with, ``report`` what it has told the loop.
     """
 
     def __init__(self, run: Run):
@@ -131,8 +139,8 @@ class Run(Iterator[IntermediateResult]):
         described = self.method.described()
         if saved.method != described:
             raise CheckpointError(
-                f"the checkpoint was written by {saved.method}, not by {described}; "
-                "leave method out to go on with the method of the checkpoint"
+                f"the checkpoint was written by {saved.method}, not by {described}; leave method "
+                "and parameters out to go on with those of the checkpoint"
             )
         self.progress = saved.progress
         require_same_function(self.oracle, saved)
@@ -188,7 +196,7 @@ class Run(Iterator[IntermediateResult]):
         oracle, started = self.oracle, perf_counter()
         oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
-        self.report.sample = NO_SAMPLE
+        self.report = dataclasses.replace(self.report, sample=NO_SAMPLE)
         step = self.method.step(oracle, self.memory)
         acceptable = self._is_acceptable(step.report)
         if self._stop.needs_value:
@@ -241,10 +249,10 @@ class Run(Iterator[IntermediateResult]):
 
     def _decide(self) -> None:
         """What was asked for, if it is reached, goes before the method's own reason to end."""
-        self.ending = self._stop.check(self.progress)
-        if self.ending is None or not self.ending.status.success:
-            endless = unbounded(self.oracle.space, self.report, self.progress, self._target)
-            self.ending = endless or self.report.ending or self.ending
+        asked, own = self._stop.check(self.progress), self.report.ending
+        if asked is None:
+            own = unbounded(self.oracle.space, self.report, self.progress, self._target) or own
+        self.ending = asked if asked is not None and asked.status.success else own or asked
 
     def _call(self, callback: Callback) -> None:
         try:
@@ -253,14 +261,18 @@ class Run(Iterator[IntermediateResult]):
         except StopIteration:
             answer = True
         if isinstance(answer, bool | np.bool_) and answer and self.ending is None:
-            self.stop("the callback asked to stop")
+            self._end("the callback asked to stop")
 
     def stop(self, why: str = "the caller asked to stop") -> None:
         """End the run here."""
         if self.ending is None:
-            norm = self.progress.grad_norm
-            message = f"{why} in iteration {self.progress.nit}, {self.oracle.noun} norm {norm:.3g}"
-            self.ending = Ending(Status.STOPPED, message, {"grad_norm": norm})
+            self._end(why)
+            self._autosave()
+
+    def _end(self, why: str) -> None:
+        norm = self.progress.grad_norm
+        message = f"{why} in iteration {self.progress.nit}, {self.oracle.noun} norm {norm:.3g}"
+        self.ending = Ending(Status.STOPPED, message, {"grad_norm": norm})
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
@@ -332,9 +344,7 @@ class Run(Iterator[IntermediateResult]):
     def result(self) -> Result:
         """What was found; asking for it ends the run."""
         if self._result is None:
-            if self.ending is None:
-                self.stop()
-                self._autosave()
+            self.stop()
             with self._damage_told():
                 self._result = self._close()
         return self._result

@@ -61,11 +61,17 @@ def method_of(described: dict[str, Any]) -> Method:
     """The method with that description (`Method.described`), such as a checkpoint holds."""
     if described["name"] not in REGISTRY:
         raise ValueError(f"the method {described['name']!r} is not registered; pass it as method=")
-    parameters = {
+    return REGISTRY[described["name"]](**parameters_of(described, {}))
+
+
+def parameters_of(described: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that are given, and those of the description where they are not."""
+    saved = {
         name: method_of(value) if isinstance(value, dict) else value
         for name, value in described["parameters"].items()
+        if name not in given
     }
-    return REGISTRY[described["name"]](**parameters)
+    return saved | given
 
 
 def requirements(cls: type[Method]) -> str:
