@@ -201,11 +201,11 @@ class Run(Iterator[IntermediateResult]):
         acceptable = self._is_acceptable(step.report)
         if self._stop.needs_value:
             oracle.learn_value(step.report.sample)
-        seen, looking = self._look(step.report.sample)
+        shown, spent = self._value_for_trace(step.report.sample)
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         self.progress.nit += 1
         self.progress.acceptable = acceptable
-        self._commit(step, seen, started + looking)
+        self._commit(step, shown, started + spent)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
             self._call(self._callback)
@@ -218,15 +218,15 @@ class Run(Iterator[IntermediateResult]):
         small = report.sample.grad_norm <= self._tolerance
         return not small or within_limit(self.oracle, report.sample, report.limit)
 
-    def _look(self, sample: Sample) -> tuple[float, float]:
+    def _value_for_trace(self, sample: Sample) -> tuple[float, float]:
         """The value to show in the trace, and how long it took to get it for that purpose alone."""
         if self.trace is None or not self.trace.values:
             return sample.value, 0.0
         started = perf_counter()
-        seen = self.oracle.peek(sample.point)
-        return seen, perf_counter() - started
+        value = self.oracle.peek(sample.point)
+        return value, perf_counter() - started
 
-    def _commit(self, step: Step, seen: float, started: float) -> None:
+    def _commit(self, step: Step, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
         progress, oracle, report = self.progress, self.oracle, step.report
         sample = report.sample
@@ -242,7 +242,7 @@ class Run(Iterator[IntermediateResult]):
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
         if self.trace is not None:
-            self.trace.add(progress, seen, report.step_size)
+            self.trace.add(progress, shown, report.step_size)
             for event in report.events:
                 self.trace.events.append((progress.nit, event))
         self._decide()

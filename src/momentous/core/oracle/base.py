@@ -201,7 +201,7 @@ class CachedOracle(Oracle):
 
     @property
     def carried(self) -> Sample | None:
-        """What a step may use that begins here or, in the middle of one, begins anew."""
+        """What a step may use that begins here or, in the middle of one, begins again."""
         return self._carried if self._asked else self._last
 
     def begin_step(self) -> None:
