@@ -30,7 +30,7 @@ from momentous.core.stopping import (
 )
 from momentous.core.trace import Trace
 from momentous.methods.descent_map import DescentMap, RestartRule
-from momentous.methods.registry import AUTO, REGISTRY, method_class, parameters_of
+from momentous.methods.registry import REGISTRY, method_class, method_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -396,12 +396,10 @@ def _choose_method(
         raise CheckpointError(
             f"the checkpoint was written by {author}, with the method {name!r}; resume it there"
         )
-    if method is None:
-        method = AUTO if name is None else REGISTRY.get(name)
-        if method is None:
-            raise CheckpointError(f"the method {name!r} is not registered; pass it as method=")
-    elif isinstance(method, str):
-        method = method_class(method)
+    if method is None and name not in (None, *REGISTRY):
+        raise CheckpointError(f"the method {name!r} is not registered; pass it as method=")
+    if method is None or isinstance(method, str):
+        method = method_class(method or name or "auto")
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
             f"method={method!r} must be a name, a Method class or an instance; registered names: "
@@ -419,7 +417,7 @@ def _choose_method(
             "go on with the method of the checkpoint"
         )
     try:
-        return method(**parameters_of(saved.method, parameters))
+        return method_of(saved.method, method, **parameters)
     except MALFORMED as error:
         raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
 

@@ -120,6 +120,36 @@ class RunState:
     trace: Plain | None
     events: tuple[tuple[int, str, float], ...]
 
+    def require_same_function(self, oracle: CachedOracle) -> None:
+        """Is the function of a run to resume the one of this checkpoint?
+
+        One gradient, and one value where one is known, at the last point decides: neither counted
+        nor timed.  They may differ by what another machine's rounding does, not by more.
+        """
+        space, progress = oracle.space, self.progress
+        known = self.report.sample
+        if not known.evaluated and self.last is not None:
+            known = self.last
+        if not known.evaluated or not known.finite:
+            known = Sample(self.best_point, grad_norm=progress.best_grad_norm)
+        has_value = math.isfinite(known.value)
+        now = oracle.look(known.point, value=has_value)
+        small = math.sqrt(space.rounding)
+        if has_value:
+            scale = max(abs(known.value), abs(now.value), abs(progress.start_fun))
+            _require_same("fun", known.value, now.value, small * scale + self.report.noise)
+        scale = 1e-3 * max(known.grad_norm, now.grad_norm)
+        scale += 1e4 * space.rounding * progress.start_norm
+        if known.image is not None:
+            scale += 64 * space.rounding * space.norm(now.image)
+        _require_same(f"the norm of the {oracle.noun}", known.grad_norm, now.grad_norm, scale)
+        if known.evaluated:
+            pair = (
+                (known.gradient, now.gradient) if known.image is None else (known.image, now.image)
+            )
+            what = f"the distance to the stored {oracle.noun}"
+            _require_same(what, 0.0, space.distance(*pair), scale)
+
 
 class _Packer:
     """Turns a tree of records into JSON, and its arrays into a list in which each stands once."""
@@ -310,35 +340,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is int:
         return type(value) is int and -(2**63) <= value < 2**63
     return isinstance(value, origin or hint)
-
-
-def require_same_function(oracle: CachedOracle, saved: RunState) -> None:
-    """Is the function of a run to resume the one of its checkpoint?
-
-    One gradient, and one value where one is known, at the last point decides: neither counted nor
-    timed.  They may differ by what another machine's rounding does, not by more.
-    """
-    space, progress = oracle.space, saved.progress
-    known = saved.report.sample
-    if not known.evaluated and saved.last is not None:
-        known = saved.last
-    if not known.evaluated or not known.finite:
-        known = Sample(saved.best_point, grad_norm=progress.best_grad_norm)
-    has_value = math.isfinite(known.value)
-    now = oracle.look(known.point, value=has_value)
-    small = math.sqrt(space.rounding)
-    if has_value:
-        scale = max(abs(known.value), abs(now.value), abs(progress.start_fun))
-        _require_same("fun", known.value, now.value, small * scale + saved.report.noise)
-    scale = 1e-3 * max(known.grad_norm, now.grad_norm)
-    scale += 1e4 * space.rounding * progress.start_norm
-    if known.image is not None:
-        scale += 64 * space.rounding * space.norm(now.image)
-    _require_same(f"the norm of the {oracle.noun}", known.grad_norm, now.grad_norm, scale)
-    if known.evaluated:
-        pair = (known.gradient, now.gradient) if known.image is None else (known.image, now.image)
-        what = f"the distance to the stored {oracle.noun}"
-        _require_same(what, 0.0, space.distance(*pair), scale)
 
 
 def _require_same(what: str, stored: float, now: float, allowed: float) -> None:

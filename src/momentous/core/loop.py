@@ -13,27 +13,14 @@ from typing import Any
 import numpy as np
 
 from momentous.core.acceptance import verify_success, within_limit
-from momentous.core.checkpoint import (
-    MALFORMED,
-    Checkpoint,
-    CheckpointError,
-    Plain,
-    RunState,
-    require_same_function,
-)
+from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
 from momentous.core.result import Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
-from momentous.core.stopping import (
-    Criterion,
-    Progress,
-    gradient_tolerance,
-    size_of_target,
-    unbounded,
-)
+from momentous.core.stopping import Criterion, Progress, gradient_tolerance, unbounded
 from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
@@ -111,7 +98,7 @@ class Run(Iterator[IntermediateResult]):
         self._callback = callback
         self._checkpoint = checkpoint
         self._result: Result | None = None
-        self._tolerance, self._target = gradient_tolerance(stop), size_of_target(stop)
+        self._tolerance = gradient_tolerance(stop)
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
@@ -143,7 +130,7 @@ class Run(Iterator[IntermediateResult]):
                 "and parameters out to go on with those of the checkpoint"
             )
         self.progress = saved.progress
-        require_same_function(self.oracle, saved)
+        saved.require_same_function(self.oracle)
         step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
         self.best_point = saved.best_point
@@ -251,7 +238,7 @@ class Run(Iterator[IntermediateResult]):
         """What was asked for, if it is reached, goes before the method's own reason to end."""
         asked, own = self._stop.check(self.progress), self.report.ending
         if asked is None:
-            own = unbounded(self.oracle.space, self.report, self.progress, self._target) or own
+            own = unbounded(self.oracle.space, self.report, self.progress, self._stop) or own
         self.ending = asked if asked is not None and asked.status.success else own or asked
 
     def _call(self, callback: Callback) -> None:

@@ -253,8 +253,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         """Lines 15-17: the average or the last iterate, whichever has the smaller gradient."""
         epoch, now = memory.epoch, memory.schedule
         assert epoch.average is not None
-        # Make room.  The step, if it is repeated, needs the snapshot only: `count` says so to add().
-        epoch.average.mean = None
+        epoch.average.mean = None  # make room: the step, if repeated, needs the snapshot only
         oracle.space.release()
         averaged = oracle.gradient(epoch.average.snapshot)
         last = oracle.gradient(epoch.x)
