@@ -44,7 +44,6 @@ _SCIPY_NAMES = {
     "xtol": "stop=Stagnation(...)",
     "ftol": "stop=Stagnation(...) or target",
     "disp": "callback",
-    "options": "keyword arguments",
     "seed": "rng",
 }
 
@@ -55,7 +54,7 @@ def iterate(
     args: Any = (),
     *,
     jac: Jac = None,
-    method: str | Method | type[Method] = "auto",
+    method: str | Method | type[Method] | None = None,
     tol: float | None = None,
     max_iterations: int | None = 100_000,
     max_evaluations: int | None = None,
@@ -95,7 +94,7 @@ def iterate(
     space = Space(start, inner)
     saved = None if resume is None else load(resume, space)
     oracle = FunctionOracle(fun, jac, _tuple(args), space)
-    chosen = _choose_method(method, parameters, saved)
+    chosen = _choose_method(method, parameters, saved, "minimize")
     if check_gradient and saved is None:
         if not callable(jac) and jac not in (True, "autodiff"):
             raise ValueError(f"check_gradient=True: jac={jac!r} gives differences, not a gradient")
@@ -202,9 +201,10 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value;
         'autodiff': by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None:
         '2-point', with a warning.
-    method : str, Method or class
-        ``"auto"``, a registered name such as ``"ada-ragd"``, a class, or an instance with its
-        parameters.  Parameters of the method may also be given here as keywords.
+    method : str, Method or class, optional
+        ``"auto"`` (the default in a new run), a registered name such as ``"ada-ragd"``, a class,
+        or an instance with its parameters.  Parameters of the method may also be given here as
+        keywords.
     tol : float, optional
         Stop when the Euclidean norm of the gradient is at most this.  The default is the method's:
         1e-5, or for RAGD and RHB with ``eps`` given what their theorem promises.  0: never.
@@ -223,8 +223,9 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         Save the run there from time to time.
     resume : path, optional
         Go on from that checkpoint (pass the same ``fun`` and an ``x0`` of the same shape).  Method,
-        parameters and tolerance are those of the checkpoint where they are not given.  One value
-        and gradient there, not counted, show whether ``fun`` is the same.
+        parameters and tolerance are those of the checkpoint where they are not given; another
+        method, or other parameters, are refused.  One value and gradient there, not counted, show
+        whether ``fun`` is the same.
     rng : int, numpy.random.Generator or None
         Where randomised methods draw from; None is 0, so that runs repeat.
     trace : bool or Trace
@@ -341,21 +342,14 @@ def accelerate(
     start = starting_point(x0)
     space = Space(start, inner)
     saved = None if resume is None else load(resume, space)
-    if saved is not None:
-        name, kept = saved.method["name"], saved.method["parameters"]
-        if name != DescentMap.name:
-            raise CheckpointError(
-                f"{resume} was written by minimize with the method {name!r}; resume it there"
-            )
-        parameters = _saved_method(lambda: DescentMap(**kept)).parameters() | parameters
-    elif value is None:
+    if saved is None and value is None:
         parameters.setdefault("restart", "gradient")
     parameters["has_values"] = value is not None
     if value is None and target is not None:
         raise ValueError(f"target={target!r} is a value of the objective: pass value=")
     return _run(
         MapOracle(step, value, _tuple(args), space),
-        _choose_method(DescentMap, parameters, None, "accelerate"),
+        _choose_method(DescentMap, parameters, saved, "accelerate"),
         start,
         saved,
         tol=tol,
@@ -386,22 +380,26 @@ def _refuse(**given: Any) -> None:
 
 
 def _choose_method(
-    method: Any,
-    parameters: dict[str, Any],
-    saved: RunState | None,
-    caller: str = "minimize",
+    method: Any, parameters: dict[str, Any], saved: RunState | None, caller: str
 ) -> Method:
+    """The method that is asked for, which in a run to resume must be that of the checkpoint."""
     if isinstance(method, Method):
         if parameters:
             raise TypeError(
-                f"{_unknown(parameters, method)}; the method is an instance already: give its "
-                "parameters where it is made"
+                f"{_unknown(parameters, method, caller)}; the method is an instance already: give "
+                "its parameters where it is made"
             )
         return method
-    if isinstance(method, str):
-        if method == "auto" and saved is not None and not parameters:
-            return _saved_method(lambda: method_of(saved.method))
-        method = method_class(method)
+    name = None if saved is None else saved.method["name"]
+    if name is not None and (name == DescentMap.name) != (method is DescentMap):
+        author = "accelerate" if name == DescentMap.name else "minimize"
+        raise CheckpointError(
+            f"the checkpoint was written by {author}, with the method {name!r}; resume it there"
+        )
+    if method is None and name not in (None, *REGISTRY):
+        raise CheckpointError(f"the method {name!r} is not registered; pass it as method=")
+    if method is None or isinstance(method, str):
+        method = method_class(method or name or "auto")
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
             f"method={method!r} must be a name, a Method class or an instance; registered names: "
@@ -411,31 +409,33 @@ def _choose_method(
     unknown = {name: value for name, value in parameters.items() if name not in known}
     if unknown:
         raise TypeError(_unknown(unknown, method, caller))
-    return method(**parameters)
-
-
-def _saved_method(made: Callable[[], Method]) -> Method:
+    if saved is None:
+        return method(**parameters)
+    if method.name != name:
+        raise CheckpointError(
+            f"the checkpoint was written by {name!r}, not by {method.name!r}; leave method out to "
+            "go on with the method of the checkpoint"
+        )
     try:
-        return made()
+        return method_of(saved.method, method, **parameters)
     except MALFORMED as error:
         raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
 
 
-def _unknown(
-    parameters: dict[str, Any], method: Method | type[Method], caller: str = "minimize"
-) -> str:
+def _unknown(parameters: dict[str, Any], method: Method | type[Method], caller: str) -> str:
     name = next(iter(parameters))
     fields = [field.name for field in dataclasses.fields(method)]
+    function = accelerate if caller == "accelerate" else iterate
+    arguments = function.__kwdefaults__ or ()
     message = f"{caller}() has no option {name!r}"
-    if name in _SCIPY_NAMES:
+    if name == "options":
+        return f"{message}; pass them as keyword arguments"
+    if name in _SCIPY_NAMES and (name != "seed" or "rng" in arguments):
         return f"{message}; it is called {_SCIPY_NAMES[name]} here"
-    close = difflib.get_close_matches(name, [*fields, *_ARGUMENTS], n=1)
+    close = difflib.get_close_matches(name, [*fields, *arguments], n=1)
     if close:
         return f"{message}; did you mean {close[0]!r}?"
     return f"{message}, and {method.name} has no such parameter; it has {', '.join(fields)}"
-
-
-_ARGUMENTS = tuple(name for name in iterate.__kwdefaults__ or ())
 
 
 def _positional(callback: Callback | None) -> Callback | None:

@@ -423,8 +423,14 @@ def test_checkpoints_of_minimize_are_refused(tmp_path):
         accelerate(downhill, WAVES.start, WAVES.value, resume=file)
     file.unlink()
     accelerate(downhill, WAVES.start, WAVES.value, max_iterations=3, checkpoint=file)
-    with pytest.raises(CheckpointError, match="descent-map"):
+    with pytest.raises(CheckpointError, match=r"written by accelerate.*resume it there"):
         minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, resume=file)
+
+
+@pytest.mark.parametrize("name", ["method", "seed", "rng"])
+def test_an_option_of_minimize_is_not_recommended(name):
+    with pytest.raises(TypeError, match=rf"has no option '{name}', and descent-map has no such"):
+        accelerate(downhill, WAVES.start, WAVES.value, **{name: 1})
 
 
 # --- arrays -------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from momentous import Status, minimize
+from momentous import Status, accelerate, minimize
 from momentous.methods import REGISTRY
 
 NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
@@ -114,3 +114,29 @@ def test_a_target_below_goes_first_and_a_deep_minimum_is_none():
         return 1e24 * (float(x @ x) - 1.0), 2e24 * x
 
     assert minimize(deep, np.ones(2), jac=True, tol=1e18).status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("name", ["auto", "lbfgs", "gd"])
+def test_a_bounded_function_of_a_huge_scale_is_not_called_unbounded(name):
+    def huge(x):
+        return 1e22 * float(x @ x - 2 * x.sum()), 2e22 * (x - 1)
+
+    result = minimize(huge, np.zeros(5), jac=True, method=name, tol=1e12)
+    assert result.status is Status.CONVERGED, result.message
+    assert result.fun == pytest.approx(-5e22)
+
+
+def test_a_map_that_lowers_a_huge_objective_is_not_called_unbounded():
+    result = accelerate(
+        lambda x: (x + 1) / 2, np.zeros(5), lambda x: 1e22 * float(x @ x - 2 * x.sum())
+    )
+    assert result.success, result.message
+
+
+def test_a_limit_that_holds_goes_before_unbounded():
+    both, x0 = ENDLESS["cubic"]
+    end = minimize(both, x0, jac=True, method="lbfgs")
+    assert end.status is Status.UNBOUNDED
+    assert f"in iteration {end.nit}:" in end.message
+    limited = minimize(both, x0, jac=True, method="lbfgs", max_iterations=end.nit)
+    assert limited.status is Status.MAX_ITERATIONS

@@ -207,7 +207,7 @@ def test_an_unknown_method_is_refused_with_a_suggestion():
         ("maxiter", "max_iterations"),
         ("maxfun", "max_evaluations"),
         ("gtol", "tol"),
-        ("options", "keyword arguments"),
+        ("options", "pass them as keyword arguments"),
         ("disp", "callback"),
         ("seed", "rng"),
     ],

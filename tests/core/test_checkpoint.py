@@ -29,6 +29,8 @@ from momentous import (
     iterate,
     minimize,
 )
+from momentous.core.oracle import Sample
+from momentous.core.record import record
 
 WAVES, BOWL = Waves(), Bowl()
 
@@ -412,7 +414,7 @@ def test_a_checkpoint_of_another_method_is_refused(path):
     a_checkpoint(path)
     with pytest.raises(CheckpointError, match=r"written by .*ada-ragd.*not by .*ada-rhb"):
         run(METHODS[1], resume=path)
-    with pytest.raises(CheckpointError, match=r"leave method out"):
+    with pytest.raises(CheckpointError, match=r"leave method and parameters out"):
         run(METHODS[0], resume=path, decrease=1e-6)
 
 
@@ -888,3 +890,94 @@ def test_a_method_that_uses_its_last_sample_resumes_after_an_exception(path):
         minimize(x0=WAVES.start, checkpoint=path, **user.given("separate"), **options)
     again = minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, resume=path, **options)
     assert_same(again, wanted)
+
+
+# --- what is not given is that of the checkpoint --------------------------------------------------
+
+
+def test_the_same_method_and_parameters_may_be_given_again(path):
+    given = {"method": "lbfgs", "memory": 3, "jac": WAVES.gradient, "tol": 1e-9}
+    whole = minimize(WAVES.value, WAVES.start, **given)
+    minimize(WAVES.value, WAVES.start, checkpoint=path, max_iterations=4, **given)
+    for again in ({}, {"method": "lbfgs"}, {"memory": 3}, {"method": "lbfgs", "memory": 3}):
+        options = {"jac": WAVES.gradient, "resume": path} | again
+        assert_same(minimize(WAVES.value, WAVES.start, **options), whole)
+    for other in ({"method": "auto"}, {"memory": 4}, {"method": "gd"}):
+        with pytest.raises(CheckpointError, match=r"written by .*lbfgs.* leave method"):
+            minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, resume=path, **other)
+
+
+# --- records of a user ----------------------------------------------------------------------------
+
+
+def a_method_of(memory):
+    """Gradient descent that carries a memory of the user's."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Own(Method):
+        name = "own"
+
+        def start(self, oracle, x0, tol, seed):
+            sample = oracle.gradient(x0)
+            return Step(memory(sample), Report(sample, 0.0))
+
+        def step(self, oracle, memory):
+            here = memory.here
+            sample = oracle.gradient(oracle.space.combination(here.point, -0.1, here.gradient))
+            return Step(dataclasses.replace(memory, here=sample), Report(sample, 0.1))
+
+    return Own()
+
+
+@record
+class SignedMemory:
+    here: Sample
+    sign: int = -1
+
+
+def test_a_negative_number_in_a_record_of_a_user_is_no_damage(path):
+    options = {"jac": WAVES.gradient, "method": a_method_of(SignedMemory)}
+    minimize(WAVES.value, WAVES.start, checkpoint=path, max_iterations=3, **options)
+    again = iterate(WAVES.value, WAVES.start, resume=path, **options)
+    assert again.memory.sign == -1
+
+
+def test_a_record_whose_types_are_local_is_read(path):
+    class Local:
+        pass
+
+    @record
+    class LocalMemory:
+        here: "Sample"
+        other: "Local | None" = None
+
+    options = {"jac": WAVES.gradient, "method": a_method_of(LocalMemory)}
+    minimize(WAVES.value, WAVES.start, checkpoint=path, max_iterations=3, **options)
+    assert minimize(WAVES.value, WAVES.start, resume=path, max_iterations=5, **options).nit == 5
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_run_that_the_caller_ends_is_saved_once(stopped, path, monkeypatch):
+    saves = []
+    real = Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", lambda *args: (saves.append(1), real(*args)))
+    options = {"jac": WAVES.gradient, "checkpoint": Checkpoint(path, every_seconds=None)}
+    going = iterate(WAVES.value, WAVES.start, **options)
+    next(going)
+    next(going)
+    if stopped:
+        going.stop()
+    assert going.result.status is Status.STOPPED
+    assert len(saves) == 1
+    assert minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, resume=path).nit > 2
+
+
+def test_a_report_that_was_handed_out_keeps_its_sample():
+    going = iterate(WAVES.value, WAVES.start, jac=WAVES.gradient)
+    first = next(going)
+    point = first.report.sample.point
+    next(going)
+    assert first.report.sample.point is point is first.x

@@ -264,7 +264,7 @@ def test_a_changed_function_is_refused_after_one_look(change, limit, how, path):
         return other(x) if how == "fused" else other(x)[0]
 
     jac = True if how == "fused" else lambda x: other(x)[1]
-    with pytest.raises(CheckpointError, match=r"another function.*start anew"):
+    with pytest.raises(CheckpointError, match=r"another function.*start again"):
         minimize(heard, START, jac=jac, resume=path)
     assert len(calls) == 1
 

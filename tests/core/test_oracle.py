@@ -9,7 +9,7 @@ import momentous
 from conftest import Waves, counted
 from momentous import Status, Trace, minimize
 from momentous.core.blocks import BLOCK
-from momentous.core.oracle import FunctionOracle
+from momentous.core.oracle import FunctionOracle, Sample
 from momentous.core.space import Space
 
 WAVES = Waves()
@@ -207,6 +207,29 @@ def test_peek_neither_counts_nor_forgets(how):
     before = oracle.nfev, oracle.njev
     assert np.array_equal(oracle.gradient(x).gradient, gradient)
     assert (oracle.nfev, oracle.njev) == before
+
+
+def test_a_bare_sample_learns_its_value(how):
+    oracle = an_oracle(counted(WAVES), how)
+    x, y = WAVES.start.copy(), WAVES.start + 1.0
+    known, sample = oracle.gradient(x), Sample(y)
+    oracle.learn_value(sample)
+    assert sample.value == WAVES.value(y)
+    assert sample.evaluated == (how == "fused")
+    assert oracle.last is known
+
+
+def test_a_failure_while_a_value_is_learned_forgets_nothing():
+    def fails(x):
+        if x[0] > WAVES.start[0]:
+            raise RuntimeError("mine")
+        return WAVES.value(x)
+
+    oracle = FunctionOracle(fails, WAVES.gradient, (), Space(WAVES.start))
+    known = oracle.gradient(WAVES.start.copy())
+    with pytest.raises(RuntimeError, match="mine"):
+        oracle.learn_value(Sample(WAVES.start + 1.0))
+    assert oracle.last is known
 
 
 # --- what comes back from user code -------------------------------------------------------------

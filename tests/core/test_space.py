@@ -219,6 +219,13 @@ def test_what_is_no_real_array_is_refused(x0):
         minimize(lambda x: 1.0, x0, jac=lambda x: x)
 
 
+def test_complex_numbers_and_masked_entries_are_refused_with_a_remedy():
+    with pytest.raises(TypeError, match="split it into real and imaginary parts"):
+        minimize(lambda x: 1.0, np.ones(2, complex), jac=lambda x: x)
+    with pytest.raises(ValueError, match="masked entries"):
+        minimize(lambda x: 1.0, np.ma.masked_array(np.ones(2), [True, False]), jac=lambda x: x)
+
+
 def test_complex_arrays_of_other_libraries_are_refused(library):
     x0 = library.xp.asarray([1j, 2j])
     with pytest.raises(TypeError, match=r"x0 has dtype .*complex.*real"):

@@ -201,6 +201,7 @@ def test_any_array_in_single_precision(library):
 
 
 def test_bad_parameters_are_refused_by_name():
-    for parameters in ({"memory": 0}, {"curvature": 1.0}, {"sufficient_decrease": 0.6}):
+    whole = [{"memory": 0}, {"memory": 2.5}, {"max_trials": 2.5}, {"max_trials": "a"}]
+    for parameters in (*whole, {"curvature": 1.0}, {"sufficient_decrease": 0.6}):
         with pytest.raises(ValueError, match=next(iter(parameters))):
             momentous.LBFGS(**parameters)

@@ -389,8 +389,9 @@ def test_bad_parameters_are_refused_by_name():
         Safeguarded("lbfgs")
     with pytest.raises(TypeError, match="guaranteed="):
         Safeguarded(guaranteed=LBFGS)
-    with pytest.raises(ValueError, match="shortest_round=0"):
-        Safeguarded(shortest_round=0)
+    for wrong in (0, 2.5, "a"):
+        with pytest.raises(ValueError, match=f"shortest_round={wrong!r} must be a whole number"):
+            Safeguarded(shortest_round=wrong)
 
 
 def test_it_is_the_default():

@@ -21,24 +21,27 @@ def starting_point(x0: Any) -> Array:
         if getattr(x0, "requires_grad", False):
             x0 = x0.detach()
         if isinstance(x0, np.ndarray | np.generic):
-            x0 = np.array(np.ma.getdata(x0), subok=False)
+            if np.ma.is_masked(x0):
+                raise ValueError("x0 has masked entries; pass the array without them")
+            x0 = np.asarray(np.ma.getdata(x0))
     else:
         try:
             x0 = np.atleast_1d(np.asarray(x0))
         except ValueError as error:
             raise ValueError(f"x0 is not an array of numbers: {error}") from None
     xp = array_api_compat.array_namespace(x0)
-    if isinstance(x0, np.ndarray) and x0.dtype.kind not in "biuf":
+    if isinstance(x0, np.ndarray) and x0.dtype.kind not in "biufc":
         raise TypeError(f"x0 has dtype {x0.dtype}; momentous minimises over real numbers only")
     if xp.isdtype(x0.dtype, "complex floating"):
         raise TypeError(
             f"x0 has dtype {x0.dtype}; split it into real and imaginary parts, "
             "momentous minimises over real numbers only"
         )
+    if isinstance(x0, np.ndarray):
+        dtype = x0.dtype.newbyteorder("=") if x0.dtype.kind == "f" else np.dtype(float)
+        return np.array(x0, dtype=dtype, order="C", copy=True)
     if not xp.isdtype(x0.dtype, "real floating"):
         x0 = xp.astype(x0, xp.asarray(0.0).dtype)
-    if isinstance(x0, np.ndarray):
-        return np.array(x0, dtype=x0.dtype.newbyteorder("="), order="C", copy=True)
     return xp.asarray(x0, copy=True)
 
 

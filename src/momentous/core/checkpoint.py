@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import math
 import os
 import time
 import types
@@ -20,7 +21,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from momentous.core.oracle import Sample
+from momentous.core.oracle import CachedOracle, Sample
 from momentous.core.record import RECORDS, record
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
@@ -119,6 +120,36 @@ class RunState:
     trace: Plain | None
     events: tuple[tuple[int, str, float], ...]
 
+    def require_same_function(self, oracle: CachedOracle) -> None:
+        """Is the function of a run to resume the one of this checkpoint?
+
+        One gradient, and one value where one is known, at the last point decides: neither counted
+        nor timed.  They may differ by what another machine's rounding does, not by more.
+        """
+        space, progress = oracle.space, self.progress
+        known = self.report.sample
+        if not known.evaluated and self.last is not None:
+            known = self.last
+        if not known.evaluated or not known.finite:
+            known = Sample(self.best_point, grad_norm=progress.best_grad_norm)
+        has_value = math.isfinite(known.value)
+        now = oracle.look(known.point, value=has_value)
+        small = math.sqrt(space.rounding)
+        if has_value:
+            scale = max(abs(known.value), abs(now.value), abs(progress.start_fun))
+            _require_same("fun", known.value, now.value, small * scale + self.report.noise)
+        scale = 1e-3 * max(known.grad_norm, now.grad_norm)
+        scale += 1e4 * space.rounding * progress.start_norm
+        if known.image is not None:
+            scale += 64 * space.rounding * space.norm(now.image)
+        _require_same(f"the norm of the {oracle.noun}", known.grad_norm, now.grad_norm, scale)
+        if known.evaluated:
+            pair = (
+                (known.gradient, now.gradient) if known.image is None else (known.image, now.image)
+            )
+            what = f"the distance to the stored {oracle.noun}"
+            _require_same(what, 0.0, space.distance(*pair), scale)
+
 
 class _Packer:
     """Turns a tree of records into JSON, and its arrays into a list in which each stands once."""
@@ -206,6 +237,8 @@ class _Unpacker:
                 "its trace is not one",
             )
         sample, progress = state.report.sample, state.progress
+        counts = progress.nit, progress.nfev, progress.njev, progress.restarts, progress.best_nit
+        _require(min(counts) >= 0, "a count below zero")
         if sample.point is not None:
             same = np.array_equal(
                 [sample.value, sample.grad_norm], [progress.fun, progress.grad_norm], equal_nan=True
@@ -264,10 +297,13 @@ class _AnyArray:
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     """The types of a record's fields, as its class declares them."""
-    hints = typing.get_type_hints(cls, localns={"Array": _AnyArray})
+    try:
+        hints = typing.get_type_hints(cls, localns={"Array": _AnyArray})
+    except (NameError, AttributeError):  # a name of a function, or imported for type checkers only
+        hints = {}
     made = {}
     for field in dataclasses.fields(cls):
-        hint = hints[field.name]
+        hint = hints.get(field.name, Any)
         if hint is _AnyArray and (field.default is None or issubclass(cls, Sample)):
             hint = _AnyArray | None
         elif hint is Sample and cls in (Report, RiseLimit):
@@ -302,5 +338,14 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) in (float, int)
     if hint is int:
-        return type(value) is int and 0 <= value < 2**63
+        return type(value) is int and -(2**63) <= value < 2**63
     return isinstance(value, origin or hint)
+
+
+def _require_same(what: str, stored: float, now: float, allowed: float) -> None:
+    if not abs(stored - now) <= allowed:
+        raise CheckpointError(
+            f"the checkpoint belongs to another function: at its last point {what} is {now:.6g}, "
+            f"not {stored:.6g}; resume with the function that it was written with, or start again "
+            "from its point (a random function must give the same answer at the same x)"
+        )

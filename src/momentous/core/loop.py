@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,12 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.acceptance import (
-    require_same_function,
-    unbounded,
-    verify_success,
-    within_limit,
-)
+from momentous.core.acceptance import verify_success, within_limit
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
@@ -24,7 +20,7 @@ from momentous.core.result import Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
-from momentous.core.stopping import Criterion, Progress, gradient_tolerance, size_of_target
+from momentous.core.stopping import Criterion, Progress, gradient_tolerance, unbounded
 from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
@@ -35,8 +31,7 @@ class IntermediateResult:
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
     does too, or is NaN if the method needed no value there (``peek()`` evaluates it, uncounted).
-    ``memory`` is what the method will go on with, ``report`` what it has told the loop (the loop
-    lets its sample go when the next step begins).
+    ``memory`` is what the method will go on with, ``report`` what it has told the loop.
     """
 
     def __init__(self, run: Run):
@@ -103,7 +98,7 @@ class Run(Iterator[IntermediateResult]):
         self._callback = callback
         self._checkpoint = checkpoint
         self._result: Result | None = None
-        self._tolerance, self._target = gradient_tolerance(stop), size_of_target(stop)
+        self._tolerance = gradient_tolerance(stop)
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
@@ -131,11 +126,11 @@ class Run(Iterator[IntermediateResult]):
         described = self.method.described()
         if saved.method != described:
             raise CheckpointError(
-                f"the checkpoint was written by {saved.method}, not by {described}; "
-                "leave method out to go on with the method of the checkpoint"
+                f"the checkpoint was written by {saved.method}, not by {described}; leave method "
+                "and parameters out to go on with those of the checkpoint"
             )
         self.progress = saved.progress
-        require_same_function(self.oracle, saved)
+        saved.require_same_function(self.oracle)
         step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
         self.best_point = saved.best_point
@@ -188,16 +183,16 @@ class Run(Iterator[IntermediateResult]):
         oracle, started = self.oracle, perf_counter()
         oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
-        self.report.sample = NO_SAMPLE
+        self.report = dataclasses.replace(self.report, sample=NO_SAMPLE)
         step = self.method.step(oracle, self.memory)
         acceptable = self._is_acceptable(step.report)
         if self._stop.needs_value:
             oracle.learn_value(step.report.sample)
-        seen, looking = self._look(step.report.sample)
+        shown, spent = self._value_for_trace(step.report.sample)
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         self.progress.nit += 1
         self.progress.acceptable = acceptable
-        self._commit(step, seen, started + looking)
+        self._commit(step, shown, started + spent)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
             self._call(self._callback)
@@ -210,15 +205,15 @@ class Run(Iterator[IntermediateResult]):
         small = report.sample.grad_norm <= self._tolerance
         return not small or within_limit(self.oracle, report.sample, report.limit)
 
-    def _look(self, sample: Sample) -> tuple[float, float]:
+    def _value_for_trace(self, sample: Sample) -> tuple[float, float]:
         """The value to show in the trace, and how long it took to get it for that purpose alone."""
         if self.trace is None or not self.trace.values:
             return sample.value, 0.0
         started = perf_counter()
-        seen = self.oracle.peek(sample.point)
-        return seen, perf_counter() - started
+        value = self.oracle.peek(sample.point)
+        return value, perf_counter() - started
 
-    def _commit(self, step: Step, seen: float, started: float) -> None:
+    def _commit(self, step: Step, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
         progress, oracle, report = self.progress, self.oracle, step.report
         sample = report.sample
@@ -234,17 +229,17 @@ class Run(Iterator[IntermediateResult]):
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
         if self.trace is not None:
-            self.trace.add(progress, seen, report.step_size)
+            self.trace.add(progress, shown, report.step_size)
             for event in report.events:
                 self.trace.events.append((progress.nit, event))
         self._decide()
 
     def _decide(self) -> None:
         """What was asked for, if it is reached, goes before the method's own reason to end."""
-        self.ending = self._stop.check(self.progress)
-        if self.ending is None or not self.ending.status.success:
-            endless = unbounded(self.oracle.space, self.report, self.progress, self._target)
-            self.ending = endless or self.report.ending or self.ending
+        asked, own = self._stop.check(self.progress), self.report.ending
+        if asked is None:
+            own = unbounded(self.oracle.space, self.report, self.progress, self._stop) or own
+        self.ending = asked if asked is not None and asked.status.success else own or asked
 
     def _call(self, callback: Callback) -> None:
         try:
@@ -253,14 +248,18 @@ class Run(Iterator[IntermediateResult]):
         except StopIteration:
             answer = True
         if isinstance(answer, bool | np.bool_) and answer and self.ending is None:
-            self.stop("the callback asked to stop")
+            self._end("the callback asked to stop")
 
     def stop(self, why: str = "the caller asked to stop") -> None:
         """End the run here."""
         if self.ending is None:
-            norm = self.progress.grad_norm
-            message = f"{why} in iteration {self.progress.nit}, {self.oracle.noun} norm {norm:.3g}"
-            self.ending = Ending(Status.STOPPED, message, {"grad_norm": norm})
+            self._end(why)
+            self._autosave()
+
+    def _end(self, why: str) -> None:
+        norm = self.progress.grad_norm
+        message = f"{why} in iteration {self.progress.nit}, {self.oracle.noun} norm {norm:.3g}"
+        self.ending = Ending(Status.STOPPED, message, {"grad_norm": norm})
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
@@ -332,9 +331,7 @@ class Run(Iterator[IntermediateResult]):
     def result(self) -> Result:
         """What was found; asking for it ends the run."""
         if self._result is None:
-            if self.ending is None:
-                self.stop()
-                self._autosave()
+            self.stop()
             with self._damage_told():
                 self._result = self._close()
         return self._result

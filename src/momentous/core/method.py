@@ -67,7 +67,7 @@ class Method(abc.ABC, Generic[M]):
         """What stands before the next step of a run that goes on at another point, where value and
         gradient are known.
 
-        A method that has learned something on its way carries it over; others start anew.
+        A method that has learned something on its way carries it over; others start again.
         """
         oracle.recall(sample)
         return self.start(oracle, sample.point, tol, seed)

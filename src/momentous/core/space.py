@@ -22,7 +22,7 @@ from momentous.core.blocks import BLOCK, ROW
 Array = Any
 Inner = Callable[[Array, Array], float]
 
-_NOTHING = contextlib.nullcontext()
+_NO_CONTEXT = contextlib.nullcontext()
 
 
 class Space:
@@ -38,8 +38,8 @@ class Space:
     """
 
     __slots__ = (
-        "_block", "_loud", "_pool", "_replaced", "_unused_count", "counts_writes", "device",
-        "dtype", "inner", "library", "rounding", "shape", "size", "xp",
+        "_block", "_custom_inner", "_low_precision", "_pool", "_unused_count", "counts_writes",
+        "device", "dtype", "inner", "library", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
     def __init__(self, like: Array, inner: Inner | None = None):
@@ -56,8 +56,8 @@ class Space:
         # adds depends on the Python version and on debuggers: it is measured, in a call of the
         # same form.
         self._unused_count = _references([np.empty(0)], 0)
-        self._replaced = inner is not None
-        self._loud = self.library is np.ndarray and self.dtype.itemsize < 8
+        self._custom_inner = inner is not None
+        self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
         self.inner: Inner = _default_inner(like)
@@ -87,10 +87,10 @@ class Space:
 
     def distance_squared(self, a: Array, b: Array) -> float:
         """|a - b|^2, without a full-length temporary where the default inner product allows it."""
-        if self.library is np.ndarray and self.size > BLOCK and not self._replaced:
-            with self._quietly():
+        if self.library is np.ndarray and self.size > BLOCK and not self._custom_inner:
+            with self._ignore_overflow():
                 return blocks.sum_of_squares(a, b)
-        with self._quietly():
+        with self._ignore_overflow():
             difference = a - b
             return self.inner(difference, difference)
 
@@ -113,10 +113,10 @@ class Space:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
         if self.library is np.ndarray and self.size > BLOCK:
             fresh = self._fresh()
-            with self._quietly():
+            with self._ignore_overflow():
                 blocks.combine(fresh, x, weight, y, z)
             return fresh
-        with self._quietly():
+        with self._ignore_overflow():
             if z is None:
                 fresh = y * weight
             else:
@@ -130,11 +130,11 @@ class Space:
         """w_1 a_1 + w_2 a_2 + ... as a fresh array, with every entry read once."""
         if self.library is np.ndarray and self.size <= ROW:
             matrix = np.array(vectors).reshape(len(vectors), -1)
-            with self._quietly():
+            with self._ignore_overflow():
                 return (np.asarray(weights, self.dtype) @ matrix).reshape(self.shape)
         if self.library is np.ndarray:
             fresh = self._fresh() if self.size > BLOCK else np.empty(self.shape, self.dtype)
-            with self._quietly():
+            with self._ignore_overflow():
                 blocks.add_up(fresh, weights, vectors)
             return fresh
         total = vectors[0] * weights[0]
@@ -144,9 +144,9 @@ class Space:
 
     def stepped(self, x: Array, weight: float, y: Array, origin: Array) -> tuple[Array, float]:
         """z = x + weight y as a fresh array, and |z - origin|^2, in one pass where possible."""
-        if self.library is np.ndarray and self.size > BLOCK and not self._replaced:
+        if self.library is np.ndarray and self.size > BLOCK and not self._custom_inner:
             fresh = self._fresh()
-            with self._quietly():
+            with self._ignore_overflow():
                 square = blocks.combine(fresh, x, weight, y, None, origin, self._scratch())
                 return fresh, square
         fresh = self.combination(x, weight, y)
@@ -162,12 +162,12 @@ class Space:
         a += change
         return a
 
-    def _quietly(self) -> contextlib.AbstractContextManager[None]:
+    def _ignore_overflow(self) -> contextlib.AbstractContextManager[None]:
         """In low precision a step that overflows is an answer, and nothing to warn of.
 
         (In double precision the norm of the gradient overflows long before the step.)
         """
-        return np.errstate(over="ignore", invalid="ignore") if self._loud else _NOTHING
+        return np.errstate(over="ignore", invalid="ignore") if self._low_precision else _NO_CONTEXT
 
     def _fresh(self) -> np.ndarray:
         """An array to write to: one made here before that nobody refers to any more, or a new one.

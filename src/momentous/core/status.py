@@ -24,7 +24,7 @@ class Status(enum.IntEnum):
     NON_FINITE = 10  # NaN or infinity wherever the method could go
     STOPPED = 11  # by the callback, or by the caller of iterate()
     INTERRUPTED = 12  # Ctrl-C
-    OBJECTIVE_ROSE = 13  # the gradient is small, but where f is larger than at x0
+    OBJECTIVE_ROSE = 13  # the gradient is small, but f has risen above the last accepted point
     UNBOUNDED = 14  # the objective falls, or x grows, beyond all bounds
 
     @property

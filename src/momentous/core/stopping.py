@@ -7,7 +7,9 @@ import math
 from typing import Any
 
 from momentous.core.record import record
+from momentous.core.space import Space
 from momentous.core.status import Ending, Status
+from momentous.core.step import Report
 
 
 @record
@@ -206,11 +208,28 @@ def gradient_tolerance(criterion: Criterion) -> float:
     return criterion.tolerance if isinstance(criterion, GradientNorm) else -math.inf
 
 
-def size_of_target(criterion: Criterion) -> float:
-    """The size of the largest target in the criterion, 0 if there is none."""
-    if isinstance(criterion, AnyOf):
-        return max((size_of_target(part) for part in criterion.parts), default=0.0)
-    return abs(criterion.value) if isinstance(criterion, Target) else 0.0
+def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion) -> Ending | None:
+    """The end of a run that goes down for ever: f is 1e20 times lower than f(x0) and the gradient
+    there are large (or 1), unless a target says how low it may be, or x so large that its square
+    overflows (measured in every 16th iteration, as it costs a pass).
+    """
+    known = [s.value for s in (report.sample, report.accepted) if s and math.isfinite(s.value)]
+    lowest = min(known, default=math.inf)
+    scale = max(1.0, abs(progress.start_fun), progress.start_norm)
+    if stop.needs_value or progress.noun != "gradient":  # a residual has not the scale of f
+        scale = math.inf
+    numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
+    if not lowest < -1e20 * scale:
+        point = report.sample.point
+        if progress.nit % 16 or point is None:
+            return None
+        size = math.sqrt(max(0.0, space.inner(point, point)))
+        if not math.sqrt(float(space.xp.finfo(space.dtype).max)) <= size:
+            return None
+        numbers, what = {"size": size}, f"x has grown to a norm of {size:.3g}"
+    message = f"{what} in iteration {progress.nit}: it seems to be unbounded below"
+    remedy = "add a penalty, or pass target= or max_iterations= to stop earlier"
+    return Ending(Status.UNBOUNDED, f"{message}; {remedy}", numbers)
 
 
 def _require(name: str, value: float, least: int, kind: str = "a number") -> None:

@@ -1,4 +1,4 @@
-"""The methods, one family per room, and their registry by name."""
+"""The methods, one family per folder, and their registry by name."""
 
 from momentous.methods.classical import LBFGS, ConjugateGradient, GradientDescent, HeuristicAGD
 from momentous.methods.guilty import ConvexUntilGuilty

@@ -33,7 +33,7 @@ def check_momentum(method: Method, momentum: float | None) -> None:
 def check_whole(method: Method, name: str, symbol: str = "") -> None:
     """A parameter that must be a whole number >= 1, if it is given."""
     value = getattr(method, name)
-    is_valid = value is None or (value >= 1 and value == int(value))
+    is_valid = value is None or (isinstance(value, int | float) and value >= 1 and value % 1 == 0)
     check(method, name, is_valid, f"{symbol} must be a whole number >= 1".lstrip())
 
 

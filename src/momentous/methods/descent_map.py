@@ -43,14 +43,14 @@ class MapMemory:
     tol: float  # the residual to stop at, relative to that
     scale: float  # |f(x^0)|: the terms of later values may be as large as those of the first
     noise: float  # what rounding may do to a difference of values
-    mark: float  # what the objective was ...
-    marked: int = 0  # ... so many iterations ago
-    bare: bool = True  # is y^k the image of the base, without momentum?
+    window_value: float  # what the objective was ...
+    window_length: int = 0  # ... so many iterations ago
+    without_momentum: bool = True  # is y^k the image of the base?
     count: int = 1  # m
     travelled: float = 0.0  # sum of |x^{t+1} - x^t|^2 in this epoch
     epochs: int = 1  # t, for c0
 
-    def step(
+    def as_step(
         self, sample: Sample, events: Events = (), ending: Ending | None = None
     ) -> Step[MapMemory]:
         """The step that led here.  There is no step size."""
@@ -171,9 +171,9 @@ class DescentMap(Method[MapMemory]):
             tol=self.default_tolerance if tol is None else tol,
             scale=abs(sample.value),
             noise=NOISE * oracle.space.rounding * abs(sample.value),
-            mark=sample.value,
+            window_value=sample.value,
         )
-        return memory.step(sample, ending=_fixed_point() if norm == 0.0 else None)
+        return memory.as_step(sample, ending=_fixed_point() if norm == 0.0 else None)
 
     def with_new_tolerance(self, step: Step[MapMemory], tol: float | None) -> Step[MapMemory]:
         if tol is None:
@@ -189,31 +189,31 @@ class DescentMap(Method[MapMemory]):
         if memory.y is memory.base.point:
             oracle.recall(memory.base)  # the first step: T(x^0) is known
         events: Events = ()
-        sample, usable = self._tried(oracle, memory)
-        if not usable and not memory.bare:
+        sample, usable = self._evaluate(oracle, memory)
+        if not usable and not memory.without_momentum:
             events = self._rollback(memory, sample)
             memory = self._discarded(memory)
-            sample, usable = self._tried(oracle, memory)
+            sample, usable = self._evaluate(oracle, memory)
         rise = sample.value - memory.lowest
         if not usable and memory.noise < rise <= math.sqrt(oracle.space.rounding) * memory.scale:
             # The map alone does not raise the objective: so small a rise measures the rounding.
             memory = dataclasses.replace(memory, noise=2 * rise)
-            sample, usable = self._tried(oracle, memory)
+            sample, usable = self._evaluate(oracle, memory)
         if usable:
             return self._moved(oracle, memory, sample, events)
         events += _if_not_finite(sample)
-        return memory.step(memory.base, events, _no_descent(sample, memory.base))
+        return memory.as_step(memory.base, events, _no_descent(sample, memory.base))
 
     def _accepts_here(self, memory: MapMemory) -> bool:
         """Is y^k one of the points that are accepted by their value?"""
         return memory.count == 1 or self.restart in ("either", "function", "always")
 
-    def _tried(self, oracle: Oracle, memory: MapMemory) -> tuple[Sample, bool]:
+    def _evaluate(self, oracle: Oracle, memory: MapMemory) -> tuple[Sample, bool]:
         """The sample at y^k, and whether it can be used."""
         if self.has_values and self._accepts_here(memory):
             # First the value: where the two are had apart, the map is not applied in vain.
             value, limit = oracle.value(memory.y), memory.lowest + memory.noise
-            if not (memory.bare or self.restart in ("either", "function")):
+            if not (memory.without_momentum or self.restart in ("either", "function")):
                 limit -= self.decrease
             if not (math.isfinite(value) and value <= limit):
                 return Sample(memory.y, value), False
@@ -230,11 +230,11 @@ class DescentMap(Method[MapMemory]):
         change = space.combination(x_next, -1.0, memory.x)
         travelled = memory.travelled + space.inner(change, change)
         restarts = self._restarts(space, memory, y, change, travelled)
-        now = dataclasses.replace(memory, x=x_next, marked=memory.marked + 1)
+        now = dataclasses.replace(memory, x=x_next, window_length=memory.window_length + 1)
         if self._accepts_here(memory):
             now.base, now.lowest = y, min(y.value, memory.lowest)
         if restarts:
-            now.y, now.bare, now.travelled = x_next, now.base is y, 0.0
+            now.y, now.without_momentum, now.travelled = x_next, now.base is y, 0.0
             now.count = max(1, m // 2) if self.restart == "either" else 1
             now.radius, now.epochs = memory.radius / self._shrink(memory), memory.epochs + 1
             if self.restart != "always":
@@ -242,7 +242,7 @@ class DescentMap(Method[MapMemory]):
         else:
             beta = m / (m + 3)  # (m - 1)/(m + 2) with the m of y^{k+1}
             now.y = space.combination(x_next, beta, change)
-            now.bare, now.count, now.travelled = False, m + 1, travelled
+            now.without_momentum, now.count, now.travelled = False, m + 1, travelled
         return self._ended(oracle, now, y, events)
 
     def _restarts(
@@ -263,15 +263,15 @@ class DescentMap(Method[MapMemory]):
     ) -> Step[MapMemory]:
         """Is this the end?  Not at a point that momentum has climbed to."""
         ending = _small_residual(memory, sample)
-        if memory.marked >= WINDOW and self.value_tol:
+        if memory.window_length >= WINDOW and self.value_tol:
             ending = ending or _small_decrease(memory, sample, self.value_tol)
-            memory.mark, memory.marked = sample.value, 0
+            memory.window_value, memory.window_length = sample.value, 0
         if ending is not None and self.has_values and sample is not memory.base:
             lowest = Sample(memory.base.point, memory.lowest)
             if not within_limit(oracle, sample, RiseLimit(lowest, allowance=memory.noise)):
                 events += self._rollback(memory, sample)
-                return self._discarded(memory).step(sample, events)
-        return memory.step(sample, events, ending)
+                return self._discarded(memory).as_step(sample, events)
+        return memory.as_step(sample, events, ending)
 
     def _rollback(self, memory: MapMemory, seen: Sample) -> Events:
         return (*_if_not_finite(seen), Event(EventKind.ROLLBACK, float(memory.count)))
@@ -279,9 +279,10 @@ class DescentMap(Method[MapMemory]):
     def _discarded(self, memory: MapMemory) -> MapMemory:
         """What momentum has led to is left: on from the image of the last accepted point."""
         image = memory.base.image
-        now = dataclasses.replace(memory, y=image, x=image, bare=True, count=1, travelled=0.0)
+        now = dataclasses.replace(memory, y=image, x=image, count=1, travelled=0.0)
+        now.without_momentum = True
         now.radius = memory.radius / (self._shrink(memory) * self.failure_shrink)
-        now.epochs, now.mark, now.marked = memory.epochs + 1, memory.base.value, 0
+        now.epochs, now.window_value, now.window_length = memory.epochs + 1, memory.base.value, 0
         return now
 
     def _shrink(self, memory: MapMemory) -> float:
@@ -307,13 +308,13 @@ def _fixed_point() -> Ending:
 
 
 def _small_decrease(memory: MapMemory, sample: Sample, value_tol: float) -> Ending | None:
-    value, fall = sample.value, memory.mark - sample.value
+    value, fall = sample.value, memory.window_value - sample.value
     if not abs(fall) <= value_tol * abs(value):  # where it rises, momentum is at work
         return None
     return Ending(
         Status.CONVERGED,
-        f"{memory.marked} iterations lowered the objective by {fall:.3g}, to {value:.6g}: within "
-        f"the relative value_tol {value_tol:.3g}",
+        f"{memory.window_length} iterations lowered the objective by {fall:.3g}, to {value:.6g}: "
+        f"within the relative value_tol {value_tol:.3g}",
         {"decrease": fall, "fun": value, "value_tol": value_tol},
     )
 

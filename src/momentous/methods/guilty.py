@@ -77,7 +77,7 @@ class GuiltyMemory:
     stalls: int = 0  # outer iterations in a row that have not lowered f
     pair: Pair | None = None  # the pair found in the last step
 
-    def step(
+    def as_step(
         self, space: Space, sample: Sample, events: Events = (), ending: Ending | None = None
     ) -> Step[GuiltyMemory]:
         """The step that led here."""
@@ -216,7 +216,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             tol=tol or 0.0,
             rounding=Rounding.at(oracle.space, here.value),
         )
-        return memory.step(oracle.space, here)
+        return memory.as_step(oracle.space, here)
 
     def step(self, oracle: Oracle, memory: GuiltyMemory) -> Step[GuiltyMemory]:
         p, space, Lg = memory.parameters, oracle.space, memory.smoothness
@@ -260,7 +260,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             return self._accused(oracle, after, at_y, Sample(z, fz))
         if norm <= p.inner_eps or t >= p.inner_cap:
             return self._next(oracle, after, at_y)
-        return after.step(space, at_y)
+        return after.as_step(space, at_y)
 
     def _accused(
         self, oracle: Oracle, memory: GuiltyMemory, last: Sample, witness: Sample
@@ -269,7 +269,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         p, search = memory.outer.point, Search(witness=witness, last=last, length=memory.t)
         oracle.recall(memory.outer)
         after = dataclasses.replace(memory, y=p, y_prev=p, t=0, search=search)
-        return after.step(oracle.space, last)
+        return after.as_step(oracle.space, last)
 
     def _searched(
         self,
@@ -296,7 +296,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         s = memory.t + 1
         after = dataclasses.replace(memory, y=y_next, y_prev=memory.y, t=s)
         if s < search.length:
-            return after.step(space, at_x)
+            return after.as_step(space, at_x)
         # No pair: 1/Lg is too large, or values are lost in rounding, where the gradient can tell.
         last, lowest = search.last, memory.lowest
         best = lowest if lowest.value < memory.outer.value else last
@@ -367,7 +367,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             smoothness=Lg,
             stalls=stalls,
         )
-        return after.step(oracle.space, new, (*events, Event(kind, float(memory.t))), ending)
+        return after.as_step(oracle.space, new, (*events, Event(kind, float(memory.t))), ending)
 
     def _completed(self, memory: GuiltyMemory, new: Sample) -> Ending:
         norm, eps, tol = new.grad_norm, memory.parameters.eps, memory.tol

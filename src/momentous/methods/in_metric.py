@@ -37,7 +37,7 @@ class MetricMemory:
 
 @dataclasses.dataclass(frozen=True)
 class InMetric(Method[MetricMemory]):
-    """A method in a metric that is taken anew whenever the method's momentum restarts.
+    """A method in a metric that is taken again whenever the method's momentum restarts.
 
     ``x+ = y - M^-1 grad f(y)/L`` in place of ``y - grad f(y)/L``, and norms to go with it.  With
     M = S'S that is the method itself in the coordinates w = S x.  A restart is the natural moment
@@ -57,7 +57,7 @@ class InMetric(Method[MetricMemory]):
     """
 
     name = "in-metric"
-    summary = "a method with restarts in a metric that is taken anew at each of them"
+    summary = "a method with restarts in a metric that is taken again at each of them"
     guarantee = "that of the method, between two restarts"
     cost = "that of the method, and a metric at every restart"
 

@@ -75,7 +75,7 @@ class JinMemory:
             self, x=at.point, x_prev=at.point, value=at.value, speed=0.0, floor=0.0
         )
 
-    def step(
+    def as_step(
         self, sample: Sample, events: Events = (), ending: Ending | None = None
     ) -> Step[JinMemory]:
         """The step that led here."""
@@ -246,7 +246,7 @@ class JinAGD(Method[JinMemory]):
             origin=Sample(x0, sample.value),
             rounding=Rounding.at(oracle.space, sample.value),
         )
-        return memory.step(sample)
+        return memory.as_step(sample)
 
     def step(self, oracle: Oracle, memory: JinMemory) -> Step[JinMemory]:
         memory = dataclasses.replace(memory, waited=memory.waited + 1)
@@ -266,7 +266,7 @@ class JinAGD(Method[JinMemory]):
             events += (Event(EventKind.NEGATIVE_CURVATURE, proven),)
             return self._judged(oracle, self._exploited(oracle, memory), sample, events)
         if moved == 0.0 and x is memory.x_prev and memory.before is None:
-            return memory.step(sample, events, stuck(sample.grad_norm, p.step_size))
+            return memory.as_step(sample, events, stuck(sample.grad_norm, p.step_size))
         value, known = oracle.value(x_next), oracle.last
         if not math.isfinite(value) or (known and known.gradient is not None and not known.finite):
             return self._rejected(oracle, memory, sample, events)
@@ -324,7 +324,7 @@ class JinAGD(Method[JinMemory]):
                 f"leads to f = {value}; give a smaller perturbation=, or perturbed=False",
                 {"grad_norm": here.grad_norm, "perturbation": r},
             )
-            return memory.step(here, ending=ending)
+            return memory.as_step(here, ending=ending)
         at_rest = memory.x is memory.x_prev
         after = dataclasses.replace(
             memory,
@@ -336,7 +336,7 @@ class JinAGD(Method[JinMemory]):
             energy_before=memory.energy,
             draws=memory.draws + 1,
         )
-        return after.step(here, (Event(EventKind.PERTURBED, r),))
+        return after.as_step(here, (Event(EventKind.PERTURBED, r),))
 
     def _judged(
         self, oracle: Oracle, memory: JinMemory, sample: Sample, events: Events
@@ -344,11 +344,11 @@ class JinAGD(Method[JinMemory]):
         """T iterations after a perturbation: has the Hamiltonian fallen by E?"""
         p, before = memory.parameters, memory.before
         if before is None or memory.waited + 1 < p.wait:
-            return memory.step(sample, events)
+            return memory.as_step(sample, events)
         fallen = memory.energy_before - memory.energy
         noise = memory.rounding.between(oracle.space, memory.energy_before)
         if fallen >= max(p.drop, noise):
-            return dataclasses.replace(memory, before=None).step(sample, events)
+            return dataclasses.replace(memory, before=None).as_step(sample, events)
         norm = before.grad_norm
         message = (
             f"the gradient norm is {norm:.3g}, and {p.wait} iterations after a perturbation of "
@@ -357,7 +357,7 @@ class JinAGD(Method[JinMemory]):
         )
         numbers = {"grad_norm": norm, "fallen": fallen, "drop": p.drop, "tolerance": memory.tol}
         ending = by_own_rule(message, numbers, f"; lower eps={p.eps:.3g}")
-        return memory.step(before, events, ending)
+        return memory.as_step(before, events, ending)
 
     def _rejected(
         self, oracle: Oracle, memory: JinMemory, sample: Sample, events: Events
@@ -381,4 +381,4 @@ class JinAGD(Method[JinMemory]):
                 "give a smaller step_size or a larger gradient_lipschitz",
                 {"step_size": memory.parameters.step_size, "fun": memory.value},
             )
-        return after.step(sample, events, ending)
+        return after.as_step(sample, events, ending)

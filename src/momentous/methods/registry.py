@@ -57,15 +57,20 @@ def method_class(name: str) -> type[Method]:
     )
 
 
-def method_of(described: dict[str, Any]) -> Method:
-    """The method with that description (`Method.described`), such as a checkpoint holds."""
-    if described["name"] not in REGISTRY:
+def method_of(
+    described: dict[str, Any], cls: type[Method] | None = None, /, **given: Any
+) -> Method:
+    """The method with that description (`Method.described`), such as a checkpoint holds, and with
+    the parameters given; ``cls`` is its class where it is not registered."""
+    cls = cls or REGISTRY.get(described["name"])
+    if cls is None:
         raise ValueError(f"the method {described['name']!r} is not registered; pass it as method=")
-    parameters = {
+    saved = {
         name: method_of(value) if isinstance(value, dict) else value
         for name, value in described["parameters"].items()
+        if name not in given
     }
-    return REGISTRY[described["name"]](**parameters)
+    return cls(**saved, **given)
 
 
 def requirements(cls: type[Method]) -> str:

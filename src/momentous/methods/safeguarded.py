@@ -12,7 +12,7 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
-from momentous.methods.checks import check
+from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
 
@@ -52,7 +52,7 @@ class SafeguardedMemory:
         """What either of the methods has measured."""
         return max(self.fast.report.noise, 0.0 if self.safe is None else self.safe.report.noise)
 
-    def after(
+    def as_step(
         self, report: Report, *events: Event, ending: Ending | None = None
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
@@ -135,7 +135,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         for role, method in (("fast", self.fast), ("guaranteed", self.guaranteed)):
             if not isinstance(method, Method):
                 raise TypeError(f"Safeguarded: {role}={method!r} must be a Method, such as LBFGS()")
-        check(self, "shortest_round", self.shortest_round >= 1, "must be at least 1")
+        check_whole(self, "shortest_round")
 
     def start(
         self, oracle: Oracle, x0: Array, tol: float | None, seed: int
@@ -157,7 +157,7 @@ class Safeguarded(Method[SafeguardedMemory]):
             mark=norm,
             smallest=norm,
         )
-        return memory.after(dataclasses.replace(fast.report, sample=here))
+        return memory.as_step(dataclasses.replace(fast.report, sample=here))
 
     def with_new_tolerance(
         self, step: Step[SafeguardedMemory], tol: float | None
@@ -187,10 +187,10 @@ class Safeguarded(Method[SafeguardedMemory]):
         after.smallest = min(memory.smallest, stand.grad_norm) if stand.finite else memory.smallest
         ended = report.ending
         if ended is not None and ended.status.success:
-            return after.after(report, ending=ended)
+            return after.as_step(report, ending=ended)
         spent = _evaluations(oracle) - memory.began
         if ended is None and spent < memory.allowance:
-            return after.after(report)
+            return after.as_step(report)
         gain = memory.began_at.value - after.best.value
         if gain <= _noise(oracle, after):
             gain = 0.0
@@ -202,13 +202,13 @@ class Safeguarded(Method[SafeguardedMemory]):
             after.mark, earned = after.smallest, True
         if ended is None and earned:
             after.given_up, after.patience = None, 1
-            return _new_round(oracle, after).after(report)
+            return _new_round(oracle, after).as_step(report)
         if memory.given_up is not None and after.best.point is memory.began_at.point:
-            return after.after(report, ending=memory.given_up)
+            return after.as_step(report, ending=memory.given_up)
         if ended is not None:
             after.patience *= 2
         after.left = memory.patience if ended is not None else 1
-        return self._turned_to_safe(oracle, after).after(report, Event(EventKind.TURN, SAFE))
+        return self._turned_to_safe(oracle, after).as_step(report, Event(EventKind.TURN, SAFE))
 
     def _turned_to_safe(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
         oracle.recall(memory.best)
@@ -230,7 +230,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         stand = _standing(oracle, report, memory.began_at)
         after.best = _lower(_noise(oracle, after), memory.best, stand)
         if report.ending is not None and report.ending.status.is_output:
-            return after.after(report, ending=report.ending)
+            return after.as_step(report, ending=report.ending)
         spent = _evaluations(oracle) - memory.began
         broken = memory.fast.report.ending  # why H cannot go on from where it is
         # Where nothing was accepted, the step after an epoch shows where that has led.
@@ -240,18 +240,18 @@ class Safeguarded(Method[SafeguardedMemory]):
             after.price = max(0.0, memory.began_at.value - after.best.value) / max(spent, 1)
             after.left -= 1
             if after.left > 0:
-                return after.after(report)
+                return after.as_step(report)
             if broken is not None and after.best.point is memory.began_at.point:
-                return after.after(report, ending=_no_way(after.best, broken))
+                return after.as_step(report, ending=_no_way(after.best, broken))
         elif report.ending is not None:
             after.given_up = report.ending
             if broken is not None and after.best.point is memory.began_at.point:
-                return after.after(report, ending=report.ending)
+                return after.as_step(report, ending=report.ending)
         elif spent >= memory.allowance and broken is None:
             after.allowance *= 2.0
         else:
-            return after.after(report)
-        return self._turned_to_fast(oracle, after).after(report, Event(EventKind.TURN, FAST))
+            return after.as_step(report)
+        return self._turned_to_fast(oracle, after).as_step(report, Event(EventKind.TURN, FAST))
 
     def _turned_to_fast(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
         best, fast = memory.best, memory.fast

@@ -165,8 +165,13 @@ class CachedOracle(Oracle):
         if sample.value == sample.value:
             return
         kept, self._last = self._last, sample
-        self.value(sample.point)
-        self._last = kept
+        try:
+            self.value(sample.point)
+            found = self._last or sample  # another one where the gradient came along
+            sample.value, sample.gradient = found.value, found.gradient
+            sample.grad_norm, sample.image = found.grad_norm, found.image
+        finally:
+            self._last = kept
 
     def recall(self, sample: Sample) -> None:
         self._last = sample
@@ -196,7 +201,7 @@ class CachedOracle(Oracle):
 
     @property
     def carried(self) -> Sample | None:
-        """What a step may use that begins here or, in the middle of one, begins anew."""
+        """What a step may use that begins here or, in the middle of one, begins again."""
         return self._carried if self._asked else self._last
 
     def begin_step(self) -> None:

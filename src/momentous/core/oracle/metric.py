@@ -72,8 +72,10 @@ class MetricOracle(Oracle):
 
     def learn_value(self, sample: Sample) -> None:
         kept, self._last = self._last, sample
-        sample.value = self.value(sample.point)
-        self._last = kept
+        try:
+            sample.value = self.value(sample.point)
+        finally:
+            self._last = kept
 
     def recall(self, sample: Sample) -> None:
         self._last = sample

@@ -115,12 +115,12 @@ class ConjugateGradient(Method[ConjugateMemory]):
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         origin = None if self.guarded else Sample(x0, sample.value)
         memory = ConjugateMemory(t * self.growth, t * SHORTEST, Rounding(), sample, origin)
-        return memory.along_the_gradient().step(sample, t)
+        return memory.along_the_gradient().as_step(sample, t)
 
     def step(self, oracle: Oracle, memory: ConjugateMemory) -> Step[ConjugateMemory]:
         x, p, space = memory.current, memory.p, oracle.space
         if x.grad_norm == 0.0:
-            return memory.step(x, memory.trial, ending=halted(x, memory.trial, x.value))
+            return memory.as_step(x, memory.trial, ending=halted(x, memory.trial, x.value))
         norm = x.grad_norm if memory.steepest else space.norm(p)
         found = search(
             oracle,
@@ -148,7 +148,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
         )
         after, restarted = self._turned(oracle, after, x)
         events = found.events + _restart(found) if restarted else found.events
-        return after.step(sample, found.step_size, events)
+        return after.as_step(sample, found.step_size, events)
 
     def _turned(
         self, oracle: Oracle, memory: ConjugateMemory, before: Sample
@@ -170,10 +170,10 @@ class ConjugateGradient(Method[ConjugateMemory]):
         x, t = memory.current, found.step_size
         if memory.steepest:
             after = dataclasses.replace(memory, trial=t / 2, rounding=found.rounding)
-            return after.step(x, t, found.events, found.ending(x))
+            return after.as_step(x, t, found.events, found.ending(x))
         # The trials say little about steps along another direction: keep the last step size.
         after = dataclasses.replace(memory, rounding=found.rounding).along_the_gradient()
-        return after.step(x, t, found.events + _restart(found))
+        return after.as_step(x, t, found.events + _restart(found))
 
     def _lost(self, memory: ConjugateMemory, sample: Sample, found: Found) -> Step[ConjugateMemory]:
         """The paper's rule has accepted a point where there is nothing to go on with."""
@@ -186,7 +186,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
             {"grad_norm": sample.grad_norm, "step_size": t},
         )
         events = found.events or (Event(EventKind.NON_FINITE, sample.grad_norm),)
-        return memory.step(sample, t, events, ending)
+        return memory.as_step(sample, t, events, ending)
 
 
 def _restart(found: Found) -> Events:

@@ -28,7 +28,7 @@ class DescentMemory(Searching):
     current: Sample  # x^k with its gradient, and its value where the method looks at values
     origin: Sample | None  # x0, where values do not decide which points are accepted
 
-    def step(
+    def as_step(
         self, sample: Sample, step_size: float, events: Events = (), ending: Ending | None = None
     ) -> Step[Self]:
         """The step that led here."""
@@ -86,24 +86,24 @@ class GradientDescent(Backtracking[DescentMemory]):
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         origin = None if self._backtracks else Sample(x0, sample.value)
-        return DescentMemory(t, t * SHORTEST, Rounding(), sample, origin).step(sample, t)
+        return DescentMemory(t, t * SHORTEST, Rounding(), sample, origin).as_step(sample, t)
 
     def step(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
         x = memory.current
         if x.grad_norm == 0.0:
-            return memory.step(x, memory.trial, ending=halted(x, memory.trial, x.value))
+            return memory.as_step(x, memory.trial, ending=halted(x, memory.trial, x.value))
         return self._searched(oracle, memory) if self._backtracks else self._fixed(oracle, memory)
 
     def _fixed(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
         x, eta = memory.current, memory.trial
         point, moved = oracle.space.stepped(x.point, -eta, x.gradient, x.point)
         if moved == 0.0:
-            return memory.step(x, eta, ending=halted(x, eta, 0.0))
+            return memory.as_step(x, eta, ending=halted(x, eta, 0.0))
         sample = oracle.gradient(point)
         if not sample.finite:
             events = (Event(EventKind.NON_FINITE, sample.grad_norm),)
-            return memory.step(sample, eta, events, left_the_domain(sample, eta))
-        return dataclasses.replace(memory, current=sample).step(sample, eta)
+            return memory.as_step(sample, eta, events, left_the_domain(sample, eta))
+        return dataclasses.replace(memory, current=sample).as_step(sample, eta)
 
     def _searched(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
         x = memory.current
@@ -112,4 +112,4 @@ class GradientDescent(Backtracking[DescentMemory]):
         t = found.step_size
         trial = t * self.growth if found.accepted else t / self.backoff
         after = DescentMemory(trial, found.shortest, found.rounding, here, None)
-        return after.step(here, t, found.events, found.ending(x))
+        return after.as_step(here, t, found.events, found.ending(x))

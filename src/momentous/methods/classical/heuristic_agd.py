@@ -117,7 +117,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         memory = HeuristicMemory(t, t * SHORTEST, Rounding(), sample, x0, sample, sample, t)
-        return self._step(oracle, memory, sample)
+        return self._as_step(oracle, memory, sample)
 
     def step(self, oracle: Oracle, memory: HeuristicMemory) -> Step[HeuristicMemory]:
         if memory.y is memory.x.point:
@@ -131,7 +131,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
             return self._off_limits(oracle, memory, sample, sample.grad_norm)
         if sample.grad_norm == 0.0:
             ending = halted(sample, memory.trial, sample.value)
-            return self._step(oracle, memory, sample, ending=ending)
+            return self._as_step(oracle, memory, sample, ending=ending)
         if self._backtracks:
             return self._searched(oracle, memory, sample)
         return self._fixed(oracle, memory, sample)
@@ -140,7 +140,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
         x, eta, space = memory.x, memory.trial, oracle.space
         point, moved = space.stepped(y.point, -eta, y.gradient, y.point)
         if moved == 0.0 and y.point is x.point:
-            return self._step(oracle, memory, y, ending=halted(y, eta, 0.0))
+            return self._as_step(oracle, memory, y, ending=halted(y, eta, 0.0))
         x_next = Sample(point)
         if self._looks_at_values:
             value = oracle.value(point)
@@ -167,7 +167,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
             if y.point is not x.point:  # the momentum has led to where no step helps
                 return self._begun_at(oracle, after, y, x, found.events)
             after.trial = t / self.backoff
-            return self._step(oracle, after, y, found.events, found.ending(y))
+            return self._as_step(oracle, after, y, found.events, found.ending(y))
         after.trial = t * self.growth
         rise = x_next.value - x.value
         noise = after.rounding.between(space, x.value, x_next.value)
@@ -198,7 +198,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
             after = dataclasses.replace(
                 memory, x=x_next, y=y_next, count=memory.count + 1, theta=theta
             )
-            return self._step(oracle, after, y, events)
+            return self._as_step(oracle, after, y, events)
         kept, best = x if self._backtracks else x_next, memory.best
         noise = memory.rounding.between(space, best.value)
         if not self._falls_back or kept.value <= best.value + noise:
@@ -225,12 +225,12 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
             return self._begun_at(oracle, memory, y, memory.x, events)
         if not self._backtracks:
             ending = left_the_domain(y, memory.trial)
-            return self._step(oracle, memory, y, events, ending)
+            return self._as_step(oracle, memory, y, events, ending)
         if y.point is not memory.start.point:
             shorter = memory.trial / (self.backoff * self.growth)
             memory = dataclasses.replace(memory, trial=shorter)
             return self._begun_at(oracle, memory, y, memory.start, events, EventKind.ROLLBACK)
-        return self._step(oracle, memory, y, events, halted(y, memory.trial, math.nan))
+        return self._as_step(oracle, memory, y, events, halted(y, memory.trial, math.nan))
 
     def _begun_at(
         self,
@@ -244,9 +244,9 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
     ) -> Step[HeuristicMemory]:
         """Without momentum from x, after a step that looked at y."""
         events = (*events, Event(kind, float(memory.count)))
-        return self._step(oracle, memory.begun_at(x), y, events, ending)
+        return self._as_step(oracle, memory.begun_at(x), y, events, ending)
 
-    def _step(
+    def _as_step(
         self,
         oracle: Oracle,
         memory: HeuristicMemory,

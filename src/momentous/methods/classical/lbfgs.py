@@ -11,7 +11,7 @@ from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
-from momentous.methods.checks import check_positive
+from momentous.methods.checks import check
 from momentous.methods.classical.limited_memory import Curvature
 from momentous.methods.endings import Events, zero_gradient
 from momentous.methods.search.rounding import Rounding
@@ -26,7 +26,7 @@ class LBFGSMemory:
     curvature: Curvature
     rounding: Rounding  # how noisy values are
 
-    def step(
+    def as_step(
         self, step_size: float, events: Events = (), ending: Ending | None = None
     ) -> Step[LBFGSMemory]:
         """The step that led here."""
@@ -81,7 +81,9 @@ class LBFGS(Method[LBFGSMemory]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self, "memory", "max_trials")
+        for name in ("memory", "max_trials"):
+            value = getattr(self, name)
+            check(self, name, isinstance(value, int) and value >= 1, "must be a whole number >= 1")
         c1, c2 = self.sufficient_decrease, self.curvature
         if not (0 < c1 < 0.5 and c1 < c2 < 1):
             raise ValueError(
@@ -92,23 +94,23 @@ class LBFGS(Method[LBFGSMemory]):
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[LBFGSMemory]:
         sample = oracle.gradient(x0)
         rounding = Rounding.at(oracle.space, sample.value)
-        return LBFGSMemory(current=sample, curvature=Curvature(), rounding=rounding).step(0.0)
+        return LBFGSMemory(current=sample, curvature=Curvature(), rounding=rounding).as_step(0.0)
 
     def moved_to(
         self, oracle: Oracle, memory: LBFGSMemory, sample: Sample, tol: float | None, seed: int
     ) -> Step[LBFGSMemory]:
         """With the pairs: they are still what is known of the curvature."""
         curvature = memory.curvature.at(oracle.space, sample)
-        return dataclasses.replace(memory, current=sample, curvature=curvature).step(0.0)
+        return dataclasses.replace(memory, current=sample, curvature=curvature).as_step(0.0)
 
     def step(self, oracle: Oracle, memory: LBFGSMemory) -> Step[LBFGSMemory]:
         space, here = oracle.space, memory.current
         if here.grad_norm == 0.0:
-            return memory.step(0.0, ending=zero_gradient(0.0))
+            return memory.as_step(0.0, ending=zero_gradient(0.0))
         direction = memory.curvature.direction(space, here.gradient)
         slope = space.inner(here.gradient, direction)
         if not (slope < 0 and math.isfinite(slope)):
-            return self._forgotten(memory, "the direction is none of descent")
+            return self._forgotten(memory, "this is not a descent direction")
         found = search(
             oracle,
             here,
@@ -124,17 +126,17 @@ class LBFGS(Method[LBFGSMemory]):
             return self._forgotten(memory, found.seen)
         curvature = memory.curvature.extended(space, here, found.sample, self.memory)
         after = LBFGSMemory(current=found.sample, curvature=curvature, rounding=found.rounding)
-        return after.step(found.step_size)
+        return after.as_step(found.step_size)
 
     def _forgotten(self, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
         """No way along that direction: drop the pairs; without pairs there is no way at all."""
         if memory.curvature:
             event = Event(EventKind.RESTART, float(len(memory.curvature)))
-            return dataclasses.replace(memory, curvature=Curvature()).step(0.0, (event,))
+            return dataclasses.replace(memory, curvature=Curvature()).as_step(0.0, (event,))
         norm = memory.current.grad_norm
         ending = Ending(
             Status.NO_PROGRESS,
             f"no step along the gradient, of norm {norm:.3g}, is accepted: {why}",
             {"grad_norm": norm, "trials": self.max_trials},
         )
-        return memory.step(0.0, ending=ending)
+        return memory.as_step(0.0, ending=ending)

@@ -151,7 +151,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
             hessian=M,
             change=change,
         )
-        return self._step(space, after, sample, 1 / L)
+        return after.as_step(space, sample, 1 / L)
 
     def _hessian(
         self, space: Space, memory: AGDMemory, x: Sample, y: Sample, v: Array, moved: float

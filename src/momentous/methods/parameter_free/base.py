@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
@@ -48,6 +48,23 @@ class ParameterFreeMemory:
     def lowest(self) -> Sample:
         """The lowest point of the epoch, from which another one would start."""
         return self.x
+
+    def as_step(
+        self,
+        space: Space,
+        sample: Sample,
+        step_size: float,
+        events: Events = (),
+        ending: Ending | None = None,
+    ) -> Step[Self]:
+        """The step that led here."""
+        # Not to stay above the point that the next epoch would start from, unless convexity
+        # allows it.
+        lowest, rounding = self.lowest, self.rounding
+        level = rounding.between(space, lowest.value, sample.value)
+        limit = RiseLimit(lowest, level=level, convex=True)
+        report = Report(sample, step_size, events, ending, lowest, rounding.seen, limit)
+        return Step(self, report)
 
 
 P = TypeVar("P", bound=ParameterFreeMemory)
@@ -88,7 +105,7 @@ class ParameterFree(Method[P]):
         goal = self.default_tolerance if tol is None else tol
         rounding = Rounding.at(oracle.space, x.value)
         memory = self._epoch(oracle.space, x, max(L, SMALLEST_LIPSCHITZ), 0.0, rounding, goal)
-        return self._step(oracle.space, memory, x, 1 / memory.lipschitz)
+        return memory.as_step(oracle.space, x, 1 / memory.lipschitz)
 
     def moved_to(
         self, oracle: Oracle, memory: P, sample: Sample, tol: float | None, seed: int
@@ -97,24 +114,7 @@ class ParameterFree(Method[P]):
         after = self._epoch(
             oracle.space, sample, memory.lipschitz, memory.confirmed, memory.rounding, memory.tol
         )
-        return self._step(oracle.space, after, sample, 1 / after.lipschitz)
-
-    def _step(
-        self,
-        space: Space,
-        memory: P,
-        sample: Sample,
-        step_size: float,
-        events: Events = (),
-        ending: Ending | None = None,
-    ) -> Step[P]:
-        # Not to stay above the point that the next epoch would start from, unless convexity
-        # allows it.
-        lowest, rounding = memory.lowest, memory.rounding
-        level = rounding.between(space, lowest.value, sample.value)
-        limit = RiseLimit(lowest, level=level, convex=True)
-        report = Report(sample, step_size, events, ending, lowest, rounding.seen, limit)
-        return Step(memory, report)
+        return after.as_step(oracle.space, sample, 1 / after.lipschitz)
 
     def _epoch(
         self, space: Space, x: Sample, L: float, confirmed: float, rounding: Rounding, tol: float
@@ -180,7 +180,7 @@ class ParameterFree(Method[P]):
         space, L, confirmed = oracle.space, memory.lipschitz, self._confirmed(memory, clear)
         changed = max(factor * L, SMALLEST_LIPSCHITZ)
         after = self._epoch(space, start, changed, confirmed, memory.rounding, memory.tol)
-        return self._step(space, after, sample, 1 / L, events)
+        return after.as_step(space, sample, 1 / L, events)
 
     def _rejected(
         self, oracle: Oracle, memory: P, sample: Sample, start: Sample, *, clear: bool = True
@@ -203,4 +203,4 @@ class ParameterFree(Method[P]):
     def _stuck(self, oracle: Oracle, memory: P) -> Step[P]:
         """The first step of an epoch does not move x, and nor would a shorter one."""
         x, eta = memory.x, 1 / memory.lipschitz
-        return self._step(oracle.space, memory, x, eta, ending=stuck(x.grad_norm, eta))
+        return memory.as_step(oracle.space, x, eta, ending=stuck(x.grad_norm, eta))

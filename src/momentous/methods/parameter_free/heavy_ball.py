@@ -165,7 +165,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
             best=best,
             variation=h,
         )
-        return self._step(space, after, sample, 1 / L, events)
+        return after.as_step(space, sample, 1 / L, events)
 
     def _lower(self, space: Space, best: Sample, other: Sample, rounding: Rounding) -> Sample:
         """The lower of the two points, the first one where they are level."""

@@ -38,7 +38,7 @@ class AdaptiveMemory:
     tol: float  # what an epoch that completes is judged by, 0 for nothing
     limit: RiseLimit  # for an end within the epoch: if it has climbed, it would be discarded
 
-    def step(
+    def as_step(
         self, sample: Sample, step_size: float, events: Events = (), ending: Ending | None = None
     ) -> Step[AdaptiveMemory]:
         """The step that led here."""
@@ -122,7 +122,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         reached = Event(EventKind.RADIUS_REACHED, schedule.radius)
         events = (reached,) if schedule.at_radius else ()
         memory = _at_start(oracle.space, Sample(x0, sample.value), schedule, sample.grad_norm, goal)
-        return memory.step(sample, schedule.step_size, events)
+        return memory.as_step(sample, schedule.step_size, events)
 
     def _first_schedule(self, oracle: Oracle, sample: Sample, tol: float) -> Schedule:
         if self._by_theory:
@@ -165,7 +165,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             return self._failed(oracle, memory, sample, k)
         if moved == 0.0 and k == 1:
             ending = stuck(sample.grad_norm, now.step_size)
-            return memory.step(sample, now.step_size, ending=ending)
+            return memory.as_step(sample, now.step_size, ending=ending)
         if not k * travelled <= now.limit * now.limit or k > now.epoch_length:  # line 6
             return self._restarted(oracle, memory, sample, x_next, k)
         if epoch.average is not None:
@@ -176,7 +176,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         if k >= now.epoch_length and now.at_radius:  # line 2
             del sample  # make room for the gradients to come
             return self._completed(oracle, after)
-        return after.step(sample, now.step_size)
+        return after.as_step(sample, now.step_size)
 
     def _restarted(
         self, oracle: Oracle, memory: AdaptiveMemory, sample: Sample, x_next: Array, k: int
@@ -247,13 +247,13 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         if schedule.at_radius and not memory.schedule.at_radius:
             events += (Event(EventKind.RADIUS_REACHED, schedule.radius),)
         after = _at_start(space, start, schedule, memory.start_norm, memory.tol)
-        return after.step(sample, memory.schedule.step_size, events, ending)
+        return after.as_step(sample, memory.schedule.step_size, events, ending)
 
     def _completed(self, oracle: Oracle, memory: AdaptiveMemory) -> Step[AdaptiveMemory]:
         """Lines 15-17: the average or the last iterate, whichever has the smaller gradient."""
         epoch, now = memory.epoch, memory.schedule
         assert epoch.average is not None
-        epoch.average.mean = None  # no longer needed: make room
+        epoch.average.mean = None  # make room: the step, if repeated, needs the snapshot only
         oracle.space.release()
         averaged = oracle.gradient(epoch.average.snapshot)
         last = oracle.gradient(epoch.x)
@@ -267,7 +267,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         ending = completed(sample, promise, memory.tol, epoch.k)
         if ending.status is Status.ABOVE_TOLERANCE and self._scale_free and self.eps is None:
             return self._tightened(oracle, memory, sample)
-        return memory.step(sample, now.step_size, ending=ending)
+        return memory.as_step(sample, now.step_size, ending=ending)
 
     def _tightened(
         self, oracle: Oracle, memory: AdaptiveMemory, sample: Sample

@@ -29,7 +29,7 @@ class FixedMemory:
     origin: Sample  # x0 and f(x0): the only point whose value is looked at
     draws: int = 0  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
 
-    def step(
+    def as_step(
         self, sample: Sample, events: Events = (), ending: Ending | None = None
     ) -> Step[FixedMemory]:
         """The step that led here."""
@@ -94,16 +94,16 @@ class FixedRadius(Method[FixedMemory]):
         average.add(epoch.k, sample.point, moved, p.epoch_length, space)
         after = dataclasses.replace(memory, epoch=epoch.advanced(x_next, moved))
         if k < p.epoch_length:  # line 2
-            return after.step(sample)
+            return after.as_step(sample)
         sample = oracle.gradient(average.snapshot)  # lines 10-11
-        return after.step(sample, ending=completed(sample, p.promise, memory.tol, k))
+        return after.as_step(sample, ending=completed(sample, p.promise, memory.tol, k))
 
     def _new_epoch(
         self, oracle: Oracle, memory: FixedMemory, sample: Sample, start: Array, *events: Event
     ) -> Step[FixedMemory]:
         """On from ``start`` without momentum; the last gradient was that of the sample."""
         epoch = Epoch.at(start, averaged=True)
-        return dataclasses.replace(memory, epoch=epoch).step(sample, events)
+        return dataclasses.replace(memory, epoch=epoch).as_step(sample, events)
 
     def _non_finite(self, oracle: Oracle, memory: FixedMemory, sample: Sample) -> Step[FixedMemory]:
         """Drop the momentum and go on from x^k; if x^k itself is bad, there is no way on."""
@@ -113,4 +113,4 @@ class FixedRadius(Method[FixedMemory]):
             events += (Event(EventKind.RESTART, float(epoch.k)),)
             return FixedRadius._new_epoch(self, oracle, memory, sample, epoch.x, *events)
         remedy = "use AdaRAGD or AdaRHB, which shrink it"
-        return memory.step(sample, events, left_the_domain(sample, eta, remedy))
+        return memory.as_step(sample, events, left_the_domain(sample, eta, remedy))

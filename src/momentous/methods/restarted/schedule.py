@@ -59,7 +59,7 @@ class Schedule:
     ) -> Schedule:
         """B0/shrink, shrink = c0 c1, eta/c2, rho' c2^2 within their caps (Remark 2).
 
-        Where only one cap binds, theta ~ (eps rho' eta^2)^(1/4) changes and is computed anew, up to
+        Where only one cap binds, theta ~ (eps rho' eta^2)^(1/4) changes and is made again, up to
         ``largest_theta`` (None: theta was given by hand).  As long as eta and rho' move together it
         must not be: the floor in K could flip by rounding.
         """
