@@ -129,9 +129,9 @@ def _model_before(
     if not resume:
         return None, {}, None
     known = {field.name for field in dataclasses.fields(FitConfig)}
-    parameters = extra["parameters"].items()
-    saved = {name: from_plain(value) for name, value in parameters if name in known}
-    saved |= {"loss": model.loss, "rng": extra["parameters"]["random_state"]}
+    parameters = extra.get("parameters", {})
+    saved = {name: from_plain(value) for name, value in parameters.items() if name in known}
+    saved |= {"loss": model.loss, "rng": parameters.get("random_state", 0)}
     return model, saved, extra.get("threshold")
 
 
