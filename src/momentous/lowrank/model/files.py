@@ -71,7 +71,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
             (extra or {}).get("parameters", {}), dict
         ):
             raise ValueError("its parameters cannot be read")
-        return _model(archive), extra
+        return _model(archive), extra or {}
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise damaged(path, error) from error
 
