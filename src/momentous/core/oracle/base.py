@@ -54,6 +54,7 @@ class Oracle(abc.ABC):
     interrupts: InterruptFlag  # stands around every call of user code
     fused: bool  # does every gradient bring the value with it?
     noun: ClassVar[str] = "gradient"  # what the norms of samples are norms of, for messages
+    _last: Sample | None = None
 
     @abc.abstractmethod
     def value(self, x: Array) -> float:
@@ -67,14 +68,14 @@ class Oracle(abc.ABC):
     def learn_value(self, sample: Sample) -> None:
         """Evaluate f at the sample, if it is unknown; what the oracle remembers stays as it was."""
 
-    @abc.abstractmethod
     def recall(self, sample: Sample) -> None:
         """Put a sample back as the last point, so that the next request for it is free."""
+        self._last = sample
 
     @property
-    @abc.abstractmethod
     def last(self) -> Sample | None:
         """What is known of the point that was asked for last."""
+        return self._last
 
     @abc.abstractmethod
     def peek(self, x: Array) -> float:
@@ -94,7 +95,6 @@ class CachedOracle(Oracle):
         self.nfev = 0
         self.njev = 0
         self.interrupts = InterruptFlag()
-        self._last: Sample | None = None
         self._carried: Sample | None = None
         self._asked = False
 
@@ -172,13 +172,6 @@ class CachedOracle(Oracle):
             sample.grad_norm, sample.image = found.grad_norm, found.image
         finally:
             self._last = kept
-
-    def recall(self, sample: Sample) -> None:
-        self._last = sample
-
-    @property
-    def last(self) -> Sample | None:
-        return self._last
 
     def peek(self, x: Array) -> float:
         last = self._last

@@ -77,13 +77,6 @@ class MetricOracle(Oracle):
         finally:
             self._last = kept
 
-    def recall(self, sample: Sample) -> None:
-        self._last = sample
-
-    @property
-    def last(self) -> Sample | None:
-        return self._last
-
     def peek(self, x: Array) -> float:
         return self.outer.peek(self._at(x).outer.point)
 
