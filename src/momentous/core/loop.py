@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -183,7 +182,9 @@ class Run(Iterator[IntermediateResult]):
         oracle, started = self.oracle, perf_counter()
         oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
-        self.report = dataclasses.replace(self.report, sample=NO_SAMPLE)
+        last = self.report
+        self.report = Report(NO_SAMPLE, last.step_size, accepted=last.accepted, noise=last.noise)
+        del last
         step = self.method.step(oracle, self.memory)
         acceptable = self._is_acceptable(step.report)
         if self._stop.needs_value:

@@ -213,19 +213,22 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     there are large (or 1), unless a target says how low it may be, or x so large that its square
     overflows (measured in every 16th iteration, as it costs a pass).
     """
-    known = [s.value for s in (report.sample, report.accepted) if s and math.isfinite(s.value)]
-    lowest = min(known, default=math.inf)
-    scale = max(1.0, abs(progress.start_fun), progress.start_norm)
-    if stop.needs_value or progress.noun != "gradient":  # a residual has not the scale of f
-        scale = math.inf
-    numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
-    if not lowest < -1e20 * scale:
-        point = report.sample.point
+    point, lowest, accepted = report.sample.point, report.sample.value, report.accepted
+    if accepted is not None and not lowest <= accepted.value:
+        lowest = accepted.value
+    far_down = lowest < -1e20 and math.isfinite(lowest)  # this is asked in every iteration
+    if far_down and not stop.needs_value and progress.noun == "gradient":  # not of a residual
+        far_down = lowest < -1e20 * max(abs(progress.start_fun), progress.start_norm)
+        numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
+    else:
+        far_down = False
+    if not far_down:
         if progress.nit % 16 or point is None:
             return None
-        size = math.sqrt(max(0.0, space.inner(point, point)))
-        if not math.sqrt(float(space.xp.finfo(space.dtype).max)) <= size:
+        square = space.inner(point, point)
+        if square < 1e4 or not square >= float(space.xp.finfo(space.dtype).max):
             return None
+        size = math.sqrt(square)
         numbers, what = {"size": size}, f"x has grown to a norm of {size:.3g}"
     message = f"{what} in iteration {progress.nit}: it seems to be unbounded below"
     remedy = "add a penalty, or pass target= or max_iterations= to stop earlier"
