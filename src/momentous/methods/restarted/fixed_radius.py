@@ -92,7 +92,8 @@ class FixedRadius(Method[FixedMemory]):
         average = epoch.average
         assert average is not None
         average.add(epoch.k, sample.point, moved, p.epoch_length, space)
-        after = dataclasses.replace(memory, epoch=epoch.advanced(x_next, moved))
+        epoch = epoch.advanced(x_next, moved)
+        after = FixedMemory(epoch, p, memory.tol, memory.seed, memory.origin, memory.draws)
         if k < p.epoch_length:  # line 2
             return after.as_step(sample)
         sample = oracle.gradient(average.snapshot)  # lines 10-11
