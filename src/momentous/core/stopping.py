@@ -216,15 +216,13 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     point, lowest, accepted = report.sample.point, report.sample.value, report.accepted
     if accepted is not None and not lowest <= accepted.value:
         lowest = accepted.value
-    far_down = lowest < -1e20 and math.isfinite(lowest)  # this is asked in every iteration
-    if far_down and not stop.needs_value and progress.noun == "gradient":  # not of a residual
-        far_down = lowest < -1e20 * max(abs(progress.start_fun), progress.start_norm)
+    by_value = not stop.needs_value and progress.noun == "gradient"  # a residual has other units
+    scale = max(1.0, abs(progress.start_fun), progress.start_norm)
+    if by_value and -math.inf < lowest < -1e20 * scale:
         numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
+    elif progress.nit % 16 or point is None:
+        return None
     else:
-        far_down = False
-    if not far_down:
-        if progress.nit % 16 or point is None:
-            return None
         square = space.inner(point, point)
         if square < 1e4 or not square >= float(space.xp.finfo(space.dtype).max):
             return None
