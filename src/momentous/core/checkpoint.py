@@ -272,7 +272,10 @@ class _Unpacker:
         made = {name: self.unpack(part) for name, part in fields.items()}
         for name, value in made.items():
             _require(_fits(value, hints[name]), f"{cls.__name__}.{name} cannot be {value!r}"[:200])
-        return cls(**made)
+        item = cls(**made)
+        if isinstance(item, Sample):
+            _require(item.point is not None or not item.evaluated, "a gradient without a point")
+        return item
 
     def _array(self, index: int) -> Array:
         if index not in self._made:
