@@ -1,4 +1,6 @@
-"""Fuzz every reader for as long as you like: ``python tests/fuzz.py --target readers --cases 30000``.
+"""Fuzz every reader for as long as you like.
+
+    python tests/fuzz.py --target readers --cases 30000 --seed 1 --processes 2
 
 Each target is a reader (`fuzz_targets.py`); its cases are the crafted files first, then good files
 with random damage, the same ones for the same seed.  Cases run in child processes, which are
@@ -149,7 +151,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     names = [target.name for target in TARGETS]
     told = f"a group ({', '.join(GROUPS)}) or one of {', '.join(names)}"
-    parser.add_argument("--target", default="all", choices=[*GROUPS, *names], help=told, metavar="T")
+    parser.add_argument(
+        "--target", default="all", choices=[*GROUPS, *names], help=told, metavar="T"
+    )
     parser.add_argument("--cases", type=int, default=3000, help="random ones, of all targets")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)

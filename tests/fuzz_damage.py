@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 PIECES = [
-    b"\x00", b"\xff", b"\x7f", b"\n", b"\r\n", b"\r", b",", b"::", b'"', b"\t", b" ", b"-", b"1e999",
-    b"nan", b"inf", b"9" * 30, b"0" * 200, b"-1", b"\xef\xbb\xbf", b"\xff\xfe", b"%", b":", b"{",
+    b"\x00", b"\xff", b"\x7f", b"\n", b"\r\n", b"\r", b",", b"::", b'"', b"\t", b" ", b"-",
+    b"1e999", b"nan", b"inf", b"9" * 30, b"0" * 200, b"-1", b"\xef\xbb\xbf", b"\xff\xfe", b"%",
+    b":", b"{",
     b"}", b"[" * 50, b"PK\x03\x04", b"PAR1", b"\x1f\x8b", b"null", b"e", b".", b"+", b"\xc3\xa9",
     b"\xc3", b"'", b"\\", b"\x1b[31m", b"=1+1", b";", b"|", struct.pack("<q", 2**62),
     struct.pack("<q", -1), struct.pack("<i", 2**31 - 1), struct.pack("<d", float("nan")),

@@ -6,6 +6,7 @@
 import random
 
 import pytest
+
 from fuzz_targets import TARGETS, one_database
 
 CRAFTED, RANDOM = 100, 80  # per target

@@ -152,7 +152,9 @@ def test_no_bounded_function_is_called_unbounded_at_any_scale(kind, name):
         given = {"method": name, "max_evaluations": 150, "tol": 0.0}
         result = minimize(other, start * length, jac=True, **given)
         assert result.status is not Status.UNBOUNDED, (height, length, lift, result.message)
-    moved = minimize(lambda x: problem.value_and_gradient(x - 1e10), start + 1e10, jac=True, **given)
+    moved = minimize(
+        lambda x: problem.value_and_gradient(x - 1e10), start + 1e10, jac=True, **given
+    )
     assert moved.status is not Status.UNBOUNDED, moved.message
 
 
