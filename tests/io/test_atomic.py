@@ -9,7 +9,13 @@ import sys
 
 import pytest
 
-from momentous.io.atomic import atomic_file, previous_path, remove_left_over, write_text
+from momentous.io.atomic import (
+    atomic_file,
+    previous_path,
+    remove_left_over,
+    require_writable,
+    write_text,
+)
 
 
 def leftovers(folder):
@@ -94,6 +100,30 @@ def test_a_link_in_the_place_of_the_partial_file_is_not_followed(tmp_path, monke
     with pytest.raises(FileExistsError):
         write_text(tmp_path / "a.txt", "new")
     assert victim.read_text() == "precious"
+
+
+def test_a_link_that_leads_to_itself_is_an_error(tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for write in (require_writable, lambda path: write_text(path, "new")):
+        with pytest.raises(OSError, match=r"symbolic links.*loop"):
+            write(loop)
+    assert loop.is_symlink()
+
+
+def test_whether_a_file_can_be_written_is_known_before(tmp_path):
+    path = tmp_path / "a.txt"
+    require_writable(path)
+    assert list(tmp_path.iterdir()) == []
+    path.write_text("old")
+    require_writable(path)
+    assert path.read_text() == "old"
+    require_writable("/dev/null")
+    gone = tmp_path / "gone" / "a.txt"
+    for write in (require_writable, lambda path: write_text(path, "new")):
+        with pytest.raises(FileNotFoundError) as told:
+            write(gone)
+        assert told.value.filename == str(gone)  # and not the partial file
 
 
 def test_a_pipe_is_written_to_directly():

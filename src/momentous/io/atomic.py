@@ -6,6 +6,7 @@ What a killed process has left is removed by the next one that writes the same f
 """
 
 import contextlib
+import errno
 import functools
 import os
 import platform
@@ -34,7 +35,7 @@ def atomic_file(path: PathLike, mode: str = "wb", *, keep_previous: bool = False
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode={mode!r} must be 'wb' or 'w'")
-    final = Path(os.path.realpath(path))
+    final = _final(path)
     if final.exists() and not final.is_file():
         with _opened(final, os.O_WRONLY, mode) as file:
             yield file
@@ -43,22 +44,31 @@ def atomic_file(path: PathLike, mode: str = "wb", *, keep_previous: bool = False
         _looked_after.add(final)
         remove_left_over(final.parent, final.name)
     partial = _beside(final, "partial")
-    # Exclusive: a file or link that is already there is never followed.
-    file = _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if keep_previous and final.exists():
-            _link_previous(final)
-        os.replace(partial, final)
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk is told without the file
-        raise
+    with _named(path, partial):
+        # Exclusive: a file or link that is already there is never followed.
+        file = _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if keep_previous and final.exists():
+                _link_previous(final)
+            os.replace(partial, final)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
     _sync_folder(final.parent)
+
+
+def require_writable(path: PathLike) -> None:
+    """Raise the OSError now, and not after hours of work, that writing this file would end in."""
+    final = _final(path)
+    if not final.exists() or final.is_file():
+        partial = _beside(final, "partial")
+        with _named(path, partial):
+            _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb").close()
+            partial.unlink()
 
 
 def write_text(path: PathLike, text: str) -> None:
@@ -90,6 +100,25 @@ def remove_left_over(folder: PathLike, name: str | None = None) -> None:
                 facts = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid():
                     os.unlink(entry.path)
+
+
+def _final(path: PathLike) -> Path:
+    """Where the file itself lies, behind any links."""
+    final = Path(os.path.realpath(path))
+    if final.is_symlink():  # a link that leads to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return final
+
+
+@contextlib.contextmanager
+def _named(path: PathLike, partial: Path) -> Iterator[None]:
+    """Errors name the file that was asked for; a full disk is told without any."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in (None, str(partial)):
+            error.filename = str(path)
+        raise
 
 
 def _beside(path: Path, ending: str) -> Path:

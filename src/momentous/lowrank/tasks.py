@@ -11,6 +11,7 @@ import numpy as np
 from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
 from momentous.io.archive import ArchiveError
+from momentous.io.atomic import require_writable
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
@@ -51,6 +52,7 @@ def fit_file(
     reading = {name: options.pop(name) for name in READING if name in options}
     if not out.parent.is_dir():
         raise OptionError(f"--out: the folder {out.parent} does not exist")
+    require_writable(out)
     start, saved, threshold = _model_before(out, resume)
     given = {"solver": method, "validation_share": validation, "rng": seed, **options}
     chosen = {**saved, **{name: value for name, value in given.items() if value is not None}}
