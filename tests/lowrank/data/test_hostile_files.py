@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import os
+import sys
 import warnings
 import zipfile
 
@@ -246,6 +248,18 @@ def test_a_carriage_return_within_a_line_is_refused(write):
     with pytest.raises(RatingsFileError, match="carriage return") as told:
         read_ratings(write("r.csv", "1,2,3\r\n1,3\r,3\n"))
     assert told.value.line == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+def test_a_name_that_is_not_utf8_is_read_and_told(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.csv")
+    path.write_text("1,2,3\n4,5,6\n")
+    assert read_ratings(path).nnz == 2
+    assert read_ratings(path).nnz == 2  # from the cache
+    path.write_text("1,2,3\n4,5,x\n")
+    with pytest.raises(RatingsFileError, match="finite number") as told:
+        read_ratings(path, cache=False)
+    assert told.value.path == str(path)
 
 
 # --- line numbers ---------------------------------------------------------------------------------
