@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fuzz_targets import TARGETS, Target, share_database
+from fuzz_targets import SELF_TEST, TARGETS, Target, share_database
 
 BATCH = 2000  # cases per child: what leaks, ends with it
 MEMORY = 6 << 30  # bytes that a child may ask for beyond what it starts with
@@ -144,12 +144,12 @@ def show(line: str) -> None:
 
 
 def by_name(name: str) -> Target:
-    return next(target for target in TARGETS if target.name == name)
+    return next(target for target in (*TARGETS, SELF_TEST) if target.name == name)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    names = [target.name for target in TARGETS]
+    names = [target.name for target in (*TARGETS, SELF_TEST)]
     told = f"a group ({', '.join(GROUPS)}) or one of {', '.join(names)}"
     parser.add_argument(
         "--target", default="all", choices=[*GROUPS, *names], help=told, metavar="T"
@@ -162,6 +162,7 @@ def main() -> None:
     parser.add_argument("--file", type=Path, help="read this one file, and show its error")
     given = parser.parse_args()
     chosen = [t for t in TARGETS if given.target in (t.name, t.group, "all")]
+    chosen = chosen or [by_name(given.target)]
     if given.file is not None:
         if len(chosen) > 1:
             parser.error("--file needs the --target that it belongs to")

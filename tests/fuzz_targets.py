@@ -7,6 +7,7 @@ far as compiled kernels see it.  It may end well, or in the error class that the
 import contextlib
 import functools
 import gzip
+import os
 import random
 import warnings
 import zipfile
@@ -246,3 +247,20 @@ TARGETS = [
            lambda: [*map(checkpoint, ("auto", "ada-ragd", "cg", "universal-hb"))], any_checkpoint,
            (CheckpointError,), crafted_archives, zipped=True),
 ]  # fmt: skip
+
+
+def faulty(path: Path) -> None:
+    """A reader that does what the file says, to see whether it is found out."""
+    word = path.read_bytes()
+    if word == b"crash":
+        os.abort()
+    if word == b"traceback":
+        raise ZeroDivisionError
+    if word == b"refused":
+        raise RatingsFileError(path, "refused")
+
+
+SELF_TEST = Target(
+    "self-test", "none", ".csv", lambda: [b"accepted"], faulty, FILE,
+    lambda good: [b"accepted", b"traceback", b"crash", b"refused", b"accepted"],
+)  # fmt: skip

@@ -4,6 +4,9 @@
 """
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,3 +33,16 @@ def test_any_file_is_accepted_or_refused(target, tmp_path):
         path.write_bytes(target.case(0, number))
         refused += target.attempt(path) == "refused"
     assert refused > 0.2 * (len(chosen) + RANDOM)  # most damage is seen
+
+
+def test_the_command_counts_and_keeps_what_it_finds(tmp_path):
+    script = Path(__file__).with_name("fuzz.py")
+    words = ["--target", "self-test", "--cases", "0", "--seconds", "60"]
+    done = subprocess.run(
+        [sys.executable, script, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    counts = done.stdout.splitlines()[1].split()[:7]
+    assert counts == ["self-test", "5", "2", "1", "1", "0", "1"], done.stderr
+    kept = {path.read_bytes() for path in (tmp_path / "fuzz-findings").iterdir()}
+    assert kept == {b"traceback", b"crash"}
