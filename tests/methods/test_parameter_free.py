@@ -20,7 +20,12 @@ PUBLISHED_AGD = ParameterFreeAGD(
     gradient_lipschitz=1e-3, hessian_lipschitz=1e-16, average_growth=math.inf, guards=False
 )
 PUBLISHED_HB = UniversalHeavyBall(
-    gradient_lipschitz=1e-3, relaxation=0.1, average_growth=1, contraction=0, guards=False
+    gradient_lipschitz=1e-3,
+    relaxation=0.1,
+    least_relaxation=1,
+    average_growth=1,
+    contraction=0,
+    guards=False,
 )
 
 both = pytest.mark.parametrize("cls", METHODS, ids=lambda c: c.name)
@@ -147,7 +152,12 @@ class PrintedLazyHB(PrintedHB):
 
 
 LAZY_HB = UniversalHeavyBall(
-    gradient_lipschitz=0.02, relaxation=0.5, average_growth=1.25, contraction=0, guards=False
+    gradient_lipschitz=0.02,
+    relaxation=0.5,
+    least_relaxation=1,
+    average_growth=1.25,
+    contraction=0,
+    guards=False,
 )
 PRINTED = [
     (PUBLISHED_AGD, PrintedAGD),
