@@ -26,6 +26,7 @@ class Status(enum.IntEnum):
     INTERRUPTED = 12  # Ctrl-C
     OBJECTIVE_ROSE = 13  # the gradient is small, but f has risen above the last accepted point
     UNBOUNDED = 14  # the objective falls, or x grows, beyond all bounds
+    NO_PROMISE = 15  # the method ended by its own rule, no tolerance was given, none is promised
 
     @property
     def success(self) -> bool:
@@ -34,10 +35,11 @@ class Status(enum.IntEnum):
     @property
     def is_output(self) -> bool:
         """Is the last point evaluated what the method means to return?"""
-        return self in SUCCESSES or self in (Status.ABOVE_TOLERANCE, Status.PROMISE_BROKEN)
+        return self in SUCCESSES or self in OWN_RULE
 
 
 SUCCESSES = frozenset({Status.CONVERGED, Status.TARGET_REACHED, Status.COMPLETED})
+OWN_RULE = frozenset({Status.ABOVE_TOLERANCE, Status.PROMISE_BROKEN, Status.NO_PROMISE})
 
 
 @record

@@ -64,13 +64,14 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
     Two values and two gradients per iteration (near one of each with ``average_growth`` above 1),
     one of each in a rejected one.
 
-    What is not in [1]_: (a) L begins with a probe, one extra gradient.  (b) xbar_k is evaluated only
-    when k has grown by ``average_growth``, without its term of h in between: 10-40 % fewer
+    What is not in [1]_: (a) L begins with a probe, one extra gradient.  (b) xbar_k is evaluated
+    only when k has grown by ``average_growth``, without its term of h in between: 10-40 % fewer
     gradients on the classical problems of the testbed, but not covered by the theorem.  (c) beta
     falls with successes in a row, to beta^(2^n - 1) at the n-th, and no lower than
     ``least_relaxation``: on a flat tail, where f bends less and less, an L that is merely halved
-    lags behind.  (That costs at most log_alpha(1/least_relaxation) rejected steps per success.)  (d) An
-    epoch also ends, as a success, at a lowest point whose gradient is ``contraction`` times the
+    lags behind.  (Per success that costs at most log(1/least_relaxation)/log(alpha) rejected
+    steps.)  (d) An epoch also ends, as a success, at a lowest point whose gradient is
+    ``contraction`` times the
     mark, which is |grad f(x_0)| or less.  Near a minimum the Hessian hardly varies, and a ball
     without friction would swing for ever.  Such an end lowers the mark to the gradient there, and
     only an end by h raises it again, by 1/``contraction``: so there are at most as many of them as
@@ -220,8 +221,9 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         tol: float | None,
         seed: int,
     ) -> Step[HeavyBallMemory]:
-        """With L as it stands, and with what early ends have left."""
+        """With L as it stands, and with what its successes have earned."""
         after = super().moved_to(oracle, memory, sample, tol, seed)
+        after.memory.successes = memory.successes
         after.memory.mark = min(memory.mark, sample.grad_norm)
         return after
 
