@@ -17,6 +17,7 @@ from momentous import (
     WallTime,
     iterate,
     minimize,
+    testbed,
 )
 
 BOWL, WAVES = Bowl(), Waves()
@@ -247,7 +248,7 @@ def test_tolerance_zero_never_stops_by_the_gradient():
     result = solve(tol=0.0, max_iterations=5)
     assert result.status is Status.MAX_ITERATIONS
     fixed = solve(tol=0.0, method="ragd", step_size=0.0025, momentum=0.9, radius=0.1)
-    assert fixed.status is Status.COMPLETED
+    assert fixed.status is Status.NO_PROMISE
 
 
 def test_no_limit_on_iterations_at_all():
@@ -263,6 +264,28 @@ def test_a_method_that_ends_by_its_own_rule_says_completed_with_its_promise(fixe
     assert result.success
     assert result.grad_norm <= result.numbers["promise"]
     assert f"{result.numbers['promise']:.3g}" in result.message
+
+
+def test_without_tolerance_and_promise_the_end_of_an_epoch_is_no_success():
+    problem = testbed.rosenbrock(4)
+    by_hand = {"step_size": 1e-3, "momentum": 0.5, "radius": 10.0}
+    start = 1.0 + 0.1 * problem.start
+
+    def run(**given):
+        return solve(problem, start, method="ragd", **by_hand, **given)
+
+    ended = run()
+    assert ended.status is Status.NO_PROMISE
+    assert not ended.success
+    assert ended.grad_norm > 0.1
+    assert ended.fun < problem.value(start)
+    assert "give tol" in ended.message
+    assert "hessian_lipschitz" in ended.message
+    assert run(tol=1e-9).status is Status.ABOVE_TOLERANCE
+    assert run(tol=2 * ended.grad_norm).success
+    promised = run(hessian_lipschitz=1e4)  # with rho, Lemma 6 says what to expect
+    assert promised.status is Status.COMPLETED
+    assert promised.grad_norm <= promised.numbers["promise"]
 
 
 def test_an_adaptive_method_with_constants_says_completed_with_its_promise(adaptive):
@@ -358,7 +381,7 @@ def test_exactly_zero_gradient_on_the_way_is_completed_at_tolerance_zero(adaptiv
         lambda x: 0.5 * float(x @ x), np.ones(2), jac=np.copy, method=adaptive.name,
         max_iterations=100_000, **options,
     )  # fmt: skip
-    assert result.status is Status.COMPLETED
+    assert result.status in (Status.COMPLETED, Status.NO_PROMISE)  # gradient zero, or epoch over
     assert result.grad_norm <= 1e-3
 
 

@@ -132,7 +132,7 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
     )
     K = max(shortest, 2 * (1 / share) ** 0.25)
     low, mark = float(problem.value(problem.start)), relative(problem, 1.0)
-    smallest, price, guarding, safe_spent, started = mark, 0.0, False, 0, 0
+    smallest, price, pace, guarding, safe_spent, started = mark, 0.0, 0.0, False, 0, 0
     began, began_low, origin, owed, until = run.memory.began, low, None, 0.0, 0.0
     passed = {True: 0, False: 0}
     for step in run:
@@ -144,17 +144,16 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
         if guarding:
             over = any(event.kind is EventKind.RESTART for event in step.events)
             if over:
-                assert memory.price > 0.0
                 if memory.safe_from is origin:
                     fallen = origin.value - memory.safe.report.accepted.value
                     clock = safe_spent + spent if memory.guarding else memory.safe_spent
-                    assert memory.price == fallen / (clock - started)
-                price = memory.price
+                    assert memory.rate == fallen / (clock - started) > 0.0
+                price = memory.rate if memory.rate > pace else 0.0
             expected = not (total >= owed if over else total >= until)
             if memory.safe_from is not origin:  # from the lowest point, once an epoch is over
                 assert over
                 assert memory.safe_from.value == low
-                origin, started = memory.safe_from, safe_spent + spent
+                origin, started, pace = memory.safe_from, safe_spent + spent, 0.0
         else:
             fast = memory.fast.report
             smallest = min(smallest, (fast.accepted or fast.sample).grad_norm)
@@ -162,8 +161,9 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
                 spent = memory.began - began
                 assert spent >= K
                 gain = began_low - low
+                pace = max(pace, gain / spent)
                 earned = gain > 8 * 2.0**-53 * abs(began_low) and gain >= price * spent
-                if smallest <= mark / 2:
+                if smallest <= mark / 2 and not memory.ahead:
                     mark, earned = smallest, True
                 due = (memory.began - safe_spent) / 16
                 expected = not earned or due >= max(safe_spent, K)
@@ -179,7 +179,7 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
         if seen:
             guarding, passed[expected] = expected, passed[expected] + 1
             if guarding and memory.safe_from is not origin:
-                origin, started = memory.safe_from, safe_spent
+                origin, started, pace = memory.safe_from, safe_spent, gain / spent
             elif not guarding:  # a start of the fast method, two evaluations, is not the guard's
                 assert 0 <= safe_spent + spent - memory.safe_spent <= 2
                 safe_spent = memory.safe_spent
@@ -358,10 +358,10 @@ def test_foreign_points_are_taken_up_with_what_was_learned():
     problem = testbed.nested_chain(8, 1e-3)
     method = Safeguarded(LBFGS(memory=4), shortest_round=4)
     options = {"jac": problem.gradient, "method": method, "tol": 1e-5}
-    seen = []
+    seen, before = [], problem.start
     for step in iterate(problem.value, problem.start, **options):
-        if any(event.value == FAST for event in step.events if event.kind is EventKind.TURN):
-            fast = step.memory.fast
+        if step.memory.fast_from.point is not before:
+            before, fast = step.memory.fast_from.point, step.memory.fast
             known, here = fast.memory.curvature, fast.memory.current
             assert here.point is step.memory.best.point
             seen.append(len(known))
@@ -371,6 +371,56 @@ def test_foreign_points_are_taken_up_with_what_was_learned():
             ):
                 np.testing.assert_allclose(products, [a @ here.gradient for a in vectors])
     assert max(seen, default=0) > 0
+
+
+def test_a_fast_method_that_earns_its_rounds_goes_on_as_if_alone():
+    """The guard's share leaves its path as it is, whatever the guard finds."""
+    problem = testbed.nested_chain(8, 1e-3)
+    fast, tol = LBFGS(), relative(problem, 1e-2)
+    options = {"jac": problem.gradient, "tol": tol}
+    alone = iterate(problem.value, problem.start, method=fast, **options)
+    bare = [step.x.tobytes() for step in alone]
+    run = iterate(problem.value, problem.start, method=Safeguarded(fast), **options)
+    path, guarding, ahead = [], False, 0
+    for step in run:
+        if not guarding:
+            path.append(step.x.tobytes())
+        guarding = step.memory.guarding
+        ahead += step.memory.ahead
+        if step.memory.lost:
+            break
+    assert path == bare[: len(path)]
+    assert len(path) > 300
+    assert ahead > 0
+
+
+def test_a_run_does_not_end_above_what_the_other_method_has_found():
+    """The fast one settles in the higher of two wells; the guard has found the lower one."""
+
+    def both(x):  # wells at -1 and 1.05, the first is lower
+        return float(x[0] ** 4 / 4 - x[0] ** 2 / 2 + 0.05 * x[0]), x**3 - x + 0.05
+
+    @dataclasses.dataclass(frozen=True)
+    class Jumps(Method):
+        """A guard that knows where the other well is, and takes its time there."""
+
+        name = "jumps"
+
+        def start(self, oracle, x0, tol, seed):
+            sample = oracle.gradient(x0)
+            return Step(sample, Report(sample, 0.0, accepted=sample))
+
+        def step(self, oracle, memory):
+            sample = oracle.gradient(np.array([-0.8 - 0.1 * np.exp(memory.point[0])]))
+            oracle.value(sample.point)
+            return Step(sample, Report(sample, 0.0, accepted=sample))
+
+    slow = GradientDescent(step_size=0.02)
+    method = Safeguarded(slow, Jumps(), shortest_round=2)
+    result = minimize(both, np.array([0.2]), jac=True, method=method, tol=1e-6)
+    assert minimize(both, np.array([0.2]), jac=True, method=slow, tol=1e-6).x[0] > 0.9
+    assert result.success, result.message
+    assert result.x[0] == pytest.approx(-1.02, abs=0.01)
 
 
 def test_a_tighter_tolerance_on_resuming_reaches_both_methods(tmp_path):

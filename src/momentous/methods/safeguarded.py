@@ -11,7 +11,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.step import Report, Step
+from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
@@ -39,17 +39,22 @@ class SafeguardedMemory:
     safe_from: Sample  # where the safe one was
     tol: float | None
     seed: int
+    slack: float  # what f may be above the best point where a run ends, relative to f
     allowance: float  # K, the evaluations that a round may take
     began: int  # evaluations when the round or the turn began
     began_at: Sample  # the best point then
     mark: float  # the smallest gradient norm when that last earned a round
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
-    price: float = 0.0  # decrease per evaluation that a round must bring; 0: not known yet
+    price: float = 0.0  # decrease per evaluation that a round must bring; 0: any
+    pace: float = 0.0  # the most that a round has brought since the safe method was last started
+    rate: float = 0.0  # what the last epoch of the safe method that lowered f has brought
     safe_spent: int = 0  # evaluations of the safe method before this turn
     safe_began: int = 0  # what it had spent when it was last started
     owed: float = 0.0  # evaluations when it has had its share: its turn is not over before
     until: float = 0.0  # evaluations when its turn is over, even in the middle of an epoch
     midway: bool = False  # has its last turn ended in the middle of an epoch?
+    ahead: bool = False  # is the best point one of its own?
+    lost: bool = False  # has the fast method lost this turn, by a round that earned nothing?
     patience: int = 1  # epochs that its next turn has if the fast method has broken down
     left: int = 0  # epochs left in its turn
     guarding: bool = False  # is it the safe method's turn?
@@ -64,9 +69,12 @@ class SafeguardedMemory:
         self, report: Report, *events: Event, ending: Ending | None = None
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
-        events = (*report.events, *events)
-        own = dataclasses.replace(report, events=events, ending=ending, accepted=self.best)
+        events, best = (*report.events, *events), self.best
+        own = dataclasses.replace(report, events=events, ending=ending, accepted=best)
         own.noise = self.noise
+        accepted = report.sample if report.accepted is None else report.accepted
+        if accepted.point is not best.point:  # not to end above what the other one has found
+            own.limit = RiseLimit(best, self.noise, self.slack, convex=True)
         return Step(self, own)
 
 
@@ -77,17 +85,20 @@ class Safeguarded(Method[SafeguardedMemory]):
     H runs in rounds of K evaluations (values and gradients).  A round that earns its cost is
     followed by another, and H goes on undisturbed.  After one that does not, G has a turn: to the
     end of its epoch, or K evaluations of it.  Then H goes on where it was or, if G has found a
-    lower point, there, with what it has learned.  A round of H earns its cost if
+    lower point, there, with what it has learned.  A round of H earns its cost if, beginning with
+    the lowest point of both,
 
-    - it lowers f by at least ``price`` per evaluation, which is what the last epoch of G that
-      lowered f has brought; before there was one, if it lowers f at all; or
-    - it halves the smallest gradient norm since that was last the reason.
+    - it lowers f by at least ``price`` per evaluation: that is what the last epoch of G has
+      brought, if that was more than any round of H since that epoch began; if H has kept up, or G
+      has brought nothing yet, any decrease will do; or
+    - it halves the smallest gradient norm since that was last the reason, and the lowest point is
+      H's own.
 
     Whatever H earns, G has a turn as soon as H has spent 16 times what G has, and 16 K, until it
-    has a 16th of it again.  An epoch that is not at its end by then is carried over: G's next turn
-    goes on with it, unless H has meanwhile gone below G's own lowest point by the price of all that
-    G has spent since it was last started.  Every other epoch of G begins at the lowest point of
-    both.
+    has a 16th of it again; then H goes on where it was.  An epoch that is not at its end by then is
+    carried over: G's next turn goes on with it, unless H has meanwhile gone below G's own lowest
+    point by what all that G has spent since it was last started would bring at the rate of its last
+    epoch.  Every other epoch of G begins at the lowest point of both.
 
     K = 2 (|grad f(x0)|/eps)^(1/4), at least ``shortest_round``; eps is the tolerance, or sqrt(u)
     |grad f(x0)| if that is larger, u the unit roundoff.  H's round ends at once when H cannot go on
@@ -97,14 +108,15 @@ class Safeguarded(Method[SafeguardedMemory]):
     What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
     after at most K* evaluations, either lower by delta or with a gradient of at most eps: G alone
     needs N = (D/delta + 1) K* evaluations by this account.  Then, whatever H does, a gradient of
-    eps is reached within
+    eps is met within
 
         17 max(N, K) + K + c
 
-    evaluations, c those of one step, by which a round may overshoot.  Proof.  An epoch of G begins
+    evaluations, c those of one step, by which a round may overshoot.  The run ends there, unless it
+    knows a lower point: then it goes on from that one.  Proof.  An epoch of G begins
     at the lowest point of both.  If it is completed, it lowers f by delta, hence by delta/K* per
-    evaluation, and so the price is never below delta/K*; if it is given up, H has lowered f by the
-    price of what it cost.  Either way the lowest value falls by delta/K* per evaluation of G
+    evaluation, and so the rate is never below delta/K*; if it is given up, H has lowered f by as
+    much per evaluation of it.  Either way the lowest value falls by delta/K* per evaluation of G
     between the starts of two epochs, and G has spent no more than D K*/delta before its last
     epoch, N in all.  H has never spent more than 16 max(N, K) + K + c.  (Where H breaks down, an
     epoch under way is dropped without being paid for.  There are no more such epochs than completed
@@ -167,6 +179,7 @@ class Safeguarded(Method[SafeguardedMemory]):
             safe_from=here,
             tol=tol,
             seed=seed,
+            slack=math.sqrt(oracle.space.rounding),
             allowance=max(float(self.shortest_round), 2 * ratio**0.25),
             began=_evaluations(oracle),
             began_at=here,
@@ -200,6 +213,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         stand = _standing(oracle, report, memory.fast_from)
         best = _lower(_noise(oracle, memory), memory.best, stand)
         after = dataclasses.replace(memory, fast=inner, best=best)
+        after.ahead = memory.ahead and best is memory.best
         after.smallest = min(memory.smallest, stand.grad_norm) if stand.finite else memory.smallest
         ended = report.ending
         if ended is not None and ended.status.success:
@@ -209,7 +223,9 @@ class Safeguarded(Method[SafeguardedMemory]):
             return after.as_step(report)
         gain = memory.began_at.value - after.best.value
         earned = gain > _noise(oracle, after) and gain >= memory.price * spent
-        if after.smallest <= after.mark / 2:
+        pace = gain / max(spent, 1)
+        after.pace = max(pace, memory.pace)
+        if after.smallest <= after.mark / 2 and not after.ahead:
             after.mark, earned = after.smallest, True
         earned = earned and ended is None
         if earned:
@@ -220,22 +236,18 @@ class Safeguarded(Method[SafeguardedMemory]):
         due = (total - safe_spent) / SHARE
         if earned and due < max(safe_spent, memory.allowance):
             return _new_round(oracle, after).as_step(report)
-        after.left, after.owed = 1, total + due - safe_spent
+        after.left, after.owed, after.lost = 1, total + due - safe_spent, not earned
         after.until = after.owed if earned else max(after.owed, total + memory.allowance)
         if ended is not None:
             after.left, after.patience, after.until = memory.patience, 2 * memory.patience, math.inf
-        return self._turned_to_safe(oracle, after).as_step(report, Event(EventKind.TURN, SAFE))
-
-    def _turned_to_safe(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
-        """On with the epoch under way, or from the lowest point."""
-        begun = _evaluations(oracle)
-        if memory.safe is None or self._leaves(oracle, memory, memory.safe):
-            self._start_safe(oracle, memory)
-            memory.safe_began = memory.safe_spent
-        memory.guarding = True
-        after = _new_round(oracle, memory)
-        after.began = begun  # what the start has cost is G's
-        return after
+        # G's turn: on with the epoch under way, or from the lowest point.
+        if after.safe is None or self._leaves(oracle, after, after.safe):
+            self._start_safe(oracle, after)
+            after.safe_began, after.pace = safe_spent, pace
+        after.guarding = True
+        after = _new_round(oracle, after)
+        after.began = total  # what the start has cost is G's
+        return after.as_step(report, Event(EventKind.TURN, SAFE))
 
     def _start_safe(self, oracle: Oracle, memory: SafeguardedMemory) -> None:
         """G from the lowest point."""
@@ -256,8 +268,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         below = lowest - memory.best.value
         if memory.fast.report.ending is not None:
             return below > 0.0
-        cost = memory.price * (memory.safe_spent - memory.safe_began)
-        return memory.price > 0.0 and below >= cost
+        return below >= memory.rate * (memory.safe_spent - memory.safe_began) > 0.0
 
     def _guard(
         self, oracle: Oracle, memory: SafeguardedMemory, safe: Step
@@ -268,6 +279,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         after = dataclasses.replace(memory, safe=inner)
         stand = _standing(oracle, report, origin)
         after.best = _lower(_noise(oracle, after), memory.best, stand)
+        after.ahead = memory.ahead or after.best is not memory.best
         if report.ending is not None and report.ending.status.is_output:
             return after.as_step(report, ending=report.ending)
         total = _evaluations(oracle)
@@ -279,14 +291,15 @@ class Safeguarded(Method[SafeguardedMemory]):
         if over:
             fallen, spent = origin.value - stand.value, safe_spent - memory.safe_began
             if fallen > 0.0:  # an epoch that has brought nothing is not the measure
-                after.price = fallen / max(spent, 1)
+                after.rate = fallen / max(spent, 1)
+                after.price = after.rate if after.rate > memory.pace else 0.0
             after.left -= 1
             if after.left > 0:
                 return after.as_step(report)
             if total < memory.owed and broken is None:
                 if after.best.point is not stand.point:
                     self._start_safe(oracle, after)
-                    after.safe_began = safe_spent
+                    after.safe_began, after.pace = safe_spent, 0.0
                 return after.as_step(report)
             if broken is not None and after.best.point is memory.began_at.point:
                 return after.as_step(report, ending=_no_way(after.best, broken))
@@ -300,11 +313,13 @@ class Safeguarded(Method[SafeguardedMemory]):
         return self._turned_to_fast(oracle, after).as_step(report, Event(EventKind.TURN, FAST))
 
     def _turned_to_fast(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
-        """From where H was; if it cannot go on there, or G has found a lower point, from that."""
+        """Where H was; if it has lost the turn and G has found a lower point, or if H cannot go on,
+        at the lowest."""
         memory.safe_spent += _evaluations(oracle) - memory.began
         best, fast = memory.best, memory.fast
-        if fast.report.ending is not None or best.point is not memory.began_at.point:
+        if fast.report.ending is not None or (memory.lost and memory.ahead):
             oracle.recall(best)
+            memory.ahead = False
             memory.best = memory.fast_from = best = oracle.gradient(best.point)
             memory.fast = self.fast.moved_to(oracle, fast.memory, best, memory.tol, memory.seed)
         memory.guarding = False
