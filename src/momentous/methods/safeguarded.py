@@ -150,7 +150,7 @@ class Safeguarded(Method[SafeguardedMemory]):
 
     name = "safeguarded"
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
-    guarantee = "O(eps^-7/4) values and gradients: at most 17 times the guard's bound, for any two"
+    guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, whatever the fast method does"
     cost = "that of the method whose turn it is (1 value, 1 gradient)"
 
     fast: Method = DEFAULT_FAST
