@@ -134,7 +134,7 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
     low, mark = float(problem.value(problem.start)), relative(problem, 1.0)
     smallest, price, pace, guarding, safe_spent, started = mark, 0.0, 0.0, False, 0, 0
     began, began_low, origin, owed, until = run.memory.began, low, None, 0.0, 0.0
-    passed = {True: 0, False: 0}
+    passed, priced = {True: 0, False: 0}, 0
     for step in run:
         memory, total = step.memory, step.nfev + step.njev
         if run.ended:
@@ -144,11 +144,13 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
         if guarding:
             over = any(event.kind is EventKind.RESTART for event in step.events)
             if over:
+                price = memory.price
                 if memory.safe_from is origin:
                     fallen = origin.value - memory.safe.report.accepted.value
                     clock = safe_spent + spent if memory.guarding else memory.safe_spent
-                    assert memory.rate == fallen / (clock - started) > 0.0
-                price = memory.rate if memory.rate > pace else 0.0
+                    rate = fallen / (clock - started)
+                    assert price == (rate if rate > pace else 0.0)
+                    priced += 1
             expected = not (total >= owed if over else total >= until)
             if memory.safe_from is not origin:  # from the lowest point, once an epoch is over
                 assert over
@@ -186,6 +188,7 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
             began, began_low = memory.began, low
     assert run.result.success, run.result.message
     assert min(passed.values()) >= 2
+    assert priced >= 1
 
 
 def spendings(run):

@@ -47,7 +47,6 @@ class SafeguardedMemory:
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
     price: float = 0.0  # decrease per evaluation that a round must bring; 0: any
     pace: float = 0.0  # the most that a round has brought since the safe method was last started
-    rate: float = 0.0  # what the last epoch of the safe method that lowered f has brought
     safe_spent: int = 0  # evaluations of the safe method before this turn
     safe_began: int = 0  # what it had spent when it was last started
     owed: float = 0.0  # evaluations when it has had its share: its turn is not over before
@@ -96,9 +95,7 @@ class Safeguarded(Method[SafeguardedMemory]):
 
     Whatever H earns, G has a turn as soon as H has spent 16 times what G has, and 16 K, until it
     has a 16th of it again; then H goes on where it was.  An epoch that is not at its end by then is
-    carried over: G's next turn goes on with it, unless H has meanwhile gone below G's own lowest
-    point by what all that G has spent since it was last started would bring at the rate of its last
-    epoch.  Every other epoch of G begins at the lowest point of both.
+    carried over to G's next turn.  Every epoch begins at the lowest point of both.
 
     K = 2 (|grad f(x0)|/eps)^(1/4), at least ``shortest_round``; eps is the tolerance, or sqrt(u)
     |grad f(x0)| if that is larger, u the unit roundoff.  H's round ends at once when H cannot go on
@@ -113,21 +110,18 @@ class Safeguarded(Method[SafeguardedMemory]):
         17 max(N, K) + K + c
 
     evaluations, c those of one step, by which a round may overshoot.  The run ends there, unless it
-    knows a lower point: then it goes on from that one.  Proof.  An epoch of G begins
-    at the lowest point of both.  If it is completed, it lowers f by delta, hence by delta/K* per
-    evaluation, and so the rate is never below delta/K*; if it is given up, H has lowered f by as
-    much per evaluation of it.  Either way the lowest value falls by delta/K* per evaluation of G
-    between the starts of two epochs, and G has spent no more than D K*/delta before its last
-    epoch, N in all.  H has never spent more than 16 max(N, K) + K + c.  (Where H breaks down, an
-    epoch under way is dropped without being paid for.  There are no more such epochs than completed
-    ones, so N is doubled at the most.)
+    knows a lower point: then it goes on from that one.  Proof.  An epoch of G begins at the lowest
+    point of both and is completed, in as many turns as it takes; so all but the last lower the
+    lowest value by delta, and G spends no more than N.  H has never spent more than 16 times what
+    G has, or 16 K, and one round.  (An epoch that is under way when H breaks down is given up for a
+    lower point.  The turn that follows completes others, so this doubles N at the most.)
 
     With delta of the order eps^(3/2) and K* of eps^(-1/4), as for the G here, that is O(eps^(-7/4))
-    with 17 times G's constant, for every H; with an H that earns its turns G's part is a 17th.
+    with 17 times G's constant, for every H; beside an H that earns its rounds G's part is a 17th.
     For the parameter-free G, epochs that end unsuccessfully add the logarithm of how wrong its
-    estimate of L is.  Where G's theorem does not apply (rounding, functions without a Lipschitz
-    gradient) no bound is claimed; but f at the lowest point rises by no more than the noise of the
-    values.
+    estimate of L is, and its early ends cost what is said there.  Where G's theorem does not apply
+    (rounding, functions without a Lipschitz gradient) no bound is claimed; but f at the lowest
+    point rises by no more than the noise of the values.
 
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).
@@ -150,7 +144,7 @@ class Safeguarded(Method[SafeguardedMemory]):
 
     name = "safeguarded"
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
-    guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, whatever the fast method does"
+    guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, for any fast method"
     cost = "that of the method whose turn it is (1 value, 1 gradient)"
 
     fast: Method = DEFAULT_FAST
@@ -263,12 +257,11 @@ class Safeguarded(Method[SafeguardedMemory]):
         """Does G move to the lowest point, rather than go on with the epoch under way?"""
         if not memory.midway:
             return True
+        if memory.fast.report.ending is None:
+            return False
         origin = memory.safe_from
         lowest = min(origin.value, _standing(oracle, safe.report, origin).value)
-        below = lowest - memory.best.value
-        if memory.fast.report.ending is not None:
-            return below > 0.0
-        return below >= memory.rate * (memory.safe_spent - memory.safe_began) > 0.0
+        return lowest > memory.best.value
 
     def _guard(
         self, oracle: Oracle, memory: SafeguardedMemory, safe: Step
@@ -291,8 +284,8 @@ class Safeguarded(Method[SafeguardedMemory]):
         if over:
             fallen, spent = origin.value - stand.value, safe_spent - memory.safe_began
             if fallen > 0.0:  # an epoch that has brought nothing is not the measure
-                after.rate = fallen / max(spent, 1)
-                after.price = after.rate if after.rate > memory.pace else 0.0
+                rate = fallen / max(spent, 1)
+                after.price = rate if rate > memory.pace else 0.0
             after.left -= 1
             if after.left > 0:
                 return after.as_step(report)
