@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from momentous.core.oracle import Sample
 from momentous.core.status import Ending, Event, Status
 
@@ -39,21 +37,17 @@ def stuck(grad_norm: float, step_size: float) -> Ending:
 
 
 def by_own_rule(message: str, numbers: dict[str, float], advice: str) -> Ending:
-    """A method has ended by its own rule: above the tolerance, if there is one?
-
-    Without a tolerance that is a success only if a theorem promises something; methods that do not
-    say what (no ``promise`` among the numbers) end by their theorem's own test.
-    """
-    tol, promise = numbers["tolerance"], numbers.get("promise", 0.0)
+    """A method has ended by its own rule; was that above the tolerance, if there is one?"""
+    tol = numbers["tolerance"]
     if tol and not numbers["grad_norm"] <= tol:
         return Ending(Status.ABOVE_TOLERANCE, f"{message}{advice}", numbers)
-    if not tol and math.isnan(promise):
-        message += (
-            ", and nothing is promised for parameters set by hand: give tol to say what is small "
+    ending = Ending(Status.COMPLETED, message, numbers)
+    if not ending.success:
+        ending.message += (
+            ", but nothing is promised for parameters set by hand: give tol to say what is small "
             "enough, or gradient_lipschitz and hessian_lipschitz"
         )
-        return Ending(Status.NO_PROMISE, message, numbers)
-    return Ending(Status.COMPLETED, message, numbers)
+    return ending
 
 
 def left_the_domain(

@@ -210,7 +210,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         after.ahead = memory.ahead and best is memory.best
         after.smallest = min(memory.smallest, stand.grad_norm) if stand.finite else memory.smallest
         ended = report.ending
-        if ended is not None and ended.status.success:
+        if ended is not None and ended.success:
             return after.as_step(report, ending=ended)
         spent = _evaluations(oracle) - memory.began
         if ended is None and spent < memory.allowance:

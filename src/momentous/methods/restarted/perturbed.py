@@ -115,7 +115,7 @@ class PerturbedRAGD(FixedRadius):
     def step(self, oracle: Oracle, memory: FixedMemory) -> Step[FixedMemory]:
         after = super().step(oracle, memory)
         ending = after.report.ending
-        if self._is_theory and ending is not None and ending.status.success:
+        if self._is_theory and ending is not None and ending.success:
             chance = min(1.0, self.failure_probability * memory.draws)
             ending.numbers["failure_probability"] = chance
             ending.message += (
