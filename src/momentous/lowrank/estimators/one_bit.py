@@ -126,10 +126,10 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
         labels = self._classes_of(values_of(pairs, y))
         return float(super().score(pairs, labels, sample_weight))
 
-    def _facts(self) -> dict[str, Any]:
+    def _more_facts(self) -> dict[str, Any]:
         return {"threshold": self.threshold_, "classes": self.classes_.tolist()}
 
-    def _take_facts(self, extra: dict[str, Any]) -> None:
+    def _restore_facts(self, extra: dict[str, Any]) -> None:
         self.threshold_, self.classes_ = extra["threshold"], np.array(extra["classes"])
         if self.threshold_ is not None:
             check_number("threshold", self.threshold_, -math.inf)
