@@ -75,7 +75,7 @@ def test_commands_without_pictures_do_without_matplotlib(tmp_path: Path) -> None
         ("momentous.cli.app", "methods"),
         ("momentous.cli.methods", "methods"),
         ("numpy", "methods"),
-        ("numpy", "fit"),
+        ("numpy", "reproduce"),
         ("momentous.methods", "methods"),
     ],
 )

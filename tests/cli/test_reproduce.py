@@ -237,6 +237,7 @@ def test_what_is_wrong_is_said_before_anything_is_run(ratings, tmp_path):
     assert "cg takes the step size of gd" in said("tune", "--methods", "cg", *data, *given)
     assert "needs a suffix" in said("reproduce", "fig1", *data, *given, "--account", "account")
     assert "there is no file" in said("tune", "--data", "ml-1m=nowhere.csv", *given)
+    assert "'ml-1m=' names no file" in said("tune", "--data", "ml-1m=", *given)
     assert "'sgd' is not one" in said("tune", "--methods", "sgd", *data, *given)
     assert "small is given 2 times" in said("tune", *data, f"small={ratings}", *given)
     assert "say what to reproduce: fig1" in said("reproduce", f"small={ratings}", *given)

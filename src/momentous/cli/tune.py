@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from momentous.cli.reproduce import data_sets, kept_runs, print_table, study_options
+from momentous.cli.study import data_sets, kept_runs, print_table, study_options
 from momentous.cli.terminal import usage_errors
 from momentous.lab.paper.plan import Settings
 from momentous.lab.paper.problems import PROBLEMS

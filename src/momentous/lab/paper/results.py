@@ -43,7 +43,7 @@ class RunSet:
 
     figure: str  # "fig1", "fig2", "fig3" or "demo"
     runs: list[PaperRun]
-    plotted: int  # iterations to show; runs may be longer, for the sake of the lowest value
+    plotted: int  # iterations to show; runs may be longer, to find f*
     whole: RunSet | None = None  # of which this is a part: f* is the lowest value there
 
     def only(self, runs: list[PaperRun]) -> RunSet:
@@ -83,7 +83,7 @@ class RunSet:
 
     @property
     def reference(self) -> str:
-        """Which runs went on beyond what is shown for the sake of f*, in words."""
+        """Which runs went on beyond what is shown, to find f*, in words."""
         longer = [run for run in self.runs if len(run) - 1 > self.plotted]
         in_the_paper = "" if self.figure == "fig3" else "; in the paper all do"
         if not longer:

@@ -68,9 +68,8 @@ def write_report(folder: StudyFolder, *, title: str = TITLE, lead: str = LEAD) -
     return study
 
 
-def write_account_files(folder: StudyFolder, path: Path, command: str, opening: str = "") -> None:
+def write_account_files(study: Study, path: Path, command: str, opening: str = "") -> None:
     """The account in Markdown, with its pictures in the folder of the same name."""
-    study = load_study(folder)
     pictures = draw_pictures(study, path.with_suffix(""), ("png",))
     write_account(study, path, pictures=pictures, command=command, opening=opening)
 
