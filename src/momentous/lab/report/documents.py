@@ -41,18 +41,15 @@ def draw_pictures(
 ) -> dict[str, Path]:
     """Every figure in these formats; returns those of the last by figure."""
     pictures: dict[str, Path] = {}
-    for figure in dict.fromkeys(run_set.figure for run_set in study.run_sets):
-        run_sets = [run_set for run_set in study.run_sets if run_set.figure == figure]
-        draw = draw_long_run if figure == "fig3" else draw_comparison
-        parts = {figure: run_sets}
-        if figure == "demo":  # a picture per problem, like figures 1 and 2
-            parts = {f"demo-{each.problem}": [] for each in run_sets}
-            for each in run_sets:
-                parts[f"demo-{each.problem}"].append(each)
-        for title, part in parts.items():
-            for suffix in suffixes:
-                pictures[title] = folder / f"{title}.{suffix}"
-                draw(part, pictures[title])
+    drawn: dict[str, list[RunSet]] = {}
+    for run_set in study.run_sets:  # of the demonstration a picture per problem, as figures 1 and 2
+        name = run_set.figure + (f"-{run_set.problem}" if run_set.figure == "demo" else "")
+        drawn.setdefault(name, []).append(run_set)
+    for name, run_sets in drawn.items():
+        draw = draw_long_run if name == "fig3" else draw_comparison
+        for suffix in suffixes:
+            pictures[name] = folder / f"{name}.{suffix}"
+            draw(run_sets, pictures[name])
     if study.growths:
         for suffix in suffixes:
             pictures[EXPONENTS] = folder / f"{EXPONENTS}.{suffix}"

@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse
 
 from momentous.core.method import Method
 from momentous.core.result import Result
@@ -202,11 +201,7 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
 
 def values_of(pairs: Any, y: Any) -> Any:
     """y, or the values that the pairs come with, in the order in which predictions come."""
-    if y is None and (isinstance(pairs, Ratings) or scipy.sparse.issparse(pairs)):
-        return ratings_of(pairs, None).values
-    if y is None:
-        raise ValueError("y is missing: there must be one value for each pair")
-    return y
+    return ratings_of(pairs, None).values if y is None else y
 
 
 def _seed(random_state: Any) -> Any:

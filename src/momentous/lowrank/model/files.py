@@ -8,7 +8,6 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,8 +64,6 @@ def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
     An `ArchiveError` says where the file is something else, is damaged, has another version, or
     holds a model whose parts do not fit together.
     """
-    if not Path(path).exists():
-        raise FileNotFoundError(f"there is no model {path}")
     archive = read_archive(path, KIND, VERSION, SCHEMA)
     try:
         extra = archive.content["extra"]

@@ -198,24 +198,17 @@ class LowRankModel:
         features = self.col_factors
         if self.penalty.biases:
             features = np.column_stack([features, np.ones_like(features[:, :1])])
-        offsets = (self.mean + self.col_bias).astype(features.dtype)
-        weights = self.penalty.weights(np.diff(groups.starts), self.rank).astype(features.dtype)
-        return solve_rows(groups, self.loss, weights, features, offsets, find_backend(backend))
+        weights = self.penalty.weights(np.diff(groups.starts), self.rank)
+        step = RowStep(weights, features, self.mean + self.col_bias)
+        return solve_rows(groups, self.loss, step, find_backend(backend))
 
 
 def solve_rows(
-    groups: Compressed,
-    loss: Loss,
-    weights: Floats,
-    features: Floats,
-    offsets: Floats,
-    backend: Backend,
-    threads: int | None = None,
+    groups: Compressed, loss: Loss, step: RowStep, backend: Backend, threads: int | None = None
 ) -> Floats:
-    """The best parameters of rows with these entries, for fixed features of the other side."""
-    side = backend.side(groups, loss, thread_count(threads))
-    dtype = features.dtype
-    step = RowStep(*(backend.asarray(each, dtype) for each in (weights, features, offsets)))
+    """The best parameters of rows with these entries, for the features and offsets of the step."""
+    side, dtype = backend.side(groups, loss, thread_count(threads)), step.features.dtype
+    step = RowStep(*(backend.asarray(each, dtype) for each in step[:3]))
     rows, _ = side.solve_rows(step)
     rounding = 64.0 * np.finfo(dtype).eps
     for _ in range(0 if loss.quadratic else NEWTON_STEPS):
