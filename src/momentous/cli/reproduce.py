@@ -1,24 +1,27 @@
 """``momentous reproduce``."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from momentous.cli.options import NEW_FILE, typed_options
 from momentous.cli.study import data_sets, kept_runs, print_results, study_options
 from momentous.cli.terminal import say, usage_errors
-from momentous.lab.paper.folder import is_study
-from momentous.lab.paper.plan import FIGURES, Settings
-from momentous.lowrank.data.twins import MODELS
 
-WHAT = (*FIGURES, "theorems", "all", "report")
+if TYPE_CHECKING:
+    from momentous.lab.paper.plan import Settings
+
+PARTS = ("fig1", "fig2", "fig3", "theorems")
+WHAT = (*PARTS, "all", "report")
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True, metavar="fig1|fig2|fig3|theorems|all|report...")
+@click.argument("what", nargs=-1, required=True, metavar=f"{'|'.join(WHAT)}...")
 @study_options
 @click.option(
     "--iterations", type=click.IntRange(1), help="Shown, in place of the paper's 1000 or 100,000."
@@ -55,6 +58,7 @@ def command(
 
     What is finished is not run again, and what was interrupted, or killed, goes on where it was.
     """
+    from momentous.lab.paper.plan import Settings
     from momentous.lab.report.documents import write_account_files
     from momentous.lab.studies import reproduce
 
@@ -74,6 +78,9 @@ def command(
 
 def _wanted(words: Sequence[str], data: Sequence[str], out: Path) -> tuple[list[str], list[str]]:
     """What to reproduce, and on which data sets."""
+    from momentous.lab.paper.folder import is_study
+    from momentous.lowrank.data.twins import MODELS
+
     for word in words:
         if word not in WHAT and "=" not in word and word not in MODELS:
             raise click.UsageError(
@@ -87,10 +94,10 @@ def _wanted(words: Sequence[str], data: Sequence[str], out: Path) -> tuple[list[
         raise click.UsageError(f"say what to reproduce: {', '.join(WHAT)}")
     if set(wanted) == {"report"} and not is_study(out):
         raise click.UsageError(
-            f"nothing has been run in {out} that could be reported; run {', '.join(FIGURES)} or "
-            "theorems first, or name the folder with --out"
+            f"nothing has been run in {out} that could be reported; run one of {', '.join(PARTS)} "
+            "first, or name the folder with --out"
         )
-    return [*FIGURES, "theorems"] if "all" in wanted else wanted, named
+    return [*PARTS] if "all" in wanted else wanted, named
 
 
 def _same_command(wanted: Sequence[str], named: Sequence[str], settings: Settings) -> str:
@@ -98,6 +105,6 @@ def _same_command(wanted: Sequence[str], named: Sequence[str], settings: Setting
     parts = ["momentous reproduce", *wanted]
     if named:
         parts += ["--data", *(text.partition("=")[0] + "=..." * ("=" in text) for text in named)]
-    values = {each.name: (getattr(settings, each.name), each.default) for each in fields(Settings)}
+    values = {each.name: (getattr(settings, each.name), each.default) for each in fields(settings)}
     chosen = {name: value for name, (value, default) in values.items() if value != default}
     return " ".join([*parts, *typed_options(chosen), "--account"])

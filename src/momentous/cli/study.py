@@ -12,11 +12,10 @@ import click
 
 from momentous.cli.options import names_option, out_folder, threads, together
 from momentous.cli.terminal import printable, say
-from momentous.lab.paper.methods import PAPER_METHODS
-from momentous.lab.paper.problems import PROFILES, DataSet
 from momentous.lab.progress import new_console, new_table
 
 if TYPE_CHECKING:
+    from momentous.lab.paper.problems import DataSet
     from momentous.lab.paper.results import Study
     from momentous.lab.report.tables import Table
 
@@ -30,10 +29,13 @@ study_options = together(
         multiple=True,
         help="NAME=PATH, or NAME for the synthetic twin; more may follow, separated by spaces.",
     ),
-    names_option("--methods", f"Names, separated by commas: {', '.join(PAPER_METHODS)}."),
+    names_option(
+        "--methods",
+        "Names, separated by commas: ada-ragd, ada-rhb, jin-agd, guilty, heuristic-agd, gd, cg.",
+    ),
     click.option(
         "--profile",
-        type=click.Choice(PROFILES),
+        type=click.Choice(["paper", "authors-code"]),
         default="paper",
         help="Whose details, where the paper and the authors' published code differ: the "
         "code has half of the gradient of the balance term, and its conjugate gradients "
@@ -60,6 +62,8 @@ def data_sets(named: Sequence[str]) -> list[DataSet] | None:
 
 def _data_set(text: str) -> DataSet:
     """``NAME`` for the twin, ``NAME=PATH`` for a file."""
+    from momentous.lab.paper.problems import DataSet
+
     name, equals, path = text.partition("=")
     if equals and not path:  # an unset variable, perhaps: not a wish for the twin
         raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} for the twin")
