@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, threads, typed_options
-from momentous.cli.terminal import end_interrupted, show_facts
+from momentous.cli.terminal import end_interrupted, show_facts, usage_errors
 
 EVERY = 10  # the first iterations have a line each, later ones every tenth
 
@@ -59,11 +59,8 @@ def command(
     from momentous.lowrank.tasks import OptionError, fit_file
 
     quietly = reading | {"progress": False if as_json else None}
-    try:
-        with show_fit(quiet=as_json) as watch:
-            facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
-    except OptionError as error:
-        raise click.UsageError(str(error)) from None
+    with usage_errors(OptionError), show_fit(quiet=as_json) as watch:
+        facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
     interrupted = facts.pop("interrupted")
     show_facts(facts, as_json=as_json)
     if interrupted:

@@ -59,7 +59,7 @@ def command(
     What is finished is not run again, and what was interrupted, or killed, goes on where it was.
     """
     from momentous.lab.paper.plan import Settings
-    from momentous.lab.report.documents import write_account_files
+    from momentous.lab.report.documents import write_account
     from momentous.lab.studies import reproduce
 
     if account is not None and not account.suffix:
@@ -72,7 +72,7 @@ def command(
     say(f"The report is {folder.page}")
     if account is not None:
         text = "" if opening is None else opening.read_text(encoding="utf-8")
-        write_account_files(study, account, _same_command(wanted, named, settings), text)
+        write_account(study, account, _same_command(wanted, named, settings), text)
         say(f"The account is {account}")
 
 

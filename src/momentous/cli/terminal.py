@@ -67,11 +67,11 @@ def end_interrupted(message: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def usage_errors() -> Iterator[None]:
-    """A ValueError inside says that something was asked for wrongly."""
+def usage_errors(kind: type[ValueError] = ValueError) -> Iterator[None]:
+    """Such an error inside says that something was asked for wrongly."""
     try:
         yield
-    except ValueError as error:
+    except kind as error:
         raise click.UsageError(describe(error)) from None
 
 
