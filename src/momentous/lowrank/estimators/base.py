@@ -15,7 +15,7 @@ from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.io.optional import require
-from momentous.lowrank.backends import BACKENDS, Backend, find_backend
+from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
@@ -129,8 +129,9 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         other = copy.copy(self)
-        backend = find_backend(self.backend, self.device)
-        other.model_ = self.model_.fold_in(self._ratings_of(pairs, y), backend=backend)
+        other.model_ = self.model_.fold_in(
+            self._ratings_of(pairs, y), backend=self.backend, device=self.device
+        )
         return other
 
     def _ratings_of(self, pairs: Any, y: Any) -> Ratings:

@@ -152,7 +152,11 @@ class LowRankModel:
     # --- new rows ---------------------------------------------------------------------------------
 
     def fold_in(
-        self, pairs: Any, values: Any = None, backend: str | Backend = "auto"
+        self,
+        pairs: Any,
+        values: Any = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
     ) -> LowRankModel:
         """A model that knows further rows from their entries; the columns stay as they are.
 
@@ -175,7 +179,7 @@ class LowRankModel:
         known = new.where(cols[new.cols] != UNKNOWN)
         others = cols[known.cols]
         groups = Compressed(known.by_row.starts, others.astype(np.int32), known.values)
-        solved = self.solve_rows(groups, backend)[given]
+        solved = self.solve_rows(groups, backend, device)[given]
         factors[where[given]] = solved[:, : self.rank]
         if self.penalty.biases:
             bias[where[given]] = solved[:, -1]
@@ -193,30 +197,38 @@ class LowRankModel:
             held_out=held_out,
         )
 
-    def solve_rows(self, groups: Compressed, backend: str | Backend = "auto") -> Floats:
+    def solve_rows(
+        self, groups: Compressed, backend: str | Backend = "auto", device: str = "cpu"
+    ) -> Floats:
         """Factors, and with biases the bias as the last parameter, of rows with these entries."""
         features = self.col_factors
         if self.penalty.biases:
             features = np.column_stack([features, np.ones_like(features[:, :1])])
         weights = self.penalty.weights(np.diff(groups.starts), self.rank)
         step = RowStep(weights, features, self.mean + self.col_bias)
-        return solve_rows(groups, self.loss, step, find_backend(backend))
+        return solve_rows(groups, self.loss, step, backend, device)
 
 
 def solve_rows(
-    groups: Compressed, loss: Loss, step: RowStep, backend: Backend, threads: int | None = None
+    groups: Compressed,
+    loss: Loss,
+    step: RowStep,
+    backend: str | Backend = "auto",
+    device: str = "cpu",
+    threads: int | None = None,
 ) -> Floats:
     """The best parameters of rows with these entries, for the features and offsets of the step."""
-    side, dtype = backend.side(groups, loss, thread_count(threads)), step.features.dtype
-    step = RowStep(*(backend.asarray(each, dtype) for each in step[:3]))
+    kind, dtype = find_backend(backend, device), step.features.dtype
+    side = kind.side(groups, loss, thread_count(threads))
+    step = RowStep(*(kind.asarray(each, dtype) for each in step[:3]))
     rows, _ = side.solve_rows(step)
     rounding = 64.0 * np.finfo(dtype).eps
     for _ in range(0 if loss.quadratic else NEWTON_STEPS):
         before = rows
         rows, _ = side.solve_rows(step._replace(current=before, with_value=False))
-        if backend.xp.abs(rows - before).max() <= rounding * backend.xp.abs(rows).max():
+        if kind.xp.abs(rows - before).max() <= rounding * kind.xp.abs(rows).max():
             break
-    return backend.to_host(rows)
+    return kind.to_host(rows)
 
 
 def check_unknown(unknown: Any) -> None:
