@@ -99,11 +99,13 @@ def iterate(
         if not callable(jac) and jac not in (True, "autodiff"):
             raise ValueError(f"check_gradient=True: jac={jac!r} gives differences, not a gradient")
         gradient_check.check_gradient(oracle, start)
-    limits = _limits(target, stop, max_evaluations, max_time, max_iterations)
-    return _run(oracle, chosen, start, saved, tol, limits, callback, checkpoint, trace, _seed(rng))
+    criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
+    return _run(
+        oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace, _seed(rng)
+    )
 
 
-def _limits(
+def _criteria(
     target: float | None,
     stop: Criterion | None,
     max_evaluations: int | None,
@@ -129,7 +131,7 @@ def _run(
     start: Array,
     saved: RunState | None,
     tol: float | None,
-    limits: list[Criterion],
+    criteria: list[Criterion],
     callback: Callback | None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None,
     trace: bool | Trace,
@@ -142,7 +144,7 @@ def _run(
         raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
     goal = method.default_tolerance if tol is None else tol
     if goal and method.stops_at_tolerance:
-        limits = [GradientNorm(float(goal)), *limits]
+        criteria = [GradientNorm(float(goal)), *criteria]
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, not {callback!r}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -151,10 +153,10 @@ def _run(
         oracle,
         method,
         start,
-        stop=flatten(limits),
+        stop=flatten(criteria),
         tol=None if tol is None else float(tol),
         seed=seed,
-        callback=None if callback is None else _called_as_it_asks(callback),
+        callback=None if callback is None else _as_positional(callback),
         checkpoint=checkpoint,
         trace=_trace(trace, saved is not None),
         resume=saved,
@@ -342,8 +344,8 @@ def accelerate(
         raise ValueError(f"target={target!r} is a value of the objective: pass value=")
     oracle = MapOracle(step, value, _tuple(args), space)
     method = _choose_method(DescentMap, parameters, saved, accelerate)
-    limits = _limits(target, stop, max_evaluations, max_time, max_iterations)
-    return _run(oracle, method, start, saved, tol, limits, callback, checkpoint, trace).finish()
+    criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
+    return _run(oracle, method, start, saved, tol, criteria, callback, checkpoint, trace).finish()
 
 
 def _tuple(args: Any) -> tuple[Any, ...]:
@@ -422,7 +424,7 @@ def _unknown(
     return f"{message}, and {method.name} has no such parameter; it has {', '.join(fields)}"
 
 
-def _called_as_it_asks(callback: Callback) -> Callback:
+def _as_positional(callback: Callback) -> Callback:
     """SciPy passes intermediate_result by name; a callback may insist on that."""
     try:
         parameters = inspect.signature(callback).parameters

@@ -274,7 +274,7 @@ def test_the_account_says_how_time_is_taken_and_who_went_on(page, tmp_path):
     study = Study([dataclasses.replace(run_set, figure="demo", runs=runs)])
     write_account(study, tmp_path / "page.md", pictures={}, command="it")
     told = " ".join((tmp_path / "page.md").read_text().split())
-    assert "For its sake all of them went on to iteration 1,000." in told
+    assert "To find it, all of them went on to iteration 1,000." in told
     assert "A row of L-BFGS-B is an evaluation" in told
 
 

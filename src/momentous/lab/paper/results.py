@@ -90,11 +90,11 @@ class RunSet:
             return f"No run goes on beyond the iterations that are shown{in_the_paper}."
         reach = listed([f"{n:,}" for n in sorted({len(run) - 1 for run in longer})])
         if len(longer) == len(self.runs):
-            return f"For its sake all of them went on to iteration {reach}."
+            return f"To find it, all of them went on to iteration {reach}."
         names = [run.info.method for run in longer]
         lowest = {run.info.method for run in sorted(self.runs, key=self._end)[: len(longer)]}
         those = ", the lowest in what is shown," if lowest == set(names) else ""
-        return f"For its sake {listed(names)}{those} went on to iteration {reach}{in_the_paper}."
+        return f"To find it, {listed(names)}{those} went on to iteration {reach}{in_the_paper}."
 
     def _end(self, run: PaperRun) -> float:
         """The last value that is shown."""

@@ -90,10 +90,10 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
 
     def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
         classes = self._classes_of(values_of(pairs, y))
-        strange = np.flatnonzero(~np.isin(classes, self.classes_))
-        if strange.size:
+        other = np.flatnonzero(~np.isin(classes, self.classes_))
+        if other.size:
             raise ValueError(
-                f"the label {classes[strange[0]]} at position {strange[0]} is none of the classes "
+                f"the label {classes[other[0]]} at position {other[0]} is none of the classes "
                 f"{self.classes_[0]} and {self.classes_[1]}"
             )
         signs = np.where(classes == self.classes_[1], 1.0, -1.0)
