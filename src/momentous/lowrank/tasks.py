@@ -155,7 +155,7 @@ def _save(
     out: Path,
 ) -> None:
     """Write the file that the estimator of this loss would write."""
-    names = {field.name for field in dataclasses.fields(config)} - {"loss", "rng"}
+    names = [each.name for each in dataclasses.fields(config) if each.name not in ("loss", "rng")]
     parameters = {name: getattr(config, name) for name in names} | {"random_state": config.rng}
     labels: dict[str, Any] = {}
     if threshold is not None:
