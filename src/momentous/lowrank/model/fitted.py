@@ -245,10 +245,11 @@ def _refuse_unknown(
         first = ids[bad[0]]
         first = first.item() if isinstance(first, np.generic) else first
         known = ", ".join(map(repr, vocabulary.ids[:3].tolist()))
+        known += " and so on" if len(vocabulary) > 3 else ""
         raise ValueError(
             f"the {what} id {first!r} at position {bad[0]} is not in the model ({bad.size} of "
-            f"{len(positions)} are not), whose {len(vocabulary):,} {what} ids are {known} and so "
-            "on; fit or fold it in, or take unknown='mean' or 'nan'"
+            f"{len(positions)} are not), whose {len(vocabulary):,} {what} ids are {known}; fit or "
+            "fold it in, or take unknown='mean' or 'nan'"
         )
 
 
