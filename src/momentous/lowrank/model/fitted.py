@@ -210,13 +210,9 @@ class LowRankModel:
 
 
 def solve_rows(
-    groups: Compressed,
-    loss: Loss,
-    step: RowStep,
-    backend: str | Backend = "auto",
-    device: str = "cpu",
+    groups: Compressed, loss: Loss, step: RowStep, backend: str | Backend, device: str,
     threads: int | None = None,
-) -> Floats:
+) -> Floats:  # fmt: skip
     """The best parameters of rows with these entries, for the features and offsets of the step."""
     kind, dtype = find_backend(backend, device), step.features.dtype
     side = kind.side(groups, loss, thread_count(threads))
