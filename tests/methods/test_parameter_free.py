@@ -496,8 +496,8 @@ def test_flat_tails_are_followed():
 
 
 def test_beta_falls_with_successes_in_a_row():
-    tail = testbed.carmon_chain(10)
-    run = iterate(tail.value, tail.start, jac=tail.gradient, tol=1e-6, method=UniversalHeavyBall())
+    tail = testbed.carmon_chain(60)
+    run = iterate(tail.value, tail.start, jac=tail.gradient, tol=1e-5, method=UniversalHeavyBall())
     L, row, longest = run.memory.lipschitz, 0, 0
     for step in run:
         kinds = [event.kind for event in step.events]

@@ -152,10 +152,10 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         if gap > 0.0 and S > 0.0:  # not where grad f(xbar_k) is unknown
             h = max(h, math.sqrt(8 / (k * S)) * gap)
         if not k * (k + 1) * h <= 3 / 8 * L:
-            after = self._succeeded(oracle, memory, x, best, ended, clear=clear)
+            success = self._succeeded(oracle, memory, x, best, ended, clear=clear)
             if self.contraction:  # it has paid for one early end
-                after.memory.mark = min(memory.mark / self.contraction, best.grad_norm)
-            return after
+                success.memory.mark = min(memory.mark / self.contraction, best.grad_norm)
+            return success
         mean = space.combination(memory.mean, 1 / (k + 1), x.point, memory.mean)
         middle, due = NO_SAMPLE, memory.average_due
         events: Events = ()
