@@ -422,9 +422,7 @@ def _compress(row: Integers, col: Integers, value: Floats, m: int, n: int) -> Co
         others, values = col.astype(np.int32), np.array(value)
     else:
         if np.any(col[1:] < col[:-1]):  # Netflix comes column by column
-            order = _stable_order(col, n)
-            row, col, value = row[order], col[order], value[order]
-            del order
+            row, value = (_in_order(part, col, n) for part in (row, value))
         row, others, values = _turned(row, col, value, m, n)
     same_as_next = (row[1:] == row[:-1]) & (others[1:] == others[:-1])
     if same_as_next.any():
@@ -439,22 +437,20 @@ def _turned(
     row: Integers, col: Integers, value: Floats, m: int, n: int
 ) -> tuple[Integers, NDArray[np.int32], Floats]:
     """Entries that come column by column put row by row, by SciPy's counting sort."""
+    starts = np.append(0, np.cumsum(np.bincount(col, minlength=n)))
     # In int32 where that is enough: otherwise SciPy makes all indices int64.
-    small = np.int32 if col.size < 2**31 else np.int64
-    col = col.astype(np.int32, copy=False)
-    starts = np.searchsorted(col, np.arange(n + 1, dtype=np.int32)).astype(small)
+    starts = starts.astype(np.int32 if col.size < 2**31 else np.int64)
     turned = scipy.sparse.csc_array((value, row, starts), shape=(m, n)).tocsr()
     rows = np.repeat(np.arange(m, dtype=np.int32), np.diff(turned.indptr))
     return rows, turned.indices.astype(np.int32, copy=False), turned.data
 
 
-def _stable_order(key: Integers, size: int) -> Integers:
-    """Positions in the order of the key, ties in the order given, in linear time.
+def _in_order(values: NDArray[Any], key: Integers, size: int) -> NDArray[Any]:
+    """Values in the order of their keys below the size, ties as given, in linear time.
 
     SciPy turns a matrix of one row into one compressed by column with a counting sort; NumPy's
     stable sort of 32-bit keys takes several times as long.
     """
-    where = np.arange(key.size)
-    one_row = scipy.sparse.csr_array((where, key, np.array([0, key.size])), shape=(1, size))
-    order: Integers = one_row.tocsc().data
-    return order
+    one_row = scipy.sparse.csr_array((values, key, np.array([0, key.size])), shape=(1, size))
+    ordered: NDArray[Any] = one_row.tocsc().data
+    return ordered

@@ -29,6 +29,7 @@ from momentous.lowrank.data.formats import (
     first_lines,
 )
 from momentous.lowrank.data.matrices import matrix_market_scan, read_dense, read_npz
+from momentous.lowrank.data.numbers import read_numbers
 from momentous.lowrank.data.ratings import Ratings, make_ratings
 from momentous.lowrank.data.sources import Source, find_sources
 from momentous.lowrank.data.tables import (
@@ -280,23 +281,35 @@ def _read_files(
             options.format or find_format(path, name, one.inner_name)
             for one, (name, path) in zip(sources, files, strict=True)
         ]
-        triples = Triples(connection, limits, options.skip_bad)
         kinds = set(formats)
         if kinds & {"npz", "mtx", "dense"}:
             if len(files) > 1:
                 raise RatingsFileError(name, "a matrix must be the only file to read")
+            triples = Triples(connection, limits, options.skip_bad)
             ratings, notes = _read_matrix(formats[0], *files[0], triples, options)
         else:
             if kinds == {"netflix"}:
                 texts = [check_text(path, name, limits) for name, path in files]
-                triples.add(netflix_scan(texts, limits))
+                scans = [netflix_scan(texts, limits)]
             elif "netflix" in kinds:
                 problem = "files of the Netflix prize and others cannot be read together"
                 raise RatingsFileError(name, problem)
             else:
-                for (one, path), format_ in zip(files, formats, strict=True):
-                    triples.add(_scan(format_, one, path, connection, folder, options))
-            ratings, notes = _finished(triples, name, options)
+                scans = [
+                    _scan(format_, one, path, connection, folder, options)
+                    for (one, path), format_ in zip(files, formats, strict=True)
+                ]
+            plans = [scan.numbers for scan in scans if scan.numbers is not None]
+            whole = len(plans) == len(scans)
+            coded = read_numbers(connection, plans, options.dtype) if whole else None
+            if coded is not None:
+                ratings, notes = make_ratings(*coded[:3], row_ids=coded[3], col_ids=coded[4])
+                ratings = _as_asked(ratings, name, options)
+            else:
+                triples = Triples(connection, limits, options.skip_bad)
+                for scan in scans:
+                    triples.add(scan)
+                ratings, notes = _finished(triples, name, options)
     return ratings, notes, not kinds & {"npz", "parquet"}
 
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from momentous.io.optional import require
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.formats import BYTE_ORDER_MARK, Columns, places
+from momentous.lowrank.data.numbers import SINGLE_FROM, Coded, Numbers, are_close
 
 CHUNK = 1 << 23  # rows that are taken out of DuckDB at a time
-SINGLE_FROM = 1 << 25  # values, from which on they are kept in float32 where that is exact
 NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 
 # Numbers in the column ``problem``; further ones are those of the checks, in their order.
@@ -51,6 +51,7 @@ class Scan:
     """Of "user" and "item" those that stay text although they may look like numbers."""
     movies: bool = False
     """Items stand in lines of their own, which have no user, before those with their ratings."""
+    numbers: Numbers | None = None  # a faster way, which may turn out not to be one
 
 
 class _Side(NamedTuple):
@@ -195,9 +196,7 @@ class Triples:
 
     # --- codes ------------------------------------------------------------------------------------
 
-    def coded(
-        self, dtype: Any = None
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def coded(self, dtype: Any = None) -> Coded:
         """Rows, columns and values of the good triples in the order of the lines, and the two ids.
 
         Ids are numbered in their order: numbers by size, texts by letters.  Without a ``dtype``,
@@ -209,7 +208,7 @@ class Triples:
         user = self._number("user")
         item = _Side(np.empty(0), "0", "", None) if self._movies else self._number("item")
         for first in range(0, total, CHUNK):
-            part = self.connection.execute(
+            part = self.connection.sql(
                 f"SELECT triples.rowid AS row, {user.column} AS user, {item.column} AS item, value "
                 f"FROM triples {user.join} {item.join} WHERE problem = {GOOD} "
                 f"AND triples.rowid >= {first} AND triples.rowid < {first + CHUNK}"
@@ -228,7 +227,7 @@ class Triples:
         if self.count < total:
             good = rows >= 0
             rows, cols, values = rows[good], cols[good], values[good]
-        return rows, cols, values, user.ids, col_ids
+        return Coded(rows, cols, values, user.ids, col_ids)
 
     def _dtype(self) -> Any:
         if self.count <= SINGLE_FROM:
@@ -263,7 +262,7 @@ class Triples:
         )
         found = self.connection.execute(f"SELECT key FROM {codes} ORDER BY code").fetchnumpy()
         ids = np.array(found["key"].tolist(), np.int64 if whole else np.str_)
-        if whole and int(ids[-1]) - int(ids[0]) < min(max(4 * self.count, 1 << 24), 2**31):
+        if whole and are_close(int(ids[0]), int(ids[-1]), self.count):
             table = np.zeros(int(ids[-1] - ids[0]) + 1, np.int32)
             table[ids - ids[0]] = np.arange(ids.size, dtype=np.int32)
             place = f"CAST(CAST({side} AS BIGINT) - ({ids[0]}) AS INTEGER)"
@@ -314,10 +313,11 @@ def quoted_text(text: str) -> str:
 
 # --- tables with typed columns --------------------------------------------------------------------
 
-_NUMBERS = {
-    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL",
-    "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
+_INTEGERS = {
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
+    "UBIGINT", "UHUGEINT",
 }  # fmt: skip
+_NUMBERS = {*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL"}
 _NO_IDS, _TEXTS = ("STRUCT", "MAP", "UNION", "BLOB", "BIT"), ("VARCHAR", "ENUM")
 
 
@@ -342,12 +342,19 @@ def table_scan(
         rating = f"CAST({quoted[2]} AS DOUBLE)"
     user, item = (_id(quoted[k], kinds[k], name) for k in (0, 1))
     text = {s for s, k in zip(("user", "item"), kinds, strict=False) if k.startswith(_TEXTS)}
+    plan = None
+    if count == 3 and set(kinds[:2]) <= _INTEGERS:
+        users, items = (f"CAST({one} AS BIGINT)" for one in quoted[:2])
+        plan = Numbers(
+            f"SELECT {users} AS user, {items} AS item, {rating} AS value FROM ({query})"
+        )
     return Scan(
         name,
         f"SELECT {user} AS user, {item} AS item, {rating} AS rating FROM ({query})",
         f"NOT {HAS_ZERO}",
         (NO_ZERO,),
         text_sides=frozenset(text),
+        numbers=plan,
     )
 
 

@@ -7,6 +7,7 @@ is never closed) without a word; a line is always a line.
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
 import re
@@ -27,9 +28,12 @@ from momentous.lowrank.data.formats import (
     quoted_record,
     records,
 )
+from momentous.lowrank.data.numbers import Census, Numbers, take_census
 from momentous.lowrank.data.tables import BLANK, HAS_ZERO, MOVIE, NO_ZERO, Scan, quoted_text
 
-_LOOKED_FOR = ('"', " ", "\t", "_", "+", ":::")
+_LOOKED_FOR = ('"', " ", "_", "+")
+BUFFER = 1 << 25  # bytes that DuckDB reads at a time
+LONGEST_NUMBER, MOST_FIELDS, MOST_MOVIES = 20, 32, 1_000_000
 JOINER = "\x1e\x1f\x1e"  # stands for a line end within a record
 CUT_AT_SPACES = r"string_split(regexp_replace(trim(line, chr(9) || ' '), '[ \t]+', ' ', 'g'), ' ')"
 
@@ -42,6 +46,16 @@ class Text:
     name: str
     found: set[str]
     """Which of `_LOOKED_FOR` are in it: what is nowhere need not be looked for in every line."""
+    first: bytes  # line
+    rest: Census | None
+    """Of all other lines; None where there is anything but digits and marks."""
+
+    def census(self, skip: int) -> Census | None:
+        """Of all lines after so many."""
+        if self.rest is None or skip == 1:
+            return self.rest
+        first = take_census(io.BytesIO(self.first)) if skip == 0 else None
+        return None if first is None else first + self.rest
 
     @property
     def files(self) -> tuple[tuple[Path, str], ...]:
@@ -56,7 +70,11 @@ def check_text(path: Path, name: str, limits: Limits) -> Text:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise RatingsFileError(name, "is encoded as UTF-16; save it as UTF-8")
-        if content.find(b"\0") >= 0 or content.find(JOINER.encode()) >= 0:
+        first = file.readline()
+        rest = take_census(file)
+        # Where only digits and marks follow, there is nothing to be found after the first line.
+        end = len(content) if rest is None else len(first)
+        if content.find(b"\0", 0, end) >= 0 or content.find(JOINER.encode(), 0, end) >= 0:
             raise RatingsFileError(
                 name, "expected text, but there are zero bytes or the like: a binary file?"
             )
@@ -72,10 +90,14 @@ def check_text(path: Path, name: str, limits: Limits) -> Text:
         if content.find(b"\r") >= 0 and (alone := re.search(rb"\r(?!\r*(\n|\Z))", content)):
             problem = "has a carriage return within a line; end lines with line feeds"
             raise RatingsFileError(name, problem, _line_number(content, alone.start()))
-        found = {one for one in _LOOKED_FOR if content.find(one.encode()) >= 0}
+        found = {one for one in _LOOKED_FOR if content.find(one.encode(), 0, end) >= 0}
         if "+" in found and content.find(b"+-") >= 0:  # one letter is found faster than two
             found.add("+-")
-        return Text(path, name, found)
+        if content.find(b"\t") >= 0:
+            found.add("\t")
+        if rest.colons if rest else content.find(b":::") >= 0:
+            found.add(":::")  # perhaps
+        return Text(path, name, found, first, rest)
 
 
 def _line_number(content: mmap.mmap, place: int) -> int:
@@ -94,7 +116,24 @@ def lines(paths: list[Path], skip: int, limits: Limits) -> str:
         "header = false, columns = {'line': 'VARCHAR'}, delim = '', "
         f"quote = '', escape = '', skip = {skip}, compression = 'none', strict_mode = false, "
         f"store_rejects = true, rejects_limit = 0, max_line_size = {longest}, "
-        f"buffer_size = {max(1 << 25, 4 * longest)}))"
+        f"buffer_size = {max(BUFFER, 4 * longest)}))"
+    )
+
+
+def native_csv(
+    paths: list[Path],
+    types: dict[str, str],
+    delimiter: str,
+    skip: int = 0,
+    ignore_errors: bool = False,
+) -> str:
+    """DuckDB's own way to read a table, for a text without quotes."""
+    names = ", ".join(quoted_text(str(path)) for path in paths)
+    columns = ", ".join(f"'{name}': '{kind}'" for name, kind in types.items())
+    return (
+        f"read_csv([{names}], auto_detect = false, header = false, columns = {{{columns}}}, "
+        f"delim = {quoted_text(delimiter)}, quote = '', escape = '', skip = {skip}, "
+        f"compression = 'none', ignore_errors = {ignore_errors}, buffer_size = {BUFFER})"
     )
 
 
@@ -150,7 +189,33 @@ def delimited_scan(
         ),
         text.files,
         dialect.skip,
+        numbers=_delimited_numbers(text, dialect, limits),
     )
+
+
+def _delimited_numbers(text: Text, dialect: Dialect, limits: Limits) -> Numbers | None:
+    """The fast way, if all fields look like numbers."""
+    delimiter, census = dialect.delimiter, text.census(dialect.skip)
+    between = len(delimiter.encode()) * (dialect.fields - 1)
+    if census is None or limits.id_bytes < LONGEST_NUMBER or dialect.fields > MOST_FIELDS:
+        return None
+    if len(dialect.columns) < 3 or delimiter == WHITESPACE:
+        return None
+    if delimiter == "::" and census.colons != between * census.lines:
+        return None
+    user, item, rating = (f"c{k}" for k in dialect.columns)
+    types = {f"c{k}": "VARCHAR" for k in range(dialect.fields)}
+    types |= {user: "BIGINT", item: "BIGINT"}
+    query = (
+        f"SELECT {user} AS user, {item} AS item, TRY_CAST({rating} AS DOUBLE) AS value, "
+        f"{_lengths(set(types) - {user, item})} AS rest "
+        f"FROM {native_csv([text.path], types, delimiter, dialect.skip)}"
+    )
+    return Numbers(query, census, between)
+
+
+def _lengths(columns: set[str]) -> str:
+    return " + ".join(f"strlen({one})" for one in sorted(columns))
 
 
 def _cell(k: int, found: set[str], quoted: bool) -> str:
@@ -217,7 +282,45 @@ def netflix_scan(texts: list[Text], limits: Limits) -> Scan:
         ),
         tuple((text.path, text.name) for text in texts),
         movies=True,
+        numbers=_netflix_numbers(texts, limits),
     )
+
+
+def _netflix_numbers(texts: list[Text], limits: Limits) -> Numbers | None:
+    """The fast way, if all fields look like numbers."""
+    total, movies = Census(0, 0, 0, 0), []
+    for text in texts:
+        census = text.census(0)
+        names = None if census is None else _movies(text.path)
+        if census is None or not names or limits.id_bytes < LONGEST_NUMBER:
+            return None
+        total += census
+        movies += names
+    types = {"user": "BIGINT", "rating": "VARCHAR", "date": "VARCHAR"}
+    query = (
+        f"SELECT user, TRY_CAST(rating AS DOUBLE) AS value, {_lengths({'rating', 'date'})} AS rest "
+        f"FROM {native_csv([text.path for text in texts], types, ',', ignore_errors=True)}"
+    )
+    return Numbers(query, total, 2, tuple(movies))
+
+
+def _movies(path: Path) -> list[tuple[int, int]] | None:
+    """Movies and the number of lines that follow each; None if this is not all that there is."""
+    found: list[tuple[int, int]] = []
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        begin = 0  # of the line of a movie
+        while begin < len(content):
+            line = content[begin : begin + LONGEST_NUMBER + 2]
+            named = re.match(rb"(0|[1-9][0-9]{0,17}):(\r?\n|\Z)", line)
+            if not named or len(found) == MOST_MOVIES:
+                return None
+            colon = content.find(b":", begin + named.end())
+            end = len(content) if colon < 0 else content.rfind(b"\n", begin, colon) + 1
+            body = content[begin + named.end() : end]
+            lines = body.count(b"\n") + (bool(body) and not body.endswith(b"\n"))
+            found.append((int(named[1]), lines))
+            begin = end
+    return found
 
 
 def json_scan(
