@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 
 from momentous.lowrank import RatingsFileError, read_ratings
-from momentous.lowrank.data import Limits, cache, read_pairs, sources, tables
+from momentous.lowrank.data import Limits, cache, read_pairs, sources
 
 pytest.importorskip("duckdb")
 
@@ -374,27 +374,8 @@ def seed(name):
     return SEEDS[name]
 
 
-@pytest.fixture
-def one_connection(monkeypatch, tmp_path):
-    """DuckDB takes longer to start than to read a small file: one connection for all cases."""
-    names = ("triples", "user_ids", "user_codes", "item_ids", "item_codes", "reject_errors",
-             "reject_scans")  # fmt: skip
-    with tables.open_database(1) as (connection, folder):
-
-        @contextlib.contextmanager
-        def shared(threads=None):
-            try:
-                yield connection, folder
-            finally:
-                for name in names:
-                    connection.execute(f"DROP TABLE IF EXISTS {name}")
-
-        monkeypatch.setattr("momentous.lowrank.data.read.open_database", shared)
-        yield
-
-
 @pytest.mark.parametrize("name", SEEDS)
-def test_random_damage_ends_in_ratings_or_in_our_error(write, name, one_connection):
+def test_random_damage_ends_in_ratings_or_in_our_error(write, name):
     good = seed(name)
     rng = np.random.default_rng(list(name.encode()))
     options = {"format": "dense"} if name == "d.csv" else {}

@@ -103,7 +103,7 @@ class Numbers:
         else:
             letters += written(found["item"])
         size = letters + self.between * rows + self.census.ends
-        return found if (lines, size) == self.census[:2] else None
+        return found if (size, lines) == self.census[:2] else None
 
 
 def written(numbers: Integers) -> int:

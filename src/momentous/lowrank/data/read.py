@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,10 @@ def read_ratings(
         limits=limits or Limits(),
     )
     if _is_table(source) or _is_query(source):
-        with open_database(threads) as (connection, _):
+        with (
+            TemporaryDirectory(prefix="momentous-") as folder,
+            open_database(Path(folder), None, threads) as connection,
+        ):
             triples = Triples(connection, options.limits, skip_bad)
             with _open_table(connection, source) as (query, name):
                 triples.add(table_scan(connection, query, name, options.columns))
@@ -162,17 +166,20 @@ def read_pairs(
         How much a file may ask for.
     """
     options = _Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
-    with open_database() as (connection, folder):
-        triples = Triples(connection, options.limits)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="momentous-")))
         if _is_table(source) or _is_query(source):
-            with _open_table(connection, source) as (query, name):
-                triples.add(table_scan(connection, query, name, options.columns, 2))
+            connection = stack.enter_context(open_database(folder))
+            query, name = stack.enter_context(_open_table(connection, source))
+            scan = table_scan(connection, query, name, options.columns, 2)
         else:
             file = _only_file(source, folder)
             name = STANDARD_INPUT if str(source) == "-" else file.name
             path = file.unpacked(folder, options.limits)
+            connection = stack.enter_context(open_database(folder, path.stat().st_size))
             format_ = find_format(path, name, file.inner_name)
-            triples.add(_scan(format_, name, path, connection, folder, options))
+            scan = _scan(format_, name, path, connection, folder, options)
+        Triples(connection, options.limits).add(scan)
         with duckdb_errors(name):
             found = connection.execute(
                 "SELECT user, item FROM triples WHERE problem = 0 ORDER BY rowid"
@@ -275,8 +282,11 @@ def _read_files(
 ) -> tuple[Ratings, list[str], bool]:
     """Ratings from files, in their order; their warnings; and whether a cache is any faster."""
     limits, name = options.limits, sources[0].name
-    with open_database(threads) as (connection, folder):
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="momentous-")))
         files = [(one.name, one.unpacked(folder, limits)) for one in sources]
+        size = sum(path.stat().st_size for _, path in files)
+        connection = stack.enter_context(open_database(folder, size, threads))
         formats = [
             options.format or find_format(path, name, one.inner_name)
             for one, (name, path) in zip(sources, files, strict=True)

@@ -9,10 +9,11 @@ goes to a temporary folder.
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from momentous.lowrank.data.formats import BYTE_ORDER_MARK, Columns, places
 from momentous.lowrank.data.numbers import SINGLE_FROM, Coded, Numbers, are_close
 
 CHUNK = 1 << 23  # rows that are taken out of DuckDB at a time
+SMALL = 1 << 22  # bytes of files that share a database
 NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 
 # Numbers in the column ``problem``; further ones are those of the checks, in their order.
@@ -83,7 +85,7 @@ class Triples:
         self._movies = False
         self._total = 0  # rows of the table
         connection.execute(
-            "CREATE TABLE triples (user VARCHAR, item VARCHAR, value DOUBLE, problem UTINYINT)"
+            "CREATE TEMP TABLE triples (user VARCHAR, item VARCHAR, value DOUBLE, problem UTINYINT)"
         )
 
     def _fetch(self, query: str) -> list[tuple[Any, ...]]:
@@ -245,7 +247,7 @@ class Triples:
         """
         ids_table, codes = f"{side}_ids", f"{side}_codes"
         self.connection.execute(
-            f"CREATE TABLE {ids_table} AS SELECT DISTINCT {side} AS id FROM triples "
+            f"CREATE TEMP TABLE {ids_table} AS SELECT DISTINCT {side} AS id FROM triples "
             f"WHERE problem = {GOOD}"
         )
         whole = (
@@ -257,7 +259,7 @@ class Triples:
         )
         key = "CAST(id AS BIGINT)" if whole else "id"
         self.connection.execute(
-            f"CREATE TABLE {codes} AS SELECT id, {key} AS key, "
+            f"CREATE TEMP TABLE {codes} AS SELECT id, {key} AS key, "
             f"CAST(row_number() OVER (ORDER BY {key}) - 1 AS INTEGER) AS code FROM {ids_table}"
         )
         found = self.connection.execute(f"SELECT key FROM {codes} ORDER BY code").fetchnumpy()
@@ -282,26 +284,40 @@ def _is_utf8(text: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_database(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
-    """A DuckDB connection and an empty folder, both gone in the end."""
-    duckdb = require("duckdb", "app", "Reading a file or a table of ratings")
-    with TemporaryDirectory(prefix="momentous-") as folder:
-        files = Path(folder, "files")
-        files.mkdir()
-        settings = {"temp_directory": str(Path(folder, "spill"))}
+def open_database(folder: Path, size: int | None = None, threads: int | None = None) -> Iterator[Any]:
+    """A connection to DuckDB for files of so many bytes, with no tables before and after.
+
+    To start DuckDB takes longer than to read a small file: such files share a database, which
+    works in one thread.  Large ones, and queries of unknown size, have a database of their own,
+    which puts what does not fit into memory into the folder.
+    """
+    if size is not None and size < SMALL:
+        with _shared_database(os.getpid()).cursor() as connection:
+            yield connection
+    else:
+        settings = {"temp_directory": str(folder / "spill")}
         if threads is not None:
             settings["threads"] = str(threads)
-        with duckdb.connect(":memory:", config=settings) as connection:
-            yield connection, files
+        with _duckdb().connect(":memory:", config=settings) as connection:
+            yield connection
+
+
+@functools.cache
+def _shared_database(process: int) -> Any:
+    """One per process: a child must not go on with that of its parent."""
+    return _duckdb().connect(":memory:", config={"threads": "1"})
+
+
+def _duckdb() -> Any:
+    return require("duckdb", "app", "Reading a file or a table of ratings")
 
 
 @contextlib.contextmanager
 def duckdb_errors(name: str, what: str = "cannot be read") -> Iterator[None]:
     """Errors of DuckDB become ours, in one line."""
-    duckdb = require("duckdb", "app", "Reading a file or a table of ratings")
     try:
         yield
-    except duckdb.Error as error:
+    except _duckdb().Error as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise RatingsFileError(name, f"{what}: {reason[0]}") from error
 
