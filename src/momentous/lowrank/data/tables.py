@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from momentous.lowrank.data.formats import BYTE_ORDER_MARK, Columns, places
 from momentous.lowrank.data.numbers import SINGLE_FROM, Coded, Numbers, are_close
 
 CHUNK = 1 << 23  # rows that are taken out of DuckDB at a time
+FEW = 1 << 12  # rows
 SMALL = 1 << 22  # bytes of files that share a database
 NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 
@@ -60,15 +62,17 @@ class _Side(NamedTuple):
     """The ids of users or items in order, and how a triple comes to its code.
 
     By a join in DuckDB; whole numbers that lie close together by a table in memory, which is
-    several times as fast.
+    several times as fast; a few of any kind by a dictionary, because every query takes a while.
     """
 
     ids: NDArray[Any]
     column: str
-    join: str
-    table: NDArray[np.int32] | None
+    join: str = ""
+    table: NDArray[np.int32] | dict[str, int] | None = None
 
-    def codes(self, column: NDArray[Any]) -> NDArray[Any]:
+    def codes(self, column: NDArray[Any]) -> Any:
+        if isinstance(self.table, dict):
+            return [self.table[one] for one in column.tolist()]
         return column if self.table is None else self.table[column]
 
 
@@ -208,7 +212,7 @@ class Triples:
         values = np.empty(total, self._dtype() if dtype is None else dtype)
         rows, cols = np.full(total, -1, np.int32), np.zeros(total, np.int32)
         user = self._number("user")
-        item = _Side(np.empty(0), "0", "", None) if self._movies else self._number("item")
+        item = _Side(np.empty(0), "0") if self._movies else self._number("item")
         for first in range(0, total, CHUNK):
             part = self.connection.sql(
                 f"SELECT triples.rowid AS row, {user.column} AS user, {item.column} AS item, value "
@@ -245,31 +249,37 @@ class Triples:
 
         They are whole numbers if every one is written as one, and texts otherwise: 7 is not 007.
         """
-        ids_table, codes = f"{side}_ids", f"{side}_codes"
+        distinct = f"SELECT DISTINCT {side} AS id FROM triples WHERE problem = {GOOD}"
+        if self._total < FEW:
+            texts = [one for (one,) in self._fetch(distinct)]
+            whole = side not in self._text_sides and all(map(_is_plain_number, texts))
+            places = sorted((int(one) if whole else one, one) for one in texts)
+            ids = np.array([key for key, _ in places], np.int64 if whole else np.str_)
+            return _Side(ids, side, table={one: k for k, (_, one) in enumerate(places)})
+        codes, is_number = f"{side}_codes", "coalesce(CAST(number AS VARCHAR) = id, false)"
+        wanted = "false" if side in self._text_sides else f"bool_and({is_number}) OVER ()"
         self.connection.execute(
-            f"CREATE TEMP TABLE {ids_table} AS SELECT DISTINCT {side} AS id FROM triples "
-            f"WHERE problem = {GOOD}"
+            f"CREATE TEMP TABLE {codes} AS SELECT *, CAST(row_number() OVER "
+            "(ORDER BY CASE WHEN whole THEN number END, id) - 1 AS INTEGER) AS code "
+            f"FROM (SELECT *, {wanted} AS whole FROM (SELECT id, TRY_CAST(id AS BIGINT) AS number "
+            f"FROM ({distinct})))"
         )
-        whole = (
-            side not in self._text_sides
-            and self._fetch(
-                "SELECT bool_and(coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = id, false)) "
-                f"FROM {ids_table}"
-            )[0][0]
-        )
-        key = "CAST(id AS BIGINT)" if whole else "id"
-        self.connection.execute(
-            f"CREATE TEMP TABLE {codes} AS SELECT id, {key} AS key, "
-            f"CAST(row_number() OVER (ORDER BY {key}) - 1 AS INTEGER) AS code FROM {ids_table}"
-        )
-        found = self.connection.execute(f"SELECT key FROM {codes} ORDER BY code").fetchnumpy()
-        ids = np.array(found["key"].tolist(), np.int64 if whole else np.str_)
+        found = self.connection.sql(f"SELECT id, number, whole FROM {codes} ORDER BY code")
+        columns = found.fetchnumpy()
+        whole = bool(columns["whole"][0])
+        ids = np.array(columns["number" if whole else "id"].tolist(), np.int64 if whole else np.str_)
         if whole and are_close(int(ids[0]), int(ids[-1]), self.count):
             table = np.zeros(int(ids[-1] - ids[0]) + 1, np.int32)
             table[ids - ids[0]] = np.arange(ids.size, dtype=np.int32)
             place = f"CAST(CAST({side} AS BIGINT) - ({ids[0]}) AS INTEGER)"
-            return _Side(ids, place, "", table)
-        return _Side(ids, f"{codes}.code", f"JOIN {codes} ON triples.{side} = {codes}.id", None)
+            return _Side(ids, place, table=table)
+        return _Side(ids, f"{codes}.code", f"JOIN {codes} ON triples.{side} = {codes}.id")
+
+
+def _is_plain_number(text: str) -> bool:
+    """Is this a whole number of 64 bits, as DuckDB would write it?"""
+    plain = re.fullmatch("0|-?[1-9][0-9]{0,18}", text)
+    return plain is not None and -(2**63) <= int(text) < 2**63
 
 
 def _is_utf8(text: bytes) -> bool:
