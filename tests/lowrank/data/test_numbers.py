@@ -81,7 +81,8 @@ def test_at_once_and_by_lines_give_the_same(both, delimiter, odd):
         end = str(rng.choice(ENDS))
         text = end.join(delimiter.join(cells) for cells in lines) + end * int(rng.integers(0, 2))
         if case % 3 == 0:
-            text = delimiter.join(["user", "item", "rating", "x", "y"][: len(lines[0])]) + end + text
+            header = ["user", "item", "rating", "x", "y"][: len(lines[0])]
+            text = delimiter.join(header) + end + text
         used += both(text, skip_bad=case % 2 == 1)[1]
     if odd < 0.3:
         assert used > (12 if odd == 0.0 else 3)
@@ -95,8 +96,8 @@ def test_netflix_at_once_and_by_lines_give_the_same(both, odd):
         lines = []
         for movie in rng.choice(PLAIN[:5], rng.integers(1, 4)):
             lines.append(f"{rng.choice(ODD) if rng.random() < odd else movie}:")
-            for cells in lines_of(rng, rng.integers(0, 4), odd, 3):
-                lines.append(",".join([*cells[::2], "2005-09-06"]))
+            some = lines_of(rng, rng.integers(0, 4), odd, 3)
+            lines += [",".join([*cells[::2], "2005-09-06"]) for cells in some]
         end = str(rng.choice(ENDS))
         text = end.join(lines) + end * int(rng.integers(0, 2))
         used += both(text, "combined_data_1.txt", skip_bad=case % 2 == 1)[1]

@@ -137,7 +137,7 @@ def test_a_sqlite_file_is_read_where_the_extension_is_there(tmp_path):
 def test_an_address_is_left_to_duckdb(monkeypatch):
     seen = []
 
-    def stop(connection, query, name, columns):
+    def stop(query, name, work):
         seen.append((query, name))
         raise RatingsFileError(name, "seen")
 
@@ -245,6 +245,7 @@ def test_chunks_change_nothing_for_movies(tmp_path, monkeypatch):
         (tmp_path / "mv_1.txt").write_text(users)
         whole = read_ratings(tmp_path / "mv_1.txt", cache=False)
         monkeypatch.setattr(tables, "CHUNK", 13)
+        monkeypatch.setattr(tables, "FEW", 0)
         again = read_ratings(tmp_path / "mv_1.txt", cache=False)
         monkeypatch.undo()
         for name in ("rows", "cols", "values", "row_ids", "col_ids"):
@@ -271,6 +272,7 @@ def test_chunks_and_single_precision_change_nothing(tmp_path, monkeypatch):
     (tmp_path / "r.dat").write_text(text.replace("\n", "\n\n", 700))
     expected = read_ratings(tmp_path / "r.dat", cache=False)
     monkeypatch.setattr(tables, "CHUNK", 77)
+    monkeypatch.setattr(tables, "FEW", 0)
     monkeypatch.setattr(tables, "SINGLE_FROM", 100)
     again = read_ratings(tmp_path / "r.dat", cache=False)
     assert again.dtype == np.float32  # halves are exact in it

@@ -62,7 +62,7 @@ def take_census(file: BinaryIO) -> Census | None:
             return None
         total += (count, feeds, feeds + returns, colons)
         last = buffer[count - 1 : count]
-    return total + (0, int(last != b"\n"), 0, 0)
+    return total._replace(lines=total.lines + (last != b"\n"))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,31 +18,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.io.archive import ArchiveError, is_archive
-from momentous.lowrank.data.cache import KIND, Cache, read_cache
+from momentous.lowrank.data.cache import Cache
+from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.formats import (
-    DELIMITERS,
-    FORMATS,
-    Columns,
-    checked_columns,
-    find_dialect,
-    find_format,
-    first_lines,
-)
-from momentous.lowrank.data.matrices import matrix_market_scan, read_dense, read_npz
 from momentous.lowrank.data.numbers import read_numbers
 from momentous.lowrank.data.ratings import Ratings, make_ratings
+from momentous.lowrank.data.readers import FORMATS, KNOWN, TEXT, find_format
 from momentous.lowrank.data.sources import Source, find_sources
 from momentous.lowrank.data.tables import (
+    Options,
     Scan,
     Triples,
+    Work,
     duckdb_errors,
     open_database,
     quoted_text,
+    skipped_note,
     table_scan,
 )
-from momentous.lowrank.data.text import check_text, delimited_scan, json_scan, netflix_scan
 
 STANDARD_INPUT = "standard input"
 LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
@@ -122,7 +116,7 @@ def read_ratings(
         raise ValueError(f"threads={threads} must be at least 1")
     if delimiter is not None and (not delimiter or set(delimiter) & set('"\n\r')):
         raise ValueError(f"delimiter={delimiter!r} must be a text without quotes and line ends")
-    options = _Options(
+    options = Options(
         format=format,
         delimiter=delimiter,
         columns=checked_columns(columns),
@@ -132,14 +126,8 @@ def read_ratings(
         limits=limits or Limits(),
     )
     if _is_table(source) or _is_query(source):
-        with (
-            TemporaryDirectory(prefix="momentous-") as folder,
-            open_database(Path(folder), None, threads) as connection,
-        ):
-            triples = Triples(connection, options.limits, skip_bad)
-            with _open_table(connection, source) as (query, name):
-                triples.add(table_scan(connection, query, name, options.columns))
-            ratings, notes = _finished(triples, name, options)
+        with _work(options, threads=threads) as work, _open_table(work, source) as scan:
+            ratings, notes = _finished([scan], work)
     else:
         ratings, notes = _read_cached(source, options, cache, progress, threads)
     for note in notes:
@@ -165,41 +153,52 @@ def read_pairs(
     limits : Limits, optional
         How much a file may ask for.
     """
-    options = _Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
+    options = Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="momentous-")))
         if _is_table(source) or _is_query(source):
-            connection = stack.enter_context(open_database(folder))
-            query, name = stack.enter_context(_open_table(connection, source))
-            scan = table_scan(connection, query, name, options.columns, 2)
+            work = stack.enter_context(_work(options))
+            scan = stack.enter_context(_open_table(work, source))
         else:
-            file = _only_file(source, folder)
-            name = STANDARD_INPUT if str(source) == "-" else file.name
-            path = file.unpacked(folder, options.limits)
-            connection = stack.enter_context(open_database(folder, path.stat().st_size))
-            format_ = find_format(path, name, file.inner_name)
-            scan = _scan(format_, name, path, connection, folder, options)
-        Triples(connection, options.limits).add(scan)
-        with duckdb_errors(name):
-            found = connection.execute(
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="momentous-")))
+            file = _only_file(source, folder, options.limits)
+            work = stack.enter_context(_work(options, [file]))
+            format_ = find_format(file)
+            scans = format_.scans if format_.scans and format_.pairs else TEXT.scans
+            scan = scans([file], work)[0]
+        Triples(work.connection, options.limits).add(scan)
+        with duckdb_errors(scan.name):
+            found = work.connection.execute(
                 "SELECT user, item FROM triples WHERE problem = 0 ORDER BY rowid"
             ).fetchnumpy()
     if not found["user"].size:
-        raise RatingsFileError(name, "has no pairs, at most a header")
+        raise RatingsFileError(scan.name, "has no pairs, at most a header")
     return np.array([found["user"].tolist(), found["item"].tolist()], np.str_).T
 
 
-def _only_file(source: Any, folder: Path) -> Source:
+@contextlib.contextmanager
+def _work(
+    options: Options, files: list[File] | None = None, threads: int | None = None
+) -> Iterator[Work]:
+    """A connection and a folder for some files, or for a table or a query."""
+    size = None if files is None else sum(file.path.stat().st_size for file in files)
+    with (
+        TemporaryDirectory(prefix="momentous-") as folder,
+        open_database(Path(folder), size, threads) as connection,
+    ):
+        yield Work(connection, Path(folder), options, KNOWN if options.count == 3 else "")
+
+
+def _only_file(source: Any, folder: Path, limits: Limits) -> File:
     if str(source) == "-":
         copy = folder / STANDARD_INPUT
         with copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        return Source(copy)
+        return File(copy, STANDARD_INPUT, STANDARD_INPUT)
     sources = find_sources(source)
     if len(sources) != 1:
         problem = f"has {len(sources)} files; name the one with the pairs"
         raise RatingsFileError(str(source), problem)
-    return sources[0]
+    return sources[0].unpacked(folder, limits)
 
 
 # --- tables and queries ---------------------------------------------------------------------------
@@ -218,18 +217,21 @@ def _is_query(source: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
-    """A query for all rows of a table or a query, and its name for messages."""
+def _open_table(work: Work, source: Any) -> Iterator[Scan]:
+    """A scan of all rows of a table or a query."""
+    connection = work.connection
     if _is_table(source):
         name = f"the {type(source).__name__}"
         with duckdb_errors(name):
             connection.register("source_table", source)
         try:
-            yield "SELECT * FROM source_table", name
+            scan = table_scan("SELECT * FROM source_table", name, work)
+            # A stream can be read only once, so that there is no second way.
+            yield replace(scan, numbers=None)
         finally:
             connection.unregister("source_table")
     elif _ADDRESS.match(source):
-        yield f"SELECT * FROM {quoted_text(source)}", source
+        yield table_scan(f"SELECT * FROM {quoted_text(source)}", source, work)
     else:
         with duckdb_errors("the query"):
             *before, last = connection.extract_statements(source)
@@ -237,28 +239,14 @@ def _open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
                 connection.execute(statement)
             if last.type.name != "SELECT":
                 raise RatingsFileError("the query", "its last statement must be a SELECT")
-        yield last.query.strip().rstrip(";"), "the query"
+        yield table_scan(last.query.strip().rstrip(";"), "the query", work)
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Options:
-    """All that the outcome depends on, as `read_ratings` explains it."""
-
-    limits: Limits
-    columns: Columns | None
-    format: str | None = None
-    delimiter: str | None = None
-    missing: float | None = None
-    skip_bad: bool = False
-    dtype: str | None = None
-    count: int = 3  # user, item and rating; or 2: user and item
-
-
 def _read_cached(
-    source: Any, options: _Options, cache: bool, progress: bool | None, threads: int | None
+    source: Any, options: Options, cache: bool, progress: bool | None, threads: int | None
 ) -> tuple[Ratings, list[str]]:
     sources = find_sources(source)
     kept = None
@@ -278,127 +266,59 @@ def _read_cached(
 
 
 def _read_files(
-    sources: list[Source], options: _Options, threads: int | None
+    sources: list[Source], options: Options, threads: int | None
 ) -> tuple[Ratings, list[str], bool]:
     """Ratings from files, in their order; their warnings; and whether a cache is any faster."""
-    limits, name = options.limits, sources[0].name
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="momentous-")))
-        files = [(one.name, one.unpacked(folder, limits)) for one in sources]
-        size = sum(path.stat().st_size for _, path in files)
-        connection = stack.enter_context(open_database(folder, size, threads))
-        formats = [
-            options.format or find_format(path, name, one.inner_name)
-            for one, (name, path) in zip(sources, files, strict=True)
-        ]
-        kinds = set(formats)
-        if kinds & {"npz", "mtx", "dense"}:
-            if len(files) > 1:
-                raise RatingsFileError(name, "a matrix must be the only file to read")
-            triples = Triples(connection, limits, options.skip_bad)
-            ratings, notes = _read_matrix(formats[0], *files[0], triples, options)
-        else:
-            if kinds == {"netflix"}:
-                texts = [check_text(path, name, limits) for name, path in files]
-                scans = [netflix_scan(texts, limits)]
-            elif "netflix" in kinds:
+    with TemporaryDirectory(prefix="momentous-") as folder:
+        files = [one.unpacked(Path(folder), options.limits) for one in sources]
+        asked = FORMATS[options.format] if options.format else None
+        formats = [asked or find_format(file) for file in files]
+        slow = not any(one.is_fast for one in formats)
+        with _work(options, files, threads) as work:
+            for one in formats:
+                if one.matrix is not None:
+                    if len(files) > 1:
+                        problem = "a matrix must be the only file to read"
+                        raise RatingsFileError(files[0].name, problem)
+                    ratings, notes = one.matrix(files[0], work)
+                    return _as_asked(ratings, files[0].name, options.dtype), notes, slow
+            scans: list[Scan] = []
+            for _, group in groupby(zip(formats, files, strict=True), lambda pair: id(pair[0])):
+                same, some = zip(*group, strict=True)
+                scans += same[0].scans(list(some), work)
+            if len(scans) > 1 and any(scan.movies for scan in scans):
                 problem = "files of the Netflix prize and others cannot be read together"
-                raise RatingsFileError(name, problem)
-            else:
-                scans = [
-                    _scan(format_, one, path, connection, folder, options)
-                    for (one, path), format_ in zip(files, formats, strict=True)
-                ]
-            plans = [scan.numbers for scan in scans if scan.numbers is not None]
-            whole = len(plans) == len(scans)
-            coded = read_numbers(connection, plans, options.dtype) if whole else None
-            if coded is not None:
-                ratings, notes = make_ratings(*coded[:3], row_ids=coded[3], col_ids=coded[4])
-                ratings = _as_asked(ratings, name, options)
-            else:
-                triples = Triples(connection, limits, options.skip_bad)
-                for scan in scans:
-                    triples.add(scan)
-                ratings, notes = _finished(triples, name, options)
-    return ratings, notes, not kinds & {"npz", "parquet"}
+                raise RatingsFileError(files[0].name, problem)
+            return *_finished(scans, work), slow
 
 
-def _scan(
-    format_: str, name: str, path: Path, connection: Any, folder: Path, options: _Options
-) -> Scan:
-    """How a file of triples, or of pairs, is read."""
-    columns, limits, count = options.columns, options.limits, options.count
-    if format_ == "parquet":
-        query = f"SELECT * FROM read_parquet({quoted_text(str(path))})"
-        with duckdb_errors(name, "cannot be read as Parquet"):
-            connection.execute(f"DESCRIBE {query}")
-        return table_scan(connection, query, name, columns, count)
-    text = check_text(path, name, limits)
-    head = first_lines(path, name)
-    if format_ == "json":
-        return json_scan(text, head, columns, limits, count)
-    delimiter = options.delimiter or DELIMITERS.get(format_)
-    dialect = find_dialect(head, delimiter, columns, limits, count)
-    return delimited_scan(connection, text, dialect, folder, limits)
+def _finished(scans: list[Scan], work: Work) -> tuple[Ratings, list[str]]:
+    """Ratings from all triples, at once if they are numbers, or else line by line."""
+    options, name, skipped = work.options, scans[0].name, 0
+    plans = [scan.numbers for scan in scans if scan.numbers is not None]
+    coded = None
+    if len(plans) == len(scans):
+        coded = read_numbers(work.connection, plans, options.dtype)
+    if coded is None:
+        triples = Triples(work.connection, options.limits, options.skip_bad)
+        for scan in scans:
+            triples.add(scan)
+        if not triples.count:
+            raise RatingsFileError(name, "has no ratings, at most a header")
+        skipped = triples.skipped
+        with duckdb_errors(name):
+            # In double precision where a dtype is asked for, so that none becomes infinite unseen.
+            coded = triples.coded(options.dtype and np.float64)
+    rows, cols, values, row_ids, col_ids = coded
+    ratings, notes = make_ratings(rows, cols, values, ids=(row_ids, col_ids))
+    return _as_asked(ratings, name, options.dtype), skipped_note(name, skipped) + notes
 
 
-def _read_matrix(
-    format_: str, name: str, path: Path, triples: Triples, options: _Options
-) -> tuple[Ratings, list[str]]:
-    """Ratings from a file that is a matrix."""
-    limits = options.limits
-    if format_ == "npz":
-        if is_archive(path, KIND):
-            try:
-                _, ratings, notes = read_cache(path)
-            except ArchiveError as error:
-                raise RatingsFileError(name, f"cannot be read: {error}") from error
-        else:
-            ratings, notes = read_npz(path, name, limits)
-        return _as_asked(ratings, name, options), notes
-    text = check_text(path, name, limits)
-    if format_ == "mtx":
-        scan, (rows, cols, entries) = matrix_market_scan(text, limits)
-        triples.add(scan)
-        present = triples.count + triples.skipped
-        if present != entries:
-            raise RatingsFileError(name, f"promises {entries} entries and has {present}")
-        return _finished(triples, name, options, (rows, cols))
-    head = first_lines(path, name)
-    delimiter = options.delimiter or find_dialect(head, None, (0, 1, 2), limits).delimiter
-    ratings, notes, skipped = read_dense(
-        text, head, delimiter, limits, options.missing, options.skip_bad
-    )
-    return _as_asked(ratings, name, options), _skipped(name, skipped) + notes
-
-
-def _finished(
-    triples: Triples, name: str, options: _Options, shape: tuple[int, int] | None = None
-) -> tuple[Ratings, list[str]]:
-    """Ratings from all triples; with a shape, ids are indices."""
-    if not triples.count:
-        raise RatingsFileError(name, "has no ratings, at most a header")
-    with duckdb_errors(name):
-        # In double precision where a dtype is asked for, so that none becomes infinite unseen.
-        rows, cols, values, row_ids, col_ids = triples.coded(options.dtype and np.float64)
-    if shape is None:
-        ratings, notes = make_ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids)
-    else:
-        ratings, notes = make_ratings(row_ids[rows], col_ids[cols], values, shape)
-    return _as_asked(ratings, name, options), _skipped(name, triples.skipped) + notes
-
-
-def _as_asked(ratings: Ratings, name: str, options: _Options) -> Ratings:
-    if options.dtype is None:
+def _as_asked(ratings: Ratings, name: str, dtype: str | None) -> Ratings:
+    if dtype is None:
         return ratings
     largest = float(np.abs(ratings.values).max())
-    if options.dtype == "float32" and largest > float(np.finfo(np.float32).max):
+    if dtype == "float32" and largest > float(np.finfo(np.float32).max):
         problem = f"a rating of size {largest:g} does not fit into float32; read float64"
         raise RatingsFileError(name, problem)
-    return ratings.astype(options.dtype)
-
-
-def _skipped(name: str, count: int) -> list[str]:
-    if not count:
-        return []
-    return [f"{name}: skipped {count} malformed {'line' if count == 1 else 'lines'}"]
+    return ratings.astype(dtype)

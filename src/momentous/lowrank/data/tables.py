@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.io.optional import require
+from momentous.lowrank.data.dialect import BYTE_ORDER_MARK, Columns, File, places
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.formats import BYTE_ORDER_MARK, Columns, places
 from momentous.lowrank.data.numbers import SINGLE_FROM, Coded, Numbers, are_close
 
 CHUNK = 1 << 23  # rows that are taken out of DuckDB at a time
@@ -34,6 +34,30 @@ NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 GOOD, BLANK, MOVIE, NO_MOVIE, FIRST_CHECK = range(5)
 HAS_ZERO = "coalesce(contains(user, chr(0)) OR contains(item, chr(0)), false)"
 NO_ZERO = (HAS_ZERO, "expected ids without zero bytes")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that the outcome depends on, as `read_ratings` explains it."""
+
+    limits: Limits
+    columns: Columns | None
+    format: str | None = None
+    delimiter: str | None = None
+    missing: float | None = None
+    skip_bad: bool = False
+    dtype: str | None = None
+    count: int = 3  # user, item and rating; or 2: user and item
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every reader is given beside the files."""
+
+    connection: Any  # to DuckDB
+    folder: Path  # for copies, empty before and gone afterwards
+    options: Options
+    known: str = ""  # which formats there are, for messages
 
 
 @dataclass(frozen=True)
@@ -267,7 +291,8 @@ class Triples:
         found = self.connection.sql(f"SELECT id, number, whole FROM {codes} ORDER BY code")
         columns = found.fetchnumpy()
         whole = bool(columns["whole"][0])
-        ids = np.array(columns["number" if whole else "id"].tolist(), np.int64 if whole else np.str_)
+        key, kind = ("number", np.int64) if whole else ("id", np.str_)
+        ids = np.array(columns[key].tolist(), kind)
         if whole and are_close(int(ids[0]), int(ids[-1]), self.count):
             table = np.zeros(int(ids[-1] - ids[0]) + 1, np.int32)
             table[ids - ids[0]] = np.arange(ids.size, dtype=np.int32)
@@ -282,6 +307,12 @@ def _is_plain_number(text: str) -> bool:
     return plain is not None and -(2**63) <= int(text) < 2**63
 
 
+def skipped_note(name: str, count: int) -> list[str]:
+    """What to say of bad lines that were left out."""
+    lines = "line" if count == 1 else "lines"
+    return [f"{name}: skipped {count} malformed {lines}"] if count else []
+
+
 def _is_utf8(text: bytes) -> bool:
     try:
         text.decode()
@@ -294,7 +325,9 @@ def _is_utf8(text: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_database(folder: Path, size: int | None = None, threads: int | None = None) -> Iterator[Any]:
+def open_database(
+    folder: Path, size: int | None = None, threads: int | None = None
+) -> Iterator[Any]:
     """A connection to DuckDB for files of so many bytes, with no tables before and after.
 
     To start DuckDB takes longer than to read a small file: such files share a database, which
@@ -347,18 +380,28 @@ _NUMBERS = {*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL"}
 _NO_IDS, _TEXTS = ("STRUCT", "MAP", "UNION", "BLOB", "BIT"), ("VARCHAR", "ENUM")
 
 
-def table_scan(
-    connection: Any, query: str, name: str, columns: Columns | None = None, count: int = 3
-) -> Scan:
+def parquet_scans(files: list[File], work: Work) -> list[Scan]:
+    """Triples, or pairs, from Parquet files."""
+    scans = []
+    for file in files:
+        query = f"SELECT * FROM read_parquet({quoted_text(str(file.path))})"
+        with duckdb_errors(file.name, "cannot be read as Parquet"):
+            work.connection.execute(f"DESCRIBE {query}")
+        scans.append(table_scan(query, file.name, work))
+    return scans
+
+
+def table_scan(query: str, name: str, work: Work) -> Scan:
     """Triples (with a count of 2, pairs) from the columns of any query, with their types.
 
     Whole numbers stay numbers and texts stay texts, whatever they look like; ids of other types
     (dates, UUIDs) become the text that DuckDB writes for them.
     """
+    count = work.options.count
     with duckdb_errors(name):
-        described = connection.execute(f"DESCRIBE {query}").fetchall()
+        described = work.connection.execute(f"DESCRIBE {query}").fetchall()
     names, types = [one[0] for one in described], [one[1] for one in described]
-    chosen = places(name, columns, len(names), names, count)
+    chosen = places(name, work.options.columns, len(names), names, count)
     quoted = ['"' + names[k].replace('"', '""') + '"' for k in chosen]
     kinds = [types[k] for k in chosen]
     rating = "0"
@@ -371,9 +414,7 @@ def table_scan(
     plan = None
     if count == 3 and set(kinds[:2]) <= _INTEGERS:
         users, items = (f"CAST({one} AS BIGINT)" for one in quoted[:2])
-        plan = Numbers(
-            f"SELECT {users} AS user, {items} AS item, {rating} AS value FROM ({query})"
-        )
+        plan = Numbers(f"SELECT {users} AS user, {items} AS item, {rating} AS value FROM ({query})")
     return Scan(
         name,
         f"SELECT {user} AS user, {item} AS item, {rating} AS rating FROM ({query})",

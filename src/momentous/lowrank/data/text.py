@@ -1,8 +1,8 @@
-"""Triples in lines of text: any CSV or TSV, MovieLens, the Netflix prize, JSON lines.
+"""Triples in lines of text: any CSV or TSV, MovieLens, JSON lines.
 
-DuckDB reads whole lines, and SQL cuts them into fields.  Its own CSV parser is a little faster, but
-loses what does not fit (a field too many, what follows a closed quote, the lines after a quote that
-is never closed) without a word; a line is always a line.
+DuckDB reads whole lines, and SQL cuts them into fields.  Its own CSV parser loses what does not fit
+(a field too many, what follows a closed quote, the lines after a quote that is never closed)
+without a word, and is used only where what it gives can be proved, by `numbers`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,34 @@ import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.formats import (
+from momentous.lowrank.data.dialect import (
     BYTE_ORDER_MARK,
     WHITESPACE,
-    Columns,
     Dialect,
-    FirstLines,
+    File,
+    find_dialect,
     places,
     quoted_field,
     quoted_record,
     records,
 )
+from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.numbers import Census, Numbers, take_census
-from momentous.lowrank.data.tables import BLANK, HAS_ZERO, MOVIE, NO_ZERO, Scan, quoted_text
+from momentous.lowrank.data.tables import (
+    BLANK,
+    HAS_ZERO,
+    NO_ZERO,
+    Scan,
+    Work,
+    quoted_text,
+)
 
 _LOOKED_FOR = ('"', " ", "_", "+")
 BUFFER = 1 << 25  # bytes that DuckDB reads at a time
-LONGEST_NUMBER, MOST_FIELDS, MOST_MOVIES = 20, 32, 1_000_000
+LONGEST_NUMBER = 20  # bytes of a whole number of 64 bits
+MOST_FIELDS = 32  # for which the fast way is tried
 JOINER = "\x1e\x1f\x1e"  # stands for a line end within a record
 CUT_AT_SPACES = r"string_split(regexp_replace(trim(line, chr(9) || ' '), '[ \t]+', ' ', 'g'), ' ')"
 
@@ -63,15 +71,16 @@ class Text:
         return ((self.path, self.name),)
 
 
-def check_text(path: Path, name: str, limits: Limits) -> Text:
+def check_text(file: File, limits: Limits) -> Text:
     """Look through a file once, for what no text has and for lines that are too long."""
+    path, name = file.path, file.name
     if not path.stat().st_size:
         raise RatingsFileError(name, "is empty")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with path.open("rb") as stream, mapped(stream) as content:
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise RatingsFileError(name, "is encoded as UTF-16; save it as UTF-8")
-        first = file.readline()
-        rest = take_census(file)
+        first = stream.readline()
+        rest = take_census(stream)
         # Where only digits and marks follow, there is nothing to be found after the first line.
         end = len(content) if rest is None else len(first)
         if content.find(b"\0", 0, end) >= 0 or content.find(JOINER.encode(), 0, end) >= 0:
@@ -98,6 +107,11 @@ def check_text(path: Path, name: str, limits: Limits) -> Text:
         if rest.colons if rest else content.find(b":::") >= 0:
             found.add(":::")  # perhaps
         return Text(path, name, found, first, rest)
+
+
+def mapped(stream: BinaryIO) -> mmap.mmap:
+    """A file as bytes that are read when they are looked at."""
+    return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _line_number(content: mmap.mmap, place: int) -> int:
@@ -156,16 +170,33 @@ def number(cell: str, found: set[str]) -> str:
 # --- lines with a delimiter -----------------------------------------------------------------------
 
 
-def delimited_scan(
-    connection: Any, text: Text, dialect: Dialect, folder: Path, limits: Limits
-) -> Scan:
-    """Read triples, or pairs, from lines with a delimiter."""
-    delimiter, path = dialect.delimiter, text.path
+def delimited_scans(files: list[File], work: Work, delimiter: str | None = None) -> list[Scan]:
+    """Read triples, or pairs, from lines with a delimiter, which is found out if not given."""
+    options = work.options
+    return [
+        _delimited_scan(
+            check_text(file, options.limits),
+            find_dialect(
+                file.head,
+                options.delimiter or delimiter,
+                options.columns,
+                options.limits,
+                options.count,
+                work.known,
+            ),
+            work,
+        )
+        for file in files
+    ]
+
+
+def _delimited_scan(text: Text, dialect: Dialect, work: Work) -> Scan:
+    delimiter, path, limits = dialect.delimiter, text.path, work.options.limits
     quoted = '"' in text.found and len(delimiter) == 1 and delimiter != WHITESPACE
     mark = quoted_text(delimiter)
     cut = CUT_AT_SPACES if delimiter == WHITESPACE else f"string_split(line, {mark})"
     if quoted:
-        path = _one_line_per_record(connection, path, dialect, folder, limits)
+        path = _one_line_per_record(path, dialect, work)
         whole, one = (quoted_text(make(delimiter)) for make in (quoted_record, quoted_field))
         cut = (
             f"CASE WHEN NOT contains(line, '\"') THEN {cut} "
@@ -208,13 +239,14 @@ def _delimited_numbers(text: Text, dialect: Dialect, limits: Limits) -> Numbers 
     types |= {user: "BIGINT", item: "BIGINT"}
     query = (
         f"SELECT {user} AS user, {item} AS item, TRY_CAST({rating} AS DOUBLE) AS value, "
-        f"{_lengths(set(types) - {user, item})} AS rest "
+        f"{lengths_of(set(types) - {user, item})} AS rest "
         f"FROM {native_csv([text.path], types, delimiter, dialect.skip)}"
     )
     return Numbers(query, census, between)
 
 
-def _lengths(columns: set[str]) -> str:
+def lengths_of(columns: set[str]) -> str:
+    """The length of some columns together, as SQL."""
     return " + ".join(f"strlen({one})" for one in sorted(columns))
 
 
@@ -227,21 +259,20 @@ def _cell(k: int, found: set[str], quoted: bool) -> str:
     return f"CASE WHEN starts_with({cell}, '\"') THEN trim({inner}, ' ') ELSE {cell} END"
 
 
-def _one_line_per_record(
-    connection: Any, path: Path, dialect: Dialect, folder: Path, limits: Limits
-) -> Path:
+def _one_line_per_record(path: Path, dialect: Dialect, work: Work) -> Path:
     """The file itself, or a copy where records with line ends in quotes stand in one line each.
 
     In the copy the `JOINER` stands for a line end within a record, and blank lines follow the
     record, so that every line keeps its number.
     """
+    connection, limits = work.connection, work.options.limits
     odd = "(strlen(line) - strlen(replace(line, '\"', ''))) % 2 = 1"
     query = f"SELECT count(*) FROM {lines([path], dialect.skip, limits)} WHERE {odd}"
     found = connection.execute(query).fetchall()[0][0]
     connection.execute("DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans")
     if not found:
         return path
-    copy = folder / uuid.uuid4().hex
+    copy = work.folder / uuid.uuid4().hex
     # What is no UTF-8 goes through as it is; DuckDB finds it.
     as_is: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
     with path.open(**as_is) as source, copy.open("w", **as_is) as file:
@@ -257,85 +288,22 @@ def _one_line_per_record(
 # --- other lines ----------------------------------------------------------------------------------
 
 
-def netflix_scan(texts: list[Text], limits: Limits) -> Scan:
-    """Read a line ``movie:`` followed by lines ``user,rating,date``; users are the rows.
-
-    A line ``movie:`` becomes a row of its own; `Triples` gives the ratings after it their item.
-    """
-    found = set.union(*(text.found for text in texts))
-    user, rating = (trimmed(f"cells[{k}]", found) for k in (1, 2))
-    movie = "left(line, length(line) - 1)"
-    return Scan(
-        texts[0].name,
-        f"SELECT CASE WHEN NOT names THEN {user} END AS user, "
-        f"CASE WHEN names THEN {movie} ELSE '0' END AS item, "
-        f"{number(rating, found)} AS rating, line, names, cells "
-        "FROM (SELECT line, ends_with(line, ':') AS names, string_split(line, ',') AS cells "
-        f"FROM (SELECT {trimmed('line', found)} AS line FROM "
-        f"{lines([text.path for text in texts], 0, limits)}))",
-        "NOT names AND len(cells) = 3",
-        (
-            ("line = ''", BLANK),
-            (f"names AND regexp_full_match({movie}, '0|[1-9][0-9]{{0,17}}')", MOVIE),
-            ("names", "expected the number of a movie before ':'"),
-            ("len(cells) <> 3", "expected 'user,rating,date' or 'movie:'"),
-        ),
-        tuple((text.path, text.name) for text in texts),
-        movies=True,
-        numbers=_netflix_numbers(texts, limits),
-    )
-
-
-def _netflix_numbers(texts: list[Text], limits: Limits) -> Numbers | None:
-    """The fast way, if all fields look like numbers."""
-    total, movies = Census(0, 0, 0, 0), []
-    for text in texts:
-        census = text.census(0)
-        names = None if census is None else _movies(text.path)
-        if census is None or not names or limits.id_bytes < LONGEST_NUMBER:
-            return None
-        total += census
-        movies += names
-    types = {"user": "BIGINT", "rating": "VARCHAR", "date": "VARCHAR"}
-    query = (
-        f"SELECT user, TRY_CAST(rating AS DOUBLE) AS value, {_lengths({'rating', 'date'})} AS rest "
-        f"FROM {native_csv([text.path for text in texts], types, ',', ignore_errors=True)}"
-    )
-    return Numbers(query, total, 2, tuple(movies))
-
-
-def _movies(path: Path) -> list[tuple[int, int]] | None:
-    """Movies and the number of lines that follow each; None if this is not all that there is."""
-    found: list[tuple[int, int]] = []
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        begin = 0  # of the line of a movie
-        while begin < len(content):
-            line = content[begin : begin + LONGEST_NUMBER + 2]
-            named = re.match(rb"(0|[1-9][0-9]{0,17}):(\r?\n|\Z)", line)
-            if not named or len(found) == MOST_MOVIES:
-                return None
-            colon = content.find(b":", begin + named.end())
-            end = len(content) if colon < 0 else content.rfind(b"\n", begin, colon) + 1
-            body = content[begin + named.end() : end]
-            lines = body.count(b"\n") + (bool(body) and not body.endswith(b"\n"))
-            found.append((int(named[1]), lines))
-            begin = end
-    return found
-
-
-def json_scan(
-    text: Text, head: FirstLines, columns: Columns | None, limits: Limits, count: int
-) -> Scan:
+def json_scans(files: list[File], work: Work) -> list[Scan]:
     """Read triples, or pairs, from lines that are JSON objects; the first one names the keys."""
+    return [_json_scan(file, work) for file in files]
+
+
+def _json_scan(file: File, work: Work) -> Scan:
+    options, text = work.options, check_text(file, work.options.limits)
     expected = "expected one JSON object per line"
     try:
-        first = json.loads(head.lines[0])
+        first = json.loads(file.head.lines[0])
     except (ValueError, RecursionError):
         first = None
     if not isinstance(first, dict):
-        raise head.error(expected)
+        raise file.head.error(expected)
     keys = list(first)
-    chosen = places(text.name, columns, len(keys), keys, count)
+    chosen = places(text.name, options.columns, len(keys), keys, options.count)
     pointers = ["/" + keys[k].replace("~", "~0").replace("/", "~1") for k in chosen]
     user, item, *rating = (f"json_extract_string(object, {quoted_text(one)})" for one in pointers)
     nested = " OR ".join(
@@ -347,7 +315,7 @@ def json_scan(
         f"{number(rating[0], text.found) if rating else '0'} AS rating, object, blank, "
         f"coalesce({nested}, false) AS nested FROM "
         "(SELECT trim(line) = '' AS blank, CASE WHEN json_valid(line) THEN line END AS object "
-        f"FROM {lines([text.path], 0, limits)})",
+        f"FROM {lines([text.path], 0, options.limits)})",
         f"object IS NOT NULL AND json_type(object) = 'OBJECT' AND NOT nested AND NOT {HAS_ZERO}",
         (
             ("blank", BLANK),
