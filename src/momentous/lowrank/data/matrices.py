@@ -69,8 +69,9 @@ def read_matrix_market(file: File, work: Work) -> Outcome:
     present = triples.count + triples.skipped
     if present != entries:
         raise RatingsFileError(file.name, f"promises {entries} entries and has {present}")
-    row, col, values, row_ids, col_ids = triples.coded(work.options.dtype and np.float64)
-    ratings, notes = make_ratings(row_ids[row], col_ids[col], values, shape=(rows, columns))
+    found = triples.coded(work.options.dtype and np.float64)
+    indices = found.row_ids[found.rows], found.col_ids[found.cols]
+    ratings, notes = make_ratings(*indices, found.values, shape=(rows, columns))
     return ratings, skipped_note(file.name, triples.skipped) + notes
 
 

@@ -10,7 +10,7 @@ written plainly, and no field was left out.  Where this does not hold, the file 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -38,31 +38,32 @@ class Coded(NamedTuple):
     col_ids: NDArray[Any]
 
 
-class Census(NamedTuple):
+@dataclass(frozen=True)
+class Census:
     """What a text of digits and marks consists of."""
 
-    size: int  # bytes
-    lines: int
-    ends: int  # bytes that end lines
-    colons: int
+    size: int = 0  # bytes
+    lines: int = 0
+    ends: int = 0  # bytes that end lines
+    colons: int = 0
 
-    def __add__(self, other: tuple[int, ...]) -> Census:
-        return Census(*map(sum, zip(self, other, strict=True)))
+    def __add__(self, other: Census) -> Census:
+        return Census(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 def take_census(file: BinaryIO) -> Census | None:
     """Count what is left of a file; None if there is anything but digits and marks."""
-    buffer = bytearray(_CHUNK)
-    array = np.frombuffer(buffer, np.uint8)
-    total, last = Census(0, 0, 0, 0), b"\n"
-    while count := file.readinto(buffer):  # type: ignore[attr-defined]
-        part = array[:count]
-        feeds, returns, colons, *more = (np.count_nonzero(part == ord(one)) for one in "\n\r:\t|")
-        if np.count_nonzero(part - _FIRST <= _LAST - _FIRST) + feeds + returns + sum(more) < count:
+    size = feeds = returns = colons = 0
+    last = b"\n"
+    while chunk := file.read(_CHUNK):
+        part = np.frombuffer(chunk, np.uint8)
+        counts = [int(np.count_nonzero(part == ord(one))) for one in "\n\r:\t|"]
+        within = np.count_nonzero(part - _FIRST <= _LAST - _FIRST)  # with colons
+        if within + sum(counts) - counts[2] < len(chunk):
             return None
-        total += (count, feeds, feeds + returns, colons)
-        last = buffer[count - 1 : count]
-    return total._replace(lines=total.lines + (last != b"\n"))
+        size, feeds, returns = size + len(chunk), feeds + counts[0], returns + counts[1]
+        colons, last = colons + counts[2], chunk[-1:]
+    return Census(size, feeds + (last != b"\n"), feeds + returns, colons)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Numbers:
         else:
             letters += written(found["item"])
         size = letters + self.between * rows + self.census.ends
-        return found if (size, lines) == self.census[:2] else None
+        return found if (size, lines) == (self.census.size, self.census.lines) else None
 
 
 def written(numbers: Integers) -> int:

@@ -23,7 +23,7 @@ from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.numbers import read_numbers
 from momentous.lowrank.data.ratings import Ratings, make_ratings
-from momentous.lowrank.data.readers import FORMATS, KNOWN, TEXT, find_format
+from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
 from momentous.lowrank.data.sources import Source, find_sources
 from momentous.lowrank.data.tables import (
     Options,
@@ -36,6 +36,7 @@ from momentous.lowrank.data.tables import (
     skipped_note,
     table_scan,
 )
+from momentous.lowrank.data.text import delimited_scans
 
 STANDARD_INPUT = "standard input"
 LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
@@ -162,17 +163,17 @@ def read_pairs(
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="momentous-")))
             file = _only_file(source, folder, options.limits)
             work = stack.enter_context(_work(options, [file]))
-            format_ = find_format(file)
-            scans = format_.scans if format_.scans and format_.pairs else TEXT.scans
-            scan = scans([file], work)[0]
+            found = find_format(file)
+            read = found.scans if found.scans and found.pairs else delimited_scans
+            scan = read([file], work)[0]
         Triples(work.connection, options.limits).add(scan)
         with duckdb_errors(scan.name):
-            found = work.connection.execute(
+            pairs = work.connection.execute(
                 "SELECT user, item FROM triples WHERE problem = 0 ORDER BY rowid"
             ).fetchnumpy()
-    if not found["user"].size:
+    if not pairs["user"].size:
         raise RatingsFileError(scan.name, "has no pairs, at most a header")
-    return np.array([found["user"].tolist(), found["item"].tolist()], np.str_).T
+    return np.array([pairs["user"].tolist(), pairs["item"].tolist()], np.str_).T
 
 
 @contextlib.contextmanager
