@@ -79,11 +79,11 @@ def check_text(file: File, limits: Limits) -> Text:
     with path.open("rb") as stream, mapped(stream) as content:
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise RatingsFileError(name, "is encoded as UTF-16; save it as UTF-8")
-        first = stream.readline()
+        first = stream.readline(limits.line_bytes + 1)
         rest = take_census(stream)
         # Where only digits and marks follow, there is nothing to be found after the first line.
-        end = len(content) if rest is None else len(first)
-        if content.find(b"\0", 0, end) >= 0 or content.find(JOINER.encode(), 0, end) >= 0:
+        until = len(content) if rest is None else len(first)
+        if content.find(b"\0", 0, until) >= 0 or content.find(JOINER.encode(), 0, until) >= 0:
             raise RatingsFileError(
                 name, "expected text, but there are zero bytes or the like: a binary file?"
             )
@@ -99,12 +99,12 @@ def check_text(file: File, limits: Limits) -> Text:
         if content.find(b"\r") >= 0 and (alone := re.search(rb"\r(?!\r*(\n|\Z))", content)):
             problem = "has a carriage return within a line; end lines with line feeds"
             raise RatingsFileError(name, problem, _line_number(content, alone.start()))
-        found = {one for one in _LOOKED_FOR if content.find(one.encode(), 0, end) >= 0}
+        found = {one for one in _LOOKED_FOR if content.find(one.encode(), 0, until) >= 0}
         if "+" in found and content.find(b"+-") >= 0:  # one letter is found faster than two
             found.add("+-")
         if content.find(b"\t") >= 0:
             found.add("\t")
-        if rest.colons if rest else content.find(b":::") >= 0:
+        if b":::" in first or (rest.colons if rest else content.find(b":::") >= 0):
             found.add(":::")  # perhaps
         return Text(path, name, found, first, rest)
 
