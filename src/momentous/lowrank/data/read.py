@@ -127,7 +127,11 @@ def read_ratings(
         limits=limits or Limits(),
     )
     if _is_table(source) or _is_query(source):
-        with _work(options, threads=threads) as work, _open_table(work, source) as scan:
+        with (
+            _folder() as folder,
+            _work(options, folder, threads=threads) as work,
+            _open_table(work, source) as scan,
+        ):
             ratings, notes = _finished([scan], work)
     else:
         ratings, notes = _read_cached(source, options, cache, progress, threads)
@@ -156,14 +160,14 @@ def read_pairs(
     """
     options = Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
     with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_folder())
         if _is_table(source) or _is_query(source):
-            work = stack.enter_context(_work(options))
+            work = stack.enter_context(_work(options, folder))
             scan = stack.enter_context(_open_table(work, source))
         else:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="momentous-")))
             file = _only_file(source, folder, options.limits)
-            work = stack.enter_context(_work(options, [file]))
             found = find_format(file)
+            work = stack.enter_context(_work(options, folder, None if found.is_fast else [file]))
             read = found.scans if found.scans and found.pairs else delimited_scans
             scan = read([file], work)[0]
         Triples(work.connection, options.limits).add(scan)
@@ -177,16 +181,19 @@ def read_pairs(
 
 
 @contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="momentous-") as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
 def _work(
-    options: Options, files: list[File] | None = None, threads: int | None = None
+    options: Options, folder: Path, files: list[File] | None = None, threads: int | None = None
 ) -> Iterator[Work]:
-    """A connection and a folder for some files, or for a table or a query."""
+    """With a connection for files of text, or for what may be of any size."""
     size = None if files is None else sum(file.path.stat().st_size for file in files)
-    with (
-        TemporaryDirectory(prefix="momentous-") as folder,
-        open_database(Path(folder), size, threads) as connection,
-    ):
-        yield Work(connection, Path(folder), options, KNOWN if options.count == 3 else "")
+    with open_database(folder, size, threads) as connection:
+        yield Work(connection, folder, options, KNOWN if options.count == 3 else "")
 
 
 def _only_file(source: Any, folder: Path, limits: Limits) -> File:
@@ -270,12 +277,12 @@ def _read_files(
     sources: list[Source], options: Options, threads: int | None
 ) -> tuple[Ratings, list[str], bool]:
     """Ratings from files, in their order; their warnings; and whether a cache is any faster."""
-    with TemporaryDirectory(prefix="momentous-") as folder:
-        files = [one.unpacked(Path(folder), options.limits) for one in sources]
+    with _folder() as folder:
+        files = [one.unpacked(folder, options.limits) for one in sources]
         asked = FORMATS[options.format] if options.format else None
         formats = [asked or find_format(file) for file in files]
         slow = not any(one.is_fast for one in formats)
-        with _work(options, files, threads) as work:
+        with _work(options, folder, files if slow else None, threads) as work:
             for one in formats:
                 if one.matrix is not None:
                     if len(files) > 1:

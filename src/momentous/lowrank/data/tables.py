@@ -348,7 +348,7 @@ def open_database(
 @functools.cache
 def _shared_database(process: int) -> Any:
     """One per process: a child must not go on with that of its parent."""
-    return _duckdb().connect(":memory:", config={"threads": "1"})
+    return _duckdb().connect(":memory:", config={"threads": "1", "temp_directory": ""})
 
 
 def _duckdb() -> Any:
