@@ -94,7 +94,7 @@ class Numbers:
             return None
         if self.census is None:
             return found
-        lines, letters = rows, written(found["user"]) + int(found["rest"].sum())
+        lines, letters = rows, written(found["user"]) + int(found.pop("rest").sum())
         if self.movies:
             names, counts = np.array(self.movies).T
             if counts.sum() != rows:
@@ -129,15 +129,18 @@ def read_numbers(connection: Any, plans: list[Numbers], dtype: Any = None) -> Co
         if found is None:
             return None
         parts.append(found)
-    users, items, values = (
-        parts[0][name] if len(parts) == 1 else np.concatenate([part[name] for part in parts])
-        for name in ("user", "item", "value")
-    )
-    del parts
+
+    def joined(name: str) -> NDArray[Any]:
+        """One column of all files, which give theirs up."""
+        some = [part.pop(name) for part in parts]
+        return some[0] if len(some) == 1 else np.concatenate(some)
+
+    rows, row_ids = numbered(joined("user"))
+    cols, col_ids = numbered(joined("item"))
+    values = joined("value")
     if dtype is None and values.size > SINGLE_FROM and np.abs(values).max() < SINGLE_MOST:
         single = values.astype(np.float32)
         values = single if np.array_equal(single, values) else values
-    (rows, row_ids), (cols, col_ids) = numbered(users), numbered(items)
     return Coded(rows, cols, values, row_ids, col_ids)
 
 
