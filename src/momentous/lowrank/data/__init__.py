@@ -10,8 +10,8 @@ from momentous.lowrank.data.twins import twin
 from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.data.write import write_ratings
 
-Ratings.read = read_ratings
-Ratings.twin = twin
+Ratings.read = staticmethod(read_ratings)
+Ratings.twin = staticmethod(twin)
 
 __all__ = [
     "FORMATS",
