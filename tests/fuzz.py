@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fuzz_targets import SELF_TEST, TARGETS, Target, share_database
+from fuzz_targets import SELF_TEST, TARGETS, Target
 
 BATCH = 2000  # cases per child: what leaks, ends with it
 MEMORY = 6 << 30  # bytes that a child may ask for beyond what it starts with
@@ -35,7 +35,6 @@ GROUPS = ("readers", "archives", "all")
 def child(name: str, seed: int, first: int, last: int, seconds: float, pipe: Connection) -> None:
     """Read the cases of a batch; say before each which one it is, and after it how it ended."""
     target = by_name(name)
-    share_database()
     target.crafted  # noqa: B018  made now, not in the time of the first case
     _limit_memory()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:

@@ -4,14 +4,13 @@ A target reads a file with the public function that a user would call, and then 
 far as compiled kernels see it.  It may end well, or in the error class that the reader documents.
 """
 
-import contextlib
 import functools
 import gzip
 import os
 import random
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ from momentous.lowrank import (
     RatingsFileError,
     read_ratings,
 )
-from momentous.lowrank.data import read, read_pairs, tables
+from momentous.lowrank.data import read_pairs
 
 
 @dataclass(frozen=True)
@@ -112,30 +111,6 @@ class Target:
 
 
 # --- readers --------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def one_database(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
-    """DuckDB takes longer to start than to read a small file: one connection for all cases."""
-    connection, folder = _database()
-    try:
-        yield connection, folder
-    finally:
-        for name, *_ in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
-            connection.execute(f"DROP TABLE {name}")
-
-
-@functools.cache
-def _database() -> tuple[Any, Path]:
-    return _KEPT_OPEN.enter_context(tables.open_database(1))
-
-
-_KEPT_OPEN = contextlib.ExitStack()
-
-
-def share_database() -> None:
-    """From now on all reading in this process goes through `one_database`."""
-    read.open_database = one_database
 
 
 def use(ratings: Ratings) -> None:

@@ -10,14 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzz_targets import TARGETS, one_database
+from fuzz_targets import TARGETS
 
 CRAFTED, RANDOM = 100, 80  # per target
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch):
-    monkeypatch.setattr("momentous.lowrank.data.read.open_database", one_database)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])

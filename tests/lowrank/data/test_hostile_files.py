@@ -286,6 +286,19 @@ def test_the_line_is_right_in_a_long_file_read_in_parallel(write, bad, quoted):
         assert told.value.content == "u1,5,oops"
 
 
+@pytest.mark.parametrize(
+    ("last", "ids"),
+    [('"a ""b""",5,3', ['a "b"']), ("x ,5,3", ["x"]), ("x,5,1_0", []), ("x,5,+-1", [])],
+)
+@pytest.mark.parametrize("usual", ["7", "u"])
+def test_what_stands_only_at_the_end_of_a_long_file_is_seen(write, usual, last, ids):
+    path = write("r.csv", f"{usual},1,2\n" * 400_000 + last + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        ratings = read_ratings(path, cache=False, skip_bad=True)
+    assert ratings.row_ids.astype(str).tolist() == sorted([usual, *ids])
+
+
 def test_lines_that_are_not_utf8_are_counted_and_named(write):
     lines = [b"u%d,%d,3" % (k % 100, k) for k in range(300_000)]
     for k in (70_000, 150_000, 299_999):
