@@ -30,7 +30,7 @@ from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 
-KIND, VERSION = "checkpoint", 3
+KIND, VERSION = "checkpoint", 4
 
 # What malformed numbers end in where nothing has looked at them before.
 MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
@@ -272,7 +272,10 @@ class _Unpacker:
         made = {name: self.unpack(part) for name, part in fields.items()}
         for name, value in made.items():
             _require(_fits(value, hints[name]), f"{cls.__name__}.{name} cannot be {value!r}"[:200])
-        return cls(**made)
+        item = cls(**made)
+        if isinstance(item, Sample):
+            _require(item.point is not None or not item.evaluated, "a gradient without a point")
+        return item
 
     def _array(self, index: int) -> Array:
         if index not in self._made:

@@ -118,6 +118,7 @@ class Run(Iterator[IntermediateResult]):
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         _require_finite(self.oracle, value, sample)
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
+        self.progress.start_size = self.oracle.space.norm(x0)
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 

@@ -75,7 +75,7 @@ class Space:
         square = self.inner(a, a)
         if 1e-290 > square >= 0.0 and self.rounding < 1e-10:
             # In double precision squares of tiny entries underflow before the entries do.
-            return math.sqrt(self.inner(a * 2.0**400, a * 2.0**400)) * 2.0**-400
+            return math.sqrt(self.inner(a * 2.0**600, a * 2.0**600)) * 2.0**-600
         return math.sqrt(square) if square >= 0.0 else math.nan
 
     def distance(self, a: Array, b: Array) -> float:

@@ -14,8 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from momentous.io.archive import DAMAGED
 from momentous.io.atomic import atomic_file
-from momentous.lab.record import COLUMNS, RunInfo, RunRecord, pyarrow_with_parquet
+from momentous.lab.record import (
+    COLUMNS,
+    RecordError,
+    RunInfo,
+    RunRecord,
+    from_json,
+    pyarrow_with_parquet,
+)
 from momentous.lab.text import seconds
 
 
@@ -149,8 +157,17 @@ class Comparison:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
-        """Read what `save` wrote."""
-        return cls(list(_read_rows(Path(path))))
+        """Read what `save` wrote; anything else is a `RecordError`."""
+        _suffix(Path(path))
+        try:
+            return cls(list(_read_rows(Path(path))))
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no table {path}") from None
+        except (*DAMAGED, csv.Error) as error:
+            raise RecordError(
+                f"{path} is damaged or not a table of a comparison ({type(error).__name__}: "
+                f"{error})"
+            ) from error
 
     def __str__(self) -> str:
         """One table per problem."""
@@ -220,10 +237,11 @@ def _read_rows(path: Path) -> Iterator[Row]:
     if _suffix(path) == ".csv":
         with path.open(newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
-                yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
+                cells = {name: _parsed(line[name], kind) for name, kind in kinds.items()}
+                yield from_json(Row, cells)
     else:
         for line in pyarrow_with_parquet()[1].read_table(path).to_pylist():
-            yield Row(**{name: line[name] for name in kinds})
+            yield from_json(Row, {name: line[name] for name in kinds})
 
 
 def _parsed(text: str, kind: Any) -> Any:
