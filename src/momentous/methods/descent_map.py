@@ -31,6 +31,7 @@ FIRST_RADIUS = 30.0
 WINDOW = 10
 # So many differences of the last points are kept, and so many where vectors are longer than that.
 SECANTS, FEW_SECANTS, LONG = 10, 3, 1_000_000
+LEAST_SECANTS = 3  # one or two differences promise much and know little
 # Their combination is tried where the residual should be no more than this share there.  On half of
 # the maps of `momentous scoreboard --maps` shares from 0.1 to 0.3 do equally well; larger ones stand
 # in the way of the momentum, which on long vectors goes further than ten points can tell.
@@ -300,7 +301,7 @@ class DescentMap(Method[MapMemory]):
         if y is memory.base:  # the first step
             return
         now.secants = memory.secants.extended(space, memory.base, y, memory.most_secants)
-        if now.wait:
+        if now.wait or len(now.secants) < min(LEAST_SECANTS, memory.most_secants):
             return
         point = now.secants.point(space, y, PROMISED_SHARE)
         if point is not None:

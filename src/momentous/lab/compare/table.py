@@ -7,10 +7,10 @@ import math
 import os
 import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -139,9 +139,7 @@ class Comparison:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rows as ``.csv`` or ``.parquet``, by the suffix of the path."""
-        names = [column.name for column in fields(Row)]
-        table = [asdict(row) for row in self.rows]
-        write_columns(path, {name: [row[name] for row in table] for name in names})
+        save_rows(path, self.rows, Row)
 
     def save_traces(self, path: str | os.PathLike[str]) -> None:
         """Write `traces` as ``.csv`` or ``.parquet``."""
@@ -150,7 +148,7 @@ class Comparison:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
         """Read what `save` wrote."""
-        return cls(list(_read_rows(Path(path))))
+        return cls(load_rows(path, Row))
 
     def __str__(self) -> str:
         """One table per problem."""
@@ -215,15 +213,39 @@ def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -
             parquet.write_table(arrow.table(columns), file)
 
 
-def _read_rows(path: Path) -> Iterator[Row]:
-    kinds = typing.get_type_hints(Row)
+R = TypeVar("R")
+
+
+def save_rows(path: str | os.PathLike[str], rows: Sequence[R], kind: type[R]) -> None:
+    """Rows, dataclasses of one kind, as ``.csv`` or ``.parquet``."""
+    names = [column.name for column in fields(kind)]  # type: ignore[arg-type]
+    write_columns(path, {name: [getattr(row, name) for row in rows] for name in names})
+
+
+def load_rows(path: str | os.PathLike[str], kind: type[R]) -> list[R]:
+    """Read what `save_rows` wrote; a column that an older table lacks has its default."""
+    path, kinds = Path(path), typing.get_type_hints(kind)
     if _suffix(path) == ".csv":
         with path.open(newline="", encoding="utf-8") as file:
-            for line in csv.DictReader(file):
-                yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
+            lines = [
+                {name: _parsed(line[name], kinds[name]) for name in kinds if name in line}
+                for line in csv.DictReader(file)
+            ]
     else:
-        for line in pyarrow_with_parquet()[1].read_table(path).to_pylist():
-            yield Row(**{name: line[name] for name in kinds})
+        table = pyarrow_with_parquet()[1].read_table(path).to_pylist()
+        lines = [{name: line[name] for name in kinds if name in line} for line in table]
+    return [kind(**line) for line in lines]
+
+
+def merged(old: Sequence[R], new: Sequence[R], keys: Sequence[str]) -> list[R]:
+    """The old rows with the new ones in the place of those of the same keys; others at the end."""
+
+    def key(row: R) -> tuple[Any, ...]:
+        return tuple(getattr(row, name) for name in keys)
+
+    fresh = {key(row): row for row in new}
+    kept = [fresh.pop(key(row), row) for row in old]
+    return [*kept, *fresh.values()]
 
 
 def _parsed(text: str, kind: Any) -> Any:
