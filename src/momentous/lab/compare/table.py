@@ -7,7 +7,7 @@ import math
 import os
 import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 
 from momentous.io.atomic import atomic_file
 from momentous.lab.record import COLUMNS, RunInfo, RunRecord, pyarrow_with_parquet
-from momentous.lab.text import seconds
+from momentous.lab.text import listed, seconds
 
 
 def as_file_name(name: str) -> str:
@@ -40,6 +40,7 @@ class ComparisonInfo(RunInfo):
     max_evaluations: int
     max_time: float
     separate: bool
+    overhead: float | None = None  # CPU seconds per gradient outside the function
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Row:
     max_time: float
     separate: bool
     setup: str  # versions and machine
+    overhead: float | None = None  # CPU seconds per gradient outside the function
 
     @classmethod
     def of(cls, record: RunRecord[ComparisonInfo]) -> Row:
@@ -211,6 +213,17 @@ def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -
         arrow, parquet = pyarrow_with_parquet()
         with atomic_file(path) as file:
             parquet.write_table(arrow.table(columns), file)
+
+
+def made_with(rows: Iterable[Any]) -> str:
+    """The versions and the machine of all rows, method by method where they differ."""
+    methods: dict[str, dict[str, None]] = {}
+    for row in rows:
+        methods.setdefault(row.setup, {})[f"`{row.method}`"] = None
+    if len(methods) == 1:
+        return f"Made with {next(iter(methods))}."
+    parts = [f"- {setup}: {listed(list(names))}" for setup, names in methods.items()]
+    return "Made with\n\n" + "\n".join(parts)
 
 
 R = TypeVar("R")

@@ -157,7 +157,9 @@ def latent_classes(observations: int, questions: int, classes: int, rng: Rng = 0
         # Half an answer of each kind per class keeps probabilities away from 0 and 1.
         yes = (part.T @ answers + 0.5) / (sizes[:, None] + 1.0)
         prior = 0.5 * np.sum(logits - 2.0 * np.logaddexp(0.0, logits))
-        image = np.concatenate([np.log(sizes / observations), (np.log(yes) - np.log1p(-yes)).ravel()])
+        image = np.concatenate(
+            [np.log(sizes / observations), (np.log(yes) - np.log1p(-yes)).ravel()]
+        )
         return image, -float(total.sum() + prior) / observations
 
     start = np.concatenate([np.zeros(k), rng.standard_normal(k * q)])

@@ -123,7 +123,10 @@ def mixing_weights(observations: int, grid: int, rng: Rng = 0) -> MapProblem:
     """
     rng = np.random.default_rng(rng)
     data = np.concatenate(
-        [rng.normal(-2, 1, observations // 2), rng.normal(1.0, 1.3, observations - observations // 2)]
+        [
+            rng.normal(-2, 1, observations // 2),
+            rng.normal(1.0, 1.3, observations - observations // 2),
+        ]
     )
     nodes = np.linspace(data.min(), data.max(), grid)
     densities = np.exp(-0.5 * (data[:, None] - nodes) ** 2)
@@ -171,7 +174,10 @@ def bradley_terry(players: int, rounds: int, rng: Rng = 0) -> MapProblem:
 
     def value(x: Vector) -> float:
         one, other = x[first], x[second]
-        return float(np.sum(games * np.logaddexp(one, other) - won * one - (games - won) * other)) / total
+        return (
+            float(np.sum(games * np.logaddexp(one, other) - won * one - (games - won) * other))
+            / total
+        )
 
     return MapProblem(
         name=f"bradley-terry-{n}",

@@ -39,4 +39,3 @@ class MapProblem:
     def dimension(self) -> int:
         """Number of variables."""
         return int(self.start.size)
-

@@ -101,10 +101,11 @@ def run_maps(
     entries: Sequence[MapEntry] | None = None,
     methods: Iterable[str] | None = None,
     *,
+    max_dimension: int | None = None,
     max_time: float = 60.0,
     progress: bool | None = None,
 ) -> list[MapRow]:
-    """Run solvers, by default all, on maps, by default all.
+    """Run solvers, by default all, on maps, by default all, or all up to so many variables.
 
     A map is solved at the first image whose objective is at most that of the plain map after so
     many steps, to ten digits of the decrease; or, since there may be several local minima, at the
@@ -117,6 +118,8 @@ def run_maps(
     with show_parts(progress, len(entries) * len(chosen)) as show:
         for entry in entries:
             problem = entry.make()
+            if max_dimension is not None and problem.dimension > max_dimension:
+                continue
             with np.errstate(all="ignore"):
                 goal = goal_of(problem, entry.maps)
             for name, solve in chosen.items():
