@@ -48,14 +48,15 @@ def command(
 ) -> None:
     """Run all methods on the whole list of problems, and write the page.
 
-    With --maps the solvers are accelerations of descent maps; of the limits only --max-time counts.
+    With --maps the solvers are accelerations of descent maps, and --out, --methods, --update,
+    --max-time and --table are the options that count.
     After a change of one method, --methods NAME --update runs that one only; the page says which
     rows were made with which versions.
     """
     require("matplotlib", "app", "momentous scoreboard")
     if maps:
         with usage_errors():
-            page = _map_page(out, max_dimension, methods, update, options["max_time"], table)
+            page = _map_page(out, methods, update, options["max_time"], table)
         say(f"The page is {page}.")
         return
     from momentous.lab.compare.scoreboard import run_scoreboard, write_scoreboard
@@ -78,7 +79,6 @@ def command(
 
 def _map_page(
     out: Path,
-    max_dimension: int | None,
     methods: list[str] | None,
     update: bool,
     max_time: float,
@@ -88,6 +88,6 @@ def _map_page(
     from momentous.lab.compare.maps.runs import run_maps, save_map_rows
 
     if table is None:
-        rows = run_maps(methods=methods, max_dimension=max_dimension, max_time=max_time)
+        rows = run_maps(methods=methods, max_time=max_time)
         table = save_map_rows(rows, out, update=update)
     return write_map_page(table, out)

@@ -33,8 +33,8 @@ WINDOW = 10
 SECANTS, FEW_SECANTS, LONG = 10, 3, 1_000_000
 LEAST_SECANTS = 3  # one or two differences promise much and know little
 # Their combination is tried where the residual should be no more than this share there.  On half of
-# the maps of `momentous scoreboard --maps` shares from 0.1 to 0.3 do equally well; larger ones stand
-# in the way of the momentum, which on long vectors goes further than ten points can tell.
+# the maps of `momentous scoreboard --maps` shares from 0.1 to 0.3 do equally well; larger ones
+# stand in the way of the momentum, which on long vectors goes further than ten points can tell.
 PROMISED_SHARE = 0.2
 
 
@@ -101,12 +101,12 @@ class DescentMap(Method[MapMemory]):
     where there are no values.  So no accepted point is above the one before, beyond rounding, and
     a map that raises the objective without the help of momentum ends the run, at the point below.
 
-    **Secants.**  Momentum needs some dozens of maps to settle; where few directions are left, or few
-    variables there are, the last points tell more.  Under ``"either"`` the next point is
-    Anderson's combination of the last ones (Walker & Ni [4]_) in place of that by momentum where it
-    promises a fifth of the residual or less.  It is held to the same test of the value.  Where it
-    fails, which takes one value, the point by momentum is next and the combination has a pause,
-    twice as long each time.  Then as after the gradient test m is halved.
+    **Secants.**  Momentum needs dozens of maps; where few directions are left, or there are few
+    variables, the last points tell more.  Under ``"either"`` the next point is Anderson's
+    combination of the last ones (Walker & Ni [4]_) in place of that by momentum where it promises a
+    fifth of the residual or less.  It has to pass the same test of the value.  Where it does not,
+    which takes one value, the point by momentum is next, and combinations have a pause, twice as
+    long each time.  After one that does, m is halved.
 
     Where two values differ by no more than rounding the gradient test decides in place of the
     function test; how far rounding goes is learned from the map, which alone should not raise the

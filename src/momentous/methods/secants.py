@@ -60,6 +60,4 @@ class Secants:
         square = here.grad_norm * here.grad_norm
         if not (math.isfinite(square) and square - float(weights @ against) <= share**2 * square):
             return None
-        return space.weighted_sum(
-            [1.0, *(-w for w in weights.tolist())], (here.image, *self.images)
-        )
+        return space.weighted_sum([1.0, *(-weights).tolist()], (here.image, *self.images))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from momentous.lab.compare.table import Comparison, Row, as_file_name
+from momentous.lab.compare.table import Comparison, as_file_name
 from momentous.lab.record import RunRecord
 from momentous.lab.style import FAINT, line_styles, new_figure, quiet, save
 

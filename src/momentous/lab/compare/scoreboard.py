@@ -139,12 +139,10 @@ def _three_sentences(rows: list[Row]) -> str:
     if OURS not in found:
         most = max(found.values(), key=lambda it: it.solved)
         return f"{where} `{most.method}` solves the most, {most.solved}."
-    sentences = [f"{where} `{OURS}` solves {found[OURS].solved}."]
-    if BASELINE in found:
+    theirs = f", `{BASELINE}` {found[BASELINE].solved}" if BASELINE in found else ""
+    sentences = [f"{where} `{OURS}` solves {found[OURS].solved}{theirs}."]
+    if theirs:
         against = duel(rows, OURS, [BASELINE])
-        sentences = [
-            f"{where} `{OURS}` solves {found[OURS].solved}, `{BASELINE}` {found[BASELINE].solved}."
-        ]
         if against.worst is not None:
             name, worst = against.worst
             sentences.append(

@@ -77,7 +77,7 @@ def tensor_factors(size: int, rank: int, collinearity: float = 0.9, rng: Rng = 0
 
 
 def lloyd(observations: int, dimension: int, parts: int, rng: Rng = 0) -> MapProblem:
-    """k-means: S. Lloyd's step (1957).  The objective has kinks, and the iteration ends by itself."""
+    """k-means: S. Lloyd's step (1957).  The objective has kinks; the iteration ends by itself."""
     rng = np.random.default_rng(rng)
     d, k = dimension, parts
     centres = 1.5 * rng.standard_normal((k, d))

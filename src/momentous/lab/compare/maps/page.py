@@ -20,8 +20,8 @@ OURS, PLAIN = "accelerate", "plain"
 PAGE, PICTURE = "map-scoreboard.md", "map-scoreboard.png"
 
 SOURCES = {
-    "anderson": "Anderson acceleration (D. Anderson 1965, in the form of Walker and Ni 2011) with windows "
-    "of 3 to 20, guarded by the objective as in Peng et al. (2018)",
+    "anderson": "Anderson acceleration (D. Anderson 1965, in the form of Walker and Ni 2011) with "
+    "windows of 3 to 20, guarded by the objective as in Peng et al. (2018)",
     "squarem": "SQUAREM with step S3 (Varadhan and Roland 2008)",
     "daarem": "DAAREM (Henderson and Varadhan 2019)",
     "conjugate": "nonlinear conjugate gradients around the map (De Sterck and Winlaw 2015), with "
@@ -162,12 +162,12 @@ def _how_it_was_made(rows: Sequence[MapRow]) -> str:
         "`momentous scoreboard --maps` made this page; every number and every sentence on it is "
         f"computed from `map-scoreboard.parquet`. The maps belong to {len(families)} families: "
         f"{listed(list(families))}.\n\n"
-        "The goal is the objective that the plain map comes to, in as many steps as the table below "
-        "says or when its residual |x - T(x)| is 1e-6 of the first one, whichever is sooner. A map "
-        "counts as solved at the first image with that objective, to ten digits of the decrease, or "
-        "at a residual of 1e-6 of the first one (another fixed point). This is looked at after every "
-        "map, for all solvers alike, off the clock and uncounted. A run may take twice the maps of "
-        "the plain one.\n\n"
+        "The goal is the objective that the plain map comes to in as many steps as the tables say; "
+        "there it was stopped by a limit, or because its residual |x - T(x)| was 1e-6 of the "
+        "first one. A map counts as solved at the first image with that objective, to ten digits "
+        "of the decrease, or at a residual of 1e-6 of the first one (another fixed point). This is "
+        "looked at after every map, for all solvers alike, off the clock and uncounted. A run may "
+        "take twice the maps of the plain one.\n\n"
         f"A value that a solver asks for is counted. On {len(free)} of the maps it comes with the "
         "map (an EM step knows the likelihood where it begins): there both are one call, and a "
         "point that is discarded for its value costs a map.\n\n"

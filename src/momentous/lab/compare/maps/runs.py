@@ -71,7 +71,8 @@ def goal_of(problem: MapProblem, maps: int) -> Goal:
     """Where the map alone comes to; this also warms up what it compiles or keeps."""
     x: Vector = problem.start
     start, count, first = float(problem.value(x)), 0, 0.0
-    for count in range(1, maps + 1):
+    while count < maps:
+        count += 1
         image = problem.step(x)
         residual = float(np.linalg.norm(x - image))
         first, x = first or residual, image
@@ -101,11 +102,10 @@ def run_maps(
     entries: Sequence[MapEntry] | None = None,
     methods: Iterable[str] | None = None,
     *,
-    max_dimension: int | None = None,
     max_time: float = 60.0,
     progress: bool | None = None,
 ) -> list[MapRow]:
-    """Run solvers, by default all, on maps, by default all, or all up to so many variables.
+    """Run solvers, by default all, on maps, by default all.
 
     A map is solved at the first image whose objective is at most that of the plain map after so
     many steps, to ten digits of the decrease; or, since there may be several local minima, at the
@@ -118,8 +118,6 @@ def run_maps(
     with show_parts(progress, len(entries) * len(chosen)) as show:
         for entry in entries:
             problem = entry.make()
-            if max_dimension is not None and problem.dimension > max_dimension:
-                continue
             with np.errstate(all="ignore"):
                 goal = goal_of(problem, entry.maps)
             for name, solve in chosen.items():
