@@ -14,7 +14,7 @@ from momentous.lab.compare.runner import compare
 from momentous.lab.compare.solvers import OUTSIDE_SOLVERS, as_solvers
 from momentous.lab.compare.table import Comparison, Row, made_with, merged
 from momentous.lab.compare.verdicts import LARGE, Duel, duel, heuristics, median, summaries
-from momentous.lab.text import counted, listed, markdown_table, ratio, seconds, share
+from momentous.lab.text import counted, folded, listed, markdown_table, ratio, seconds, share
 from momentous.methods import REGISTRY, method_class
 from momentous.testbed.suite import Entry
 
@@ -146,9 +146,9 @@ def _three_sentences(rows: list[Row]) -> str:
         if against.worst is not None:
             name, worst = against.worst
             sentences.append(
-                f"Where both do, `{OURS}` needs {ratio(median(against.gradients))} times its "
-                f"gradients and {ratio(median(against.time))} times its time in the median, and at "
-                f"worst {ratio(worst)} times its gradients ({name})."
+                f"Where both do, `{OURS}` needs {_two_digits(median(against.gradients))} times its "
+                f"gradients and {_two_digits(median(against.time))} times its time in the median, "
+                f"and at worst {_two_digits(worst)} times its gradients ({name})."
             )
     others = [it for it in found.values() if it.method != OURS]
     if others:
@@ -160,10 +160,14 @@ def _three_sentences(rows: list[Row]) -> str:
     return " ".join(sentences)
 
 
+def _two_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
 def _short_table(rows: list[Row]) -> str:
     """The methods that solve half of the problems or more, the most first."""
     chosen = [it for it in summaries(rows) if 2 * it.solved >= it.problems]
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for it in sorted(chosen, key=lambda it: -it.solved):
         against = duel(rows, it.method, [BASELINE])
         mine = it.method == BASELINE
@@ -176,14 +180,20 @@ def _short_table(rows: list[Row]) -> str:
                 "-" if it.overhead is None else _microseconds(it.overhead),
             )
         )
-    headings = ("method", "solved", "gradients", "time", "overhead")
+    headings = ["method", "solved", "gradients", "time", "overhead"]
     text = (
-        f"Gradients and time: the median ratio to `{BASELINE}` over the problems that both solved. "
-        "Overhead: the median CPU time per gradient outside the function."
+        f"Gradients and time: the median ratio to `{BASELINE}` over the problems that both solved."
     )
+    if any(it.overhead is not None for it in chosen):
+        text += f" {OVERHEAD}"
+    else:  # a table from before it was measured
+        headings, lines = headings[:-1], [line[:-1] for line in lines]
     if len(chosen) < len(summaries(rows)):
         text += " Methods that solve less than half of the problems are in the table of all below."
     return f"{markdown_table(headings, lines, left=1)}\n\n{text}"
+
+
+OVERHEAD = "Overhead: the median CPU time per gradient outside the function."
 
 
 def _microseconds(time: float) -> str:
@@ -252,7 +262,7 @@ def _summary(rows: list[Row]) -> str:
         + f"\n\nGradients and time: the median ratio to `{BASELINE}` over the problems that both "
         "solved (below 1: less). Fewest gradients, least time: the share of problems where nobody "
         "needs less; ties count for each. Higher: solved, but at a value above the lowest that "
-        "another method found, by more than a thousandth of the decrease.\n\n"
+        f"another method found, by more than a thousandth of the decrease. {OVERHEAD}\n\n"
         "<details><summary>Who needs the fewest gradients, and where</summary>\n\n"
         + "\n".join(winners)
         + "\n\n</details>"
@@ -301,13 +311,14 @@ def _duel_table(rows: list[Row], opponents: list[str]) -> str:
                 str(len(found.only_others)),
                 str(found.neither),
                 ratio(median(found.gradients)),
+                ratio(found.geometric_mean),
                 worst,
                 ratio(median(found.time)),
                 large,
             )
         )
     headings = ("problems", "both solved", f"only `{OURS}`", "only the other", "neither",
-                "gradients, median ratio", "worst problem", "time, median ratio",
+                "gradients, median ratio", "geometric mean", "worst problem", "time, median ratio",
                 f"time, {LARGE:,} variables or more")  # fmt: skip
     return markdown_table(headings, lines, left=1)
 
@@ -353,13 +364,11 @@ MARKS = {
 
 def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
     fused, separate = fused_rows(rows), [row for row in rows if row.separate]
-    yield "### Gradients to the tolerance"
-    yield _grid(fused, lambda row: f"{row.njev:,}")
+    yield from folded("Gradients to the tolerance", _grid(fused, lambda row: f"{row.njev:,}"))
     if separate:
-        yield "### Values + gradients to the tolerance, where they are apart"
-        yield _grid(separate, lambda row: f"{row.nfev:,} + {row.njev:,}")
-    yield "### Time to the tolerance"
-    yield _grid(fused, lambda row: seconds(row.time))
+        grid = _grid(separate, lambda row: f"{row.nfev:,} + {row.njev:,}")
+        yield from folded("Values + gradients to the tolerance, where they are apart", grid)
+    yield from folded("Time to the tolerance", _grid(fused, lambda row: seconds(row.time)))
     yield _legend(rows)
 
 

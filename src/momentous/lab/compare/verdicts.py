@@ -32,6 +32,11 @@ class Duel:
         """The problem on which it needs the largest multiple of their gradients."""
         return max(self.gradients.items(), key=lambda item: item[1], default=None)
 
+    @property
+    def geometric_mean(self) -> float | None:
+        """Of the ratios of gradients."""
+        return statistics.geometric_mean(self.gradients.values()) if self.gradients else None
+
     def needs_more(self) -> dict[str, float]:
         """Problems where it needs more gradients by more than 10 %, worst first."""
         ranked = sorted(self.gradients.items(), key=lambda item: -item[1])

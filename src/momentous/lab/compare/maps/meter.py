@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,8 @@ class MapMeter:
 
     The run is over at the first map whose image has an objective of at most ``goal``, or that moves
     its point by no more than ``residual``.  What only tells that (the objective at images) is
-    neither counted nor timed.  What is known of the last points is not asked for again; where the
-    map brings the value along, one call is one of each.
+    neither counted nor timed; time is that of the CPU.  What is known of the last points is not
+    asked for again; where the map brings the value along, one call is one of each.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class MapMeter:
         self._max_maps, self._max_time = max_maps, max_time
         self._known: list[tuple[Vector, dict[str, Any]]] = []
         self._columns = {name: array("d") for name in COLUMNS}
-        self._started = perf_counter()
+        self._started = process_time()
 
     def image(self, x: Vector) -> Vector:
         """T(x)."""
@@ -73,7 +73,7 @@ class MapMeter:
         return self.image(x), self.value(x)
 
     def columns(self) -> dict[str, NDArray]:
-        """One row per map: maps, values and seconds so far, f at the image, |x - T(x)|."""
+        """One row per map: maps, values and CPU seconds so far, f at the image, |x - T(x)|."""
         return {name: np.array(column) for name, column in self._columns.items()}
 
     def _at(self, x: Vector) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class MapMeter:
             known["image"], known["value"] = both(x)
         else:
             known["image"] = self._problem.step(x)
-        paused = perf_counter()
+        paused = process_time()
         elapsed = paused - self._started
         fun = float(self._problem.value(known["image"]))
         residual = float(np.linalg.norm(x - known["image"]))
@@ -106,4 +106,4 @@ class MapMeter:
             raise MapStop("max maps")
         if elapsed >= self._max_time:
             raise MapStop("max time")
-        self._started += perf_counter() - paused
+        self._started += process_time() - paused

@@ -14,7 +14,7 @@ from momentous.lab.compare.maps.runs import MapRow
 from momentous.lab.compare.profiles import MAP_MEASURES, costs, plot_profiles
 from momentous.lab.compare.table import load_rows, made_with
 from momentous.lab.compare.verdicts import CLEARLY
-from momentous.lab.text import counted, listed, markdown_table, ratio, seconds
+from momentous.lab.text import counted, folded, listed, markdown_table, ratio, seconds
 
 OURS, PLAIN = "accelerate", "plain"
 PAGE, PICTURE = "map-scoreboard.md", "map-scoreboard.png"
@@ -104,7 +104,7 @@ def _three_sentences(rows: Sequence[MapRow]) -> str:
     theirs = shares(rows, "maps", best)
     second = (
         f"The next is `{best}` with {ratio(_median(theirs))}, and {_worst(theirs)} at worst; in "
-        f"time the two medians are {ratio(_median(shares(rows, 'time', OURS)))} and "
+        f"CPU time the two medians are {ratio(_median(shares(rows, 'time', OURS)))} and "
         f"{ratio(_median(shares(rows, 'time', best)))}."
     )
     against = _against_the_best(rows, others)
@@ -143,9 +143,9 @@ def _summary(rows: Sequence[MapRow]) -> str:
                 "time", "fewest maps", "elsewhere")  # fmt: skip
     return (
         markdown_table(headings, lines, left=1)
-        + "\n\nMaps, maps + values and time are shares of what the plain map takes; the geometric "
-        "mean is over the solved ones. Fewest maps: on so many maps nobody needs fewer, ties count "
-        "for each. Elsewhere: solved, but at a fixed point above the goal."
+        + "\n\nMaps, maps + values and CPU time are shares of what the plain map takes; the "
+        "geometric mean is over the solved ones. Fewest maps: on so many maps nobody needs fewer, "
+        "ties count for each. Elsewhere: solved, but at a fixed point above the goal."
     )
 
 
@@ -250,14 +250,13 @@ def _with_ratios(ratios: dict[str, float]) -> str:
 
 
 def _per_problem(rows: Sequence[MapRow]) -> Iterator[str]:
-    yield "### Maps to the goal"
-    yield _grid(rows, lambda row: f"{row.maps:,}{'*' if row.status == 'elsewhere' else ''}")
+    maps = _grid(rows, lambda row: f"{row.maps:,}{'*' if row.status == 'elsewhere' else ''}")
+    yield from folded("Maps to the goal", maps)
     apart = [row for row in rows if not row.free_value]
     if apart:
-        yield "### Maps + values, where a value does not come with the map"
-        yield _grid(apart, lambda row: f"{row.maps:,} + {row.values:,}")
-    yield "### Time to the goal"
-    yield _grid(rows, lambda row: seconds(row.time))
+        both = _grid(apart, lambda row: f"{row.maps:,} + {row.values:,}")
+        yield from folded("Maps + values, where a value does not come with the map", both)
+    yield from folded("CPU time to the goal", _grid(rows, lambda row: seconds(row.time)))
     unsolved = dict.fromkeys(row.status for row in rows if not row.reached)
     legend = "H: held back. *: at another fixed point, above the goal."
     if unsolved:
