@@ -10,8 +10,9 @@ import pytest
 from conftest import Waves, fingerprint
 from momentous import CheckpointError, HeuristicAGD, Iterations, Stagnation, Status, minimize
 from momentous.api import accelerate
-from momentous.methods.descent_map import FIRST_RADIUS, WINDOW
+from momentous.methods.descent_map import FIRST_RADIUS, LONG, WINDOW
 
+SOME = {"secants": 10}
 RULES = ("either", "function", "gradient", "distance")
 WAVES = Waves(6)
 STEP_SIZE = 1 / WAVES.gradient_lipschitz
@@ -197,6 +198,17 @@ def test_on_a_linear_map_the_combination_ends_the_run():
     assert accelerate(
         lambda x: rates * x, np.ones(4), lambda x: float(np.sum(x**2 / 2)), tol=1e-10, secants=0
     ).njev > 100  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "options"), [(LONG, {}), (LONG + 1, {}), (LONG + 1, SOME)])
+def test_on_long_vectors_there_are_combinations_only_if_asked_for(size, options):
+    rates = np.linspace(0.0, 0.999, 4)[np.arange(size) % 4]
+    result = accelerate(
+        lambda x: rates * x, np.ones(size), lambda x: float(x @ x), tol=1e-6, max_iterations=15,
+        **options,
+    )  # fmt: skip
+    tried = any(event.kind == "secant" for _, event in result.trace.events)
+    assert tried == (size <= LONG or bool(options))
 
 
 def test_a_combination_that_rises_costs_one_value_and_has_a_pause():

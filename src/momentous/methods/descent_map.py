@@ -29,8 +29,9 @@ FIRST_RADIUS = 30.0
 # The decrease that value_tol asks for is measured over so many iterations: right after a restart a
 # single one tells little.
 WINDOW = 10
-# So many differences of the last points are kept, and so many where vectors are longer than that.
-SECANTS, FEW_SECANTS, LONG = 10, 3, 1_000_000
+# So many differences of the last points are kept, and none where vectors are longer than that: on
+# a rating set with 270,000 parameters no combination was ever taken (`benchmarks/solver.py`'s case).
+SECANTS, LONG = 10, 50_000
 LEAST_SECANTS = 3  # one or two differences promise much and know little
 # Their combination is tried where the residual should be no more than this share there.  On half of
 # the maps of `momentous scoreboard --maps` shares from 0.1 to 0.3 do equally well; larger ones
@@ -132,7 +133,7 @@ class DescentMap(Method[MapMemory]):
         By how much an epoch must have lowered the objective to be accepted.
     secants : int, optional
         How many differences of the last points are kept for the combinations, two arrays like x
-        each; by default 10, or 3 where x has more than a million entries.  0: no combinations.
+        each; by default 10, or none where x has more than 50,000 entries.  0: no combinations.
 
     References
     ----------
@@ -214,7 +215,7 @@ class DescentMap(Method[MapMemory]):
             return self.secants
         # Counted by the inner product: where x is spread over ranks, all of them agree.
         ones = space.combination(x0, -1.0, x0) + 1.0
-        return SECANTS if space.inner(ones, ones) <= LONG else FEW_SECANTS
+        return SECANTS if space.inner(ones, ones) <= LONG else 0
 
     def with_new_tolerance(self, step: Step[MapMemory], tol: float | None) -> Step[MapMemory]:
         if tol is None:
