@@ -29,8 +29,8 @@ FIRST_RADIUS = 30.0
 # The decrease that value_tol asks for is measured over so many iterations: right after a restart a
 # single one tells little.
 WINDOW = 10
-# So many differences of the last points are kept, and none where vectors are longer than that: on
-# a rating set with 270,000 parameters no combination was ever taken (`benchmarks/solver.py`'s case).
+# So many differences of the last points are kept, and none where vectors are longer than that: in
+# sweeps over 100,000 real ratings (270,000 parameters) no combination was ever taken.
 SECANTS, LONG = 10, 50_000
 LEAST_SECANTS = 3  # one or two differences promise much and know little
 # Their combination is tried where the residual should be no more than this share there.  On half of
