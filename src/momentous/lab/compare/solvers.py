@@ -178,13 +178,10 @@ def _run_ours(
         return not has_risen(step.peek() if math.isnan(step.fun) else step.fun, limits.start_fun)
 
     cpu = CpuClock()
-    fun, jac = cpu.around(problem.value_and_gradient), True
-    if separate:
-        fun, jac = cpu.around(problem.value), cpu.around(problem.gradient)
     result = minimize(
-        fun,
+        cpu.around(problem.value if separate else problem.value_and_gradient),
         problem.start,
-        jac=jac,
+        jac=cpu.around(problem.gradient) if separate else True,
         method=made,
         tol=limits.tol,
         max_iterations=None,

@@ -1,10 +1,9 @@
 """Alternating steps: each minimises exactly over one part of the variables, in turn."""
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from momentous.testbed.maps.problem import MapProblem, Rng, Vector
+from momentous.testbed.maps.problem import MapProblem, Matrix, Rng, Vector
 
 
 def sinkhorn(rows: int, columns: int, entropy: float = 0.02, rng: Rng = 0) -> MapProblem:
@@ -50,7 +49,7 @@ def tensor_factors(size: int, rank: int, collinearity: float = 0.9, rng: Rng = 0
     X /= np.linalg.norm(X)
     flat = [np.moveaxis(X, mode, 0).reshape(n, n * n) for mode in range(3)]
 
-    def best(mode: int, one: NDArray, other: NDArray) -> NDArray:
+    def best(mode: int, one: Matrix, other: Matrix) -> Matrix:
         """The best factor of this mode; one and other in the order of the remaining modes."""
         products = np.einsum("jr,kr->jkr", one, other).reshape(n * n, r)
         gram = (one.T @ one) * (other.T @ other) + ridge * np.eye(r)

@@ -9,17 +9,20 @@ Cholesky factors with the logarithm of the diagonal.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import gammaln, logsumexp
 
-from momentous.testbed.maps.problem import MapProblem, Rng, Vector
+from momentous.testbed.maps.problem import MapProblem, Matrix, Rng, Vector
 
 # How often 0, 1, ..., 9 death notices of women aged 80 and over stood in The Times on one day of
 # the years 1910 to 1912: V. Hasselblad, J. Amer. Stat. Assoc. 64 (1969), table 1.
 DEATH_NOTICES = (162, 267, 271, 185, 111, 61, 27, 8, 3, 1)
+
+
+Both = Callable[[Vector], tuple[Vector, float]]
 
 
 def poisson_mixture() -> MapProblem:
@@ -69,14 +72,14 @@ def gaussian_mixture(
     diagonal = np.flatnonzero(lower[0] == lower[1])
     columns = lower[0].size
 
-    def split(x: Vector) -> tuple[Vector, NDArray, NDArray]:
+    def split(x: Vector) -> tuple[Vector, Matrix, Matrix]:
         packed = x[k + k * d :].reshape(k, columns).copy()
         packed[:, diagonal] = np.exp(packed[:, diagonal])
         factors = np.zeros((k, d, d))
         factors[:, lower[0], lower[1]] = packed
         return x[:k], x[k : k + k * d].reshape(k, d), factors
 
-    def join(sizes: Vector, means: NDArray, factors: NDArray) -> Vector:
+    def join(sizes: Vector, means: Matrix, factors: Matrix) -> Vector:
         packed = factors[:, lower[0], lower[1]]
         packed[:, diagonal] = np.log(packed[:, diagonal])
         return np.concatenate([np.log(sizes), means.ravel(), packed.ravel()])
@@ -249,12 +252,12 @@ def student(observations: int, dimension: int, freedom: float = 1.0, rng: Rng = 
     )
 
 
-def _directions(rng: np.random.Generator, count: int, dimension: int) -> NDArray:
+def _directions(rng: np.random.Generator, count: int, dimension: int) -> Matrix:
     found = rng.standard_normal((count, dimension))
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
 
 
-def _guarded(both):  # type: ignore[no-untyped-def]
+def _guarded(both: Both) -> Both:
     """Far away, where a matrix is singular, the objective counts as infinite."""
 
     def guarded(x: Vector) -> tuple[Vector, float]:

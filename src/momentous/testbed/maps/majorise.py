@@ -8,10 +8,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from momentous.testbed.maps.problem import MapProblem, Rng, Vector
+from momentous.testbed.maps.problem import MapProblem, Matrix, Rng, Vector
 
 TINY = 1e-300  # added to what is divided by, where 0/0 may come up
 
@@ -33,7 +32,7 @@ def nonnegative_factors(
     X = rng.poisson(20.0 * X) / 20.0 if loss == "kl" else X + 0.1 * rng.random((m, n))
     size = m * n
 
-    def split(x: Vector) -> tuple[NDArray, NDArray]:
+    def split(x: Vector) -> tuple[Matrix, Matrix]:
         x = np.abs(x)
         return x[: m * r].reshape(m, r), x[m * r :].reshape(n, r)
 
@@ -89,19 +88,20 @@ def deconvolution(pixels: int, width: float = 2.0, two: bool = False, rng: Rng =
     kernel = np.outer(line, line) if two else line
     spectrum = np.fft.rfftn(kernel)
 
-    def blur(image: NDArray) -> NDArray:  # symmetric: its own transpose
-        return np.fft.irfftn(np.fft.rfftn(image) * spectrum, s=shape, axes=range(len(shape)))
+    def blur(image: Matrix) -> Matrix:  # symmetric: its own transpose
+        blurred = np.fft.irfftn(np.fft.rfftn(image) * spectrum, s=shape, axes=range(len(shape)))
+        return np.asarray(blurred, dtype=np.float64)
 
     truth = 10.0 + 200.0 * (rng.random(shape) < 0.05)
     counts = rng.poisson(np.maximum(blur(truth), 0.0)).astype(np.float64)
     size = counts.size
     constant = float(np.sum(xlogy(counts, counts) - counts))
 
-    def mean(x: Vector) -> NDArray:
-        return np.maximum(blur(np.abs(x).reshape(shape)), 1e-12)
+    def mean(x: Vector) -> Matrix:
+        return np.asarray(np.maximum(blur(np.abs(x).reshape(shape)), 1e-12))
 
     def step(x: Vector) -> Vector:
-        return np.abs(x) * np.maximum(blur(counts / mean(x)), 0.0).ravel()
+        return np.asarray(np.abs(x) * np.maximum(blur(counts / mean(x)), 0.0).ravel())
 
     def value(x: Vector) -> float:
         fit = mean(x)
@@ -219,7 +219,7 @@ def scaling(points: int, dimension: int = 2, noise: float = 0.1, rng: Rng = 0) -
     )
 
 
-def _distances(place: NDArray) -> NDArray:
+def _distances(place: Matrix) -> Matrix:
     squares = np.sum(place * place, axis=1)
     away = np.sqrt(np.maximum(squares[:, None] + squares - 2.0 * (place @ place.T), 0.0))
     np.fill_diagonal(away, 0.0)
@@ -240,13 +240,13 @@ def reweighted(
     def both(x: Vector) -> tuple[Vector, float]:
         squares = (A @ x - b) ** 2 + smooth**2
         weighted = A * (squares ** (0.5 * power - 1.0))[:, None]
-        image = np.linalg.solve(weighted.T @ A, weighted.T @ b)
+        image: Vector = np.asarray(np.linalg.solve(weighted.T @ A, weighted.T @ b), np.float64)
         return image, float(np.mean(squares ** (0.5 * power))) / power
 
     return MapProblem(
         name=f"reweighted-{samples}x{variables}-{power:g}",
         description="iteratively reweighted least squares for a robust regression",
-        start=np.linalg.lstsq(A, b, rcond=None)[0],
+        start=np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], np.float64),
         step_and_value=both,
     )
 

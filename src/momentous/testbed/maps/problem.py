@@ -2,10 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
 
 from momentous.testbed.problem import Rng, Vector, frozen
 
-__all__ = ["MapProblem", "Rng", "Vector"]
+__all__ = ["MapProblem", "Matrix", "Rng", "Vector"]
+
+Matrix = NDArray[Any]
+"""An array of two dimensions or more."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

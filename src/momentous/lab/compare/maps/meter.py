@@ -72,7 +72,7 @@ class MapMeter:
         """(T(x), f(x)), where one call has both."""
         return self.image(x), self.value(x)
 
-    def columns(self) -> dict[str, NDArray]:
+    def columns(self) -> dict[str, NDArray[np.float64]]:
         """One row per map: maps, values and CPU seconds so far, f at the image, |x - T(x)|."""
         return {name: np.array(column) for name, column in self._columns.items()}
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from momentous.api import accelerate
 from momentous.core.status import Status
@@ -138,7 +137,7 @@ def daarem(meter: MapMeter, x: Vector) -> str:
         before = value
 
 
-def damped(F: NDArray, f: Vector, target: float) -> Vector:
+def damped(F: np.ndarray, f: Vector, target: float) -> Vector:
     """The ridge solution of F gamma = f with ``target`` times the length of the least one."""
     U, d, V = np.linalg.svd(F, full_matrices=False)
     keep = d > 1e-14 * d[0]
