@@ -37,7 +37,7 @@ LEAST_SECANTS = 3  # one or two differences promise much and know little
 # the maps of `momentous scoreboard --maps` shares from 0.1 to 0.3 do equally well; larger ones
 # stand in the way of the momentum, which on long vectors goes further than ten points can tell.
 PROMISED_SHARE = 0.2
-PAUSE_GROWTH = 4  # after a combination that was discarded the next one waits so many times longer
+PAUSE_GROWTH = 2  # after a combination that was discarded the next one waits so many times longer
 
 
 @record
@@ -107,8 +107,8 @@ class DescentMap(Method[MapMemory]):
     variables, the last points tell more.  Under ``"either"`` the next point is Anderson's
     combination of the last ones (Walker & Ni [4]_) in place of that by momentum where it promises a
     fifth of the residual or less.  It has to pass the same test of the value.  Where it does not,
-    which takes one value, the point by momentum is next, and combinations have a pause, four
-    times as long each time.  After one that does, m is halved.
+    which takes one value, the point by momentum is next, and combinations have a pause, twice
+    as long each time.  After one that does, m is halved.
 
     Where two values differ by no more than rounding the gradient test decides in place of the
     function test; how far rounding goes is learned from the map, which alone should not raise the

@@ -2,7 +2,7 @@
 
 This is Anderson's extrapolation, in the form of Walker & Ni: from differences of the last residuals
 and images follows the point where a linear map would have its least residual, and how small that
-would be.
+would be.  All of it is decided by inner products, of which one per difference is new in each step.
 """
 
 from __future__ import annotations
@@ -10,54 +10,61 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.linalg.lapack import dposv
 
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 
-# Directions of the Gram matrix with less than this share of its largest eigenvalue are rounding.
-SMALLEST_SHARE = 1e-12
+# Added to the squares of differences of length 1: what is smaller in their Gram matrix is rounding.
+RIDGE = 1e-12
 
 
 @record
 class Secants:
     """Changes of residual and image between points that followed each other, the oldest first."""
 
-    residuals: tuple[Array, ...] = ()  # of y - T(y)
+    residuals: tuple[Array, ...] = ()  # changes of y - T(y)
     images: tuple[Array, ...] = ()
-    products: tuple[tuple[float, ...], ...] = ()  # of the residuals with each other
+    products: tuple[tuple[float, ...], ...] = ()  # of the changes of the residual with each other
+    against: tuple[float, ...] = ()  # ... and with the residual at the last point
 
     def __len__(self) -> int:
         return len(self.residuals)
 
     def extended(self, space: Space, before: Sample, here: Sample, most: int) -> Secants:
-        """With the change from one sample to the next, and without the oldest if there are more."""
-        residual = space.combination(here.point, -1.0, before.point)
+        """With the change from the last point to this one; without the oldest if there are more."""
+        residual = space.combination(here.point, -1.0, here.image)
+        change = space.combination(residual, -1.0, before.point, before.image)
         image = space.combination(here.image, -1.0, before.image)
-        residual = space.combination(residual, -1.0, image)
         drop = max(len(self) + 1 - most, 0)
         kept = self.residuals[drop:]
-        column = space.inners((*kept, residual), residual)
+        *against, last = space.inners((*kept, change), residual)
+        # A change is a difference of residuals, so its products are differences of known ones.
+        column = [new - old for new, old in zip(against, self.against[drop:], strict=True)]
         rows = tuple(
-            (*row[drop:], entry) for row, entry in zip(self.products[drop:], column, strict=False)
+            (*row[drop:], entry) for row, entry in zip(self.products[drop:], column, strict=True)
         )
-        return Secants((*kept, residual), (*self.images[drop:], image), (*rows, column))
+        return Secants(
+            (*kept, change),
+            (*self.images[drop:], image),
+            (*rows, (*column, space.inner(change, change))),
+            (*against, last),
+        )
 
     def point(self, space: Space, here: Sample, share: float) -> Array | None:
         """Where the residual should be at most this share of that here; None: nowhere."""
-        residual = space.combination(here.point, -1.0, here.image)
-        against = np.array(space.inners(self.residuals, residual))
-        products = np.array(self.products)
-        lengths = np.sqrt(np.diag(products))
-        if not (np.all(np.isfinite(products)) and np.all(lengths > 0)):
+        products, against = np.array(self.products), np.array(self.against)
+        lengths = np.sqrt(products.diagonal())
+        if not lengths.min() > 0.0:
             return None
-        scaled = products / np.outer(lengths, lengths)
-        sizes, axes = np.linalg.eigh(scaled)
-        cut = max(SMALLEST_SHARE, (64 * space.rounding) ** 2) * sizes[-1]
-        parts = axes.T @ (against / lengths)
-        parts = np.divide(parts, sizes, out=np.zeros_like(parts), where=sizes > cut)
-        weights = (axes @ parts) / lengths
+        scaled, goal = products / np.outer(lengths, lengths), against / lengths
+        scaled.flat[:: len(self) + 1] += max(RIDGE, (64 * space.rounding) ** 2)
+        _, weights, failed = dposv(scaled, goal)
         square = here.grad_norm * here.grad_norm
-        if not (math.isfinite(square) and square - float(weights @ against) <= share**2 * square):
+        # The solution of the normal equations takes this much off the square of the residual.
+        left = square - float(weights @ goal)
+        if failed or not (math.isfinite(left) and left <= share * share * square):
             return None
-        return space.weighted_sum([1.0, *(-weights).tolist()], (here.image, *self.images))
+        weights = -weights / lengths
+        return space.weighted_sum([1.0, *weights.tolist()], (here.image, *self.images))

@@ -301,7 +301,7 @@ def test_a_solver_that_fails_and_one_that_wins_are_named(rows):
         for row in rows
     ]  # fmt: skip
     text = page(worse, "p.png")
-    assert "clearly more on 3" in text
+    assert "maps by more than 10 % on 0, more on 3, and about as many on 0." in text
     assert "| `squarem` | 0 of 3 |" in text
     assert "unsolved (poisson-mixture-3)" in text
 

@@ -88,7 +88,7 @@ def _require_same_rules(old: Row, new: Row) -> None:
         if before != now:
             raise ValueError(
                 f"the table to update was made with {name}={before!r}, these runs with {now!r}: "
-                "give the same limits, or make all of it anew"
+                "give the same limits, or run all of it again"
             )
 
 

@@ -98,7 +98,7 @@ def daarem(meter: MapMeter, x: Vector) -> str:
     """Damped Anderson acceleration with restarts.
 
     N. Henderson, R. Varadhan, J. Comput. Graph. Stat. 28 (2019), with the defaults of its authors'
-    package: windows of 5, begun anew when full; gamma is damped to sqrt(delta) times its length by
+    package: windows of 5, emptied when full; gamma is damped to sqrt(delta) times its length by
     a ridge, delta = 1/(1 + 1.2^(25 - s)), where s counts the combinations taken.  There these
     may raise the objective a little; here they may not, which serves it better (1e-5 or 1e-3 of the
     decrease so far leave two and six of 34 maps unsolved).
