@@ -188,7 +188,8 @@ def _how_it_was_made(rows: Sequence[MapRow]) -> str:
         f"A value that a solver asks for is counted. On {len(free)} of the maps it comes with the "
         "map (an EM step knows the likelihood where it begins): there both are one call, and a "
         "point that is discarded for its value costs a map.\n\n"
-        f"The others are written from their papers, with their authors' defaults: {listed(named)}."
+        f"The others are written from their papers: {'; '.join(named)}. They have their authors' "
+        "defaults, but no point of theirs may raise the objective, which serves them better here."
         f"\n\n{made_with(rows)}"
     )
 
