@@ -16,8 +16,9 @@ from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 
-# Added to the squares of differences of length 1: what is smaller in their Gram matrix is rounding.
-RIDGE = 1e-12
+# Added to the squares of differences of length 1.  It keeps rounding from being multiplied by more
+# than its inverse; from 1e-14 to 1e-8 as many maps are needed (half of the map scoreboard).
+RIDGE = 1e-8
 
 
 @record
@@ -59,7 +60,7 @@ class Secants:
         if not lengths.min() > 0.0:
             return None
         scaled, goal = products / np.outer(lengths, lengths), against / lengths
-        scaled.flat[:: len(self) + 1] += max(RIDGE, (64 * space.rounding) ** 2)
+        scaled.flat[:: len(self) + 1] += RIDGE
         _, weights, failed = dposv(scaled, goal)
         square = here.grad_norm * here.grad_norm
         # The solution of the normal equations takes this much off the square of the residual.
