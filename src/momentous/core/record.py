@@ -14,7 +14,9 @@ RECORDS: dict[str, type] = {}
 def record(cls: type[_T]) -> type[_T]:
     """Class decorator: a dataclass with slots, known by name to checkpoints.
 
-    Its fields may hold numbers, text, arrays, tuples and other records.
+    Its fields may hold numbers, text, arrays, tuples and other records; and objects that are kept
+    in another form, with a method ``packed() -> record``, whose ``unpacked(space)`` makes them
+    again (space is None where a file is only looked at).
     """
     made = dataclasses.dataclass(slots=True, eq=False)(cls)
     RECORDS[f"{made.__module__}.{made.__qualname__}"] = made

@@ -176,7 +176,11 @@ class AnyOf(Criterion):
         return any(part.needs_value for part in self.parts)
 
     def check(self, progress: Progress) -> Ending | None:
-        return next(filter(None, (part.check(progress) for part in self.parts)), None)
+        for part in self.parts:
+            ending = part.check(progress)
+            if ending is not None:
+                return ending
+        return None
 
 
 class AllOf(AnyOf):

@@ -8,7 +8,7 @@ import math
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
-from momentous.core.space import Array
+from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
 from momentous.methods.checks import check
@@ -31,7 +31,7 @@ class LBFGSMemory:
     ) -> Step[LBFGSMemory]:
         """The step that led here."""
         here, noise = self.current, self.rounding.seen
-        return Step(self, Report(here, step_size, events, ending, accepted=here, noise=noise))
+        return Step(self, Report(here, step_size, events, ending, here, noise))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,8 @@ class LBFGS(Method[LBFGSMemory]):
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[LBFGSMemory]:
         sample = oracle.gradient(x0)
         rounding = Rounding.at(oracle.space, sample.value)
-        return LBFGSMemory(current=sample, curvature=Curvature(), rounding=rounding).as_step(0.0)
+        curvature = Curvature.unknown(oracle.space, self._most(oracle.space))
+        return LBFGSMemory(sample, curvature, rounding).as_step(0.0)
 
     def moved_to(
         self, oracle: Oracle, memory: LBFGSMemory, sample: Sample, tol: float | None, seed: int
@@ -110,7 +111,7 @@ class LBFGS(Method[LBFGSMemory]):
         direction = memory.curvature.direction(space, here.gradient)
         slope = space.inner(here.gradient, direction)
         if not (slope < 0 and math.isfinite(slope)):
-            return self._forgotten(memory, "this is not a descent direction")
+            return self._forgotten(oracle, memory, "this is not a descent direction")
         found = search(
             oracle,
             here,
@@ -123,16 +124,20 @@ class LBFGS(Method[LBFGSMemory]):
         )
         if found.sample is None:
             memory = dataclasses.replace(memory, rounding=found.rounding)
-            return self._forgotten(memory, found.seen)
-        curvature = memory.curvature.extended(space, here, found.sample, self.memory)
-        after = LBFGSMemory(current=found.sample, curvature=curvature, rounding=found.rounding)
-        return after.as_step(found.step_size)
+            return self._forgotten(oracle, memory, found.seen)
+        curvature = memory.curvature.extended(space, here, found.sample)
+        return LBFGSMemory(found.sample, curvature, found.rounding).as_step(found.step_size)
 
-    def _forgotten(self, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
+    def _most(self, space: Space) -> int:
+        """How many pairs to keep."""
+        return self.memory
+
+    def _forgotten(self, oracle: Oracle, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
         """No way along that direction: drop the pairs; without pairs there is no way at all."""
         if memory.curvature:
             event = Event(EventKind.RESTART, float(len(memory.curvature)))
-            return dataclasses.replace(memory, curvature=Curvature()).as_step(0.0, (event,))
+            unknown = Curvature.unknown(oracle.space, self._most(oracle.space))
+            return dataclasses.replace(memory, curvature=unknown).as_step(0.0, (event,))
         norm = memory.current.grad_norm
         ending = Ending(
             Status.NO_PROGRESS,

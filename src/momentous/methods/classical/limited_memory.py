@@ -1,107 +1,115 @@
 """What L-BFGS remembers of the curvature, and the direction that follows from it.
 
-The two-loop recursion is run on numbers: the direction is a combination of the gradient, the steps
-and the changes, and all that it needs are inner products of those.  An iteration computes 2 m of
-them, with the new gradient (a change is a difference of gradients, so its products are differences
-of known ones), and then adds up 2 m + 1 vectors in one pass: less than half the memory traffic of
-the recursion on vectors, and one reduction over ranks where that has 2 m in a row.
+The direction is a combination of the gradient, the steps s_i and the changes y_i of the gradient
+along them; its weights follow from inner products of those alone, in the compact form of Byrd,
+Nocedal and Schnabel, "Representations of quasi-Newton matrices and their use in limited memory
+methods", Math. Programming 63 (1994), theorem 2.2.  An iteration computes 2 m products, with the
+new gradient (a change is a difference of gradients, so its products are differences of known ones),
+and then adds up 2 m + 1 vectors in one pass: less than half the memory traffic of the recursion on
+vectors, and one reduction over ranks where that has 2 m in a row.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
-from operator import mul
+from typing import Any
+
+import numpy as np
 
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
+from momentous.methods.classical.pairs import Listed, Pairs, blas, no_pairs
 
 # A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.
 SMALLEST_COSINE = 1e-10
 
+_NO_PRODUCTS, _NONE_WITH_GRADIENT = np.empty((0, 0, 2), order="F"), np.empty((0, 2))
 
-@record
+
 class Curvature:
-    """Steps s_i, changes y_i of the gradient along them, the oldest first, and their products."""
+    """The pairs, the oldest first, and their products.
 
-    steps: tuple[Array, ...] = ()
-    changes: tuple[Array, ...] = ()
-    steps_changes: tuple[tuple[float, ...], ...] = ()  # row i: <s_i, y_j> for j >= i, otherwise 0
-    changes_changes: tuple[tuple[float, ...], ...] = ()  # row i: <y_i, y_j>
-    steps_gradient: tuple[float, ...] = ()  # <s_i, g> with the gradient where the method stands
-    changes_gradient: tuple[float, ...] = ()  # <y_i, g>
+    ``products[i, j]`` for i <= j holds <s_i, y_j> and <y_i, y_j>; what is below the diagonal is not
+    used.  ``with_gradient[i]`` holds <s_i, g> and <y_i, g> with the gradient where the method is.
+    """
+
+    __slots__ = ("pairs", "products", "with_gradient")
+
+    def __init__(self, pairs: Pairs, products: np.ndarray, with_gradient: np.ndarray):
+        self.pairs, self.products, self.with_gradient = pairs, products, with_gradient
+
+    @classmethod
+    def unknown(cls, space: Space, most: int) -> Curvature:
+        """No pairs yet, and room for so many."""
+        return cls(no_pairs(space, most), _NO_PRODUCTS, _NONE_WITH_GRADIENT)
 
     def __len__(self) -> int:
-        return len(self.steps)
+        return len(self.products)
 
     def at(self, space: Space, sample: Sample) -> Curvature:
         """The same pairs, with the products of the gradient there."""
-        g = sample.gradient
-        return dataclasses.replace(
-            self,
-            steps_gradient=space.inners(self.steps, g),
-            changes_gradient=space.inners(self.changes, g),
-        )
+        if not len(self):
+            return self
+        return Curvature(self.pairs, self.products, self.pairs.inners(space, sample.gradient))
 
-    def extended(self, space: Space, here: Sample, there: Sample, most: int) -> Curvature:
+    def extended(self, space: Space, here: Sample, there: Sample) -> Curvature:
         """With the pair of the step from here to there, if it is of use."""
-        moved = self.at(space, there)
-        s = space.combination(there.point, -1.0, here.point)
-        y = space.combination(there.gradient, -1.0, here.gradient)
-        sy, yy = space.inner(s, y), space.inner(y, y)
-        if not (yy > 0 and sy > SMALLEST_COSINE * space.norm(s) * math.sqrt(yy)):
-            return moved
-        to_steps = _differences(moved.steps_gradient, self.steps_gradient)
-        to_changes = _differences(moved.changes_gradient, self.changes_gradient)
-        new_row = (0.0,) * len(self) + (sy,)
-        grown = Curvature(
-            steps=(*moved.steps, s),
-            changes=(*moved.changes, y),
-            steps_changes=(*_with_column(self.steps_changes, to_steps), new_row),
-            changes_changes=(*_with_column(self.changes_changes, to_changes), (*to_changes, yy)),
-            steps_gradient=(*moved.steps_gradient, space.inner(s, there.gradient)),
-            changes_gradient=(*moved.changes_gradient, space.inner(y, there.gradient)),
-        )
-        return grown if len(grown) <= most else grown.without_the_oldest()
-
-    def without_the_oldest(self) -> Curvature:
-        return Curvature(
-            steps=self.steps[1:],
-            changes=self.changes[1:],
-            steps_changes=tuple(row[1:] for row in self.steps_changes[1:]),
-            changes_changes=tuple(row[1:] for row in self.changes_changes[1:]),
-            steps_gradient=self.steps_gradient[1:],
-            changes_gradient=self.changes_gradient[1:],
-        )
+        pairs, ss, sy, yy = self.pairs.extended(space, here, there)
+        if not (yy > 0 and sy > SMALLEST_COSINE * math.sqrt(ss) * math.sqrt(yy)):
+            return self.at(space, there)
+        with_gradient = pairs.inners(space, there.gradient)
+        k = len(with_gradient)
+        dropped = len(self) + 1 - k  # the oldest, where there is no room
+        products = np.empty((k, k, 2), order="F")
+        products[:-1, :-1] = self.products[dropped:, dropped:]
+        products[:-1, -1] = with_gradient[:-1] - self.with_gradient[dropped:]
+        products[-1, -1] = sy, yy
+        return Curvature(pairs, products, with_gradient)
 
     def direction(self, space: Space, gradient: Array) -> Array:
         """-H g, where H is the BFGS update of (<s, y>/<y, y>) I of the newest pair by all pairs."""
-        m = len(self)
-        if m == 0:
+        if not len(self):
             return gradient * -1.0
-        scale = self.steps_changes[-1][-1] / self.changes_changes[-1][-1]
-        a, c = [0.0] * m, [0.0] * m  # c = a - b, the weights of the steps
-        for i in reversed(range(m)):  # the newest first
-            row = self.steps_changes[i]
-            a[i] = (self.steps_gradient[i] - _dot(row, a)) / row[i]
-        for i, column in enumerate(zip(*self.steps_changes, strict=True)):
-            q = self.changes_gradient[i] - _dot(self.changes_changes[i], a)
-            c[i] = a[i] - (scale * q + _dot(column, c)) / column[i]
-        weights = [-scale, *(scale * w for w in a), *(-w for w in c)]
-        return space.weighted_sum(weights, (gradient, *self.changes, *self.steps))
+        r, yy, to_g = self.products[:, :, 0], self.products[:, :, 1], self.with_gradient
+        sy = r.diagonal()
+        scale = float(sy[-1] / yy[-1, -1])
+        # H g = scale g + S q - scale Y p, with R p = S'g, R'q = (D + scale Y'Y) p - scale Y'g;
+        # R is the upper triangle of S'Y, D its diagonal.
+        p = blas().dtrsv(r, to_g[:, 0])
+        q = blas().dsymv(scale, yy, p, -scale, to_g[:, 1])
+        q += sy * p
+        q = blas().dtrsv(r, q, trans=1, overwrite_x=1)
+        weights = np.empty(to_g.shape)
+        np.negative(q, out=weights[:, 0])
+        np.multiply(p, scale, out=weights[:, 1])
+        return self.pairs.combined(space, weights, -scale, gradient)
+
+    # --- for checkpoints
+
+    def packed(self) -> StoredCurvature:
+        steps, changes = self.pairs.listed()
+        flat = self.products.ravel(order="F"), self.with_gradient.ravel()
+        return StoredCurvature(self.pairs.most, steps, changes, *(tuple(a.tolist()) for a in flat))
 
 
-def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return float(sum(map(mul, a, b)))
+@record
+class StoredCurvature:
+    """A `Curvature` in a checkpoint."""
 
+    most: int
+    steps: tuple[Array, ...]
+    changes: tuple[Array, ...]
+    products: tuple[float, ...]
+    with_gradient: tuple[float, ...]
 
-def _differences(after: tuple[float, ...], before: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(p - q for p, q in zip(after, before, strict=True))
-
-
-def _with_column(
-    rows: tuple[tuple[float, ...], ...], column: tuple[float, ...]
-) -> tuple[tuple[float, ...], ...]:
-    return tuple((*row, entry) for row, entry in zip(rows, column, strict=True))
+    def unpacked(self, space: Space | None) -> Curvature:
+        k = len(self.steps)
+        if not (len(self.changes) == k <= self.most):
+            raise ValueError(f"{k} steps and {len(self.changes)} changes, {self.most} at the most")
+        products = np.array(self.products).reshape((k, k, 2), order="F")
+        with_gradient = np.array(self.with_gradient).reshape(k, 2)
+        pairs: Any = Listed(self.most, self.steps, self.changes)
+        if space is not None:
+            pairs = no_pairs(space, self.most).filled(self.steps, self.changes)
+        return Curvature(pairs, products, with_gradient)

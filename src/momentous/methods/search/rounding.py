@@ -49,7 +49,7 @@ class Rounding:
 
     def between(self, space: Space, *values: float) -> float:
         """The noise of the difference of such values."""
-        return max(NOISE * space.rounding * max(abs(value) for value in values), self.level)
+        return max(NOISE * space.rounding * max(map(abs, values)), self.level)
 
     def size(self, space: Space, value: float) -> float:
         """How large the terms are, to judge by the noise, of which such a value is made."""

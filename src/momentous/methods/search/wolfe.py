@@ -25,7 +25,7 @@ LEAST_GROWTH, MOST_GROWTH = 2.0, 4.0
 ORDINARY = 10
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Trial:
     """A step length, and what is known there."""
 
@@ -34,7 +34,7 @@ class Trial:
     slope: float = math.nan
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Found:
     """The end of a search."""
 
@@ -69,13 +69,14 @@ def search(
     taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
     for trials in range(1, most + 1):
         point = space.combination(here.point, t, direction)
-        value, expected = oracle.value(point), -t * slope
+        value = oracle.value(point)
         falls, trial = value <= here.value + c1 * t * slope, Trial(t, value)
-        small = expected <= DOUBTFUL * rounding.size(space, here.value)
-        if not falls and trials > PATIENCE and small and rounding.doubts(expected):
-            rounding = rounding.measured(oracle, here, direction, slope, expected, t)
-        noise = rounding.between(space, here.value, value)
-        if math.isfinite(value) and (falls or abs(value - here.value) <= noise):
+        if not falls and trials > PATIENCE:
+            expected, size = -t * slope, rounding.size(space, here.value)
+            if expected <= DOUBTFUL * size and rounding.doubts(expected):
+                rounding = rounding.measured(oracle, here, direction, slope, expected, t)
+        level = falls or abs(value - here.value) <= rounding.between(space, here.value, value)
+        if level and math.isfinite(value):
             there = oracle.gradient(point)
             finite |= there.finite
             trial.slope = space.inner(there.gradient, direction) if there.finite else math.nan
