@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeVar, dataclass_transform
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, TypeVar, dataclass_transform
 
 _T = TypeVar("_T")
 
 RECORDS: dict[str, type] = {}
+_FIELDS: dict[type, Callable[[Any], Any]] = {}
 
 
 @dataclass_transform(eq_default=False)
@@ -20,4 +23,12 @@ def record(cls: type[_T]) -> type[_T]:
     """
     made = dataclasses.dataclass(slots=True, eq=False)(cls)
     RECORDS[f"{made.__module__}.{made.__qualname__}"] = made
+    names = [field.name for field in dataclasses.fields(made)]  # type: ignore[arg-type]
+    if len(names) > 1:
+        _FIELDS[made] = attrgetter(*names)
     return made
+
+
+def copied(item: _T) -> _T:
+    """A record with the same fields: faster than `dataclasses.replace`, and then to be changed."""
+    return type(item)(*_FIELDS[type(item)](item))

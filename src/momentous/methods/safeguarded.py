@@ -8,7 +8,7 @@ import math
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.record import record
+from momentous.core.record import copied, record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
@@ -57,9 +57,8 @@ class SafeguardedMemory:
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
         events = (*report.events, *events)
-        own = dataclasses.replace(report, events=events, ending=ending, accepted=self.best)
-        own.noise = self.noise
-        return Step(self, own)
+        sample, eta, limit = report.sample, report.step_size, report.limit
+        return Step(self, Report(sample, eta, events, ending, self.best, self.noise, limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +182,8 @@ class Safeguarded(Method[SafeguardedMemory]):
         report = inner.report
         stand = _standing(oracle, report, memory.began_at)
         best = _lower(_noise(oracle, memory), memory.best, stand)
-        after = dataclasses.replace(memory, fast=inner, best=best)
+        after = copied(memory)
+        after.fast, after.best = inner, best
         after.smallest = min(memory.smallest, stand.grad_norm) if stand.finite else memory.smallest
         ended = report.ending
         if ended is not None and ended.status.success:
