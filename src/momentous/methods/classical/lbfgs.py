@@ -117,7 +117,7 @@ class LBFGS(Method[LBFGSMemory]):
             here,
             direction,
             slope,
-            1.0 if memory.curvature else 1.0 / here.grad_norm,
+            1.0 if len(memory.curvature.to_steps) else 1.0 / here.grad_norm,
             memory.rounding,
             conditions=(self.sufficient_decrease, self.curvature),
             most=self.max_trials,

@@ -101,12 +101,9 @@ class Curvature:
     def _take_products(self, before: Curvature, sy: float, yy: float) -> None:
         """All products of pairs, from those with the two gradients and those of the newest pair."""
         first = len(before) + 1 - len(self)  # of those before that is still here
-        self.steps_changes = _grown(
-            before.steps_changes, self.to_steps, before.to_steps, first, sy
-        )
-        self.changes_changes = _grown(
-            before.changes_changes, self.to_changes, before.to_changes, first, yy
-        )
+        s, y = self.to_steps, self.to_changes
+        self.steps_changes = _grown(before.steps_changes, s, before.to_steps, first, sy)
+        self.changes_changes = _grown(before.changes_changes, y, before.to_changes, first, yy)
 
     def packed(self) -> StoredCurvature:
         """The form in a checkpoint."""

@@ -65,12 +65,12 @@ def search(
     space, (c1, c2) = oracle.space, conditions
     longest = limited(space, math.inf, space.norm(direction))
     t = min(first, longest)
-    low, high = Trial(0.0, here.value, slope), None
+    low, high = None, None
     taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
     for trials in range(1, most + 1):
         point = space.combination(here.point, t, direction)
-        value = oracle.value(point)
-        falls, trial = value <= here.value + c1 * t * slope, Trial(t, value)
+        value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
+        falls = value <= here.value + c1 * t * slope
         if not falls and trials > PATIENCE:
             expected, size = -t * slope, rounding.size(space, here.value)
             if expected <= DOUBTFUL * size and rounding.doubts(expected):
@@ -78,14 +78,15 @@ def search(
         level = falls or abs(value - here.value) <= rounding.between(space, here.value, value)
         if level and math.isfinite(value):
             there = oracle.gradient(point)
-            finite |= there.finite
-            trial.slope = space.inner(there.gradient, direction) if there.finite else math.nan
-            if not there.finite:
-                trial.value = math.nan  # there is nothing to interpolate
-            elif falls or trial.slope <= (2 * c1 - 1) * slope:
-                if trial.slope >= c2 * slope:
+            usable = math.isfinite(there.grad_norm)
+            if usable:
+                finite, slope_there = True, space.inner(there.gradient, direction)
+            else:
+                value = math.nan  # there is nothing to interpolate
+            if usable and (falls or slope_there <= (2 * c1 - 1) * slope):
+                if slope_there >= c2 * slope:
                     return Found(t, there, rounding, "")
-                before, low = low, trial
+                before, low = low or Trial(0.0, here.value, slope), Trial(t, value, slope_there)
                 if falls:
                     taken = Found(t, there, rounding, "")
                 if high is None and t >= longest:
@@ -97,7 +98,7 @@ def search(
                 )
                 continue
         finite |= math.isfinite(value)
-        high = trial
+        low, high = low or Trial(0.0, here.value, slope), Trial(t, value)
         t = _between(low, high)
     if taken is not None:
         return dataclasses.replace(taken, rounding=rounding)
