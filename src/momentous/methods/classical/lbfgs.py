@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
+
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
@@ -12,10 +14,22 @@ from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
 from momentous.methods.checks import check
-from momentous.methods.classical.limited_memory import Curvature
+from momentous.methods.classical.curvature import Curvature
+from momentous.methods.classical.limited_memory import Listed, Stacked
+from momentous.methods.classical.whole_matrix import WholeMatrix
 from momentous.methods.endings import Events, zero_gradient
 from momentous.methods.search.rounding import Rounding
 from momentous.methods.search.wolfe import search
+
+
+# Up to so many variables the default is the matrix of all pairs.
+WHOLE = 32
+
+
+def default_memory(dimension: int) -> int:
+    """Pairs to keep where vectors have so many entries: a function of nothing else, so that runs
+    can be had again."""
+    return 10 if dimension >= 50_000 else 40 if dimension < 5_000 else 20
 
 
 @record
@@ -74,7 +88,7 @@ class LBFGS(Method[LBFGSMemory]):
     guarantee = "none"
     cost = "1 value and 1 gradient per trial (about 1)"
 
-    memory: int = 10
+    memory: int | None = None
     sufficient_decrease: float = 1e-4
     curvature: float = 0.9
     max_trials: int = 50
@@ -83,7 +97,8 @@ class LBFGS(Method[LBFGSMemory]):
         super().__post_init__()
         for name in ("memory", "max_trials"):
             value = getattr(self, name)
-            check(self, name, isinstance(value, int) and value >= 1, "must be a whole number >= 1")
+            right = isinstance(value, int) and value >= 1 or (name, value) == ("memory", None)
+            check(self, name, right, "must be a whole number >= 1")
         c1, c2 = self.sufficient_decrease, self.curvature
         if not (0 < c1 < 0.5 and c1 < c2 < 1):
             raise ValueError(
@@ -94,7 +109,7 @@ class LBFGS(Method[LBFGSMemory]):
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[LBFGSMemory]:
         sample = oracle.gradient(x0)
         rounding = Rounding.at(oracle.space, sample.value)
-        curvature = Curvature.unknown(oracle.space, self._most(oracle.space))
+        curvature = self._no_pairs(oracle.space)
         return LBFGSMemory(sample, curvature, rounding).as_step(0.0)
 
     def moved_to(
@@ -117,7 +132,7 @@ class LBFGS(Method[LBFGSMemory]):
             here,
             direction,
             slope,
-            1.0 if len(memory.curvature.to_steps) else 1.0 / here.grad_norm,
+            1.0 if len(memory.curvature) else 1.0 / here.grad_norm,
             memory.rounding,
             conditions=(self.sufficient_decrease, self.curvature),
             most=self.max_trials,
@@ -128,16 +143,24 @@ class LBFGS(Method[LBFGSMemory]):
         curvature = memory.curvature.extended(space, here, found.sample)
         return LBFGSMemory(found.sample, curvature, found.rounding).as_step(found.step_size)
 
-    def _most(self, space: Space) -> int:
-        """How many pairs to keep."""
-        return self.memory
+    def _no_pairs(self, space: Space) -> Curvature:
+        """What is known before the first step."""
+        most, size = self.memory, space.size
+        if most is None:
+            if space.has_own_inner:  # x is a part of a vector
+                ones = space.from_numpy(np.ones(space.shape))
+                size = round(space.inner(ones, ones))
+            elif size <= WHOLE:
+                return WholeMatrix.unknown(size)
+            most = default_memory(size)
+        return Stacked.filled(most, space.shape) if Stacked.suits(space) else Listed(most)
 
     def _forgotten(self, oracle: Oracle, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
         """No way along that direction: drop the pairs; without pairs there is no way at all."""
         if memory.curvature:
             event = Event(EventKind.RESTART, float(len(memory.curvature)))
-            unknown = Curvature.unknown(oracle.space, self._most(oracle.space))
-            return dataclasses.replace(memory, curvature=unknown).as_step(0.0, (event,))
+            after = dataclasses.replace(memory, curvature=self._no_pairs(oracle.space))
+            return after.as_step(0.0, (event,))
         norm = memory.current.grad_norm
         ending = Ending(
             Status.NO_PROGRESS,

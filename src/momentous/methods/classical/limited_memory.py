@@ -15,9 +15,8 @@ it has been made of: see `Stacked` for how.
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,9 +24,8 @@ from momentous.core.blocks import ROW
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
+from momentous.methods.classical.curvature import Curvature, blas, is_of_use
 
-# A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.
-SMALLEST_COSINE = 1e-10
 # Vectors up to this length are stacked: there calls cost more than arithmetic.
 STACKED = 1 << 15
 # BLAS libraries keep to one thread for matrices of so many entries (OpenBLAS: 9,216), so that sums
@@ -35,16 +33,11 @@ STACKED = 1 << 15
 ONE_THREAD = 9216
 
 
-@functools.cache
-def blas() -> Any:
-    """SciPy's BLAS, whose calls cost a fraction of NumPy's; imported where a run needs it."""
-    from scipy.linalg import blas as routines
+class Pairs(Curvature):
+    """The newest pairs, the oldest of them first, and their products.
 
-    return routines
-
-
-class Curvature:
-    """The pairs, the oldest first, and their products."""
+    H is the BFGS update of (<s, y>/<y, y>) I of the newest pair by all pairs.
+    """
 
     __slots__ = ("_blas", "changes_changes", "most", "steps_changes", "to_changes", "to_steps")
 
@@ -54,33 +47,8 @@ class Curvature:
     to_steps: np.ndarray  # <s_i, g> with the gradient where the method stands
     to_changes: np.ndarray  # <y_i, g>
 
-    def __init__(self, most: int):
-        self.most, self._blas = most, blas()
-        self.steps_changes = self.changes_changes = np.empty((0, 0), order="F")
-        self.to_steps = self.to_changes = np.empty(0)
-
-    @staticmethod
-    def unknown(space: Space, most: int) -> Curvature:
-        """No pairs yet, and room for so many."""
-        if space.plain and not space.has_own_inner and space.size <= STACKED:
-            return Stacked(most, _Rows(most, space.shape))
-        return Listed(most)
-
-    def __len__(self) -> int:
-        return len(self.to_steps)
-
-    def at(self, space: Space, sample: Sample) -> Curvature:
-        """The same pairs, with the products of the gradient there."""
-        raise NotImplementedError
-
-    def extended(self, space: Space, here: Sample, there: Sample) -> Curvature:
-        """With the pair of the step from here to there, if it is of use, and without the oldest if
-        there is no room."""
-        raise NotImplementedError
-
     def direction(self, space: Space, gradient: Array) -> Array:
-        """-H g, where H is the BFGS update of (<s, y>/<y, y>) I of the newest pair by all pairs."""
-        if not len(self.to_steps):
+        if not len(self):
             return gradient * -1.0
         r, yy, routines = self.steps_changes, self.changes_changes, self._blas
         scale = float(r[-1, -1] / yy[-1, -1])
@@ -98,66 +66,56 @@ class Curvature:
         """scale Y p - S q - scale g"""
         raise NotImplementedError
 
-    def _take_products(self, before: Curvature, sy: float, yy: float) -> None:
-        """All products of pairs, from those with the two gradients and those of the newest pair."""
-        first = len(before) + 1 - len(self)  # of those before that is still here
-        s, y = self.to_steps, self.to_changes
-        self.steps_changes = _grown(before.steps_changes, s, before.to_steps, first, sy)
-        self.changes_changes = _grown(before.changes_changes, y, before.to_changes, first, yy)
-
-    def packed(self) -> StoredCurvature:
-        """The form in a checkpoint."""
+    def packed(self) -> StoredPairs:
         steps, changes = self.vectors()
-        numbers = (self.steps_changes, self.changes_changes, self.to_steps, self.to_changes)
-        plain = (tuple(array.ravel(order="F").tolist()) for array in numbers)
-        return StoredCurvature(self.most, steps, changes, *plain)
+        first = len(self.to_steps) - len(self)
+        matrices = (self.steps_changes, self.changes_changes)
+        upper = (tuple(np.triu(a[first:, first:]).ravel().tolist()) for a in matrices)
+        to_gradient = (tuple(a[first:].tolist()) for a in (self.to_steps, self.to_changes))
+        return StoredPairs(self.most, steps, changes, *upper, *to_gradient)
 
     def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """The steps and the changes."""
         raise NotImplementedError
 
 
-def _grown(
-    old: np.ndarray, after: np.ndarray, before: np.ndarray, first: int, last: float
-) -> np.ndarray:
-    k = len(after)
-    new = np.empty((k, k), order="F")
-    new[:-1, :-1] = old[first:, first:]
-    np.subtract(after[:-1], before[first:], new[:-1, -1])
-    new[-1, -1] = last
-    return new
-
-
-class Listed(Curvature):
+class Listed(Pairs):
     """Pairs of arrays of any library, or of long ones."""
 
     __slots__ = ("changes", "steps")
 
     def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
-        super().__init__(most)
+        self.most, self._blas = most, blas()
         self.steps, self.changes = steps, changes
+        self.steps_changes = self.changes_changes = np.empty((0, 0))
+        self.to_steps = self.to_changes = np.empty(0)
+
+    def __len__(self) -> int:
+        return len(self.steps)
 
     def at(self, space: Space, sample: Sample) -> Listed:
         moved = Listed(self.most, self.steps, self.changes)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
-        moved._take_gradient(space, sample)
+        moved._take_gradient(space, sample.gradient)
         return moved
 
     def extended(self, space: Space, here: Sample, there: Sample) -> Listed:
         s = space.combination(there.point, -1.0, here.point)
         y = space.combination(there.gradient, -1.0, here.gradient)
         sy, yy = space.inner(s, y), space.inner(y, y)
-        if not (yy > 0 and sy > SMALLEST_COSINE * space.norm(s) * math.sqrt(yy)):
+        if not is_of_use(space.inner(s, s), sy, yy):
             return self.at(space, there)
-        first = max(0, len(self) + 1 - self.most)
-        after = Listed(self.most, (*self.steps[first:], s), (*self.changes[first:], y))
-        after._take_gradient(space, there)
-        after._take_products(self, sy, yy)
+        old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
+        after = Listed(self.most, (*self.steps[old:], s), (*self.changes[old:], y))
+        after._take_gradient(space, there.gradient)
+        to_s, to_y = after.to_steps[:-1], after.to_changes[:-1]
+        after.steps_changes = _grown(self.steps_changes, old, to_s - self.to_steps[old:], sy)
+        after.changes_changes = _grown(self.changes_changes, old, to_y - self.to_changes[old:], yy)
         return after
 
-    def _take_gradient(self, space: Space, sample: Sample) -> None:
-        self.to_steps = np.array(space.inners(self.steps, sample.gradient))
-        self.to_changes = np.array(space.inners(self.changes, sample.gradient))
+    def _take_gradient(self, space: Space, g: Array) -> None:
+        self.to_steps = np.array(space.inners(self.steps, g))
+        self.to_changes = np.array(space.inners(self.changes, g))
 
     def _combined(
         self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
@@ -169,49 +127,100 @@ class Listed(Curvature):
         return self.steps, self.changes
 
 
+def _grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
+    """The upper triangle without its first ``old`` rows and columns, with one more column."""
+    k = len(column) + 1
+    new = np.empty((k, k), order="F")
+    new[:-1, :-1] = matrix[old:, old:]
+    new[:-1, -1], new[-1, -1] = column, last
+    return new
+
+
 class _Rows:
-    """Room for twice as many pairs as are kept, and how many rows are written to."""
+    """Room for twice as many pairs as are kept; behind them, pairs of zeros to begin with.
 
-    __slots__ = ("changes", "shape", "steps", "used")
+    A pair has a number, its row.  The product of pairs i <= j, less than m = ``most`` apart, stands
+    at place j m + i of a flat array.  There m pairs in a row have the upper triangle of a matrix
+    with m rows, column by column, and a new pair writes where no other has written.
+    """
 
-    def __init__(self, most: int, shape: tuple[int, ...]):
-        size = math.prod(shape)
-        self.steps, self.changes = np.empty((2 * most, size)), np.empty((2 * most, size))
-        self.shape, self.used = shape, 0
+    __slots__ = ("changes", "changes_changes", "most", "steps", "steps_changes", "used")
+
+    def __init__(self, most: int, size: int):
+        self.most, self.used = most, most
+        self.steps, self.changes = np.zeros((2 * most, size)), np.zeros((2 * most, size))
+        places = 2 * most * (most + 1)
+        self.steps_changes, self.changes_changes = np.zeros(places), np.zeros(places)
+        self.steps_changes[: most * (most + 1) : most + 1] = 1.0  # R can be inverted
+
+    def matrix(self, products: np.ndarray, end: int) -> np.ndarray:
+        """The upper triangle of the products of the pairs before ``end``."""
+        m = self.most
+        first = (end - m) * (m + 1)
+        return products[first : first + m * m].reshape((m, m), order="F")
+
+    def moved(self, end: int) -> _Rows:
+        """The pairs before ``end`` alone, in arrays of their own."""
+        new, m = _Rows(self.most, self.steps.shape[1]), self.most
+        new.steps[:m], new.changes[:m] = self.steps[end - m : end], self.changes[end - m : end]
+        here, there = slice(m * m), slice((end - m) * (m + 1), (end - m) * (m + 1) + m * m)
+        new.steps_changes[here] = self.steps_changes[there]
+        new.changes_changes[here] = self.changes_changes[there]
+        return new
 
 
-class Stacked(Curvature):
-    """Pairs in rows ``begin`` to ``end`` of two arrays, which the curvatures of a run share.
+class Stacked(Pairs):
+    """Pairs in the rows before ``end`` of arrays that the curvatures of a run share.
 
     A row is written once.  An extension writes the row ``end``, which neither this curvature nor
     any before it looks at; if another extension has taken that row already (a step that was cut
     short is taken again), or if there is none left, it moves to arrays of its own.
     """
 
-    __slots__ = ("begin", "changes", "end", "rows", "steps")
+    __slots__ = ("changes", "count", "end", "rows", "shape", "steps")
 
-    def __init__(self, most: int, rows: _Rows, begin: int = 0, end: int = 0):
-        self.most, self._blas = most, blas()
-        self.rows, self.begin, self.end = rows, begin, end
-        self.steps, self.changes = rows.steps[begin:end].T, rows.changes[begin:end].T
-        if begin == end:
-            super().__init__(most)
+    def __init__(self, shape: tuple[int, ...], rows: _Rows, end: int, count: int):
+        self.most, self._blas = rows.most, blas()
+        self.shape, self.rows, self.end, self.count = shape, rows, end, count
+        window = slice(end - rows.most, end)
+        self.steps, self.changes = rows.steps[window].T, rows.changes[window].T
+
+    @staticmethod
+    def suits(space: Space) -> bool:
+        """Are the vectors of this space such as can be stacked?"""
+        return space.plain and not space.has_own_inner and space.size <= STACKED
+
+    @classmethod
+    def filled(
+        cls,
+        most: int,
+        shape: tuple[int, ...],
+        steps: Sequence[Array] = (),
+        changes: Sequence[Array] = (),
+    ) -> Stacked:
+        """These pairs; their products are for the caller to fill in."""
+        rows, k = _Rows(most, math.prod(shape)), len(steps)
+        for i in range(k):
+            rows.steps[most - k + i] = steps[i].reshape(-1)
+            rows.changes[most - k + i] = changes[i].reshape(-1)
+        made = cls(shape, rows, most, k)
+        made.to_steps, made.to_changes = np.zeros(most), np.zeros(most)
+        made._take_matrices()
+        return made
+
+    def __len__(self) -> int:
+        return self.count
 
     def at(self, space: Space, sample: Sample) -> Stacked:
-        if self.begin == self.end:
-            return self
-        moved = Stacked(self.most, self.rows, self.begin, self.end)
+        moved = Stacked(self.shape, self.rows, self.end, self.count)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
         moved._take_gradient(sample.gradient.reshape(-1))
         return moved
 
     def extended(self, space: Space, here: Sample, there: Sample) -> Stacked:
-        rows, begin, end = self.rows, self.begin, self.end
-        if end - begin == self.most:
-            begin += 1
-        if rows.used != end or end == len(rows.steps):
-            rows = self._copied(begin)
-            begin, end = 0, rows.used
+        rows, end, m = self.rows, self.end, self.most
+        if rows.used != end or end == 2 * m:
+            rows, end = rows.moved(end), m
         s, y = rows.steps[end], rows.changes[end]
         g = there.gradient.reshape(-1)
         np.subtract(there.point.reshape(-1), here.point.reshape(-1), s)
@@ -219,28 +228,22 @@ class Stacked(Curvature):
         rows.used = end + 1
         inner = self._blas.ddot if s.size <= ROW else space.inner
         sy, yy = inner(s, y), inner(y, y)
-        if not (yy > 0 and sy > SMALLEST_COSINE * math.sqrt(inner(s, s)) * math.sqrt(yy)):
+        if not is_of_use(inner(s, s), sy, yy):
             return self.at(space, there)
-        after = Stacked(self.most, rows, begin, end + 1)
+        after = Stacked(self.shape, rows, end + 1, min(self.count + 1, m))
         after._take_gradient(g)
-        after._take_products(self, sy, yy)
+        place = end * (m + 1)  # of the products of the new pair with itself; before it, with others
+        r, changes = rows.steps_changes, rows.changes_changes
+        np.subtract(after.to_steps[:-1], self.to_steps[1:], r[place - m + 1 : place])
+        np.subtract(after.to_changes[:-1], self.to_changes[1:], changes[place - m + 1 : place])
+        r[place], changes[place] = sy, yy
+        after._take_matrices()
         return after
 
-    def filled(self, steps: tuple[Array, ...], changes: tuple[Array, ...]) -> Stacked:
-        """A curvature in such rows with these pairs, without their products."""
+    def _take_matrices(self) -> None:
         rows = self.rows
-        for i, (s, y) in enumerate(zip(steps, changes, strict=True)):
-            rows.steps[i], rows.changes[i] = s.reshape(-1), y.reshape(-1)
-        rows.used = len(steps)
-        return Stacked(self.most, rows, 0, len(steps))
-
-    def _copied(self, begin: int) -> _Rows:
-        """Rows of their own, with the pairs from ``begin`` on."""
-        rows, count = _Rows(self.most, self.rows.shape), self.end - begin
-        rows.steps[:count] = self.rows.steps[begin : self.end]
-        rows.changes[:count] = self.rows.changes[begin : self.end]
-        rows.used = count
-        return rows
+        self.steps_changes = rows.matrix(rows.steps_changes, self.end)
+        self.changes_changes = rows.matrix(rows.changes_changes, self.end)
 
     def _take_gradient(self, g: np.ndarray) -> None:
         if self.steps.size <= ONE_THREAD:
@@ -257,19 +260,17 @@ class Stacked(Curvature):
         if self.steps.size <= ONE_THREAD:
             product = self._blas.dgemv
             part = product(scale, self.changes, p, -scale, g.reshape(-1))
-            return product(-1.0, self.steps, q, 1.0, part, overwrite_y=1).reshape(space.shape)
+            return product(-1.0, self.steps, q, 1.0, part, overwrite_y=1).reshape(self.shape)
         fresh = g.reshape(-1) * -scale
         _add_product(fresh, self.changes, scale * p)
         _add_product(fresh, self.steps, -q)
-        return fresh.reshape(space.shape)
+        return fresh.reshape(self.shape)
 
     def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        steps, changes = self.rows.steps, self.rows.changes
-        pairs = range(self.begin, self.end)
-        shape = self.rows.shape
-        return tuple(steps[i].reshape(shape) for i in pairs), tuple(
-            changes[i].reshape(shape) for i in pairs
-        )
+        window = slice(self.end - self.count, self.end)
+        shape = self.shape
+        steps, changes = self.rows.steps[window], self.rows.changes[window]
+        return tuple(s.reshape(shape) for s in steps), tuple(y.reshape(shape) for y in changes)
 
 
 def _products(columns: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -299,8 +300,8 @@ def _parts(columns: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 @record
-class StoredCurvature:
-    """A `Curvature` in a checkpoint: vectors, and numbers column by column."""
+class StoredPairs:
+    """`Pairs` in a checkpoint: vectors, and the upper triangles row by row."""
 
     most: int
     steps: tuple[Array, ...]
@@ -310,17 +311,20 @@ class StoredCurvature:
     to_steps: tuple[float, ...]
     to_changes: tuple[float, ...]
 
-    def unpacked(self, space: Space | None) -> Curvature:
+    def unpacked(self, space: Space | None) -> Pairs:
         """As it was; without a space, with its vectors one by one."""
         k = len(self.steps)
         if not len(self.changes) == len(self.to_steps) == len(self.to_changes) == k <= self.most:
             raise ValueError(f"{k} steps, {len(self.changes)} changes, {self.most} at the most")
-        made = Listed(self.most) if space is None else Curvature.unknown(space, self.most)
-        if isinstance(made, Stacked):
-            made = made.filled(self.steps, self.changes)
-        else:
-            made = Listed(self.most, self.steps, self.changes)
-        made.steps_changes = np.array(self.steps_changes).reshape((k, k), order="F")
-        made.changes_changes = np.array(self.changes_changes).reshape((k, k), order="F")
-        made.to_steps, made.to_changes = np.array(self.to_steps), np.array(self.to_changes)
+        matrices = (self.steps_changes, self.changes_changes)
+        r, yy = (np.array(matrix).reshape((k, k)) for matrix in matrices)
+        if space is None or not Stacked.suits(space):
+            listed = Listed(self.most, self.steps, self.changes)
+            listed.steps_changes, listed.changes_changes = map(np.asfortranarray, (r, yy))
+            listed.to_steps, listed.to_changes = np.array(self.to_steps), np.array(self.to_changes)
+            return listed
+        made = Stacked.filled(self.most, space.shape, self.steps, self.changes)
+        if k:
+            made.steps_changes[-k:, -k:], made.changes_changes[-k:, -k:] = r, yy
+            made.to_steps[-k:], made.to_changes[-k:] = self.to_steps, self.to_changes
         return made
