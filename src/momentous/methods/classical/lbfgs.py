@@ -15,7 +15,7 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
 from momentous.methods.checks import check
 from momentous.methods.classical.curvature import Curvature
-from momentous.methods.classical.limited_memory import Listed, Stacked
+from momentous.methods.classical.limited_memory import STACKED, Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
 from momentous.methods.endings import Events, zero_gradient
 from momentous.methods.search.rounding import Rounding
@@ -127,21 +127,25 @@ class LBFGS(Method[LBFGSMemory]):
         slope = space.inner(here.gradient, direction)
         if not (slope < 0 and math.isfinite(slope)):
             return self._forgotten(oracle, memory, "this is not a descent direction")
+        known = len(memory.curvature) > 0
         found = search(
             oracle,
             here,
             direction,
             slope,
-            1.0 if len(memory.curvature) else 1.0 / here.grad_norm,
+            1.0 if known else 1.0 / here.grad_norm,
             memory.rounding,
             conditions=(self.sufficient_decrease, self.curvature),
             most=self.max_trials,
+            guess=not known,
         )
         if found.sample is None:
             memory = dataclasses.replace(memory, rounding=found.rounding)
             return self._forgotten(oracle, memory, found.seen)
-        curvature = memory.curvature.extended(space, here, found.sample)
-        return LBFGSMemory(found.sample, curvature, found.rounding).as_step(found.step_size)
+        there, rounding = found.sample, found.rounding
+        noise = rounding.between(space, here.value, there.value)
+        curvature = memory.curvature.extended(space, here, there, noise)
+        return LBFGSMemory(there, curvature, rounding).as_step(found.step_size)
 
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
@@ -153,7 +157,9 @@ class LBFGS(Method[LBFGSMemory]):
             elif size <= WHOLE:
                 return WholeMatrix.unknown(size)
             most = default_memory(size)
-        return Stacked.filled(most, space.shape) if Stacked.suits(space) else Listed(most)
+        if Stacked.suits(space):
+            return Stacked.filled(most, space.shape)
+        return Listed(most, corrects=size <= STACKED)
 
     def _forgotten(self, oracle: Oracle, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
         """No way along that direction: drop the pairs; without pairs there is no way at all."""

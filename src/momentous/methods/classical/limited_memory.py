@@ -3,10 +3,11 @@
 The direction is a combination of the gradient, the steps s_i and the changes y_i of the gradient
 along them; its weights follow from inner products of those alone, in the compact form of Byrd,
 Nocedal and Schnabel, "Representations of quasi-Newton matrices and their use in limited memory
-methods", Math. Programming 63 (1994), theorem 2.2.  An iteration computes 2 m products, with the
-new gradient (a change is a difference of gradients, so its products are differences of known ones),
-and then adds up 2 m + 1 vectors in one pass: less than half the memory traffic of the recursion on
-vectors, and one reduction over ranks where that has 2 m in a row.
+methods", Math. Programming 63 (1994), theorem 2.2.  An iteration computes 2 m products with the new gradient and 2 m
+with the new change of it, and adds up 2 m + 1 vectors in one pass: about half the memory traffic of
+the recursion on vectors, and two reductions over ranks where that has 2 m in a row.  Where vectors
+are so long that even this counts, changes are not corrected by values (`correction`), and their
+products are differences of known ones.
 
 `Listed` keeps arrays of any library, one by one.  `Stacked` keeps short NumPy vectors as rows of
 two arrays, so that the products with all of them are two calls of BLAS.  Neither ever changes what
@@ -24,7 +25,7 @@ from momentous.core.blocks import ROW
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
-from momentous.methods.classical.curvature import Curvature, blas, is_of_use
+from momentous.methods.classical.curvature import Curvature, blas, correction, is_of_use
 
 # Vectors up to this length are stacked: there calls cost more than arithmetic.
 STACKED = 1 << 15
@@ -42,6 +43,7 @@ class Pairs(Curvature):
     __slots__ = ("_blas", "changes_changes", "most", "steps_changes", "to_changes", "to_steps")
 
     most: int  # pairs to keep
+    corrects: bool  # are changes corrected by what values say?
     steps_changes: np.ndarray  # [i, j]: <s_i, y_j> for i <= j; nothing below the diagonal is used
     changes_changes: np.ndarray  # [i, j]: <y_i, y_j> for i <= j
     to_steps: np.ndarray  # <s_i, g> with the gradient where the method stands
@@ -57,7 +59,7 @@ class Pairs(Curvature):
         p = routines.dtrsv(r, self.to_steps)
         q = routines.dsymv(scale, yy, p, -scale, self.to_changes)
         q += r.diagonal() * p
-        q = routines.dtrsv(r, q, trans=1, overwrite_x=1)
+        q = routines.dtrsv(r, q, 1, 0, 0, 1, 0, 1)  # transposed, into q; keywords cost time
         return self._combined(space, scale, gradient, p, q)
 
     def _combined(
@@ -72,7 +74,7 @@ class Pairs(Curvature):
         matrices = (self.steps_changes, self.changes_changes)
         upper = (tuple(np.triu(a[first:, first:]).ravel().tolist()) for a in matrices)
         to_gradient = (tuple(a[first:].tolist()) for a in (self.to_steps, self.to_changes))
-        return StoredPairs(self.most, steps, changes, *upper, *to_gradient)
+        return StoredPairs(self.most, self.corrects, steps, changes, *upper, *to_gradient)
 
     def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """The steps and the changes."""
@@ -82,10 +84,17 @@ class Pairs(Curvature):
 class Listed(Pairs):
     """Pairs of arrays of any library, or of long ones."""
 
-    __slots__ = ("changes", "steps")
+    __slots__ = ("changes", "corrects", "steps")
 
-    def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
-        self.most, self._blas = most, blas()
+    def __init__(
+        self,
+        most: int,
+        steps: tuple[Array, ...] = (),
+        changes: tuple[Array, ...] = (),
+        *,
+        corrects: bool,
+    ):
+        self.most, self._blas, self.corrects = most, blas(), corrects
         self.steps, self.changes = steps, changes
         self.steps_changes = self.changes_changes = np.empty((0, 0))
         self.to_steps = self.to_changes = np.empty(0)
@@ -94,23 +103,35 @@ class Listed(Pairs):
         return len(self.steps)
 
     def at(self, space: Space, sample: Sample) -> Listed:
-        moved = Listed(self.most, self.steps, self.changes)
+        moved = Listed(self.most, self.steps, self.changes, corrects=self.corrects)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
         moved._take_gradient(space, sample.gradient)
         return moved
 
-    def extended(self, space: Space, here: Sample, there: Sample) -> Listed:
+    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
         s = space.combination(there.point, -1.0, here.point)
         y = space.combination(there.gradient, -1.0, here.gradient)
-        sy, yy = space.inner(s, y), space.inner(y, y)
-        if not is_of_use(space.inner(s, s), sy, yy):
+        ss, sy, theta = space.inner(s, s), space.inner(s, y), 0.0
+        if self.corrects:
+            slope = space.inner(s, here.gradient)
+            theta = correction(here.value - there.value, slope, sy, noise)
+        if theta and ss > 0.0:
+            y = space.combination(y, theta / ss, s)
+            sy += theta
+        yy = space.inner(y, y)
+        if not is_of_use(ss, sy, yy):
             return self.at(space, there)
         old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
-        after = Listed(self.most, (*self.steps[old:], s), (*self.changes[old:], y))
+        steps, changes = self.steps[old:], self.changes[old:]
+        after = Listed(self.most, (*steps, s), (*changes, y), corrects=self.corrects)
         after._take_gradient(space, there.gradient)
-        to_s, to_y = after.to_steps[:-1], after.to_changes[:-1]
-        after.steps_changes = _grown(self.steps_changes, old, to_s - self.to_steps[old:], sy)
-        after.changes_changes = _grown(self.changes_changes, old, to_y - self.to_changes[old:], yy)
+        if self.corrects:
+            to_s, to_y = (np.array(space.inners(list_, y)) for list_ in (steps, changes))
+        else:  # y is a difference of gradients, and so are its products
+            to_s = after.to_steps[:-1] - self.to_steps[old:]
+            to_y = after.to_changes[:-1] - self.to_changes[old:]
+        after.steps_changes = _grown(self.steps_changes, old, to_s, sy)
+        after.changes_changes = _grown(self.changes_changes, old, to_y, yy)
         return after
 
     def _take_gradient(self, space: Space, g: Array) -> None:
@@ -144,10 +165,10 @@ class _Rows:
     with m rows, column by column, and a new pair writes where no other has written.
     """
 
-    __slots__ = ("changes", "changes_changes", "most", "steps", "steps_changes", "used")
+    __slots__ = ("blas", "changes", "changes_changes", "most", "steps", "steps_changes", "used")
 
     def __init__(self, most: int, size: int):
-        self.most, self.used = most, most
+        self.most, self.used, self.blas = most, most, blas()
         self.steps, self.changes = np.zeros((2 * most, size)), np.zeros((2 * most, size))
         places = 2 * most * (most + 1)
         self.steps_changes, self.changes_changes = np.zeros(places), np.zeros(places)
@@ -157,7 +178,7 @@ class _Rows:
         """The upper triangle of the products of the pairs before ``end``."""
         m = self.most
         first = (end - m) * (m + 1)
-        return products[first : first + m * m].reshape((m, m), order="F")
+        return products[first : first + m * m].reshape(m, m).T
 
     def moved(self, end: int) -> _Rows:
         """The pairs before ``end`` alone, in arrays of their own."""
@@ -179,11 +200,13 @@ class Stacked(Pairs):
 
     __slots__ = ("changes", "count", "end", "rows", "shape", "steps")
 
+    corrects = True
+
     def __init__(self, shape: tuple[int, ...], rows: _Rows, end: int, count: int):
-        self.most, self._blas = rows.most, blas()
+        self.most, self._blas = rows.most, rows.blas
         self.shape, self.rows, self.end, self.count = shape, rows, end, count
-        window = slice(end - rows.most, end)
-        self.steps, self.changes = rows.steps[window].T, rows.changes[window].T
+        begin = end - rows.most
+        self.steps, self.changes = rows.steps[begin:end].T, rows.changes[begin:end].T
 
     @staticmethod
     def suits(space: Space) -> bool:
@@ -217,28 +240,42 @@ class Stacked(Pairs):
         moved._take_gradient(sample.gradient.reshape(-1))
         return moved
 
-    def extended(self, space: Space, here: Sample, there: Sample) -> Stacked:
-        rows, end, m = self.rows, self.end, self.most
-        if rows.used != end or end == 2 * m:
-            rows, end = rows.moved(end), m
+    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Stacked:
+        rows, end = self.rows, self.end
+        if rows.used != end or end == 2 * self.most:
+            rows, end = rows.moved(end), self.most
         s, y = rows.steps[end], rows.changes[end]
-        g = there.gradient.reshape(-1)
+        g, before = there.gradient.reshape(-1), here.gradient.reshape(-1)
         np.subtract(there.point.reshape(-1), here.point.reshape(-1), s)
-        np.subtract(g, here.gradient.reshape(-1), y)
+        np.subtract(g, before, y)
         rows.used = end + 1
         inner = self._blas.ddot if s.size <= ROW else space.inner
-        sy, yy = inner(s, y), inner(y, y)
-        if not is_of_use(inner(s, s), sy, yy):
+        ss, sy = inner(s, s), inner(s, y)
+        theta = correction(here.value - there.value, inner(s, before), sy, noise)
+        if theta and ss > 0.0:
+            self._blas.daxpy(s, y, a=theta / ss)
+            sy += theta
+        if not is_of_use(ss, sy, inner(y, y)):
             return self.at(space, there)
-        after = Stacked(self.shape, rows, end + 1, min(self.count + 1, m))
-        after._take_gradient(g)
-        place = end * (m + 1)  # of the products of the new pair with itself; before it, with others
-        r, changes = rows.steps_changes, rows.changes_changes
-        np.subtract(after.to_steps[:-1], self.to_steps[1:], r[place - m + 1 : place])
-        np.subtract(after.to_changes[:-1], self.to_changes[1:], changes[place - m + 1 : place])
-        r[place], changes[place] = sy, yy
-        after._take_matrices()
+        after = Stacked(self.shape, rows, end + 1, min(self.count + 1, self.most))
+        after._take_products(g, y)
         return after
+
+    def _take_products(self, g: np.ndarray, y: np.ndarray) -> None:
+        """Those with the gradient, and those of the newest change, which go into the matrices."""
+        rows, m = self.rows, self.most
+        last = (self.end - 1) * (m + 1) + 1  # behind the place of the newest pair with itself
+        r, yy = rows.steps_changes[last - m : last], rows.changes_changes[last - m : last]
+        if self.steps.size <= ONE_THREAD:
+            self._take_gradient(g)
+            product = self._blas.dgemv  # transposed, into the last but five
+            product(1.0, self.steps, y, 0.0, r, 0, 1, 0, 1, 1, 1)
+            product(1.0, self.changes, y, 0.0, yy, 0, 1, 0, 1, 1, 1)
+        else:
+            both = np.array([g, y])
+            self.to_steps, r[:] = _products(self.steps, both)
+            self.to_changes, yy[:] = _products(self.changes, both)
+        self._take_matrices()
 
     def _take_matrices(self) -> None:
         rows = self.rows
@@ -247,20 +284,21 @@ class Stacked(Pairs):
 
     def _take_gradient(self, g: np.ndarray) -> None:
         if self.steps.size <= ONE_THREAD:
-            product = self._blas.dgemv
-            self.to_steps = product(1.0, self.steps, g, trans=1)
-            self.to_changes = product(1.0, self.changes, g, trans=1)
+            product, m = self._blas.dgemv, self.most
+            self.to_steps = product(1.0, self.steps, g, 0.0, np.empty(m), 0, 1, 0, 1, 1, 1)
+            self.to_changes = product(1.0, self.changes, g, 0.0, np.empty(m), 0, 1, 0, 1, 1, 1)
         else:
-            self.to_steps = _products(self.steps, g)
-            self.to_changes = _products(self.changes, g)
+            (self.to_steps,) = _products(self.steps, g[np.newaxis])
+            (self.to_changes,) = _products(self.changes, g[np.newaxis])
 
     def _combined(
         self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
     ) -> Array:
-        if self.steps.size <= ONE_THREAD:
+        if len(self.steps) <= ROW:
             product = self._blas.dgemv
             part = product(scale, self.changes, p, -scale, g.reshape(-1))
-            return product(-1.0, self.steps, q, 1.0, part, overwrite_y=1).reshape(self.shape)
+            whole = product(-1.0, self.steps, q, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
+            return whole.reshape(self.shape)
         fresh = g.reshape(-1) * -scale
         _add_product(fresh, self.changes, scale * p)
         _add_product(fresh, self.steps, -q)
@@ -273,12 +311,15 @@ class Stacked(Pairs):
         return tuple(s.reshape(shape) for s in steps), tuple(y.reshape(shape) for y in changes)
 
 
-def _products(columns: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """The inner products of all columns with ``a``."""
+def _products(columns: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Row by row, the inner products of a vector with all columns."""
+    if len(columns) <= ROW:
+        return np.vecdot(columns.T, vectors[:, np.newaxis])
     parts, whole = _parts(columns)
-    sums = np.matmul(a[:whole].reshape(len(parts), 1, -1), parts).sum(axis=(0, 1))
-    if whole < a.size:
-        sums += a[whole:] @ columns[whole:]
+    cut = vectors[:, :whole].reshape(len(vectors), len(parts), -1).transpose(1, 0, 2)
+    sums = np.matmul(cut, parts).sum(axis=0)
+    if whole < len(columns):
+        sums += vectors[:, whole:] @ columns[whole:]
     return sums
 
 
@@ -304,6 +345,7 @@ class StoredPairs:
     """`Pairs` in a checkpoint: vectors, and the upper triangles row by row."""
 
     most: int
+    corrects: bool
     steps: tuple[Array, ...]
     changes: tuple[Array, ...]
     steps_changes: tuple[float, ...]
@@ -319,7 +361,7 @@ class StoredPairs:
         matrices = (self.steps_changes, self.changes_changes)
         r, yy = (np.array(matrix).reshape((k, k)) for matrix in matrices)
         if space is None or not Stacked.suits(space):
-            listed = Listed(self.most, self.steps, self.changes)
+            listed = Listed(self.most, self.steps, self.changes, corrects=self.corrects)
             listed.steps_changes, listed.changes_changes = map(np.asfortranarray, (r, yy))
             listed.to_steps, listed.to_changes = np.array(self.to_steps), np.array(self.to_changes)
             return listed

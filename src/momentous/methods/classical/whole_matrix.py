@@ -13,7 +13,7 @@ import numpy as np
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
-from momentous.methods.classical.curvature import Curvature, blas, is_of_use
+from momentous.methods.classical.curvature import Curvature, blas, correction, is_of_use
 
 
 class WholeMatrix(Curvature):
@@ -27,7 +27,8 @@ class WholeMatrix(Curvature):
 
     def __init__(self, first: np.ndarray, rest: np.ndarray, scale: float, count: int):
         self._first, self._rest = first, rest  # A and C; only the upper triangles are used
-        self._scale, self._count, self._blas = scale, count, blas()
+        self._scale, self._count = scale, count
+        self._blas = blas()
 
     @classmethod
     def unknown(cls, dimension: int) -> WholeMatrix:
@@ -41,12 +42,18 @@ class WholeMatrix(Curvature):
     def at(self, space: Space, sample: Sample) -> WholeMatrix:
         return self
 
-    def extended(self, space: Space, here: Sample, there: Sample) -> WholeMatrix:
-        s = _flat(there.point) - _flat(here.point)
-        y = _flat(there.gradient) - _flat(here.gradient)
+    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
+        g = _flat(space, here.gradient)
+        s = _flat(space, there.point) - _flat(space, here.point)
+        y = _flat(space, there.gradient) - g
         dot, times, add = self._blas.ddot, self._blas.dsymv, self._blas.daxpy
-        sy, yy = dot(s, y), dot(y, y)
-        if not is_of_use(dot(s, s), sy, yy):
+        ss, sy = dot(s, s), dot(s, y)
+        theta = correction(here.value - there.value, dot(s, g), sy, noise)
+        if theta and ss > 0.0:
+            add(s, y, a=theta / ss)
+            sy += theta
+        yy = dot(y, y)
+        if not is_of_use(ss, sy, yy):
             return self
         # V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
         # s s'/<s, y> is added.
@@ -60,9 +67,10 @@ class WholeMatrix(Curvature):
         return WholeMatrix(first, rest, sy / yy, self._count + 1)
 
     def direction(self, space: Space, gradient: Array) -> Array:
-        times, g = self._blas.dsymv, _flat(gradient)
+        times, g = self._blas.dsymv, _flat(space, gradient)
         part = times(-self._scale, self._first, g)
-        host = times(-1.0, self._rest, g, 1.0, part, overwrite_y=1).reshape(space.shape)
+        host = times(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
+        host = host.reshape(space.shape)
         return host if space.plain else space.from_numpy(host)
 
     def packed(self) -> StoredMatrix:
@@ -93,6 +101,8 @@ class StoredMatrix:
         return WholeMatrix(*matrices, self.scale, self.count)
 
 
-def _flat(a: Array) -> np.ndarray:
-    host = a if type(a) is np.ndarray else to_numpy(a)
-    return host.reshape(-1).astype(np.float64, copy=False)
+def _flat(space: Space, a: Array) -> np.ndarray:
+    if space.plain:
+        flat: np.ndarray = a.reshape(-1)
+        return flat
+    return to_numpy(a).reshape(-1).astype(np.float64)
