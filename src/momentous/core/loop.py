@@ -204,7 +204,8 @@ class Run(Iterator[IntermediateResult]):
             self._call(self._callback)
         if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
             self._autosave()
-        oracle.interrupts.raise_pending()
+        if oracle.interrupts.pending:
+            oracle.interrupts.raise_pending()
 
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""

@@ -23,13 +23,16 @@ from momentous.methods.search.wolfe import search
 
 
 # Up to so many variables the default is the matrix of all pairs.
-WHOLE = 32
+WHOLE = 128
+# Pairs that the default keeps up to so many variables, and beyond.  Every doubling saves gradients,
+# 5 to 10 % of them, and where vectors are long it costs more than it saves.
+MEMORY = ((500, 40), (50_000, 20), (math.inf, 10))
 
 
-def default_memory(dimension: int) -> int:
-    """Pairs to keep where vectors have so many entries: a function of nothing else, so that runs
-    can be had again."""
-    return 10 if dimension >= 50_000 else 40 if dimension < 5_000 else 20
+def default_memory(dimension: float) -> int:
+    """Pairs to keep for so many variables: a function of nothing else, so that runs can be had
+    again."""
+    return next(pairs for size, pairs in MEMORY if dimension <= size)
 
 
 @record

@@ -28,7 +28,7 @@ from momentous.core.space import Array, Space
 from momentous.methods.classical.curvature import Curvature, blas, correction, is_of_use
 
 # Vectors up to this length are stacked: there calls cost more than arithmetic.
-STACKED = 1 << 15
+STACKED = 1 << 17
 # BLAS libraries keep to one thread for matrices of so many entries (OpenBLAS: 9,216), so that sums
 # do not depend on how many threads there are.
 ONE_THREAD = 9216
@@ -253,7 +253,7 @@ class Stacked(Pairs):
         ss, sy = inner(s, s), inner(s, y)
         theta = correction(here.value - there.value, inner(s, before), sy, noise)
         if theta and ss > 0.0:
-            self._blas.daxpy(s, y, a=theta / ss)
+            self._blas.daxpy(s, y, s.size, theta / ss)
             sy += theta
         if not is_of_use(ss, sy, inner(y, y)):
             return self.at(space, there)

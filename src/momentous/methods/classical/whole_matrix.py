@@ -46,11 +46,12 @@ class WholeMatrix(Curvature):
         g = _flat(space, here.gradient)
         s = _flat(space, there.point) - _flat(space, here.point)
         y = _flat(space, there.gradient) - g
-        dot, times, add = self._blas.ddot, self._blas.dsymv, self._blas.daxpy
+        n, routines = s.size, self._blas
+        dot, times, add = routines.ddot, routines.dsymv, routines.daxpy
         ss, sy = dot(s, s), dot(s, y)
         theta = correction(here.value - there.value, dot(s, g), sy, noise)
         if theta and ss > 0.0:
-            add(s, y, a=theta / ss)
+            add(s, y, n, theta / ss)
             sy += theta
         yy = dot(y, y)
         if not is_of_use(ss, sy, yy):
@@ -58,12 +59,12 @@ class WholeMatrix(Curvature):
         # V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
         # s s'/<s, y> is added.
         a = times(1.0, self._first, y)
-        add(s, a, a=-0.5 * dot(y, a) / sy)
+        add(s, a, n, -0.5 * dot(y, a) / sy)
         c = times(1.0, self._rest, y)
-        add(s, c, a=-0.5 * dot(y, c) / sy - 0.5)
-        update = self._blas.dsyr2
-        first = update(-1.0 / sy, s, a, a=self._first)  # copies, changed
-        rest = update(-1.0 / sy, s, c, a=self._rest)
+        add(s, c, n, -0.5 * dot(y, c) / sy - 0.5)
+        update = routines.dsyr2
+        first = update(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first)  # copies, changed
+        rest = update(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest)
         return WholeMatrix(first, rest, sy / yy, self._count + 1)
 
     def direction(self, space: Space, gradient: Array) -> Array:

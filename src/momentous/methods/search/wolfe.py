@@ -21,7 +21,7 @@ DOUBTFUL = 1e-3  # of what values are made of: a smaller change may be noise
 NEAREST = 0.2
 LEAST_GROWTH, MOST_GROWTH = 2.0, 4.0
 # The same after a guess, of which the scale may be wrong by orders of magnitude.
-FIRST_NEAREST, FIRST_GROWTH = 0.02, 10.0
+FIRST_NEAREST, FIRST_GROWTH = 0.01, 10.0
 # After so many trials that all were too short f may have no lower bound: the growth is squared each
 # time, and the search soon ends at the longest step that the dtype allows.
 ORDINARY = 10
