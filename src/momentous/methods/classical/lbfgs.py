@@ -21,11 +21,10 @@ from momentous.methods.endings import Events, zero_gradient
 from momentous.methods.search.rounding import Rounding
 from momentous.methods.search.wolfe import search
 
-
-# Up to so many variables the default is the matrix of all pairs.
+# Up to so many variables the default is the matrix of all pairs: as costly there as 80 pairs.
 WHOLE = 128
-# Pairs that the default keeps up to so many variables, and beyond.  Every doubling saves gradients,
-# 5 to 10 % of them, and where vectors are long it costs more than it saves.
+# Pairs that the default keeps up to so many variables.  A doubling saves gradients, and where
+# vectors are long it costs more than it saves (benchmarks/overhead.py).
 MEMORY = ((500, 40), (50_000, 20), (math.inf, 10))
 
 
@@ -55,11 +54,13 @@ class LBFGSMemory:
 class LBFGS(Method[LBFGSMemory]):
     """Limited-memory BFGS with a weak Wolfe line search (Nocedal [1]_, Liu & Nocedal [2]_).
 
-    The direction is -H g by the two-loop recursion from (<s, y>/<y, y>) I, run on inner products
-    [3]_.  A step length t is sought with f(x + t d) <= f(x) + c1 t <g, d> and
-    <grad f(x + t d), d> >= c2 <g, d>, by a bracket as in [4]_ whose trials are interpolated
-    rather than bisected (8 % fewer gradients on half of the problems of `testbed.suite`).  The
-    first trial is 1, in the first iteration 1/|g|.  Where values cannot tell, within their noise,
+    The direction is -H g, with H the BFGS update of (<s, y>/<y, y>) I of the newest pair by all
+    pairs that are kept, in compact form [3]_; up to 128 variables these are all pairs of the run,
+    and H is kept as a matrix.  The changes y of the gradient are corrected by what the values say
+    of the curvature [6]_ (up to 131,072 variables).  A step length t is sought with
+    f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>, by a bracket as in [4]_
+    whose trials are interpolated rather than bisected.  The first trial is 1, in the first
+    iteration 1/|g|, from where the next may be far.  Where values cannot tell, within their noise,
     the first condition is replaced by <grad f(x + t d), d> <= (2 c1 - 1) <g, d>, its equivalent
     for a quadratic [5]_.  A search that runs out of trials takes the last that lowered f; one that
     has none drops the pairs and goes on with the gradient; if that fails too, the run ends.
@@ -69,8 +70,11 @@ class LBFGS(Method[LBFGSMemory]):
 
     Parameters
     ----------
-    memory, max_trials : int
-        Pairs to keep, and trials of a line search.
+    memory : int, optional
+        Pairs to keep.  By default all of them up to 128 variables, 40 up to 500, 20 up to 50,000,
+        and then 10.
+    max_trials : int
+        The most trials of a line search.
     sufficient_decrease, curvature : float
         c1 and c2, 0 < c1 < c2 < 1 and c1 < 1/2.
 
@@ -79,11 +83,14 @@ class LBFGS(Method[LBFGSMemory]):
     .. [1] J. Nocedal, "Updating Quasi-Newton Matrices with Limited Storage", Math. Comp. 35 (1980).
     .. [2] D. C. Liu, J. Nocedal, "On the Limited Memory BFGS Method for Large Scale Optimization",
        Math. Programming 45 (1989).
-    .. [3] W. Chen, Z. Wang, J. Zhou, "Large-scale L-BFGS using MapReduce", NIPS 27 (2014).
+    .. [3] R. H. Byrd, J. Nocedal, R. B. Schnabel, "Representations of Quasi-Newton Matrices and
+       Their Use in Limited Memory Methods", Math. Programming 63 (1994).
     .. [4] A. S. Lewis, M. L. Overton, "Nonsmooth Optimization via Quasi-Newton Methods", Math.
        Programming 141 (2013): the weak Wolfe bisection.
     .. [5] W. W. Hager, H. Zhang, "A New Conjugate Gradient Method with Guaranteed Descent and an
        Efficient Line Search", SIAM J. Optim. 16 (2005): the approximate Wolfe conditions.
+    .. [6] J. Z. Zhang, N. Y. Deng, L. H. Chen, "New Quasi-Newton Equation and Related Methods for
+       Unconstrained Optimization", J. Optim. Theory Appl. 102 (1999).
     """
 
     name = "lbfgs"
@@ -100,8 +107,9 @@ class LBFGS(Method[LBFGSMemory]):
         super().__post_init__()
         for name in ("memory", "max_trials"):
             value = getattr(self, name)
-            right = isinstance(value, int) and value >= 1 or (name, value) == ("memory", None)
-            check(self, name, right, "must be a whole number >= 1")
+            if value is None and name == "memory":
+                continue
+            check(self, name, isinstance(value, int) and value >= 1, "must be a whole number >= 1")
         c1, c2 = self.sufficient_decrease, self.curvature
         if not (0 < c1 < 0.5 and c1 < c2 < 1):
             raise ValueError(
