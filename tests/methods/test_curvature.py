@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -37,10 +38,7 @@ def walk(d, count, seed=0):
     weights = np.logspace(-2, 1, d)
     points = np.cumsum(rng.standard_normal((count, d)), axis=0)
     samples = [Sample(x, 0.0, weights * x, float(np.linalg.norm(weights * x))) for x in points]
-    pairs = [
-        (b.point - a.point, b.gradient - a.gradient)
-        for a, b in zip(samples, samples[1:], strict=False)
-    ]
+    pairs = [(b.point - a.point, b.gradient - a.gradient) for a, b in itertools.pairwise(samples)]
     return samples, pairs
 
 
@@ -53,7 +51,7 @@ NOISY = np.inf  # no value says anything
 
 
 def extended(curvature, space, samples, noise=NOISY):
-    for here, there in zip(samples, samples[1:], strict=False):
+    for here, there in itertools.pairwise(samples):
         curvature = curvature.extended(space, here, there, noise)
     return curvature
 
@@ -89,7 +87,7 @@ def test_a_step_leaves_all_older_memories_as_they_were(kind):
     space = Space(samples[0].point)
     curvature = WholeMatrix.unknown(d) if kind == "whole" else KINDS[kind](d, m)
     kept = []
-    for here, there in zip(samples, samples[1:], strict=False):
+    for here, there in itertools.pairwise(samples):
         curvature = curvature.extended(space, here, there, NOISY)
         kept.append((curvature, there, curvature.direction(space, there.gradient).tobytes()))
     for old, there, direction in kept:

@@ -237,7 +237,7 @@ def without_grad(function: Any, space: Space) -> Any:
 def both_of(pair: Any, contract: str) -> list[Any]:
     """The two things that user code returned, in a list so that each can be taken out of it: the
     array is in one place only then."""
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:  # noqa: UP038 (faster than a union)
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise TypeError(f"{contract}, but it returned {type(pair).__name__}")
     return list(pair)
 

@@ -3,11 +3,11 @@
 The direction is a combination of the gradient, the steps s_i and the changes y_i of the gradient
 along them; its weights follow from inner products of those alone, in the compact form of Byrd,
 Nocedal and Schnabel, "Representations of quasi-Newton matrices and their use in limited memory
-methods", Math. Programming 63 (1994), theorem 2.2.  An iteration computes 2 m products with the new gradient and 2 m
-with the new change of it, and adds up 2 m + 1 vectors in one pass: about half the memory traffic of
-the recursion on vectors, and two reductions over ranks where that has 2 m in a row.  Where vectors
-are so long that even this counts, changes are not corrected by values (`correction`), and their
-products are differences of known ones.
+methods", Math. Programming 63 (1994), theorem 2.2.  An iteration computes 2 m products with the new
+gradient and 2 m with the new change of it, and adds up 2 m + 1 vectors in one pass: half of the
+memory traffic of the recursion on vectors, and two reductions over ranks where that has 2 m in a
+row.  Where vectors are so long that even this counts, changes are not corrected by values (see
+`correction`), and their products are differences of known ones.
 
 `Listed` keeps arrays of any library, one by one.  `Stacked` keeps short NumPy vectors as rows of
 two arrays, so that the products with all of them are two calls of BLAS.  Neither ever changes what
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class Pairs(Curvature):
 
     __slots__ = ("_blas", "changes_changes", "most", "steps_changes", "to_changes", "to_steps")
 
+    _blas: Any
     most: int  # pairs to keep
     corrects: bool  # are changes corrected by what values say?
     steps_changes: np.ndarray  # [i, j]: <s_i, y_j> for i <= j; nothing below the diagonal is used
@@ -314,10 +316,11 @@ class Stacked(Pairs):
 def _products(columns: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Row by row, the inner products of a vector with all columns."""
     if len(columns) <= ROW:
-        return np.vecdot(columns.T, vectors[:, np.newaxis])
+        short: np.ndarray = np.vecdot(columns.T, vectors[:, np.newaxis])
+        return short
     parts, whole = _parts(columns)
     cut = vectors[:, :whole].reshape(len(vectors), len(parts), -1).transpose(1, 0, 2)
-    sums = np.matmul(cut, parts).sum(axis=0)
+    sums: np.ndarray = np.matmul(cut, parts).sum(axis=0)
     if whole < len(columns):
         sums += vectors[:, whole:] @ columns[whole:]
     return sums

@@ -94,12 +94,9 @@ class StoredMatrix:
         d = math.isqrt(2 * len(self.first))
         if space is not None and space.size != d:
             raise ValueError(f"{len(self.first)} numbers are no triangle with {space.size} columns")
-        matrices = []
-        for upper in (self.first, self.rest):
-            matrix = np.zeros((d, d), order="F")
-            matrix.T[np.tril_indices(d)] = upper
-            matrices.append(matrix)
-        return WholeMatrix(*matrices, self.scale, self.count)
+        first, rest = np.zeros((d, d), order="F"), np.zeros((d, d), order="F")
+        first.T[np.tril_indices(d)], rest.T[np.tril_indices(d)] = self.first, self.rest
+        return WholeMatrix(first, rest, self.scale, self.count)
 
 
 def _flat(space: Space, a: Array) -> np.ndarray:
