@@ -172,6 +172,8 @@ class _Packer:
             return {"plain": self._add(item.array)}
         if array_api_compat.is_array_api_obj(item) and tuple(item.shape) == self._shape:
             return {"array": self._add(item)}
+        if hasattr(item, "packed"):
+            return self.pack(item.packed())
         name = f"{type(item).__module__}.{type(item).__qualname__}"
         if name in RECORDS:
             fields = {f.name: self.pack(getattr(item, f.name)) for f in dataclasses.fields(item)}
@@ -272,10 +274,10 @@ class _Unpacker:
         made = {name: self.unpack(part) for name, part in fields.items()}
         for name, value in made.items():
             _require(_fits(value, hints[name]), f"{cls.__name__}.{name} cannot be {value!r}"[:200])
-        item = cls(**made)
-        if isinstance(item, Sample):
-            _require(item.point is not None or not item.evaluated, "a gradient without a point")
-        return item
+        whole = cls(**made)
+        if isinstance(whole, Sample):
+            _require(whole.point is not None or not whole.evaluated, "a gradient without a point")
+        return whole.unpacked(self._space) if hasattr(whole, "unpacked") else whole
 
     def _array(self, index: int) -> Array:
         if index not in self._made:

@@ -172,12 +172,15 @@ class AnyOf(Criterion):
 
     parts: tuple[Criterion, ...]
 
-    @property
-    def needs_value(self) -> bool:  # type: ignore[override]
-        return any(part.needs_value for part in self.parts)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needs_value", any(part.needs_value for part in self.parts))
 
     def check(self, progress: Progress) -> Ending | None:
-        return next(filter(None, (part.check(progress) for part in self.parts)), None)
+        for part in self.parts:
+            ending = part.check(progress)
+            if ending is not None:
+                return ending
+        return None
 
 
 class AllOf(AnyOf):
