@@ -41,6 +41,11 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @reading
 @threads
 @registry_option("--backend", BACKENDS, "What does the arithmetic.  [default: auto]")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda", "auto"]),
+    help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.  [default: cpu]",
+)
 @click.option("--seed", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
 @click.option("--resume", is_flag=True, help="Go on from the model in --out, if there is one.")

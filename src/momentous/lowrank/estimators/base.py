@@ -130,7 +130,9 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         other = copy.copy(self)
-        other.model_ = self.model_.fold_in(self._ratings_of(pairs, y), backend=self.backend)
+        other.model_ = self.model_.fold_in(
+            self._ratings_of(pairs, y), backend=self.backend, device=self.device
+        )
         return other
 
     def _ratings_of(self, pairs: Any, y: Any) -> Ratings:

@@ -118,7 +118,7 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), scaled[there])
         penalty = Penalty(self.ridge, weighting=self.weighting)
         weights = penalty.weights(np.diff(starts), self.components_.shape[1])
-        backend = find_backend(self.backend, self.device)
+        backend = find_backend(self.backend, self.device, groups.others.size)
         side = backend.side(groups, Squared(), thread_count(self.threads))
         step = RowStep(
             *(backend.asarray(a, np.float64) for a in (weights, self.components_, self.offsets_))

@@ -150,7 +150,11 @@ class LowRankModel:
     # --- new rows ---------------------------------------------------------------------------------
 
     def fold_in(
-        self, pairs: Any, values: Any = None, backend: str | Backend = "auto"
+        self,
+        pairs: Any,
+        values: Any = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
     ) -> LowRankModel:
         """A model that knows further rows from their entries; the columns stay as they are.
 
@@ -173,7 +177,7 @@ class LowRankModel:
         known = new.where(cols[new.cols] != UNKNOWN)
         others = cols[known.cols]
         groups = Compressed(known.by_row.starts, others.astype(np.int32), known.values)
-        solved = self.solve_rows(groups, backend)[given]
+        solved = self.solve_rows(groups, backend, device)[given]
         factors[where[given]] = solved[:, : self.rank]
         if self.penalty.biases:
             bias[where[given]] = solved[:, -1]
@@ -191,14 +195,16 @@ class LowRankModel:
             held_out=held_out,
         )
 
-    def solve_rows(self, groups: Compressed, backend: str | Backend = "auto") -> Floats:
+    def solve_rows(
+        self, groups: Compressed, backend: str | Backend = "auto", device: str = "cpu"
+    ) -> Floats:
         """Factors, and with biases the bias as the last parameter, of rows with these entries."""
         features = self.col_factors
         if self.penalty.biases:
             features = np.column_stack([features, np.ones_like(features[:, :1])])
         offsets = (self.mean + self.col_bias).astype(features.dtype)
         weights = self.penalty.weights(np.diff(groups.starts), self.rank).astype(features.dtype)
-        kind = find_backend(backend)
+        kind = find_backend(backend, device, groups.others.size)
         side = kind.side(groups, self.loss, thread_count(None))
         step = RowStep(*(kind.asarray(a, features.dtype) for a in (weights, features, offsets)))
         rows, _ = side.solve_rows(step)

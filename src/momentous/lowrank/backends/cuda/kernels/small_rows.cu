@@ -1,0 +1,258 @@
+// Half a sweep for few parameters per row: all sums of a row's system in registers.
+//
+// One warp per chunk of a row; the warp copies the features of 32 entries at a time to shared memory,
+// whole rows by neighbouring lanes, and while it does, each lane adds the products of one entry of
+// the 32 before to sums of its own.
+
+constexpr int Q = STRIDE / V;   // pieces of 16 bytes in the features of an entry
+constexpr int QS = Q | 1;       // the same in shared memory: odd, so that lanes read different banks
+constexpr int TRIANGLE = SIZE * (SIZE + 1) / 2;
+constexpr int SUMS = TRIANGLE + SIZE + 1;   // products, right-hand side, losses
+constexpr int PARTIAL = (SUMS + 1 + 3) / 4 * 4;  // and the largest |f|^2
+constexpr int MOST = SUMS, WARPS = 4;
+
+// A row is solved in double precision as long as its system fits the registers of a thread.
+template <bool SMALL> struct Chosen { typedef double type; };
+template <> struct Chosen<false> { typedef A type; };
+typedef Chosen<SIZE <= 12>::type S;
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
+    Int first, Int chunks, const int* order, const int* owners, const Int* begins, const int* others,
+    const T* values, const Vec* features, const T* current, const double* parameters, A* partial) {
+    __shared__ Vec staged[WARPS][2][32 * QS];
+    __shared__ A row[WARPS][SIZE];
+    Int at = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+    if (at >= chunks) return;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int chunk = order[first + at];
+    const Int begin = begins[chunk], end = begins[chunk + 1];
+    const int rounds = int((end - begin + 31) / 32);
+    if (current) {
+        for (int q = lane; q < SIZE; q += 32) row[warp][q] = current[Int(owners[chunk]) * SIZE + q];
+        __syncwarp();
+    }
+    auto other_of = [&](int round) {
+        Int k = begin + 32 * round + lane;
+        return k < end ? others[k] : -1;
+    };
+    auto value_of = [&](int round) {
+        Int k = begin + 32 * round + lane;
+        return k < end ? values[k] : T(0);
+    };
+    auto stage = [&](int round, int other) {
+#pragma unroll
+        for (int m = 0; m < Q; m++) {
+            int task = lane + 32 * m, entry = task / Q, piece = task % Q;
+            int j = __shfl_sync(ALL, other, entry);
+            copy_async(&staged[warp][round & 1][entry * QS + piece],
+                       features + Int(j < 0 ? 0 : j) * Q + piece, j >= 0);
+        }
+    };
+    A sums[SUMS], most = A(0);
+#pragma unroll
+    for (int i = 0; i < SUMS; i++) sums[i] = A(0);
+    stage(0, other_of(0));
+    close_group();
+    T x = value_of(0);
+    int other = other_of(1);
+    for (int round = 0; round < rounds; round++) {
+        T next = T(0);
+        if (round + 1 < rounds) {
+            stage(round + 1, other);
+            next = value_of(round + 1);
+            other = other_of(round + 2);
+        }
+        close_group();
+        wait_for_groups<1>();
+        __syncwarp();
+        T read[Q * V];
+#pragma unroll
+        for (int p = 0; p < Q; p++) {
+            Vec piece = staged[warp][round & 1][lane * QS + p];
+#pragma unroll
+            for (int i = 0; i < V; i++) read[p * V + i] = piece.v[i];
+        }
+        A f[SIZE];
+#pragma unroll
+        for (int q = 0; q < SIZE; q++) f[q] = A(read[q]);
+        A z = OFFSET ? A(read[SIZE < Q * V ? SIZE : 0]) : A(0);
+        if (current) {
+#pragma unroll
+            for (int q = 0; q < SIZE; q++) z += row[warp][q] * f[q];
+        }
+        Entry e = entry(z, A(x), parameters);
+        if (begin + 32 * round + lane >= end) e.value = e.slope = e.curvature = A(0);
+#pragma unroll
+        for (int a = 0; a < SIZE; a++) {
+            A weighted = UNIT ? f[a] : e.curvature * f[a];
+#pragma unroll
+            for (int b = 0; b <= a; b++) sums[a * (a + 1) / 2 + b] += weighted * f[b];
+            sums[TRIANGLE + a] -= e.slope * f[a];
+        }
+        sums[TRIANGLE + SIZE] += e.value;
+        if (CUT) {
+            A square = A(0);
+#pragma unroll
+            for (int q = 0; q < SIZE; q++) square += f[q] * f[q];
+            most = larger(most, square);
+        }
+        x = next;
+        __syncwarp();
+    }
+    A* out = partial + (chunk - first) * PARTIAL;
+    constexpr int GROUPS = SUMS / 32, REST = SUMS % 32;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+        A sum = add_lanes(sums + 32 * g, lane);
+        out[32 * g + lane] = sum;
+    }
+#pragma unroll
+    for (int i = 0; i < REST; i++) {
+        A sum = add_all(sums[32 * GROUPS + i]);
+        if (lane == i) out[32 * GROUPS + i] = sum;
+    }
+    if (CUT) {
+        most = largest_of_all(most);
+        if (lane == 0) out[SUMS] = most;
+    }
+}
+
+__device__ constexpr int place(int a, int b) { return a * (a + 1) / 2 + b; }
+
+// The solution of L D L' x = y, where y has gone through L already.
+__device__ inline void go_back(const S* a, const S* inverses, S* y) {
+#pragma unroll
+    for (int c = SIZE - 1; c >= 0; c--) {
+#pragma unroll
+        for (int r = c + 1; r < SIZE; r++) y[c] -= a[place(r, c)] * y[r];
+        y[c] *= inverses[c];
+    }
+}
+
+// One thread per row; see Side.solve_rows for what is solved.
+extern "C" __global__ void __launch_bounds__(64) solve(
+    Int first_row, Int rows, Int first_chunk, const int* firsts, const A* partial, const T* weights,
+    const T* current, const double* gram_matrix, const double* pull, double rest, T* solutions,
+    A* changes, A* reach, double* row_values) {
+    Int i = first_row + Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= first_row + rows) return;
+    if (CUT) reach[i] = A(-1);
+    const int first = firsts[i], last = firsts[i + 1];
+    if (first == last && DENSE == 0.0) {
+        for (int q = 0; q < SIZE; q++) solutions[i * SIZE + q] = T(0);
+        row_values[i] = 0.0;
+        return;
+    }
+    S a[TRIANGLE], b[SIZE], loss = S(0), most = S(0);
+    const bool some = first < last;
+    const A* sums = partial + (first - first_chunk) * PARTIAL;
+#pragma unroll
+    for (int k = 0; k < TRIANGLE; k++) a[k] = some ? S(sums[k]) : S(0);
+#pragma unroll
+    for (int q = 0; q < SIZE; q++) b[q] = some ? S(sums[TRIANGLE + q]) : S(0);
+    if (some) loss = S(sums[TRIANGLE + SIZE]);
+    if (some && CUT) most = S(sums[MOST]);
+    const T* u = current ? current + i * SIZE : nullptr;
+    S square = S(2) * loss, trace = S(0);
+    if (DENSE != 0.0) {
+#pragma unroll
+        for (int q = 0; q < SIZE; q++) {
+            S moved = S(0);
+            if (u)
+                for (int p = 0; p < SIZE; p++) moved += S(gram_matrix[q * SIZE + p]) * S(u[p]);
+#pragma unroll
+            for (int p = 0; p <= q; p++) a[place(q, p)] += S(DENSE * gram_matrix[q * SIZE + p]);
+            b[q] -= S(DENSE) * (moved + S(pull[q]));
+            if (u) square += S(DENSE) * S(u[q]) * (moved + S(2.0 * pull[q]));
+        }
+        square += S(DENSE * rest);
+    }
+#pragma unroll
+    for (int q = 0; q < SIZE; q++) trace += a[place(q, q)];
+    const S least = S(fmax(double(trace) * DAMPING, LEAST));
+    bool damped = false;
+#pragma unroll
+    for (int q = 0; q < SIZE; q++) {
+        S weight = S(weights[i * SIZE + q]), before = u ? S(u[q]) : S(0);
+        damped |= weight < least;
+        a[place(q, q)] += weight < least ? least : weight;
+        b[q] -= weight * before;
+        square += weight * before * before;
+    }
+    S inverses[SIZE], product = S(0);
+#pragma unroll
+    for (int c = 0; c < SIZE; c++) {
+        inverses[c] = inverse_of(a[place(c, c)]);
+        product += b[c] * b[c] * inverses[c];
+#pragma unroll
+        for (int r = c + 1; r < SIZE; r++) {
+            S share = a[place(r, c)] * inverses[c];
+#pragma unroll
+            for (int t = c + 1; t <= r; t++) a[place(r, t)] -= share * a[place(t, c)];
+            b[r] -= share * b[c];
+        }
+    }
+    S away[SIZE], pulled = S(0);
+    if (QUADRATIC && damped) {
+        // Where the damping alone would draw the row: from the change to the shortest row.
+#pragma unroll
+        for (int q = 0; q < SIZE; q++) {
+            S weight = S(weights[i * SIZE + q]);
+            away[q] = u && weight < least ? (least - weight) * S(u[q]) : S(0);
+        }
+#pragma unroll
+        for (int c = 0; c < SIZE; c++) {
+            pulled += b[c] * away[c] * inverses[c];
+#pragma unroll
+            for (int r = c + 1; r < SIZE; r++) away[r] -= a[place(r, c)] * inverses[c] * away[c];
+        }
+        go_back(a, inverses, away);
+    }
+    go_back(a, inverses, b);
+    if (QUADRATIC) {
+        S after = square - product;
+        if (damped) {
+            S shortest = after + pulled;
+#pragma unroll
+            for (int q = 0; q < SIZE; q++) {
+                S weight = S(weights[i * SIZE + q]), before = u ? S(u[q]) : S(0);
+                S damping = weight < least ? least - weight : S(0);
+                after -= damping * b[q] * b[q];
+                shortest -= damping * (before + b[q] - away[q]) * (b[q] - away[q]);
+            }
+            if (!(shortest > square)) {
+                after = shortest;
+#pragma unroll
+                for (int q = 0; q < SIZE; q++) b[q] -= away[q];
+            }
+        }
+        row_values[i] = 0.5 * double(after);
+    } else {
+        row_values[i] = loss;
+    }
+    S length = S(0);
+#pragma unroll
+    for (int q = 0; q < SIZE; q++) {
+        length += b[q] * b[q];
+        solutions[i * SIZE + q] = T((u ? S(u[q]) : S(0)) + b[q]);
+    }
+    if (CUT && length * most > S(FULL_STEP * FULL_STEP)) {
+        reach[i] = A(0);
+#pragma unroll
+        for (int q = 0; q < SIZE; q++) changes[i * SIZE + q] = A(b[q]);
+    }
+}
+
+// The sums of products of each row, as out[a][b][row].  Chunks are added already.
+extern "C" __global__ void unpack(
+    Int first_row, Int rows, Int first_chunk, const int* firsts, const A* partial, double* out) {
+    Int at = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (at >= rows * TRIANGLE) return;
+    Int row = at / TRIANGLE, k = at % TRIANGLE;
+    int a = 0;
+    while (place(a + 1, 0) <= k) a++;
+    const int first = firsts[first_row + row];
+    const bool some = first < firsts[first_row + row + 1];
+    double sum = some ? double(partial[(first - first_chunk) * PARTIAL + k]) : 0.0;
+    out[(Int(a) * SIZE + (k - place(a, 0))) * rows + row] = sum;
+}
