@@ -11,7 +11,9 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
@@ -38,7 +40,7 @@ class Space:
     """
 
     __slots__ = (
-        "_block", "_custom_inner", "_low_precision", "_pool", "_unused_count", "counts_writes",
+        "_block", "_custom_inner", "_fused", "_low_precision", "_pool", "_unused_count", "counts_writes",
         "device", "dtype", "inner", "library", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
@@ -57,6 +59,7 @@ class Space:
         # same form.
         self._unused_count = _references([np.empty(0)], 0)
         self._custom_inner = inner is not None
+        self._fused = _cupy_kernels() if array_api_compat.is_cupy_array(like) else None
         self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
@@ -90,6 +93,8 @@ class Space:
         if self.library is np.ndarray and self.size > BLOCK and not self._custom_inner:
             with self._ignore_overflow():
                 return blocks.sum_of_squares(a, b)
+        if self._fused is not None and not self._custom_inner:
+            return float(self._fused.distance_squared(a, b))
         with self._ignore_overflow():
             difference = a - b
             return self.inner(difference, difference)
@@ -116,6 +121,11 @@ class Space:
             with self._ignore_overflow():
                 blocks.combine(fresh, x, weight, y, z)
             return fresh
+        if self._fused is not None:
+            weight = self.dtype.type(weight)
+            if z is None:
+                return self._fused.add(x, weight, y)
+            return self._fused.add_difference(x, weight, y, z)
         with self._ignore_overflow():
             if z is None:
                 fresh = y * weight
@@ -246,7 +256,35 @@ def _default_inner(like: Array) -> Inner:
         return lambda a, b: blocks.inner(to_numpy(a), to_numpy(b))
     if array_api_compat.is_jax_array(like):
         return _partial_sums_inner
+    if array_api_compat.is_cupy_array(like):
+        fused = _cupy_kernels()
+        return lambda a, b: float(fused.inner(a, b))
     return _device_inner
+
+
+class _CupyKernels(NamedTuple):
+    """One kernel per operation: every entry is read once, and no temporary is written."""
+
+    inner: Any
+    distance_squared: Any
+    add: Any
+    add_difference: Any
+
+
+@cache
+def _cupy_kernels() -> _CupyKernels:
+    cupy = import_module("cupy")
+    sums = "a + b", "y = a", "0"  # of the products, in double precision
+    return _CupyKernels(
+        cupy.ReductionKernel("T p, T q", "float64 y", "double(p) * double(q)", *sums, "inner"),
+        cupy.ReductionKernel(
+            "T p, T q", "float64 y", "double(p - q) * double(p - q)", *sums, "distance_squared"
+        ),
+        cupy.ElementwiseKernel("T x, T w, T y", "T out", "out = x + w * y", "add"),
+        cupy.ElementwiseKernel(
+            "T x, T w, T y, T z", "T out", "out = x + w * (y - z)", "add_difference"
+        ),
+    )
 
 
 def _references(pool: list[np.ndarray], i: int) -> int:

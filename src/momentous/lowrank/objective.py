@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from momentous.lowrank.backends import Backend, RowStep, Side, find_backend
+from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.factors import gram, products
+from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.penalty import Penalty
 
@@ -236,6 +236,11 @@ class LowRankObjective:
         xp, r, scale = self.backend.xp, self.rank, 1.0 / self.ratings.nnz
         gradient: Floats = xp.empty(self.dimension, self.dtype)
         parts = self._parts(gradient)
+        if self.penalty.uniform and not self.mean:
+            terms = PlainTerms(scale, self.balance, self.ridge, self.loss.dense_weight)
+            value = self.backend.plain_objective(self.side, (P, Q), terms, parts)
+            if value is not None:
+                return value, gradient
         with np.errstate(over="ignore", invalid="ignore"):
             grams = self._grams(P, Q)
             pull = 2.0 * self.balance * (grams[0] - grams[1])
@@ -294,11 +299,11 @@ class LowRankObjective:
 
     def _dense(self, left: Floats, right: Floats) -> tuple[float, Any, Any]:
         """The sum over all pairs of ``dense_weight z^2 / 2``, and both Gram matrices."""
-        of_left, of_right = gram(left), gram(right)
+        of_left, of_right = self.backend.gram(left), self.backend.gram(right)
         return 0.5 * self.loss.dense_weight * float((of_left * of_right).sum()), of_left, of_right
 
     def _grams(self, P: Floats, Q: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return gram(P[:, : self.rank]), gram(Q[:, : self.rank])
+        return self.backend.gram(P[:, : self.rank]), self.backend.gram(Q[:, : self.rank])
 
     def _sum(
         self, losses: float, P: Floats, Q: Floats, gram_U: Any, gram_V: Any, balance: float

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.factors import svd_start, weighted_gram
+from momentous.lowrank.factors import gram, svd_start, weighted_gram
 from momentous.lowrank.losses import Loss
 
 # The least penalty of a change, relative to the trace of the row's system: enough to solve it when
@@ -39,6 +40,15 @@ class RowStep(NamedTuple):
     offsets: Floats | None = None  # (others,); None: zeros
     current: Floats | None = None  # (rows, parameters); None: zeros
     with_value: bool = True
+
+
+class PlainTerms(NamedTuple):
+    """The terms of an objective without biases and mean, times a scale; see `LowRankObjective`."""
+
+    scale: float
+    balance: float
+    ridge: float
+    dense: float
 
 
 class Side(ABC):
@@ -142,9 +152,18 @@ class Backend(ABC):
         """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
         return Blocks.of(blocks, factor, dtype)
 
-    def gram(self, factor: Any, weights: Any) -> Any:
-        """``sum_i w_i u_i u_i'`` in double precision, one weight per row."""
-        return weighted_gram(factor, weights)
+    def gram(self, factor: Any, weights: Any = None) -> Any:
+        """``sum_i w_i u_i u_i'``, long sums in double precision; one weight per row, or 1."""
+        return gram(factor) if weights is None else weighted_gram(factor, weights)
+
+    def plain_objective(
+        self, side: Callable[[int], Any], factors: Any, terms: PlainTerms, gradients: Any
+    ) -> float | None:
+        """An objective without biases and mean; its gradient is written to ``gradients``.
+
+        None: this backend has no better way than by parts.
+        """
+        return None
 
     def weighted_squares(self, weights: Any, factor: Any) -> float:
         """The sum of all ``w p^2``, in double precision."""
@@ -185,9 +204,7 @@ def register_backend(backend: Class) -> Class:
     return backend
 
 
-def find_backend(
-    backend: str | Backend = "auto", device: str = "cpu", entries: int = 0
-) -> Backend:
+def find_backend(backend: str | Backend = "auto", device: str = "cpu", entries: int = 0) -> Backend:
     """The backend of that name; "auto" is the first one for the device that can be loaded.
 
     ``device="auto"`` is a GPU, where there is one that can be used and so many entries are worth
@@ -222,7 +239,7 @@ def find_backend(
 def _worthwhile_device(entries: int) -> str:
     if entries < WORTH_IT or not find_spec("cupy"):
         return "cpu"
-    available = import_module("momentous.lowrank.backends.cuda.device").gpu_available()
+    available = import_module("momentous.lowrank.backends.device").gpu_available()
     return "cuda" if available else "cpu"
 
 

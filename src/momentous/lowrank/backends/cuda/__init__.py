@@ -7,13 +7,14 @@ bits.  This file needs CuPy and a GPU, so is itself imported only where it is us
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from momentous.lowrank.backends.base import Backend, RowStep, Side
+from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
 from momentous.lowrank.backends.blocks import Blocks, Matrix
-from momentous.lowrank.backends.cuda.device import check_memory, require_gpu
+from momentous.lowrank.backends.device import check_memory, require_gpu
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.losses import Loss
 
@@ -27,9 +28,15 @@ from momentous.lowrank.backends.cuda.launch import (  # noqa: E402
     launch,
     packed,
     parameters_of,
+    total,
     weighted_gram,
 )
-from momentous.lowrank.backends.cuda.modules import entry_kernels, row_kernels  # noqa: E402
+from momentous.lowrank.backends.cuda.modules import (  # noqa: E402
+    Module,
+    entry_kernels,
+    plain_kernels,
+    row_kernels,
+)
 from momentous.lowrank.backends.cuda.solve import RowSolver  # noqa: E402
 from momentous.lowrank.backends.cuda.start import truncated_svd  # noqa: E402
 
@@ -71,6 +78,9 @@ class CudaBackend(Backend):
     def factorised(self, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
         return CudaBlocks.of(blocks, factor, dtype)
 
+    def asarray(self, array: Any, dtype: Any) -> Any:
+        return cupy.asarray(array, dtype, order="C")
+
     def to_host(self, array: Any) -> Floats:
         return cupy.asnumpy(array)
 
@@ -100,7 +110,24 @@ class CudaBackend(Backend):
             ratings.nnz, *pairs, packed(left), packed(right), parameters_of(loss),
             float(limits[0]), float(limits[1]), errors,
         ))  # fmt: skip
-        return float(errors.sum())
+        return total(errors)
+
+    def plain_objective(
+        self, side: Callable[[int], Any], factors: Any, terms: PlainTerms, gradients: Any
+    ) -> float:
+        size, grams = factors[0].shape[1], [weighted_gram(factor) for factor in factors]
+        rows, losses = [packed(factor) for factor in factors], []
+        weights = terms.balance, terms.ridge, terms.dense
+        for which, own in enumerate(gradients):
+            rest = factors[which], grams[which], grams[1 - which], *weights
+            losses.append(
+                side(which).plain_gradient(rows[which], rows[1 - which], terms.scale, rest, own)
+            )
+        out = cupy.empty(1, np.float64)
+        launch(plain_kernels(out.dtype), "add_up", 1024, (
+            losses[0].size, losses[0], size, *grams, *weights, out,
+        ), 1024)  # fmt: skip
+        return terms.scale * float(out.item())
 
 
 class CudaSide(Side):
@@ -133,41 +160,55 @@ class CudaSide(Side):
 
     def value(self, left: Any, right: Any) -> float:
         left, right = cupy.asarray(left), cupy.asarray(right)
-        return float(self._pass(packed(left), packed(right), left.shape[1]).sum())
+        return total(self._pass(packed(left), packed(right), left.shape[1]))
 
     def add_gradient(self, left: Any, right: Any, scale: float, own: Any, far: Any) -> float:
         left, right = cupy.asarray(left), cupy.asarray(right)
         rows, others = packed(left), packed(right)
         totals = self._pass(rows, others, left.shape[1], scale, own)
         self.twin(len(right))._pass(others, rows, left.shape[1], scale, far)
-        return float(totals.sum())
+        return total(totals)
 
-    def _pass(
-        self, left: Any, right: Any, size: int, scale: float = 0.0, own: Any = None
-    ) -> Any:
+    def _pass(self, left: Any, right: Any, size: int, scale: float = 0.0, own: Any = None) -> Any:
         """The losses of each chunk; adds to the gradient of the left side, where there is one."""
-        groups, chunks = self.groups, self.chunks
-        module = entry_kernels(size, left.dtype, self.loss)
-        wanted = own is not None
-        gradients = cupy.empty((chunks.count if wanted else 0, left.shape[1]), left.dtype)
-        totals = cupy.empty(chunks.count, np.float64)
-        launch(module, "pass_entries", 32 * chunks.count, (
-            chunks.count, chunks.order, chunks.owners, chunks.begins, groups.others, groups.values,
-            left, right, self.parameters, int(wanted), gradients, totals,
-        ), 128)  # fmt: skip
-        if wanted:
+        module, gradients, totals = self._pass_chunks(left, right, size, own is not None)
+        if own is not None:
             launch(module, "add_chunks", own.size, (
-                own.size, chunks.firsts, gradients, scale, own,
+                own.size, self.chunks.firsts, gradients, scale, own,
             ))  # fmt: skip
         return totals
+
+    def plain_gradient(
+        self, left: Any, right: Any, scale: float, rest: tuple[Any, ...], own: Any
+    ) -> Any:
+        """The losses of each chunk; writes the whole gradient of an objective without biases."""
+        size = own.shape[1]
+        module, gradients, totals = self._pass_chunks(left, right, size, True)
+        launch(module, "finish_gradient", own.size, (
+            own.size, self.chunks.firsts, gradients, scale, *rest, own,
+        ))  # fmt: skip
+        return totals
+
+    def _pass_chunks(
+        self, left: Any, right: Any, size: int, with_gradient: bool
+    ) -> tuple[Module, Any, Any]:
+        groups, chunks = self.groups, self.chunks
+        module = entry_kernels(size, left.dtype, self.loss)
+        gradients = cupy.empty((chunks.count if with_gradient else 0, left.shape[1]), left.dtype)
+        totals = cupy.empty(chunks.count, np.float64)
+        launch(module, "pass_entries", 32 * chunks.count, (
+            chunks.count, chunks.order, chunks.owners, chunks.bounds, groups.others, groups.values,
+            left, right, self.parameters, int(with_gradient), gradients, totals,
+        ), 128)  # fmt: skip
+        return module, gradients, totals
 
     # --- half sweeps ------------------------------------------------------------------------------
 
     def solve_rows(self, step: RowStep) -> tuple[Any, float]:
         dtype = step.features.dtype
         asked = RowStep(*(
-            one if one is None or isinstance(one, bool) else cupy.ascontiguousarray(
-                cupy.asarray(one), dtype) for one in step
+            one if one is None or isinstance(one, bool) else cupy.asarray(one, dtype, order="C")
+            for one in step
         ))  # fmt: skip
         size = asked.features.shape[1]
         sums = self._sum_type(step.weights, asked)

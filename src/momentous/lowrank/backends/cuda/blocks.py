@@ -38,7 +38,7 @@ class CudaBlocks(Blocks):
 
     def products(self) -> Any:
         rank, rows = self.factor.shape
-        down, right = np.tril_indices(rank)
+        down, right = cupy.tril_indices(rank)
         total = cupy.zeros((down.size, down.size))
         length = max(1, NUMBERS // rank**2)
         for first in range(0, rows, length):
@@ -49,6 +49,7 @@ class CudaBlocks(Blocks):
             launch(plain_kernels(L.dtype), "invert", count, (count, rank, L, X, D))
             U = self.factor[:, part]
             total += D[down, right].astype(np.float64) @ (U[down] * U[right]).T.astype(np.float64)
-        place = np.empty((rank, rank), np.intp)
-        place[down, right] = place[right, down] = np.arange(down.size)
+        place = cupy.empty((rank, rank), np.int64)
+        place[down, right] = cupy.arange(down.size)
+        place[right, down] = cupy.arange(down.size)
         return 4.0 * total[place[:, :, None, None], place].transpose(2, 0, 1, 3)

@@ -21,6 +21,7 @@ class Chunks(NamedTuple):
     owners: Any  # int32: the group
     firsts: Any  # int32: the first chunk of each group, and their number
     order: Any  # int32: the longest first, so that none is left over at the end
+    bounds: Any  # uint32, (count, 2): begin and end of each, in that order
     on_host: Any  # firsts as a NumPy array
     several: Any  # int32: the groups with more than one chunk
     several_on_host: Any
@@ -38,13 +39,15 @@ def cut(starts: Any, entries: int) -> Chunks:
     begins = cupy.empty(count + 1, np.int64)
     begins[:count] = starts[owners] + (chunks - firsts[owners]) * length
     begins[count] = entries
+    order = cupy.argsort(-cupy.diff(begins))
     several = cupy.flatnonzero(pieces > 1).astype(np.int32)
     return Chunks(
         count,
         begins,
         owners.astype(np.int32),
         firsts.astype(np.int32),
-        cupy.argsort(-cupy.diff(begins)).astype(np.int32),
+        order.astype(np.int32),
+        cupy.stack([begins[order], begins[order + 1]], axis=1).astype(np.uint32),
         cupy.asnumpy(firsts),
         several,
         cupy.asnumpy(several),

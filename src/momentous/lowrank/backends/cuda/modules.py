@@ -48,10 +48,25 @@ ENTRIES = {
 }
 
 
+class Module:
+    """A compiled module whose kernels are looked up once."""
+
+    def __init__(self, code: str):
+        self._raw = cupy.RawModule(code=code, options=("--std=c++17",))
+        self._found: dict[str, Any] = {}
+
+    def get_function(self, name: str) -> Any:
+        """The kernel of that name."""
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = self._raw.get_function(name)
+        return found
+
+
 class RowKernels(NamedTuple):
     """The kernels of half a sweep, and what they ask of the arrays."""
 
-    module: Any
+    module: Module
     size: int
     stride: int  # numbers in a row of the features
     offset_at: int  # where the offset is among them
@@ -90,16 +105,28 @@ def check_size(size: int) -> None:
         )
 
 
-def entry_kernels(size: int, dtype: Any, loss: Loss) -> Any:
+def entry_kernels(size: int, dtype: Any, loss: Loss) -> Module:
     """The module with the pass over all entries."""
+    return _entry_kernels(_device(), size, dtype, loss)
+
+
+@cache
+def _entry_kernels(device: int, size: int, dtype: Any, loss: Loss) -> Module:
     check_size(size)
-    return _compiled(_device(), ("entries.cu",), (
+    return _compiled(device, ("entries.cu",), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", str(size)),
     ), entry_source(loss))  # fmt: skip
 
 
 def row_kernels(size: int, dtype: Any, sums: Any, loss: Loss | None, offset: bool) -> RowKernels:
     """The kernels of half a sweep, with sums of a given type."""
+    return _row_kernels(_device(), size, dtype, sums, loss, offset)
+
+
+@cache
+def _row_kernels(
+    device: int, size: int, dtype: Any, sums: Any, loss: Loss | None, offset: bool
+) -> RowKernels:
     check_size(size)
     per_vector, width = 16 // np.dtype(dtype).itemsize, np.dtype(sums).itemsize
     in_registers = (size * (size + 3) // 2 + 1) * width // 4
@@ -126,10 +153,9 @@ def row_kernels(size: int, dtype: Any, sums: Any, loss: Loss | None, offset: boo
         ("DAMPING", repr(DAMPING)), ("LEAST", repr(LEAST)), ("FULL_STEP", repr(FULL_STEP)),
         ("TILED_SOLVE", str(int(solves))),
     )  # fmt: skip
-    files = ("async.cu", "rows.cu", "tiled_rows.cu" if tiled else "small_rows.cu",
-             "chunks.cu")
+    files = ("async.cu", "rows.cu", "tiled_rows.cu" if tiled else "small_rows.cu", "chunks.cu")
     return RowKernels(
-        _compiled(_device(), files, defines, entry_source(loss)),
+        _compiled(device, files, defines, entry_source(loss)),
         size,
         stride,
         offset_at,
@@ -142,9 +168,14 @@ def row_kernels(size: int, dtype: Any, sums: Any, loss: Loss | None, offset: boo
     )
 
 
-def plain_kernels(dtype: Any) -> Any:
+def plain_kernels(dtype: Any) -> Module:
     """The module of what has no size and no loss: packing rows, solving blocks."""
-    return _compiled(_device(), ("plain.cu",), (
+    return _plain_kernels(_device(), dtype)
+
+
+@cache
+def _plain_kernels(device: int, dtype: Any) -> Module:
+    return _compiled(device, ("plain.cu",), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", "1"),
     ), "")  # fmt: skip
 
@@ -152,13 +183,11 @@ def plain_kernels(dtype: Any) -> Any:
 @cache
 def _compiled(
     device: int, files: tuple[str, ...], defines: tuple[tuple[str, str], ...], loss: str
-) -> Any:
+) -> Module:
     parts = [(FOLDER / name).read_text() for name in files]
     common = (FOLDER / "common.cu").read_text()
     named = "".join(f"#define {name} {value}\n" for name, value in defines)
-    return cupy.RawModule(
-        code=named + common + loss + "".join(parts), options=("--std=c++17",)
-    )
+    return Module(named + common + loss + "".join(parts))
 
 
 def _device() -> int:

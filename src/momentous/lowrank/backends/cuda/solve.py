@@ -9,10 +9,19 @@ import cupy
 import numpy as np
 
 from momentous.lowrank.backends.base import DAMPING, LEAST, RowStep
-from momentous.lowrank.backends.cuda.launch import launch, weighted_gram
+from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
 from momentous.lowrank.backends.cuda.modules import RowKernels
 
 HELD = 1 << 31  # bytes of sums that are held at a time
+REGISTERS, SHARED = 65536, 96 << 10  # of a processor; of its shared memory, what caches can spare
+
+
+def _resident_blocks(kernel: Any, threads: int, chunks: int) -> int:
+    """As many blocks as run at a time, one chunk per warp at least."""
+    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    registers = -(-kernel.num_regs // 8) * 8 * threads
+    fitting = min(REGISTERS // registers, SHARED // max(1, kernel.shared_size_bytes), 16)
+    return min(processors * max(1, fitting), -(-chunks * 32 // threads))
 
 
 class RowSolver:
@@ -58,7 +67,7 @@ class RowSolver:
                 self.rows, reach, changes, current, solutions,
             ))  # fmt: skip
         wanted = step.with_value or loss.quadratic
-        return solutions, float(row_values.sum()) if wanted else 0.0
+        return solutions, total(row_values) if wanted else 0.0
 
     def blocks(self, values: Any) -> Any:
         """The sums of products alone, weighted with these values: (size, size, rows)."""
@@ -95,13 +104,17 @@ class RowSolver:
                 last = min(max(last, first + 1), self.rows)
             count = int(firsts[last]) - begin
             partial = cupy.empty((count, kernels.partial), self.sums)
-            blocks = (count, kernels.splits) if kernels.tiled else (-(-count // 4),)
             if count:
-                kernels.module.get_function("gram")(
-                    blocks, (kernels.threads,),
-                    (begin, count, chunks.order, chunks.owners, chunks.begins, groups.others,
-                     values, self.features, current, side.parameters, partial),
-                )  # fmt: skip
+                gram = kernels.module.get_function("gram")
+                common = groups.others, values, self.features, current, side.parameters, partial
+                if kernels.tiled:
+                    gram((count, kernels.splits), (kernels.threads,), (
+                        begin, count, chunks.begins, chunks.owners, *common,
+                    ))  # fmt: skip
+                else:
+                    gram((_resident_blocks(gram, kernels.threads, count),), (kernels.threads,), (
+                        begin, count, chunks.order, chunks.bounds, chunks.owners, *common,
+                    ))  # fmt: skip
             rows = chunks.several[slice(*np.searchsorted(chunks.several_on_host, (first, last)))]
             if rows.size:
                 kernels.module.get_function("add_chunks")(

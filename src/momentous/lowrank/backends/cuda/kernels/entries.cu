@@ -13,14 +13,14 @@ constexpr int STEPS = PER_LANE > 1 ? 2 : 4;               // such rounds at once
 constexpr bool SHARED_LOSS = LANES >= STEPS;
 
 extern "C" __global__ void __launch_bounds__(128) pass_entries(
-    Int chunks, const int* order, const int* owners, const Int* begins, const int* others,
+    Int chunks, const int* order, const int* owners, const uint2* bounds, const int* others,
     const T* values, const Vec* left, const Vec* right, const double* parameters, Int with_gradient,
     Vec* gradients, double* totals) {
     Int warp = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
     if (warp >= chunks) return;
     const int lane = threadIdx.x % 32, part = lane % LANES, slot = lane / LANES;
     const int chunk = order[warp];
-    const Int begin = begins[chunk], end = begins[chunk + 1];
+    const Int begin = bounds[warp].x, end = bounds[warp].y;
     Vec u[PER_LANE], g[PER_LANE];
 #pragma unroll
     for (int p = 0; p < PER_LANE; p++) {
@@ -118,6 +118,26 @@ extern "C" __global__ void add_chunks(
     for (int chunk = firsts[row]; chunk < firsts[row + 1]; chunk++)
         sum += gradients[Int(chunk) * Q * V + q];
     own[at] += T(scale * sum);
+}
+
+// out = scale times (the sum over a row's chunks + ridge p + 2 balance p (G - H) + dense p H), where G
+// and H are the Gram matrices of this factor and of the other one.
+extern "C" __global__ void finish_gradient(
+    Int count, const int* firsts, const T* gradients, double scale, const T* factor,
+    const double* gram, const double* other_gram, double balance, double ridge, double dense, T* out) {
+    Int at = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (at >= count) return;
+    Int row = at / SIZE, q = at % SIZE;
+    double sum = ridge * double(factor[at]);
+    for (int chunk = firsts[row]; chunk < firsts[row + 1]; chunk++)
+        sum += gradients[Int(chunk) * Q * V + q];
+    if (balance != 0.0 || dense != 0.0)
+        for (int k = 0; k < SIZE; k++) {
+            double far = other_gram[k * SIZE + q];
+            sum += double(factor[row * SIZE + k]) *
+                   (2.0 * balance * (gram[k * SIZE + q] - far) + dense * far);
+        }
+    out[at] = T(scale * sum);
 }
 
 // The prediction for each of some pairs, and what it is worth there: the loss's error.

@@ -65,7 +65,7 @@ extern "C" __global__ void invert(Int rows, Int rank, const T* L, T* X, T* D) {
 // Sums of w_i u_i u_i' in double precision: the lower triangle, one partial sum per block.
 extern "C" __global__ void __launch_bounds__(256) weighted_gram(
     Int rows, Int rank, Int stride, const T* factor, const T* weights, double* partial) {
-    constexpr int HELD = 4096;  // numbers in shared memory
+    constexpr int HELD = 16384 / sizeof(T);  // numbers in shared memory
     __shared__ T held[HELD];
     __shared__ T weight[HELD];
     const Int many = HELD / rank, pairs = rank * (rank + 1) / 2;
@@ -110,4 +110,26 @@ extern "C" __global__ void fold_gram(Int blocks, Int rank, const double* partial
     double sum = 0.0;
     for (Int k = 0; k < blocks; k++) sum += partial[k * pairs + pair];
     out[at] = sum;
+}
+
+// The sum of all numbers, by one block in a fixed order; and, where there are Gram matrices G and H of
+// two factors, half of balance |G - H|^2 + ridge trace(G + H) + dense <G, H> more.
+extern "C" __global__ void __launch_bounds__(1024) add_up(
+    Int count, const double* numbers, Int rank, const double* gram, const double* other_gram,
+    double balance, double ridge, double dense, double* out) {
+    __shared__ double room[32];
+    double sum = 0.0;
+    for (Int k = threadIdx.x; k < count; k += 1024) sum += numbers[k];
+    for (Int k = threadIdx.x; k < rank * rank; k += 1024) {
+        double g = gram[k], h = other_gram[k];
+        sum += 0.5 * (balance * (g - h) * (g - h) + dense * g * h);
+        if (k % (rank + 1) == 0) sum += 0.5 * ridge * (g + h);
+    }
+    sum = add_all(sum);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        sum = add_all(room[threadIdx.x]);
+        if (threadIdx.x == 0) out[0] = sum;
+    }
 }

@@ -1,6 +1,6 @@
 // Half a sweep for few parameters per row: all sums of a row's system in registers.
 //
-// One warp per chunk of a row; the warp copies the features of 32 entries at a time to shared memory,
+// A warp goes from chunk to chunk.  It copies the features of 32 entries at a time to shared memory,
 // whole rows by neighbouring lanes, and while it does, each lane adds the products of one entry of
 // the 32 before to sums of its own.
 
@@ -17,58 +17,76 @@ template <> struct Chosen<false> { typedef A type; };
 typedef Chosen<SIZE <= 12>::type S;
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
-    Int first, Int chunks, const int* order, const int* owners, const Int* begins, const int* others,
-    const T* values, const Vec* features, const T* current, const double* parameters, A* partial) {
+    Int first, Int chunks, const int* order, const uint2* bounds, const int* owners,
+    const int* others, const T* values, const Vec* features, const T* current,
+    const double* parameters, A* partial) {
     __shared__ Vec staged[WARPS][2][32 * QS];
     __shared__ A row[WARPS][SIZE];
-    Int at = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
-    if (at >= chunks) return;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int chunk = order[first + at];
-    const Int begin = begins[chunk], end = begins[chunk + 1];
-    const int rounds = int((end - begin + 31) / 32);
-    if (current) {
-        for (int q = lane; q < SIZE; q += 32) row[warp][q] = current[Int(owners[chunk]) * SIZE + q];
-        __syncwarp();
-    }
-    auto other_of = [&](int round) {
-        Int k = begin + 32 * round + lane;
-        return k < end ? others[k] : -1;
+    const int warps = gridDim.x * WARPS, mine = blockIdx.x * WARPS + warp;
+    // Chunks are sorted by length: back and forth, all warps get about the same number of entries.
+    auto place_in = [&](int lap) { return Int(lap) * warps + (lap % 2 ? warps - 1 - mine : mine); };
+    auto bounds_in = [&](int lap) {
+        Int at = place_in(lap);
+        return at < chunks ? bounds[at] : make_uint2(0, 0);
     };
-    auto value_of = [&](int round) {
-        Int k = begin + 32 * round + lane;
-        return k < end ? values[k] : T(0);
+    // Three rounds of 32 entries are under way: `here` is added, `next` is copied, and the indices
+    // of `far` are read; across the ends of chunks, too.
+    int lap = 0, far_lap = 0;
+    uint2 far = bounds_in(0), after = bounds_in(1);
+    if (far.x == far.y) return;
+    auto advance = [&]() {
+        far.x += 32;
+        if (far.x >= far.y) {
+            far = after;
+            far_lap++;
+            after = bounds_in(far_lap + 1);
+        }
     };
-    auto stage = [&](int round, int other) {
+    auto other_of = [&]() { return far.x + lane < far.y ? others[far.x + lane] : -1; };
+    auto value_of = [&]() { return far.x + lane < far.y ? values[far.x + lane] : T(0); };
+    auto stage = [&](int buffer, int other) {
 #pragma unroll
         for (int m = 0; m < Q; m++) {
             int task = lane + 32 * m, entry = task / Q, piece = task % Q;
             int j = __shfl_sync(ALL, other, entry);
-            copy_async(&staged[warp][round & 1][entry * QS + piece],
+            copy_async(&staged[warp][buffer][entry * QS + piece],
                        features + Int(j < 0 ? 0 : j) * Q + piece, j >= 0);
         }
+    };
+    auto take_row = [&]() {
+        if (!current) return;
+        Int owner = owners[order[place_in(lap)]];
+        for (int q = lane; q < SIZE; q += 32) row[warp][q] = current[owner * SIZE + q];
+        __syncwarp();
     };
     A sums[SUMS], most = A(0);
 #pragma unroll
     for (int i = 0; i < SUMS; i++) sums[i] = A(0);
-    stage(0, other_of(0));
+    int buffer = 0;
+    stage(0, other_of());
     close_group();
-    T x = value_of(0);
-    int other = other_of(1);
-    for (int round = 0; round < rounds; round++) {
-        T next = T(0);
-        if (round + 1 < rounds) {
-            stage(round + 1, other);
-            next = value_of(round + 1);
-            other = other_of(round + 2);
-        }
+    uint2 here = far;
+    T x = value_of();
+    advance();
+    int other = other_of();
+    take_row();
+    while (true) {
+        const bool more = far.x < far.y;
+        const uint2 next = far;
+        if (more) stage(buffer ^ 1, other);
         close_group();
+        const T next_x = value_of();
+        if (more) {
+            advance();
+            other = other_of();
+        }
         wait_for_groups<1>();
         __syncwarp();
         T read[Q * V];
 #pragma unroll
         for (int p = 0; p < Q; p++) {
-            Vec piece = staged[warp][round & 1][lane * QS + p];
+            Vec piece = staged[warp][buffer][lane * QS + p];
 #pragma unroll
             for (int i = 0; i < V; i++) read[p * V + i] = piece.v[i];
         }
@@ -81,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
             for (int q = 0; q < SIZE; q++) z += row[warp][q] * f[q];
         }
         Entry e = entry(z, A(x), parameters);
-        if (begin + 32 * round + lane >= end) e.value = e.slope = e.curvature = A(0);
+        if (here.x + lane >= here.y) e.value = e.slope = e.curvature = A(0);
 #pragma unroll
         for (int a = 0; a < SIZE; a++) {
             A weighted = UNIT ? f[a] : e.curvature * f[a];
@@ -96,24 +114,34 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
             for (int q = 0; q < SIZE; q++) square += f[q] * f[q];
             most = larger(most, square);
         }
-        x = next;
         __syncwarp();
-    }
-    A* out = partial + (chunk - first) * PARTIAL;
-    constexpr int GROUPS = SUMS / 32, REST = SUMS % 32;
+        if (here.x + 32 >= here.y) {  // the chunk ends here
+            A* out = partial + (order[place_in(lap)] - first) * PARTIAL;
+            constexpr int GROUPS = SUMS / 32, REST = SUMS % 32;
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++) {
-        A sum = add_lanes(sums + 32 * g, lane);
-        out[32 * g + lane] = sum;
-    }
+            for (int g = 0; g < GROUPS; g++) {
+                A sum = add_lanes(sums + 32 * g, lane);
+                out[32 * g + lane] = sum;
+            }
 #pragma unroll
-    for (int i = 0; i < REST; i++) {
-        A sum = add_all(sums[32 * GROUPS + i]);
-        if (lane == i) out[32 * GROUPS + i] = sum;
-    }
-    if (CUT) {
-        most = largest_of_all(most);
-        if (lane == 0) out[SUMS] = most;
+            for (int i = 0; i < REST; i++) {
+                A sum = add_all(sums[32 * GROUPS + i]);
+                if (lane == i) out[32 * GROUPS + i] = sum;
+            }
+            if (CUT) {
+                most = largest_of_all(most);
+                if (lane == 0) out[MOST] = most;
+                most = A(0);
+            }
+#pragma unroll
+            for (int i = 0; i < SUMS; i++) sums[i] = A(0);
+            lap++;
+            if (more) take_row();
+        }
+        if (!more) break;
+        here = next;
+        x = next_x;
+        buffer ^= 1;
     }
 }
 

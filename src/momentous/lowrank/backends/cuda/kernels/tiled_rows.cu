@@ -3,8 +3,7 @@
 // One block per chunk of a row copies the features of K entries at a time to shared memory and adds
 // their products to the tiles of the lower triangle, which stay in registers.  Where there are fewer
 // tiles than threads, G threads share a tile and take turns at the entries.  Then the chunks of a row
-// are added in double precision, and a block per row eliminates, column by column, with the same
-// tiles in registers.
+// are added in double precision, and a block per row eliminates, with the same tiles in registers.
 
 constexpr int TILE = 8, AREA = TILE * TILE;
 constexpr int ACROSS = (SIZE + TILE - 1) / TILE;      // tiles in a row of tiles
@@ -61,8 +60,8 @@ __device__ inline void find_tile(int tile, int& down, int& right) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
-    Int first, Int chunks, const int* order, const int* owners, const Int* begins, const int* others,
-    const T* values, const Vec* features, const T* current, const double* parameters, A* partial) {
+    Int first, Int chunks, const Int* begins, const int* owners, const int* others, const T* values,
+    const Vec* features, const T* current, const double* parameters, A* partial) {
     __shared__ Vec staged[2][K * QS];
     __shared__ A row[PADDED], pulls[K], curvatures[K];
     __shared__ A losses[K], squares[K];
@@ -247,8 +246,8 @@ extern "C" __global__ void __launch_bounds__(SOLVERS) solve(
     Int first_row, Int rows, Int first_chunk, const int* firsts, const A* partial, const T* weights,
     const T* current, const double* gram_matrix, const double* pull, double rest, T* solutions,
     A* changes, A* reach, double* row_values) {
-    alignas(16) __shared__ A columns[2][PADDED];
-    alignas(16) __shared__ A heads[2][4];  // the inverse of the pivot, and both right-hand sides there
+    alignas(16) __shared__ A columns[TILE][PADDED];
+    alignas(16) __shared__ A diagonal_tile[AREA];
     alignas(16) __shared__ A inverses[PADDED], diagonal[PADDED], y[PADDED], away_y[PADDED];
     alignas(16) __shared__ A x[PADDED], away[PADDED], before[PADDED], room[SOLVERS / 32];
     const int me = threadIdx.x;
@@ -262,11 +261,18 @@ extern "C" __global__ void __launch_bounds__(SOLVERS) solve(
     }
     const bool working = me < TILES, some = first < firsts[i + 1];
     int down = 0, right = 0;
-    if (working) find_tile(me, down, right);
+    if (working) {
+        // By columns of tiles, the last first: those that are at work longest share a warp.
+        int from_last = 0, rest_of = me;
+        while (rest_of > from_last) rest_of -= ++from_last;
+        right = ACROSS - 1 - from_last;
+        down = right + rest_of;
+    }
+    const int number = down * (down + 1) / 2 + right;
     const A* sums = partial + (first - first_chunk) * PARTIAL;
     A tile[AREA];
 #pragma unroll
-    for (int k = 0; k < AREA; k++) tile[k] = working && some ? sums[me * AREA + k] : A(0);
+    for (int k = 0; k < AREA; k++) tile[k] = working && some ? sums[number * AREA + k] : A(0);
     A b = A(0), square = A(0), moved = A(0), pulled_to = A(0);
     if (me < PADDED) before[me] = current && me < SIZE ? A(current[i * SIZE + me]) : A(0);
     __syncthreads();
@@ -309,50 +315,78 @@ extern "C" __global__ void __launch_bounds__(SOLVERS) solve(
 #pragma unroll
         for (int r = 0; r < TILE; r++) tile[r * TILE + r] = diagonal[down * TILE + r];
     }
-    // Elimination.  Columns stay as they were when their turn came: L times D.
-    for (int block = 0; block < ACROSS; block++) {
-#pragma unroll
-        for (int c = 0; c < TILE; c++) {
-            const int column = block * TILE + c;
-            if (column < SIZE) {
-                A *to = columns[column & 1], *head = heads[column & 1];
-                if (working && right == block) {
-#pragma unroll
-                    for (int r = 0; r < TILE; r++)
-                        to[down * TILE + r] = down > block || r > c ? tile[r * TILE + c] : A(0);
-                    if (down == block) inverses[column] = head[0] = inverse_of(tile[c * TILE + c]);
-                }
-                if (me == column) {
-                    head[1] = b;
-                    head[2] = away_b;
-                }
-                __syncthreads();
-                const A inverse = head[0];
-                if (working && right >= block) {
-                    A p[TILE], q[TILE];
-                    read_sums(to + down * TILE, p);
-                    read_sums(to + right * TILE, q);
-#pragma unroll
-                    for (int r = 0; r < TILE; r++) q[r] *= inverse;
-#pragma unroll
-                    for (int r = 0; r < TILE; r++)
-#pragma unroll
-                        for (int t = 0; t < TILE; t++) tile[r * TILE + t] -= p[r] * q[t];
-                }
-                if (me > column && me < SIZE) {
-                    A share = to[me] * inverse;
-                    b -= share * head[1];
-                    away_b -= share * head[2];
-                }
-            }
-        }
-    }
     if (me < PADDED) {
         y[me] = b;
         away_y[me] = away_b;
         if (me >= SIZE) inverses[me] = A(0);
     }
     __syncthreads();
+    // Elimination, eight columns at a time.  Columns stay as they were when their turn came: L D.
+    for (int block = 0; block < ACROSS; block++) {
+        const int corner = block * TILE;
+        if (working && down == block && right == block) {
+#pragma unroll
+            for (int c = 0; c < TILE; c++) {
+                const A inverse = corner + c < SIZE ? inverse_of(tile[c * TILE + c]) : A(0);
+                inverses[corner + c] = inverse;
+                const A own = y[corner + c], away_own = away_y[corner + c];
+#pragma unroll
+                for (int r = c + 1; r < TILE; r++) {
+                    const A share = tile[r * TILE + c] * inverse;
+#pragma unroll
+                    for (int t = c + 1; t <= r; t++) tile[r * TILE + t] -= share * tile[t * TILE + c];
+                    y[corner + r] -= share * own;
+                    away_y[corner + r] -= share * away_own;
+                    diagonal_tile[r * TILE + c] = tile[r * TILE + c];
+                }
+            }
+        }
+        __syncthreads();
+        if (working && right == block && down > block) {
+#pragma unroll
+            for (int c = 0; c < TILE; c++) {
+                const A inverse = inverses[corner + c];
+#pragma unroll
+                for (int r = 0; r < TILE; r++) columns[c][down * TILE + r] = tile[r * TILE + c];
+#pragma unroll
+                for (int t = c + 1; t < TILE; t++) {
+                    const A share = diagonal_tile[t * TILE + c] * inverse;
+#pragma unroll
+                    for (int r = 0; r < TILE; r++) tile[r * TILE + t] -= share * tile[r * TILE + c];
+                }
+            }
+        }
+        __syncthreads();
+        if (working && right > block) {
+#pragma unroll 2
+            for (int c = 0; c < TILE; c++) {
+                A p[TILE], q[TILE];
+                const A inverse = inverses[corner + c];
+                read_sums(columns[c] + down * TILE, p);
+                read_sums(columns[c] + right * TILE, q);
+#pragma unroll
+                for (int r = 0; r < TILE; r++) q[r] *= inverse;
+#pragma unroll
+                for (int r = 0; r < TILE; r++)
+#pragma unroll
+                    for (int t = 0; t < TILE; t++) tile[r * TILE + t] -= p[r] * q[t];
+            }
+        }
+        if (me >= corner + TILE && me < SIZE) {
+            A less = A(0), away_less = A(0);
+#pragma unroll
+            for (int c = 0; c < TILE; c++) {
+                const A share = columns[c][me] * inverses[corner + c];
+                less += share * y[corner + c];
+                away_less += share * away_y[corner + c];
+            }
+            y[me] -= less;
+            away_y[me] -= away_less;
+        }
+        __syncthreads();
+    }
+    b = me < PADDED ? y[me] : A(0);
+    away_b = me < PADDED ? away_y[me] : A(0);
     const A part = me < SIZE ? b * inverses[me] : A(0);
     square = add_block(square, room);
     double after = double(square) - double(add_block(part * b, room));

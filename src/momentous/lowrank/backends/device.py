@@ -30,9 +30,7 @@ def require_gpu() -> None:
         count = 0
     if not count:
         raise DeviceError("there is no NVIDIA GPU that can be used here; take device='cpu'")
-    major, minor = (
-        runtime.deviceGetAttribute(code, runtime.getDevice()) for code in (75, 76)
-    )
+    major, minor = (runtime.deviceGetAttribute(code, runtime.getDevice()) for code in (75, 76))
     if 10 * major + minor < OLDEST:
         raise DeviceError(
             f"the GPU has compute capability {major}.{minor}, and device='cuda' needs 8.0 (Ampere) "
@@ -57,6 +55,11 @@ def check_memory(groups: Compressed, orders: int) -> None:
     if orders > 1:
         needed += 24 * entries  # the sort that makes the second order
     free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+    if entries >= 1 << 31:
+        raise ValueError(
+            f"there are {entries:,} entries, and device='cuda' is for fewer than 2^31; take "
+            "device='cpu'"
+        )
     if ROOM * needed > free:
         raise MemoryError(
             f"{entries:,} entries need about {int(ROOM * needed):,} bytes on the GPU, and "
