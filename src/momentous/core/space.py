@@ -11,9 +11,8 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import array_api_compat
 import numpy as np
@@ -59,7 +58,7 @@ class Space:
         # same form.
         self._unused_count = _references([np.empty(0)], 0)
         self._custom_inner = inner is not None
-        self._fused = _cupy_kernels() if array_api_compat.is_cupy_array(like) else None
+        self._fused = _cupy_kernels(like)
         self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
@@ -256,35 +255,17 @@ def _default_inner(like: Array) -> Inner:
         return lambda a, b: blocks.inner(to_numpy(a), to_numpy(b))
     if array_api_compat.is_jax_array(like):
         return _partial_sums_inner
-    if array_api_compat.is_cupy_array(like):
-        fused = _cupy_kernels()
-        return lambda a, b: float(fused.inner(a, b))
+    fused = _cupy_kernels(like)
+    if fused is not None:
+        return cast(Inner, fused.inner)
     return _device_inner
 
 
-class _CupyKernels(NamedTuple):
-    """One kernel per operation: every entry is read once, and no temporary is written."""
-
-    inner: Any
-    distance_squared: Any
-    add: Any
-    add_difference: Any
-
-
-@cache
-def _cupy_kernels() -> _CupyKernels:
-    cupy = import_module("cupy")
-    sums = "a + b", "y = a", "0"  # of the products, in double precision
-    return _CupyKernels(
-        cupy.ReductionKernel("T p, T q", "float64 y", "double(p) * double(q)", *sums, "inner"),
-        cupy.ReductionKernel(
-            "T p, T q", "float64 y", "double(p - q) * double(p - q)", *sums, "distance_squared"
-        ),
-        cupy.ElementwiseKernel("T x, T w, T y", "T out", "out = x + w * y", "add"),
-        cupy.ElementwiseKernel(
-            "T x, T w, T y, T z", "T out", "out = x + w * (y - z)", "add_difference"
-        ),
-    )
+def _cupy_kernels(like: Array) -> Any:
+    """`momentous.core.cupy_kernels` for arrays of CuPy in single or double precision, or None."""
+    if not array_api_compat.is_cupy_array(like) or like.dtype.name not in ("float32", "float64"):
+        return None
+    return import_module("momentous.core.cupy_kernels")
 
 
 def _references(pool: list[np.ndarray], i: int) -> int:

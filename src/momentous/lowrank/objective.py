@@ -238,7 +238,11 @@ class LowRankObjective:
         parts = self._parts(gradient)
         if self.penalty.uniform and not self.mean:
             terms = PlainTerms(scale, self.balance, self.ridge, self.loss.dense_weight)
-            value = self.backend.plain_objective(self.side, (P, Q), terms, parts)
+            flat = self.backend.asarray(x, self.dtype)
+            shape, cut = (-1, self.rank), self.ratings.shape[0]
+            value = self.backend.plain_objective(
+                self.side, flat.reshape(shape), cut, terms, gradient.reshape(shape)
+            )
             if value is not None:
                 return value, gradient
         with np.errstate(over="ignore", invalid="ignore"):

@@ -417,7 +417,7 @@ def test_looking_at_the_held_out_error_costs_no_sweep_of_its_own(pairs, monkeypa
     monkeypatch.setattr(
         LowRankObjective,
         "half_sweep",
-        lambda self, *given: calls.append(given[0]) or half(self, *given),
+        lambda self, *given, **how: calls.append(given[0]) or half(self, *given, **how),
     )
     model = regressor(validation_share=0.2, max_iterations=8, patience=100, tol=0.0).fit(pairs, Y)
     assert len(calls) == 2 * model.result_.njev + 1

@@ -110,8 +110,8 @@ class Side(ABC):
         -------
         solutions : array, (rows, parameters)
         value : float
-            Quadratic loss: the sum of the least G.  Others: the sum of the losses at ``current``,
-            or anything without ``with_value``.
+            Quadratic loss: the sum of the least G.  Others: the sum of the losses at ``current``.
+            Without ``with_value``: any number.
 
         References
         ----------
@@ -157,10 +157,11 @@ class Backend(ABC):
         return gram(factor) if weights is None else weighted_gram(factor, weights)
 
     def plain_objective(
-        self, side: Callable[[int], Any], factors: Any, terms: PlainTerms, gradients: Any
+        self, side: Callable[[int], Any], x: Any, cut: int, terms: PlainTerms, gradient: Any
     ) -> float | None:
-        """An objective without biases and mean; its gradient is written to ``gradients``.
+        """An objective without biases and mean at x, and its gradient, written to ``gradient``.
 
+        Both have the rows of both factors, one below the other; ``cut`` are those of the first.
         None: this backend has no better way than by parts.
         """
         return None

@@ -118,7 +118,7 @@ class Sweep:
             both = self._rescaled(*self._in_order(own, other))
             rescaled = both[1 - self.side]
             current = None if self._one_sided else both[self.side]
-            image, _ = self.objective.half_sweep(self.side, current, rescaled)
+            image, _ = objective.half_sweep(self.side, current, rescaled, with_value=False)
             self._last = _Round(state, other, rescaled, image)
             if self._one_sided:
                 return image, value

@@ -25,16 +25,17 @@ import cupy  # noqa: E402
 from momentous.lowrank.backends.cuda import layout  # noqa: E402
 from momentous.lowrank.backends.cuda.blocks import CudaBlocks  # noqa: E402
 from momentous.lowrank.backends.cuda.launch import (  # noqa: E402
+    grams_of,
     launch,
     packed,
     parameters_of,
     total,
     weighted_gram,
+    weighted_squares,
 )
 from momentous.lowrank.backends.cuda.modules import (  # noqa: E402
     Module,
     entry_kernels,
-    plain_kernels,
     row_kernels,
 )
 from momentous.lowrank.backends.cuda.solve import RowSolver  # noqa: E402
@@ -43,10 +44,6 @@ from momentous.lowrank.backends.cuda.start import truncated_svd  # noqa: E402
 # In single precision rows are solved as they are where the ridge is above this share of |f_j|^2,
 # on average; below it a row of few entries may be nearly singular, and sums are in double.
 SAFE_RIDGE = 1e-3
-
-_squares = cupy.ReductionKernel(
-    "T w, T p", "float64 y", "(double)w * p * p", "a + b", "y = a", "0", "momentous_squares"
-)
 
 
 class CudaBackend(Backend):
@@ -88,7 +85,7 @@ class CudaBackend(Backend):
         return weighted_gram(factor, weights)
 
     def weighted_squares(self, weights: Any, factor: Any) -> float:
-        return float(_squares(weights, factor))
+        return weighted_squares(weights, factor)
 
     def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Any, Any]:
         found = truncated_svd(ratings, rank, values)
@@ -113,21 +110,19 @@ class CudaBackend(Backend):
         return total(errors)
 
     def plain_objective(
-        self, side: Callable[[int], Any], factors: Any, terms: PlainTerms, gradients: Any
+        self, side: Callable[[int], Any], x: Any, cut: int, terms: PlainTerms, gradient: Any
     ) -> float:
-        size, grams = factors[0].shape[1], [weighted_gram(factor) for factor in factors]
-        rows, losses = [packed(factor) for factor in factors], []
-        weights = terms.balance, terms.ridge, terms.dense
-        for which, own in enumerate(gradients):
-            rest = factors[which], grams[which], grams[1 - which], *weights
-            losses.append(
-                side(which).plain_gradient(rows[which], rows[1 - which], terms.scale, rest, own)
-            )
-        out = cupy.empty(1, np.float64)
-        launch(plain_kernels(out.dtype), "add_up", 1024, (
-            losses[0].size, losses[0], size, *grams, *weights, out,
-        ), 1024)  # fmt: skip
-        return terms.scale * float(out.item())
+        size, weights = x.shape[1], (terms.balance, terms.ridge, terms.dense)
+        both = packed(x)
+        rows = both[:cut], both[cut:]
+        # The long passes first: the host prepares the rest meanwhile.
+        passes = [side(which).pass_chunks(rows[which], rows[1 - which], size) for which in (0, 1)]
+        grams = grams_of(x, cut)
+        sums = [one for which in (0, 1) for one in (side(which).chunks.firsts, passes[which][1])]
+        launch(passes[0][0], "finish_gradient", x.size, (
+            cut * size, x.size, *sums, terms.scale, x, grams, *weights, gradient,
+        ))  # fmt: skip
+        return terms.scale * total(passes[0][2], grams, weights)
 
 
 class CudaSide(Side):
@@ -171,27 +166,17 @@ class CudaSide(Side):
 
     def _pass(self, left: Any, right: Any, size: int, scale: float = 0.0, own: Any = None) -> Any:
         """The losses of each chunk; adds to the gradient of the left side, where there is one."""
-        module, gradients, totals = self._pass_chunks(left, right, size, own is not None)
+        module, gradients, totals = self.pass_chunks(left, right, size, own is not None)
         if own is not None:
             launch(module, "add_chunks", own.size, (
                 own.size, self.chunks.firsts, gradients, scale, own,
             ))  # fmt: skip
         return totals
 
-    def plain_gradient(
-        self, left: Any, right: Any, scale: float, rest: tuple[Any, ...], own: Any
-    ) -> Any:
-        """The losses of each chunk; writes the whole gradient of an objective without biases."""
-        size = own.shape[1]
-        module, gradients, totals = self._pass_chunks(left, right, size, True)
-        launch(module, "finish_gradient", own.size, (
-            own.size, self.chunks.firsts, gradients, scale, *rest, own,
-        ))  # fmt: skip
-        return totals
-
-    def _pass_chunks(
-        self, left: Any, right: Any, size: int, with_gradient: bool
+    def pass_chunks(
+        self, left: Any, right: Any, size: int, with_gradient: bool = True
     ) -> tuple[Module, Any, Any]:
+        """The kernels, the left side's gradient and the losses, chunk by chunk."""
         groups, chunks = self.groups, self.chunks
         module = entry_kernels(size, left.dtype, self.loss)
         gradients = cupy.empty((chunks.count if with_gradient else 0, left.shape[1]), left.dtype)

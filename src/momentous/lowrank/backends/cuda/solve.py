@@ -66,8 +66,7 @@ class RowSolver:
             launch(kernels.module, "shorten_steps", self.rows, (
                 self.rows, reach, changes, current, solutions,
             ))  # fmt: skip
-        wanted = step.with_value or loss.quadratic
-        return solutions, total(row_values) if wanted else 0.0
+        return solutions, total(row_values) if step.with_value else 0.0
 
     def blocks(self, values: Any) -> Any:
         """The sums of products alone, weighted with these values: (size, size, rows)."""

@@ -18,19 +18,20 @@ __host__ __device__ constexpr int power_of_two(int n) { return n <= 1 ? 1 : 2 * 
 
 __device__ inline A larger(A a, A b) { return a > b ? a : b; }
 
-// Sums of 32 numbers per lane over all lanes: lane l gets that of v[l].
-__device__ inline A add_lanes(A* v, int lane) {
+// Sums of N numbers per lane over 2 HALF neighbouring lanes: each lane keeps N / (2 HALF) of them, in
+// the order of the lanes.  Templates, because a loop would leave the numbers in slow memory.
+template <int HALF, int N>
+__device__ inline void share_sums(A* v, int lane) {
+    if constexpr (HALF > 0) {
+        const bool upper = lane & HALF;
 #pragma unroll
-    for (int half = 16; half; half /= 2) {
-        bool upper = lane & half;
-#pragma unroll
-        for (int i = 0; i < half; i++) {
-            A given = upper ? v[i] : v[i + half];
-            A kept = upper ? v[i + half] : v[i];
-            v[i] = kept + __shfl_xor_sync(ALL, given, half);
+        for (int i = 0; i < N / 2; i++) {
+            A given = upper ? v[i] : v[i + N / 2];
+            A kept = upper ? v[i + N / 2] : v[i];
+            v[i] = kept + __shfl_xor_sync(ALL, given, HALF);
         }
+        share_sums<HALF / 2, N / 2>(v, lane);
     }
-    return v[0];
 }
 
 // The sum of one number per lane, in every lane.

@@ -121,21 +121,25 @@ extern "C" __global__ void add_chunks(
 }
 
 // out = scale times (the sum over a row's chunks + ridge p + 2 balance p (G - H) + dense p H), where G
-// and H are the Gram matrices of this factor and of the other one.
+// and H are the Gram matrices of the row's factor and of the other one; for all rows of both.
 extern "C" __global__ void finish_gradient(
-    Int count, const int* firsts, const T* gradients, double scale, const T* factor,
-    const double* gram, const double* other_gram, double balance, double ridge, double dense, T* out) {
+    Int cut, Int count, const int* left_firsts, const T* left_gradients, const int* right_firsts,
+    const T* right_gradients, double scale, const T* x, const double* grams, double balance,
+    double ridge, double dense, T* out) {
     Int at = Int(blockIdx.x) * blockDim.x + threadIdx.x;
     if (at >= count) return;
-    Int row = at / SIZE, q = at % SIZE;
-    double sum = ridge * double(factor[at]);
+    const bool is_left = at < cut;
+    const Int row = (is_left ? at : at - cut) / SIZE, q = at % SIZE;
+    const int* firsts = is_left ? left_firsts : right_firsts;
+    const T* gradients = is_left ? left_gradients : right_gradients;
+    const double *gram = grams + (is_left ? 0 : SIZE * SIZE), *other = grams + (is_left ? SIZE * SIZE : 0);
+    double sum = ridge * double(x[at]);
     for (int chunk = firsts[row]; chunk < firsts[row + 1]; chunk++)
         sum += gradients[Int(chunk) * Q * V + q];
     if (balance != 0.0 || dense != 0.0)
         for (int k = 0; k < SIZE; k++) {
-            double far = other_gram[k * SIZE + q];
-            sum += double(factor[row * SIZE + k]) *
-                   (2.0 * balance * (gram[k * SIZE + q] - far) + dense * far);
+            double far = other[k * SIZE + q];
+            sum += double(x[at - q + k]) * (2.0 * balance * (gram[k * SIZE + q] - far) + dense * far);
         }
     out[at] = T(scale * sum);
 }

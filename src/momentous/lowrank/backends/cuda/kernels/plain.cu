@@ -62,15 +62,21 @@ extern "C" __global__ void invert(Int rows, Int rank, const T* L, T* X, T* D) {
         }
 }
 
-// Sums of w_i u_i u_i' in double precision: the lower triangle, one partial sum per block.
+// Sums of w_i u_i u_i' in double precision: the lower triangle, one partial sum per block.  The first
+// blocks have the rows before the cut, the others those after it.
 extern "C" __global__ void __launch_bounds__(256) weighted_gram(
-    Int rows, Int rank, Int stride, const T* factor, const T* weights, double* partial) {
+    Int cut, Int rows, Int first_blocks, Int rank, Int stride, const T* factor, const T* weights,
+    double* partial) {
     constexpr int HELD = 16384 / sizeof(T);  // numbers in shared memory
     __shared__ T held[HELD];
     __shared__ T weight[HELD];
     const Int many = HELD / rank, pairs = rank * (rank + 1) / 2;
-    const Int share = (rows + gridDim.x - 1) / gridDim.x;
-    const Int begin = share * blockIdx.x, end = begin + share < rows ? begin + share : rows;
+    const bool is_first = blockIdx.x < first_blocks;
+    const Int from = is_first ? 0 : cut, to = is_first ? cut : rows;
+    const Int blocks = is_first ? first_blocks : gridDim.x - first_blocks;
+    const Int share = (to - from + blocks - 1) / blocks;
+    const Int begin = from + share * (is_first ? blockIdx.x : blockIdx.x - first_blocks);
+    const Int end = begin + share < to ? begin + share : to;
     for (Int group = 0; group < pairs; group += 4 * 256) {
         double sums[4] = {0.0, 0.0, 0.0, 0.0};
         int down[4], right[4];
@@ -87,7 +93,8 @@ extern "C" __global__ void __launch_bounds__(256) weighted_gram(
             __syncthreads();
             for (Int k = threadIdx.x; k < count * rank; k += 256)
                 held[k] = factor[(base + k / rank) * stride + k % rank];
-            for (Int k = threadIdx.x; k < count; k += 256) weight[k] = weights ? weights[(base + k) * stride] : T(1);
+            for (Int k = threadIdx.x; k < count; k += 256)
+                weight[k] = weights ? weights[(base + k) * stride] : T(1);
             __syncthreads();
             for (int m = 0; m < 4; m++)
                 if (group + m * 256 + Int(threadIdx.x) < pairs)
@@ -102,34 +109,58 @@ extern "C" __global__ void __launch_bounds__(256) weighted_gram(
     }
 }
 
-// The blocks' sums added up, as a full symmetric matrix.
-extern "C" __global__ void fold_gram(Int blocks, Int rank, const double* partial, double* out) {
-    Int at = Int(blockIdx.x) * blockDim.x + threadIdx.x, pairs = rank * (rank + 1) / 2;
-    if (at >= rank * rank) return;
-    Int a = at / rank, b = at % rank, pair = a > b ? a * (a + 1) / 2 + b : b * (b + 1) / 2 + a;
+// The blocks' sums added up, as full symmetric matrices, one for each part of the rows; one warp per
+// pair of columns.
+extern "C" __global__ void fold_gram(
+    Int first_blocks, Int blocks, Int rank, const double* partial, double* out) {
+    const Int warp = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32, pairs = rank * (rank + 1) / 2;
+    const Int part = warp / pairs, pair = warp % pairs;
+    if (part > (first_blocks < blocks)) return;
     double sum = 0.0;
-    for (Int k = 0; k < blocks; k++) sum += partial[k * pairs + pair];
-    out[at] = sum;
+    for (Int k = (part ? first_blocks : 0) + threadIdx.x % 32; k < (part ? blocks : first_blocks); k += 32)
+        sum += partial[k * pairs + pair];
+    sum = add_all(sum);
+    if (threadIdx.x % 32 != 0) return;
+    Int a = Int((sqrt(8.0 * double(pair) + 1.0) - 1.0) / 2.0);
+    while ((a + 1) * (a + 2) / 2 <= pair) a++;
+    while (a * (a + 1) / 2 > pair) a--;
+    const Int b = pair - a * (a + 1) / 2;
+    out += part * rank * rank;
+    out[a * rank + b] = out[b * rank + a] = sum;
 }
 
-// The sum of all numbers, by one block in a fixed order; and, where there are Gram matrices G and H of
-// two factors, half of balance |G - H|^2 + ridge trace(G + H) + dense <G, H> more.
-extern "C" __global__ void __launch_bounds__(1024) add_up(
-    Int count, const double* numbers, Int rank, const double* gram, const double* other_gram,
-    double balance, double ridge, double dense, double* out) {
+// Sums over a block's share, in a fixed order: of all numbers; and, where there are Gram matrices G
+// and H of two factors, half of balance |G - H|^2 + ridge trace(G + H) + dense <G, H> more.
+__device__ inline void write_block_sum(double sum, double* out) {
     __shared__ double room[32];
-    double sum = 0.0;
-    for (Int k = threadIdx.x; k < count; k += 1024) sum += numbers[k];
-    for (Int k = threadIdx.x; k < rank * rank; k += 1024) {
-        double g = gram[k], h = other_gram[k];
-        sum += 0.5 * (balance * (g - h) * (g - h) + dense * g * h);
-        if (k % (rank + 1) == 0) sum += 0.5 * ridge * (g + h);
-    }
     sum = add_all(sum);
     if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x < 32) {
-        sum = add_all(room[threadIdx.x]);
-        if (threadIdx.x == 0) out[0] = sum;
+        sum = add_all(threadIdx.x < blockDim.x / 32 ? room[threadIdx.x] : 0.0);
+        if (threadIdx.x == 0) out[blockIdx.x] = sum;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(256) add_up(
+    Int count, const double* numbers, Int rank, const double* grams, double balance, double ridge,
+    double dense, double* out) {
+    double sum = 0.0;
+    for (Int k = Int(blockIdx.x) * 256 + threadIdx.x; k < count; k += 256 * gridDim.x) sum += numbers[k];
+    if (blockIdx.x == 0)
+        for (Int k = threadIdx.x; k < rank * rank; k += 256) {
+            double g = grams[k], h = grams[rank * rank + k];
+            sum += 0.5 * (balance * (g - h) * (g - h) + dense * g * h);
+            if (k % (rank + 1) == 0) sum += 0.5 * ridge * (g + h);
+        }
+    write_block_sum(sum, out);
+}
+
+// The same of all w p^2.
+extern "C" __global__ void __launch_bounds__(256) weighted_squares(
+    Int count, const T* weights, const T* numbers, double* out) {
+    double sum = 0.0;
+    for (Int k = Int(blockIdx.x) * 256 + threadIdx.x; k < count; k += 256 * gridDim.x)
+        sum += double(weights[k]) * double(numbers[k]) * double(numbers[k]);
+    write_block_sum(sum, out);
 }

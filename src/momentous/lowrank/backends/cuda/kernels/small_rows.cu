@@ -10,17 +10,18 @@ constexpr int TRIANGLE = SIZE * (SIZE + 1) / 2;
 constexpr int SUMS = TRIANGLE + SIZE + 1;   // products, right-hand side, losses
 constexpr int PARTIAL = (SUMS + 1 + 3) / 4 * 4;  // and the largest |f|^2
 constexpr int MOST = SUMS, WARPS = 4;
+constexpr int RESIDENT = SUMS * sizeof(A) <= 320 ? 4 : 1;  // blocks per processor, at least
 
 // A row is solved in double precision as long as its system fits the registers of a thread.
 template <bool SMALL> struct Chosen { typedef double type; };
 template <> struct Chosen<false> { typedef A type; };
 typedef Chosen<SIZE <= 12>::type S;
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
+extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     Int first, Int chunks, const int* order, const uint2* bounds, const int* owners,
     const int* others, const T* values, const Vec* features, const T* current,
     const double* parameters, A* partial) {
-    __shared__ Vec staged[WARPS][2][32 * QS];
+    __shared__ Vec staged[WARPS][3][32 * QS];
     __shared__ A row[WARPS][SIZE];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int warps = gridDim.x * WARPS, mine = blockIdx.x * WARPS + warp;
@@ -30,8 +31,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
         Int at = place_in(lap);
         return at < chunks ? bounds[at] : make_uint2(0, 0);
     };
-    // Three rounds of 32 entries are under way: `here` is added, `next` is copied, and the indices
-    // of `far` are read; across the ends of chunks, too.
+    // Four rounds of 32 entries are under way: `here` is added, `next` and `later` are copied, and
+    // the indices of `far` are read; across the ends of chunks, too.
     int lap = 0, far_lap = 0;
     uint2 far = bounds_in(0), after = bounds_in(1);
     if (far.x == far.y) return;
@@ -69,19 +70,25 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
     uint2 here = far;
     T x = value_of();
     advance();
+    uint2 next = far;
+    T next_x = value_of();
+    if (far.x < far.y) {
+        stage(1, other_of());
+        advance();
+    }
+    close_group();
     int other = other_of();
     take_row();
     while (true) {
-        const bool more = far.x < far.y;
-        const uint2 next = far;
-        if (more) stage(buffer ^ 1, other);
-        close_group();
-        const T next_x = value_of();
-        if (more) {
+        const uint2 later = far;
+        const T later_x = value_of();
+        if (far.x < far.y) {
+            stage(buffer == 0 ? 2 : buffer - 1, other);
             advance();
             other = other_of();
         }
-        wait_for_groups<1>();
+        close_group();
+        wait_for_groups<2>();
         __syncwarp();
         T read[Q * V];
 #pragma unroll
@@ -120,8 +127,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
             constexpr int GROUPS = SUMS / 32, REST = SUMS % 32;
 #pragma unroll
             for (int g = 0; g < GROUPS; g++) {
-                A sum = add_lanes(sums + 32 * g, lane);
-                out[32 * g + lane] = sum;
+                A part[32];
+#pragma unroll
+                for (int i = 0; i < 32; i++) part[i] = sums[32 * g + i];
+                share_sums<16, 32>(part, lane);
+                out[32 * g + lane] = part[0];
             }
 #pragma unroll
             for (int i = 0; i < REST; i++) {
@@ -136,12 +146,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gram(
 #pragma unroll
             for (int i = 0; i < SUMS; i++) sums[i] = A(0);
             lap++;
-            if (more) take_row();
+            if (next.x < next.y) take_row();
         }
-        if (!more) break;
+        if (next.x >= next.y) break;
         here = next;
         x = next_x;
-        buffer ^= 1;
+        next = later;
+        next_x = later_x;
+        buffer = buffer == 2 ? 0 : buffer + 1;
     }
 }
 

@@ -26,7 +26,8 @@ constexpr int K = entries_at_a_time(32);
 static_assert(K >= G, "threads that share a tile take turns at the entries");
 constexpr int HELPERS = THREADS / K >= 4 ? 4 : THREADS / K >= 2 ? 2 : 1;  // threads per prediction
 constexpr int TASKS = (K * Q + THREADS - 1) / THREADS;  // pieces that a thread copies
-constexpr int PARTIAL = TILES * AREA + (SIZE + 2 + 3) / 4 * 4;  // products, right-hand side, loss, |f|^2
+// Of a chunk: all tiles' sums of one place after the other, the right-hand side, loss, largest |f|^2.
+constexpr int PARTIAL = TILES * AREA + (SIZE + 2 + 3) / 4 * 4;
 constexpr int RIGHT = TILES * AREA, LOSS = RIGHT + SIZE, MOST = LOSS + 1;
 
 __device__ inline void read_eight(const T* from, A* to) {
@@ -63,7 +64,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
     Int first, Int chunks, const Int* begins, const int* owners, const int* others, const T* values,
     const Vec* features, const T* current, const double* parameters, A* partial) {
     __shared__ Vec staged[2][K * QS];
-    __shared__ A row[PADDED], pulls[K], curvatures[K];
+    alignas(16) __shared__ A pulls[K];
+    __shared__ A row[PADDED], curvatures[K];
     __shared__ A losses[K], squares[K];
     const int me = threadIdx.x, tile = blockIdx.y * BLOCK_TILES + me / G, turn = me % G;
     const bool working = me / G < BLOCK_TILES && tile < TILES;
@@ -155,25 +157,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
             for (int m = 0; m < (SIZE + THREADS - 1) / THREADS; m++) {
                 int q = me + m * THREADS;
                 if (q < SIZE)
-                    for (int k = 0; k < K; k++) right_side[m] += pulls[k] * A(here[k * QS * V + q]);
+#pragma unroll 2
+                    for (int k = 0; k < K; k += TILE) {
+                        A pull[TILE];
+                        read_sums(pulls + k, pull);
+#pragma unroll
+                        for (int i = 0; i < TILE; i++)
+                            right_side[m] += pull[i] * A(here[(k + i) * QS * V + q]);
+                    }
             }
         }
     }
     A* out = partial + (chunk - first) * PARTIAL;
     // Each of the threads that share a tile keeps its share of the sums.
-#pragma unroll
-    for (int half = G / 2, left = AREA / 2; half; half /= 2, left /= 2) {
-        bool upper = turn & half;
-#pragma unroll
-        for (int i = 0; i < left; i++) {
-            A given = upper ? sums[i] : sums[i + left];
-            A kept = upper ? sums[i + left] : sums[i];
-            sums[i] = kept + __shfl_xor_sync(ALL, given, half);
-        }
-    }
+    share_sums<G / 2, AREA>(sums, turn);
     if (working) {
 #pragma unroll
-        for (int i = 0; i < AREA / G; i++) out[tile * AREA + turn * (AREA / G) + i] = sums[i];
+        for (int i = 0; i < AREA / G; i++) out[(turn * (AREA / G) + i) * TILES + tile] = sums[i];
     }
     if (blockIdx.y == 0) {
 #pragma unroll
@@ -216,19 +216,22 @@ __device__ inline void go_back(
     for (int block = ACROSS - 1; block >= 0; block--) {
         __syncthreads();
         if (working && down == block && right == block) {
+            A found[TILE], scale[TILE];
+            read_sums(y + block * TILE, found);
+            read_sums(inverses + block * TILE, scale);
 #pragma unroll
             for (int c = TILE - 1; c >= 0; c--) {
-                A rest = y[block * TILE + c];
 #pragma unroll
-                for (int r = c + 1; r < TILE; r++) rest -= tile[r * TILE + c] * x[block * TILE + r];
-                x[block * TILE + c] = rest * inverses[block * TILE + c];
+                for (int r = c + 1; r < TILE; r++) found[c] -= tile[r * TILE + c] * found[r];
+                found[c] *= scale[c];
             }
+#pragma unroll
+            for (int c = 0; c < TILE; c++) x[block * TILE + c] = found[c];
         }
         __syncthreads();
         if (working && down == block && right < block) {
             A found[TILE];
-#pragma unroll
-            for (int r = 0; r < TILE; r++) found[r] = x[block * TILE + r];
+            read_sums(x + block * TILE, found);
 #pragma unroll
             for (int c = 0; c < TILE; c++) {
                 A sum = A(0);
@@ -272,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(SOLVERS) solve(
     const A* sums = partial + (first - first_chunk) * PARTIAL;
     A tile[AREA];
 #pragma unroll
-    for (int k = 0; k < AREA; k++) tile[k] = working && some ? sums[number * AREA + k] : A(0);
+    for (int k = 0; k < AREA; k++) tile[k] = working && some ? sums[k * TILES + number] : A(0);
     A b = A(0), square = A(0), moved = A(0), pulled_to = A(0);
     if (me < PADDED) before[me] = current && me < SIZE ? A(current[i * SIZE + me]) : A(0);
     __syncthreads();
@@ -321,25 +324,29 @@ extern "C" __global__ void __launch_bounds__(SOLVERS) solve(
         if (me >= SIZE) inverses[me] = A(0);
     }
     __syncthreads();
+    const bool damped = QUADRATIC && add_block(damping, room) > A(0);
     // Elimination, eight columns at a time.  Columns stay as they were when their turn came: L D.
     for (int block = 0; block < ACROSS; block++) {
         const int corner = block * TILE;
         if (working && down == block && right == block) {
+            A own[TILE];
+            read_sums(y + corner, own);
 #pragma unroll
             for (int c = 0; c < TILE; c++) {
                 const A inverse = corner + c < SIZE ? inverse_of(tile[c * TILE + c]) : A(0);
                 inverses[corner + c] = inverse;
-                const A own = y[corner + c], away_own = away_y[corner + c];
 #pragma unroll
                 for (int r = c + 1; r < TILE; r++) {
                     const A share = tile[r * TILE + c] * inverse;
 #pragma unroll
                     for (int t = c + 1; t <= r; t++) tile[r * TILE + t] -= share * tile[t * TILE + c];
-                    y[corner + r] -= share * own;
-                    away_y[corner + r] -= share * away_own;
+                    own[r] -= share * own[c];
+                    if (damped) away_y[corner + r] -= share * away_y[corner + c];
                     diagonal_tile[r * TILE + c] = tile[r * TILE + c];
                 }
             }
+#pragma unroll
+            for (int c = 0; c < TILE; c++) y[corner + c] = own[c];
         }
         __syncthreads();
         if (working && right == block && down > block) {
@@ -378,10 +385,10 @@ extern "C" __global__ void __launch_bounds__(SOLVERS) solve(
             for (int c = 0; c < TILE; c++) {
                 const A share = columns[c][me] * inverses[corner + c];
                 less += share * y[corner + c];
-                away_less += share * away_y[corner + c];
+                if (damped) away_less += share * away_y[corner + c];
             }
             y[me] -= less;
-            away_y[me] -= away_less;
+            if (damped) away_y[me] -= away_less;
         }
         __syncthreads();
     }
@@ -390,8 +397,7 @@ extern "C" __global__ void __launch_bounds__(SOLVERS) solve(
     const A part = me < SIZE ? b * inverses[me] : A(0);
     square = add_block(square, room);
     double after = double(square) - double(add_block(part * b, room));
-    const A pulled = add_block(part * away_b, room);
-    const bool damped = QUADRATIC && add_block(damping, room) > A(0);
+    const A pulled = damped ? add_block(part * away_b, room) : A(0);
     const double loss = some ? double(sums[LOSS]) : 0.0;
     go_back(tile, working, down, right, inverses, y, x);
     if (damped) go_back(tile, working, down, right, inverses, away_y, away);
@@ -436,7 +442,7 @@ extern "C" __global__ void unpack(
     const int b = int(k) - a * (a + 1) / 2, down = a / TILE, right = b / TILE;
     double sum = 0.0;
     if (first < firsts[first_row + row + 1])
-        sum = partial[(first - first_chunk) * PARTIAL + (down * (down + 1) / 2 + right) * AREA +
-                      a % TILE * TILE + b % TILE];
+        sum = partial[(first - first_chunk) * PARTIAL + (a % TILE * TILE + b % TILE) * TILES +
+                      down * (down + 1) / 2 + right];
     out[(Int(a) * SIZE + b) * rows + row] = sum;
 }
