@@ -1,6 +1,6 @@
 """The low-rank problems on a GPU: what sweeps, gradients and fits take, against bounds.
 
-    python benchmarks/gpu.py [--only sweeps,gradient,fit,scaling,cpu,parts] [--data FOLDER]
+    python benchmarks/gpu.py [--only sweeps,gradient,fit,scaling,cpu,parts,vectors] [--data FOLDER]
 
 All times are medians of repeated runs after a warm-up, in ms unless said otherwise, with the host's
 part: a call ends when its numbers have come back.  The twins of MovieLens 10M and of the Netflix
@@ -79,24 +79,29 @@ def sweeps(folder: Path | None) -> None:
         ratings = twin(name, folder)
         print(f"\n{name}: {ratings}")
         for rank, bound in ranks.items():
-            objective = LowRankObjective(ratings, rank, balance=0.0, ridge=5.0, device="cuda")
-            rng = np.random.default_rng(0)
-            U, V = objective.split(objective.random_start(rng))
-            halves = []
-            for which, other in ((0, V), (1, U)):
-                step = RowStep(objective.weights[which], other, with_value=which == 0)
-                halves.append(timed(lambda s=objective.side(which), t=step: s.solve_rows(t), 10))
-            steps = [RowStep(objective.weights[k], other, with_value=k == 0)
-                     for k, other in ((0, V), (1, U))]  # fmt: skip
-
-            def sweep(sides: Any = (objective.side(0), objective.side(1)), s: Any = steps) -> None:
-                sides[0].solve_rows(s[0])
-                sides[1].solve_rows(s[1])
-
-            report(f"  sweep, rank {rank} (rows {halves[0]:.2f}, columns {halves[1]:.2f})",
-                   timed(sweep, 20), bound)  # fmt: skip
-            del objective
+            rows, columns, both = plain_sweep(ratings, rank)
+            report(f"  sweep, rank {rank} (rows {rows:.2f}, columns {columns:.2f})", both, bound)
         accelerated(ratings, ACCELERATED_BOUND if name == "netflix" else None)
+
+
+def plain_sweep(ratings: Ratings, rank: int) -> tuple[float, float, float]:
+    """Half a sweep for the rows, one for the columns, and both in turn."""
+    objective = LowRankObjective(ratings, rank, balance=0.0, ridge=5.0, device="cuda")
+    U, V = objective.split(objective.random_start(np.random.default_rng(0)))
+    sides = objective.side(0), objective.side(1)
+    steps = [
+        RowStep(objective.weights[which], other, with_value=which == 0)
+        for which, other in ((0, V), (1, U))
+    ]
+
+    def half(which: int) -> None:
+        sides[which].solve_rows(steps[which])
+
+    def both() -> None:
+        half(0)
+        half(1)
+
+    return timed(lambda: half(0), 10), timed(lambda: half(1), 10), timed(both, 20)
 
 
 def accelerated(ratings: Ratings, bound: float | None) -> None:
@@ -230,9 +235,8 @@ def cpu(folder: Path | None) -> None:
                 o.half_sweep(1, None, U)
 
             took.append(timed(sweep, 5 if device == "cuda" else 2, 1))
-        threads = objective.threads
-        report(f"  rank {rank}: GPU {took[0]:.2f} ms, {objective.backend.name} on {threads} threads",
-               took[1])  # fmt: skip
+        name = f"{objective.backend.name} on {objective.threads} threads"
+        report(f"  rank {rank}: GPU {took[0]:.2f} ms, {name}", took[1])
         report("    times faster", took[1] / took[0], unit="")
 
 
@@ -278,9 +282,52 @@ def scaled_sweep(entries: int) -> str:
     return f"{cupy.get_default_memory_pool().used_bytes():>16,}  {ms:9.3f}"
 
 
+def vectors(folder: Path | None) -> None:
+    """`minimize` at d = 10 million on the device: what an iteration costs beside the gradient.
+
+    The unit is one pass over a vector: half of a copy.
+    """
+    import jax
+    import torch
+
+    from momentous import LBFGS, AdaRAGD, AdaRHB, minimize
+
+    size = 10**7
+    scales = np.linspace(1.0, 10.0, size, dtype=np.float32)
+    unit = 4.0 * size / (bandwidth() * 1e9)  # ms
+    print(f"\nminimize, d = {size:,}, float32; one pass over a vector takes {unit:.4f} ms")
+    step = {"step_size": 0.05, "hessian_lipschitz": 1.0, "eps": 1e-6}
+    methods = AdaRAGD(**step), AdaRHB(**step), LBFGS()
+    libraries = {
+        "cupy": (cupy.asarray, lambda f: f),
+        "torch": (lambda a: torch.as_tensor(a, device="cuda"), torch.compile),
+        "jax": (jax.numpy.asarray, jax.jit),
+    }
+    for library, (convert, compiled) in libraries.items():
+        a, x0 = convert(scales), convert(np.ones(size, np.float32))
+        both = compiled(lambda x, a=a: (0.5 * (a * x * x).sum(), a * x))
+        ready = torch.cuda.synchronize if library == "torch" else cupy.cuda.Device().synchronize
+        for method in methods:
+
+            def run(m: Any = method, f: Any = both, x: Any = x0) -> Any:
+                return minimize(f, x, jac=True, method=m, tol=0.0, max_iterations=40)
+
+            run()
+            ready()
+            began = perf_counter()
+            result = run()
+            ready()
+            took = 1e3 * (perf_counter() - began)
+            one = timed(lambda f=both, x=x0: float(f(x)[0]), 10)
+            rest = (took - result.njev * one) / max(1, result.nit)
+            report(f"  {library}, {method.name}: per iteration, {result.njev} gradients of "
+                   f"{one:.3f} in {result.nit}", rest)  # fmt: skip
+            report("    in passes over a vector", rest / unit, unit="")
+
+
 SECTIONS = {
     "sweeps": sweeps, "gradient": gradient, "fit": fit, "scaling": scaling, "cpu": cpu,
-    "parts": parts,
+    "parts": parts, "vectors": vectors,
 }  # fmt: skip
 
 

@@ -1,5 +1,4 @@
-"""Vector operations for CuPy in one kernel each: every entry is read once, and nothing in between is
-written.
+"""Vector operations for CuPy in one kernel each: entries are read once, no temporary is written.
 
 This file needs CuPy, so is itself imported only where it is used.
 """

@@ -21,6 +21,7 @@ from momentous.lowrank.solvers.fit import FitConfig
 from momentous.methods import REGISTRY
 
 sklearn = pytest.importorskip("sklearn")
+from devices import device  # noqa: E402, F401  # every test runs on the GPU, too
 from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402

@@ -197,6 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
 }
 
 constexpr int SOLVERS = ((TILES > PADDED ? TILES : PADDED) + 31) / 32 * 32;
+constexpr int SOLVING = sizeof(A) == 4 && SOLVERS <= 320 ? 640 / SOLVERS : 1;  // blocks per processor
 
 // The sum of one number per thread, in every thread, in a fixed order.
 __device__ inline A add_block(A x, A* room) {
@@ -245,7 +246,7 @@ __device__ inline void go_back(
 }
 
 // One block per row; see Side.solve_rows for what is solved.
-extern "C" __global__ void __launch_bounds__(SOLVERS) solve(
+extern "C" __global__ void __launch_bounds__(SOLVERS, SOLVING) solve(
     Int first_row, Int rows, Int first_chunk, const int* firsts, const A* partial, const T* weights,
     const T* current, const double* gram_matrix, const double* pull, double rest, T* solutions,
     A* changes, A* reach, double* row_values) {

@@ -1,4 +1,4 @@
-"""The estimators' tests run on the GPU, too, where there is one."""
+"""A fixture by which a module's tests of estimators run on the GPU, too, where there is one."""
 
 from __future__ import annotations
 
