@@ -39,8 +39,8 @@ class Space:
     """
 
     __slots__ = (
-        "_block", "_custom_inner", "_fused", "_low_precision", "_pool", "_unused_count", "counts_writes",
-        "device", "dtype", "inner", "library", "rounding", "shape", "size", "xp",
+        "_block", "_custom_inner", "_fused", "_low_precision", "_pool", "_unused_count",
+        "counts_writes", "device", "dtype", "inner", "library", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
     def __init__(self, like: Array, inner: Inner | None = None):

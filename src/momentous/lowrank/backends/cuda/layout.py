@@ -14,7 +14,7 @@ WARPS = 8192  # that should have a chunk each before chunks get longer
 
 
 class Chunks(NamedTuple):
-    """The groups cut into pieces; chunk c has the entries ``begins[c]`` to ``begins[c + 1] - 1``."""
+    """The groups cut into pieces; chunk c has entries ``begins[c]`` to ``begins[c + 1] - 1``."""
 
     count: int
     begins: Any  # int64
