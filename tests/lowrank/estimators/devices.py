@@ -36,8 +36,7 @@ def device(request, monkeypatch):
     if request.param == "cuda":
         if request.node.originalname in SAME_BITS:
             pytest.skip("compares bits with a fit on the CPU")
-        for module in ("model.fitted", "estimators.imputer"):
-            monkeypatch.setattr(f"momentous.lowrank.{module}.find_backend", backend_on_gpu)
+        monkeypatch.setattr("momentous.lowrank.model.fitted.find_backend", backend_on_gpu)
         for module in ("solvers.fit", "estimators.imputer"):
             monkeypatch.setattr(f"momentous.lowrank.{module}.LowRankObjective", objective_on_gpu)
     return request.param
