@@ -1,6 +1,6 @@
 """Vector operations for CuPy in one kernel each: entries are read once, no temporary is written.
 
-This file needs CuPy, so is itself imported only where it is used.
+It is imported only where there are arrays of CuPy.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import cupy
 import numpy as np
 
+from momentous.io.optional import LazyModule
+
+cupy: Any = LazyModule("cupy", "cuda", "an array of CuPy")
 BLOCKS, THREADS = 1024, 256
 
 SUMS = r"""
@@ -43,10 +45,21 @@ extern "C" __global__ void distance_squared(long long size, const T* a, const T*
 }
 """
 
-add = cupy.ElementwiseKernel("T x, T w, T y", "T out", "out = x + w * y", "add_multiple")
-add_difference = cupy.ElementwiseKernel(
-    "T x, T w, T y, T z", "T out", "out = x + w * (y - z)", "add_multiple_of_difference"
-)
+
+@cache
+def _elementwise(formula: str, *names: str) -> Any:
+    given = ", ".join(f"T {name}" for name in names)
+    return cupy.ElementwiseKernel(given, "T out", f"out = {formula}", "combination")
+
+
+def add(x: Any, weight: Any, y: Any) -> Any:
+    """x + weight y."""
+    return _elementwise("x + w * y", "x", "w", "y")(x, weight, y)
+
+
+def add_difference(x: Any, weight: Any, y: Any, z: Any) -> Any:
+    """x + weight (y - z)."""
+    return _elementwise("x + w * (y - z)", "x", "w", "y", "z")(x, weight, y, z)
 
 
 @cache

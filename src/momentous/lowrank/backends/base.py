@@ -170,6 +170,13 @@ class Backend(ABC):
         """The sum of all ``w p^2``, in double precision."""
         return float(self.xp.einsum("ij,ij,ij->", weights, factor, factor, dtype=np.float64))
 
+    def sum_of_errors(
+        self, loss: Loss, left: Any, right: Any, ratings: Ratings, limits: tuple[float, float]
+    ) -> float:
+        """The sum of the loss's errors over these entries; asked of backends with an ``xp`` of
+        their own."""
+        raise NotImplementedError
+
     def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Any, Any]:
         """The balanced factors of the truncated SVD; see `momentous.lowrank.factors`."""
         return svd_start(ratings, rank, values)

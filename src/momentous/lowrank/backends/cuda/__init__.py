@@ -1,7 +1,7 @@
 """The backend for NVIDIA GPUs: CUDA kernels compiled at run time through CuPy.
 
 No kernel adds floating-point numbers by atomics, so the same call on the same GPU gives the same
-bits.  This file needs CuPy and a GPU, so is itself imported only where it is used.
+bits.
 """
 
 from __future__ import annotations
@@ -14,17 +14,10 @@ import numpy as np
 
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
 from momentous.lowrank.backends.blocks import Blocks, Matrix
-from momentous.lowrank.backends.device import check_memory, require_gpu
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.losses import Loss
-
-require_gpu()
-
-import cupy  # noqa: E402
-
-from momentous.lowrank.backends.cuda import layout  # noqa: E402
-from momentous.lowrank.backends.cuda.blocks import CudaBlocks  # noqa: E402
-from momentous.lowrank.backends.cuda.launch import (  # noqa: E402
+from momentous.lowrank.backends.cuda import layout
+from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.blocks import CudaBlocks
+from momentous.lowrank.backends.cuda.launch import (
     grams_of,
     launch,
     packed,
@@ -33,13 +26,16 @@ from momentous.lowrank.backends.cuda.launch import (  # noqa: E402
     weighted_gram,
     weighted_squares,
 )
-from momentous.lowrank.backends.cuda.modules import (  # noqa: E402
+from momentous.lowrank.backends.cuda.modules import (
     Module,
     entry_kernels,
     row_kernels,
 )
-from momentous.lowrank.backends.cuda.solve import RowSolver  # noqa: E402
-from momentous.lowrank.backends.cuda.start import truncated_svd  # noqa: E402
+from momentous.lowrank.backends.cuda.solve import RowSolver
+from momentous.lowrank.backends.cuda.start import truncated_svd
+from momentous.lowrank.backends.device import check_memory, require_gpu
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.losses import Loss
 
 # In single precision rows are solved as they are where the ridge is above this share of |f_j|^2,
 # on average; below it a row of few entries may be nearly singular, and sums are in double.
@@ -54,6 +50,7 @@ class CudaBackend(Backend):
     xp = cupy
 
     def __init__(self) -> None:
+        require_gpu()
         self._pairs: weakref.WeakKeyDictionary[Ratings, tuple[Any, Any, Any]]
         self._pairs = weakref.WeakKeyDictionary()
 
@@ -79,7 +76,8 @@ class CudaBackend(Backend):
         return cupy.asarray(array, dtype, order="C")
 
     def to_host(self, array: Any) -> Floats:
-        return cupy.asnumpy(array)
+        host: Floats = cupy.asnumpy(array)
+        return host
 
     def gram(self, factor: Any, weights: Any = None) -> Any:
         return weighted_gram(factor, weights)
@@ -179,10 +177,10 @@ class CudaSide(Side):
         """The kernels, the left side's gradient and the losses, chunk by chunk."""
         groups, chunks = self.groups, self.chunks
         module = entry_kernels(size, left.dtype, self.loss)
-        gradients = cupy.empty((chunks.count if with_gradient else 0, left.shape[1]), left.dtype)
-        totals = cupy.empty(chunks.count, np.float64)
-        launch(module, "pass_entries", 32 * chunks.count, (
-            chunks.count, chunks.order, chunks.owners, chunks.bounds, groups.others, groups.values,
+        gradients = cupy.empty((chunks.total if with_gradient else 0, left.shape[1]), left.dtype)
+        totals = cupy.empty(chunks.total, np.float64)
+        launch(module, "pass_entries", 32 * chunks.total, (
+            chunks.total, chunks.order, chunks.owners, chunks.bounds, groups.others, groups.values,
             left, right, self.parameters, int(with_gradient), gradients, totals,
         ), 128)  # fmt: skip
         return module, gradients, totals
@@ -191,10 +189,11 @@ class CudaSide(Side):
 
     def solve_rows(self, step: RowStep) -> tuple[Any, float]:
         dtype = step.features.dtype
-        asked = RowStep(*(
+        given: list[Any] = [
             one if one is None or isinstance(one, bool) else cupy.asarray(one, dtype, order="C")
             for one in step
-        ))  # fmt: skip
+        ]
+        asked = RowStep(*given)
         size = asked.features.shape[1]
         sums = self._sum_type(step.weights, asked)
         kernels = row_kernels(size, dtype, sums, self.loss, asked.offsets is not None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partialmethod
 from typing import Any
 
-import cupy
 import numpy as np
 
 from momentous.lowrank.backends.blocks import Blocks
+from momentous.lowrank.backends.cuda.arrays import cupy
 from momentous.lowrank.backends.cuda.launch import launch
 from momentous.lowrank.backends.cuda.modules import plain_kernels
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy
 import numpy as np
 
+from momentous.lowrank.backends.cuda.arrays import cupy
 from momentous.lowrank.backends.cuda.modules import plain_kernels
 from momentous.lowrank.losses import Loss
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import cupy
 import numpy as np
 
+from momentous.lowrank.backends.cuda.arrays import cupy
 from momentous.lowrank.data.ratings import Compressed
 
 SHORTEST, LONGEST = 256, 4096  # entries in a chunk, at most
@@ -16,7 +16,7 @@ WARPS = 8192  # that should have a chunk each before chunks get longer
 class Chunks(NamedTuple):
     """The groups cut into pieces; chunk c has entries ``begins[c]`` to ``begins[c + 1] - 1``."""
 
-    count: int
+    total: int
     begins: Any  # int64
     owners: Any  # int32: the group
     firsts: Any  # int32: the first chunk of each group, and their number

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cupy
 import numpy as np
 
 from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST
+from momentous.lowrank.backends.cuda.arrays import cupy
 from momentous.lowrank.losses import Loss
 
 FOLDER = Path(__file__).with_name("kernels")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import cupy
 import numpy as np
 
 from momentous.lowrank.backends.base import DAMPING, LEAST, RowStep
+from momentous.lowrank.backends.cuda.arrays import cupy
 from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
 from momentous.lowrank.backends.cuda.modules import RowKernels
 
@@ -21,7 +21,7 @@ def _resident_blocks(kernel: Any, threads: int, chunks: int) -> int:
     processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
     registers = -(-kernel.num_regs // 8) * 8 * threads
     fitting = min(REGISTERS // registers, SHARED // max(1, kernel.shared_size_bytes), 16)
-    return min(processors * max(1, fitting), -(-chunks * 32 // threads))
+    return int(min(processors * max(1, fitting), -(-chunks * 32 // threads)))
 
 
 class RowSolver:
@@ -59,8 +59,8 @@ class RowSolver:
                 )  # fmt: skip
         if cut:
             chunks = side.chunks
-            launch(kernels.module, "furthest_moves", 32 * chunks.count, (
-                chunks.count, chunks.owners, chunks.begins, side.groups.others, self.features,
+            launch(kernels.module, "furthest_moves", 32 * chunks.total, (
+                chunks.total, chunks.owners, chunks.begins, side.groups.others, self.features,
                 changes, reach,
             ), 128)  # fmt: skip
             launch(kernels.module, "shorten_steps", self.rows, (

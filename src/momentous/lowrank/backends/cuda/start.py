@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy
-import cupyx.scipy.sparse
 import numpy as np
 
 from momentous.lowrank.backends.cuda import layout
+from momentous.lowrank.backends.cuda.arrays import cupy, sparse
 from momentous.lowrank.data.ratings import Compressed, Ratings
 
 ACCURACY = 1e-12  # of the singular values, relative to the largest
@@ -32,13 +31,15 @@ def truncated_svd(ratings: Ratings, rank: int, values: Any) -> tuple[Any, Any] |
     by_row = Compressed(*(cupy.asarray(one) for one in (storage.starts, storage.others, values)))
     by_col = layout.turned(by_row, n)
     rows, cols = (
-        cupyx.scipy.sparse.csr_matrix(
+        sparse.csr_matrix(
             (one.values.astype(np.float64), one.others, one.starts.astype(np.int32)), shape=shape
         )
         for one, shape in ((by_row, (m, n)), (by_col, (n, m)))
     )
     right = [_unit(cupy.asarray(np.random.default_rng(0).standard_normal(n)))]
-    left, diagonal, above = [], [], []
+    left: list[Any] = []
+    diagonal: list[Any] = []
+    above: list[Any] = []
     while True:
         for _ in range(ROUND):
             image = rows @ right[-1]
