@@ -26,6 +26,8 @@ class LazyModule:
         self._wanted = package, extra, purpose
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python itself asks for, not a use
+            raise AttributeError(name)
         found = getattr(require(*self._wanted), name)
         setattr(self, name, found)  # the next time it is found without a call
         return found
