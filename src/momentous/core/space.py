@@ -11,7 +11,8 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import array_api_compat
 import numpy as np
@@ -38,8 +39,9 @@ class Space:
     """
 
     __slots__ = (
-        "_block", "_low_precision", "_pool", "_unused_count", "counts_writes", "device", "dtype",
-        "has_own_inner", "inner", "largest", "library", "plain", "rounding", "shape", "size", "xp",
+        "_block", "_fused", "_low_precision", "_pool", "_unused_count", "counts_writes", "device",
+        "dtype", "has_own_inner", "inner", "largest", "library", "plain", "rounding", "shape",
+        "size", "xp",
     )  # fmt: skip
 
     def __init__(self, like: Array, inner: Inner | None = None):
@@ -59,6 +61,7 @@ class Space:
         # same form.
         self._unused_count = _references([np.empty(0)], 0)
         self.has_own_inner = inner is not None
+        self._fused = _cupy_kernels(like)
         self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
         # Short vectors of doubles: NumPy's own operators are the fastest way.
         self.plain = (
@@ -102,6 +105,8 @@ class Space:
         if self.library is np.ndarray and self.size > BLOCK and not self.has_own_inner:
             with self._ignore_overflow():
                 return blocks.sum_of_squares(a, b)
+        if self._fused is not None and not self.has_own_inner:
+            return float(self._fused.distance_squared(a, b))
         with self._ignore_overflow():
             difference = a - b
             return self.inner(difference, difference)
@@ -130,6 +135,11 @@ class Space:
             with self._ignore_overflow():
                 blocks.combine(fresh, x, weight, y, z)
             return fresh
+        if self._fused is not None:
+            weight = self.dtype.type(weight)
+            if z is None:
+                return self._fused.add(x, weight, y)
+            return self._fused.add_difference(x, weight, y, z)
         with self._ignore_overflow():
             fresh = _combined(x, weight, y, z)
         # NumPy makes a number of a 0-d array.
@@ -255,6 +265,9 @@ def _default_inner(like: Array) -> Inner:
         return lambda a, b: blocks.inner(to_numpy(a), to_numpy(b))
     if array_api_compat.is_jax_array(like):
         return _partial_sums_inner
+    fused = _cupy_kernels(like)
+    if fused is not None:
+        return cast(Inner, fused.inner)
     return _device_inner
 
 
@@ -271,6 +284,13 @@ def _combined(x: Array, weight: float, y: Array, z: Array) -> Array:
 def _short_inner(a: np.ndarray, b: np.ndarray) -> float:
     """`blocks.inner` of short flat vectors of doubles, without its checks."""
     return float(a.dot(b))
+
+
+def _cupy_kernels(like: Array) -> Any:
+    """`momentous.core.cupy_kernels` for arrays of CuPy in single or double precision, or None."""
+    if not array_api_compat.is_cupy_array(like) or like.dtype.name not in ("float32", "float64"):
+        return None
+    return import_module("momentous.core.cupy_kernels")
 
 
 def _references(pool: list[np.ndarray], i: int) -> int:

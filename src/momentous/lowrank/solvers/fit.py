@@ -223,7 +223,7 @@ class Observer:
         if x is not None:
             self._since += 1
             if error < self._lowest:
-                self.best, self._best_step = np.array(x), step
+                self.best, self._best_step = x.copy(), step
                 if error < (1.0 - IMPROVEMENT) * self._lowest:
                     self._since = 0
                 self._lowest = error
