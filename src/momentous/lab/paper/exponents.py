@@ -72,8 +72,8 @@ def growth_methods(problem: Problem) -> dict[str, Method]:
         "RHB": methods.RHB(L, rho),
         "AdaRAGD, L and rho given": methods.AdaRAGD(gradient_lipschitz=L, hessian_lipschitz=rho),
         "AdaRHB, L and rho given": methods.AdaRHB(gradient_lipschitz=L, hessian_lipschitz=rho),
-        "AdaRAGD": methods.AdaRAGD(),
-        "AdaRHB": methods.AdaRHB(),
+        "AdaRAGD": methods.AdaRAGD.paper(),
+        "AdaRHB": methods.AdaRHB.paper(),
         "ParameterFreeAGD": methods.ParameterFreeAGD(),
         "UniversalHeavyBall": methods.UniversalHeavyBall(),
     }

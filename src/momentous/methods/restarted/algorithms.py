@@ -7,15 +7,21 @@ Two momentum iterations times two rules for the radius that ends an epoch:
 ======================================  ==========================  ==========================
 the theory's radius B (`FixedRadius`)   `RAGD`, Algorithm 1         `RHB`, Algorithm 3
 adaptive radius B0 (`AdaptiveRadius`)   `AdaRAGD`, Algorithm 2      `AdaRHB`, Algorithm 4
+a radius without eps (`FreeRadius`)     `AdaRAGD` with nothing      `AdaRHB` with nothing
 ======================================  ==========================  ==========================
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Self
 
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.space import Array
+from momentous.core.step import Step
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius
+from momentous.methods.restarted.free_radius import FreeMemory, FreeRadius
 from momentous.methods.restarted.momentum import HEAVY_BALL, NESTEROV
 
 
@@ -85,7 +91,41 @@ class RHB(FixedRadius):
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaRAGD(AdaptiveRadius):
+class Adaptive(AdaptiveRadius):
+    """The paper's rule where any of its parameters is given, the free one where nothing is."""
+
+    by_paper: bool = False
+
+    @classmethod
+    def paper(cls, **parameters: Any) -> Self:
+        """The algorithm of the paper, also where nothing is given."""
+        return cls(by_paper=True, **parameters)
+
+    @property
+    def is_free(self) -> bool:
+        """Is nothing given?"""
+        return all(getattr(self, f.name) == f.default for f in dataclasses.fields(self))
+
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[Any]:
+        if self.is_free:
+            return FreeRadius(self.scheme).start(oracle, x0)
+        return super().start(oracle, x0, tol, seed)
+
+    def step(self, oracle: Oracle, memory: Any) -> Step[Any]:
+        if isinstance(memory, FreeMemory):
+            return FreeRadius(self.scheme).step(oracle, memory)
+        return super().step(oracle, memory)
+
+    def moved_to(
+        self, oracle: Oracle, memory: Any, sample: Sample, tol: float | None, seed: int
+    ) -> Step[Any]:
+        if isinstance(memory, FreeMemory):
+            return FreeRadius(self.scheme).moved_to(oracle, memory, sample)
+        return super().moved_to(oracle, memory, sample, tol, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaRAGD(Adaptive):
     """Adaptively restarted accelerated gradient descent, Ada-RAGD-NC: Algorithm 2 of Li & Lin [1]_.
 
     :class:`RAGD` with a wide radius: an epoch ends when
@@ -149,7 +189,7 @@ class AdaRAGD(AdaptiveRadius):
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaRHB(AdaptiveRadius):
+class AdaRHB(Adaptive):
     """Adaptively restarted heavy ball, Ada-RHB-NC: Algorithm 4 of Li & Lin [1]_.
 
     The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters
