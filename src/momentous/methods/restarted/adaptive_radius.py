@@ -152,9 +152,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             B = self.radius or math.sqrt(eps / rho)
             K = self.epoch_length or whole_epoch(theta)
         wide = self.initial_radius or 100 * sample.grad_norm * eta / theta
-        return Schedule(
-            eta, rho, eps, theta, uncapped, epoch_length=K, radius=B, wide_radius=wide
-        )
+        return Schedule(eta, rho, eps, theta, uncapped, epoch_length=K, radius=B, wide_radius=wide)
 
     def with_new_tolerance(
         self, step: Step[AdaptiveMemory], tol: float | None

@@ -25,12 +25,11 @@ RESTART = 64.0  # c of the restart rule
 DECREASE = 0.05  # an epoch must lower f by this times S/(eta k)
 LONGEST = 1.0  # eta |g - g'|/|y - y'| above this: the step is too long ...
 SHORTENED = 0.7  # ... and becomes this much of what would do
-ROOMY = 0.25  # below this the step grows in the next iteration
 GROWTH = 1.2
 EASED = 1.5  # q after an accepted epoch is divided by this
 WIDENED = 2.0  # the largest step allowed is multiplied by this
 AGAIN = 1.5  # an early end that was refused is asked for again so many times later
-ALLOWANCE = 500  # iterations of early ends that need not pay
+ALLOWANCE = 500  # iterations that may be lost beyond as many as have paid
 FLAT = 4.0  # the mean is looked at where |v|^2 <= FLAT S/k
 
 
@@ -90,7 +89,7 @@ class Learned:
     price: float  # the least decrease per iteration that a full epoch has brought
     mark: float  # the gradient norm when its halving last paid for an early end
     paid: int = 0  # iterations of epochs that have paid
-    unpaid: int = 0  # iterations of those that ended early and have not
+    lost: int = 0  # iterations of those that ended early and have not, or were discarded
 
 
 @record
@@ -159,8 +158,9 @@ class FreeRadius:
                 factor = SHORTENED * max(LONGEST / bend, 0.5)
                 eta *= factor
                 now = dataclasses.replace(now, sharpness=now.sharpness * factor * factor)
-            elif bend < ROOMY:
-                eta = max(eta, min(GROWTH * eta, now.most, limited(space, math.inf, sample.grad_norm)))
+            elif bend < self.scheme.roomy:
+                longest = min(now.most, limited(space, math.inf, sample.grad_norm))
+                eta = max(eta, min(GROWTH * eta, longest))
         e = self.scheme.base(space, epoch.x, epoch.x_prev, theta, sample.point)
         x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
         if not math.isfinite(epoch.travelled + moved):
@@ -216,7 +216,7 @@ class FreeRadius:
         if 0.0 < price < now.price:
             now = dataclasses.replace(now, price=price)
         now = dataclasses.replace(now, paid=now.paid + k)
-        return self._accepted(oracle, memory, sample, value, now)
+        return self._accepted(oracle, memory, sample, now)
 
     def _ended_early(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """The momentum leads uphill: end the epoch here, if that is paid for."""
@@ -224,17 +224,17 @@ class FreeRadius:
         eta, q = now.step_size, now.sharpness
         value = self._value(oracle, epoch.x)
         if self._low_enough(oracle, memory, value):
-            price = min(now.price, DECREASE * RESTART * RESTART * eta / (q * q * k**7))
-            if (memory.start.value - value) / k >= price:
+            # That of a full epoch of k iterations, or of the poorest so far.
+            price = min(now.price, DECREASE * RESTART * eta * (RESTART / q) / q / k**7)
+            most = now.paid + ALLOWANCE
+            if now.lost <= most and (memory.start.value - value) / k >= price:
                 now = dataclasses.replace(now, paid=now.paid + k)
-                return self._accepted(oracle, memory, sample, value, now)
-            if now.unpaid + k <= now.paid + ALLOWANCE:
-                now = dataclasses.replace(now, unpaid=now.unpaid + k)
-                return self._accepted(oracle, memory, sample, value, now)
-            norm = oracle.gradient(epoch.x).grad_norm
-            if norm <= now.mark / 2:
+            elif now.lost + k <= most:
+                now = dataclasses.replace(now, lost=now.lost + k)
+            elif (norm := oracle.gradient(epoch.x).grad_norm) <= now.mark / 2:
                 now = dataclasses.replace(now, paid=now.paid + k, mark=norm)
-                return self._accepted(oracle, memory, sample, value, now)
+            if now is not memory.learned:
+                return self._accepted(oracle, memory, sample, now)
         epoch.early_due = math.ceil(AGAIN * k)
         return memory.as_step(sample, eta)
 
@@ -243,7 +243,7 @@ class FreeRadius:
         half = dataclasses.replace(memory.learned, step_size=memory.learned.step_size / 2)
         value = self._value(oracle, memory.epoch.x)
         if self._low_enough(oracle, memory, value):
-            return self._accepted(oracle, memory, sample, value, half, eased=False)
+            return self._accepted(oracle, memory, sample, half, eased=False)
         return self._back(oracle, memory, sample, half)
 
     def _discarded(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
@@ -253,7 +253,7 @@ class FreeRadius:
         q = 2 * now.sharpness
         if k > 2:
             q = max(q, RESTART * eta / ((k / 2) ** 2.5 * math.sqrt(epoch.travelled)))
-        now = dataclasses.replace(now, step_size=eta, most=eta, sharpness=q)
+        now = dataclasses.replace(now, step_size=eta, most=eta, sharpness=q, lost=now.lost + k)
         return self._back(oracle, memory, sample, now)
 
     def _not_finite(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
@@ -279,9 +279,7 @@ class FreeRadius:
                     "not finite; no smaller step helps: check jac at result.best_x and around it",
                     {"grad_norm": sample.grad_norm, "step_size": now.step_size},
                 )
-        after = FreeMemory(
-            FreeEpoch.at(start.point), now, start, memory.start_norm, memory.limit
-        )
+        after = FreeMemory(FreeEpoch.at(start.point), now, start, memory.start_norm, memory.limit)
         return after.as_step(sample, memory.learned.step_size, events, ending)
 
     def _accepted(
@@ -289,7 +287,6 @@ class FreeRadius:
         oracle: Oracle,
         memory: FreeMemory,
         sample: Sample,
-        value: float,
         now: Learned,
         *,
         eased: bool = True,

@@ -30,6 +30,7 @@ class Momentum:
     decrease_factor = 7 / 8
     promise_factor = 82.0
     curvature_factor = 4.0  # of rho B^2 in the bound on the averaged gradient
+    roomy = 0.25  # with nothing given: where eta |g - g'|/|y - y'| is below this, eta grows
 
     def asked(self, space: Space, x: Array, x_prev: Array, theta: float) -> Array:
         """Where the iteration takes its gradient."""
@@ -93,6 +94,7 @@ class HeavyBall(Momentum):
     decrease_factor = 1.0
     promise_factor = 242.0
     curvature_factor = 1.0
+    roomy = 0.05
 
     def asked(self, space: Space, x: Array, x_prev: Array, theta: float) -> Array:
         return x

@@ -60,9 +60,9 @@ class Schedule:
     ) -> Schedule:
         """B0/shrink, shrink = c0 c1, eta/c2, rho' c2^2 within their caps (Remark 2).
 
-        Where only one cap binds, theta ~ (eps rho' eta^2)^(1/4) changes and is made again, from what
-        it was without its bound ``largest_theta`` (None: theta was given by hand).  As long as eta and rho' move together it
-        must not be: the floor in K could flip by rounding.
+        Where only one cap binds, theta ~ (eps rho' eta^2)^(1/4) changes and is made again, from
+        what it was before ``largest_theta`` cut it (None: theta was given by hand).  As long as eta
+        and rho' move together it must not be: the floor in K could flip by rounding.
         """
         eta = max(self.step_size / c2, min(step_size_min, self.step_size))
         rho = min(
