@@ -65,6 +65,7 @@ def naive(problem, heavy_ball, most):
     known = g0
     while len(asked) < most:
         x = before = mean = x0
+        first_q = q
         k, S, W, spread, mean_due, early_due, last, why = 0, 0.0, 0.0, 0.0, 2, 1, None, ""
         while not why and len(asked) < most:
             e = x + k / (k + 1) * (x - before)
@@ -118,7 +119,9 @@ def naive(problem, heavy_ball, most):
             widest, q = 2 * widest, q / 1.5
         else:
             eta, lost = eta / 2, lost + k
-            q = max(2 * q, 64 * eta / ((k / 2) ** 2.5 * math.sqrt(S)) if k > 2 else 0.0)
+            q = max(
+                2 * q, 2 * first_q, 64 * eta / ((k / 2) ** 2.5 * math.sqrt(S)) if k > 2 else 0.0
+            )
             widest, known = eta, last[1] if k == 1 else None
         if falls:
             x0 = x
@@ -249,9 +252,8 @@ def test_torch_takes_the_same_way(method):
 def test_what_was_learned_goes_along_to_another_point(method):
     problem = PROBLEMS["rosenbrock"]
     run = momentous.iterate(problem.value, problem.start, jac=problem.gradient, method=method)
-    for _, step in zip(range(50), run, strict=False):
-        pass
-    oracle = run.oracle
+    steps = [step for _, step in zip(range(50), run, strict=False)]
+    step, oracle = steps[-1], run.oracle
     there = oracle.gradient(problem.start + 0.1)
     moved = method.moved_to(oracle, step.memory, there, None, 0)
     assert moved.memory.learned is step.memory.learned
