@@ -65,7 +65,6 @@ def naive(problem, heavy_ball, most):
     known = g0
     while len(asked) < most:
         x = before = mean = x0
-        first_q = q
         k, S, W, spread, mean_due, early_due, last, why = 0, 0.0, 0.0, 0.0, 2, 1, None, ""
         while not why and len(asked) < most:
             e = x + k / (k + 1) * (x - before)

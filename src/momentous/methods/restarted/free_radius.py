@@ -41,7 +41,6 @@ class FreeEpoch:
     x_prev: Array  # x^{k-1}
     last: Sample  # y^{k-1} with its gradient
     mean: Array  # ybar, the mean of y^0..y^{k-1} with the weights (t + 1) eta_t
-    sharpness: float  # q when it began
     k: int = 0
     travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2
     weight: float = 0.0  # W = sum of (t + 1) eta_t
@@ -50,9 +49,9 @@ class FreeEpoch:
     early_due: float = 1.0  # ... and from which on the epoch may end early
 
     @staticmethod
-    def at(x: Array, sharpness: float) -> FreeEpoch:
+    def at(x: Array) -> FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        return FreeEpoch(x=x, x_prev=x, last=NO_SAMPLE, mean=x, sharpness=sharpness)
+        return FreeEpoch(x=x, x_prev=x, last=NO_SAMPLE, mean=x)
 
     def advanced(
         self, space: Space, sample: Sample, x_next: Array, moved: float, eta: float
@@ -71,7 +70,6 @@ class FreeEpoch:
             x_prev=self.x,
             last=sample,
             mean=mean,
-            sharpness=self.sharpness,
             k=k,
             travelled=self.travelled + moved,
             weight=weight,
@@ -140,7 +138,7 @@ class FreeRadius:
         value = oracle.value(sample.point)
         start = Sample(sample.point, value)
         limit = RiseLimit(start, allowance=oracle.space.value_noise(value))
-        epoch = FreeEpoch.at(sample.point, learned.sharpness)
+        epoch = FreeEpoch.at(sample.point)
         return FreeMemory(epoch, learned, start, sample.grad_norm, limit)
 
     def step(self, oracle: Oracle, memory: FreeMemory) -> Step[FreeMemory]:
@@ -252,7 +250,7 @@ class FreeRadius:
         """Back to x^0 with half of the step, and q such that half as many iterations end it."""
         epoch, now = memory.epoch, memory.learned
         eta, k = now.step_size / 2, epoch.k
-        q = 2 * max(now.sharpness, epoch.sharpness)
+        q = 2 * now.sharpness
         if k > 2:
             q = max(q, RESTART * eta / ((k / 2) ** 2.5 * math.sqrt(epoch.travelled)))
         now = dataclasses.replace(now, step_size=eta, most=eta, sharpness=q, lost=now.lost + k)
@@ -281,7 +279,7 @@ class FreeRadius:
                     "not finite; no smaller step helps: check jac at result.best_x and around it",
                     {"grad_norm": sample.grad_norm, "step_size": now.step_size},
                 )
-        fresh = FreeEpoch.at(start.point, now.sharpness)
+        fresh = FreeEpoch.at(start.point)
         after = FreeMemory(fresh, now, start, memory.start_norm, memory.limit)
         return after.as_step(sample, memory.learned.step_size, events, ending)
 
