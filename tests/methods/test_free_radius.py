@@ -118,9 +118,7 @@ def naive(problem, heavy_ball, most):
             widest, q = 2 * widest, q / 1.5
         else:
             eta, lost = eta / 2, lost + k
-            q = max(
-                2 * q, 2 * first_q, 64 * eta / ((k / 2) ** 2.5 * math.sqrt(S)) if k > 2 else 0.0
-            )
+            q = max(2 * q, 64 * eta / ((k / 2) ** 2.5 * math.sqrt(S)) if k > 2 else 0.0)
             widest, known = eta, last[1] if k == 1 else None
         if falls:
             x0 = x
