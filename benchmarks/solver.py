@@ -162,9 +162,9 @@ def main() -> None:
     for name, get in sources:
         ratings = get(name)
         print(f"\n{name}: {ratings}\nrank {chosen.rank}, {chosen.threads} threads")
-        print(f"{'':24}{'':8}{'':10}{'rival':>16}{'accelerated':>15}{'times sooner':>18}")
+        print(f"{'':24}{'':8}{'':10}{'baseline':>16}{'accelerated':>15}{'times sooner':>18}")
         print(
-            f"{'loss':10}{'ridge':>6}{'':8}{'rival':>8}{'goal':>10}{'work':>7}{'s':>9}{'sweeps':>7}"
+            f"{'loss':10}{'ridge':>6}{'':8}{'baseline':>8}{'goal':>10}{'work':>7}{'s':>9}{'sweeps':>7}"
             f"{'s':>8}{'wall':>9}{'CPU':>9}"
         )
         for loss in chosen.losses:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from momentous.lowrank.data import readers
 from momentous.lowrank.losses import base as losses
 from momentous.methods import REGISTRY, methods_table, requirements
 
@@ -29,6 +30,7 @@ def test_every_python_example_runs(
             pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(losses, "LOSSES", dict(losses.LOSSES))
+    monkeypatch.setattr(readers, "FORMATS", dict(readers.FORMATS))
     exec(compile(example, name, "exec"), {})
 
 

@@ -94,27 +94,35 @@ def iterate(
     space = Space(start, inner)
     saved = None if resume is None else load(resume, space)
     oracle = FunctionOracle(fun, jac, _tuple(args), space)
-    chosen = _choose_method(method, parameters, saved, "minimize")
+    chosen = _choose_method(method, parameters, saved, minimize)
     if check_gradient and saved is None:
         if not callable(jac) and jac not in (True, "autodiff"):
             raise ValueError(f"check_gradient=True: jac={jac!r} gives differences, not a gradient")
         gradient_check.check_gradient(oracle, start)
+    criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
     return _run(
-        oracle,
-        chosen,
-        start,
-        saved,
-        tol=tol,
-        max_iterations=max_iterations,
-        max_evaluations=max_evaluations,
-        max_time=max_time,
-        target=target,
-        stop=stop,
-        callback=callback,
-        checkpoint=checkpoint,
-        trace=trace,
-        seed=_seed(rng),
+        oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace, _seed(rng)
     )
+
+
+def _criteria(
+    target: float | None,
+    stop: Criterion | None,
+    max_evaluations: int | None,
+    max_time: float | None,
+    max_iterations: int | None,
+) -> list[Criterion]:
+    """What ends a run besides a small gradient, as criteria, in the order in which they count."""
+    if stop is not None and not isinstance(stop, Criterion):
+        raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
+    criteria = [
+        None if target is None else Target(float(target)),
+        stop,
+        None if max_evaluations is None else Evaluations(max_evaluations),
+        None if max_time is None else WallTime(max_time),
+        None if max_iterations is None else Iterations(max_iterations),
+    ]
+    return [criterion for criterion in criteria if criterion is not None]
 
 
 def _run(
@@ -122,34 +130,21 @@ def _run(
     method: Method,
     start: Array,
     saved: RunState | None,
-    *,
     tol: float | None,
-    max_iterations: int | None,
-    max_evaluations: int | None,
-    max_time: float | None,
-    target: float | None,
-    stop: Criterion | None,
+    criteria: list[Criterion],
     callback: Callback | None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None,
     trace: bool | Trace,
     seed: int = 0,
 ) -> Run:
-    """The loop, with what was asked for as criteria; ``saved`` is a run to resume."""
+    """The loop with all that was asked for; ``saved`` is a run to resume."""
     if saved is not None and tol is None:
         tol = saved.tol
     if tol is not None and not tol >= 0:
         raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
-    if stop is not None and not isinstance(stop, Criterion):
-        raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
     goal = method.default_tolerance if tol is None else tol
-    criteria = [
-        GradientNorm(float(goal)) if goal and method.stops_at_tolerance else None,
-        None if target is None else Target(float(target)),
-        stop,
-        None if max_evaluations is None else Evaluations(max_evaluations),
-        None if max_time is None else WallTime(max_time),
-        None if max_iterations is None else Iterations(max_iterations),
-    ]
+    if goal and method.stops_at_tolerance:
+        criteria = [GradientNorm(float(goal)), *criteria]
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, not {callback!r}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -158,10 +153,10 @@ def _run(
         oracle,
         method,
         start,
-        stop=flatten([criterion for criterion in criteria if criterion is not None]),
+        stop=flatten(criteria),
         tol=None if tol is None else float(tol),
         seed=seed,
-        callback=_positional(callback),
+        callback=None if callback is None else _as_positional(callback),
         checkpoint=checkpoint,
         trace=_trace(trace, saved is not None),
         resume=saved,
@@ -347,21 +342,10 @@ def accelerate(
     parameters["has_values"] = value is not None
     if value is None and target is not None:
         raise ValueError(f"target={target!r} is a value of the objective: pass value=")
-    return _run(
-        MapOracle(step, value, _tuple(args), space),
-        _choose_method(DescentMap, parameters, saved, "accelerate"),
-        start,
-        saved,
-        tol=tol,
-        max_iterations=max_iterations,
-        max_evaluations=max_evaluations,
-        max_time=max_time,
-        target=target,
-        stop=stop,
-        callback=callback,
-        checkpoint=checkpoint,
-        trace=trace,
-    ).finish()
+    oracle = MapOracle(step, value, _tuple(args), space)
+    method = _choose_method(DescentMap, parameters, saved, accelerate)
+    criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
+    return _run(oracle, method, start, saved, tol, criteria, callback, checkpoint, trace).finish()
 
 
 def _tuple(args: Any) -> tuple[Any, ...]:
@@ -380,7 +364,7 @@ def _refuse(**given: Any) -> None:
 
 
 def _choose_method(
-    method: Any, parameters: dict[str, Any], saved: RunState | None, caller: str
+    method: Any, parameters: dict[str, Any], saved: RunState | None, caller: Callable[..., Any]
 ) -> Method:
     """The method that is asked for, which in a run to resume must be that of the checkpoint."""
     if isinstance(method, Method):
@@ -422,26 +406,26 @@ def _choose_method(
         raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
 
 
-def _unknown(parameters: dict[str, Any], method: Method | type[Method], caller: str) -> str:
+def _unknown(
+    parameters: dict[str, Any], method: Method | type[Method], caller: Callable[..., Any]
+) -> str:
     name = next(iter(parameters))
     fields = [field.name for field in dataclasses.fields(method)]
-    function = accelerate if caller == "accelerate" else iterate
-    arguments = function.__kwdefaults__ or ()
-    message = f"{caller}() has no option {name!r}"
+    given = inspect.signature(caller).parameters.values()
+    options = [each.name for each in given if each.kind is each.KEYWORD_ONLY]
+    message = f"{caller.__name__}() has no option {name!r}"
     if name == "options":
         return f"{message}; pass them as keyword arguments"
-    if name in _SCIPY_NAMES and (name != "seed" or "rng" in arguments):
+    if name in _SCIPY_NAMES and (name != "seed" or "rng" in options):
         return f"{message}; it is called {_SCIPY_NAMES[name]} here"
-    close = difflib.get_close_matches(name, [*fields, *arguments], n=1)
+    close = difflib.get_close_matches(name, [*fields, *options], n=1)
     if close:
         return f"{message}; did you mean {close[0]!r}?"
     return f"{message}, and {method.name} has no such parameter; it has {', '.join(fields)}"
 
 
-def _positional(callback: Callback | None) -> Callback | None:
+def _as_positional(callback: Callback) -> Callback:
     """SciPy passes intermediate_result by name; a callback may insist on that."""
-    if callback is None:
-        return None
     try:
         parameters = inspect.signature(callback).parameters
     except (TypeError, ValueError):  # built-in functions do not tell

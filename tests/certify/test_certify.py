@@ -321,6 +321,55 @@ def test_coarse_steps_are_noticed():
     assert ask(problem, problem.start, curvature=1e-3, step=1e-3).is_saddle
 
 
+def far_saddle(x):
+    """A saddle at (0, 1e7) with eigenvalues -1 and 1 and rho < 3: the first is local, within about
+    |y| < 1, which a step in proportion to |x| overlooks."""
+    y, z = x
+    log = np.log1p(y * y)
+    slope = 2.0 * y / (1.0 + y * y) * (log / 50.0 - 0.5)
+    return (z - 1e7) ** 2 / 2.0 - log / 2.0 + log * log / 100.0, np.array([slope, z - 1e7])
+
+
+def test_a_step_longer_than_the_curvature_reaches_is_not_trusted():
+    def ask_far(**given):
+        return certify(far_saddle, np.array([0.0, 1e7]), jac=True, eps=1e-6, **given)
+
+    found = ask_far(rho=3.0)
+    assert found.is_saddle
+    assert found.smallest_eigenvalue == pytest.approx(-1.0, abs=1e-3)
+    assert abs(found.smallest_eigenvalue + 1.0) <= found.eigenvalue_error
+    assert "estimated error" in found.message
+    for without in ({}, {"curvature": np.sqrt(3e-6)}, {"rho": 3.0, "step": 60.0}):
+        assert ask_far(**without).verdict is Verdict.NOT_CERTIFIABLE
+    assert ask_far(step=1e-3).is_saddle
+
+
+def test_a_step_that_rounding_swallows_is_not_trusted():
+    x = np.array([1e7, 1e7], dtype=np.float32)
+
+    def flat(x):
+        return 0.0, x - np.float32(1e7)
+
+    found = certify(flat, x, jac=True, eps=1e-6, rho=3.0)  # x + h v is x: all products are 0
+    assert found.verdict is Verdict.NOT_CERTIFIABLE
+    assert found.eigenvalue_error == np.inf
+
+
+@pytest.mark.parametrize("d", [40, 600])
+def test_with_rho_the_step_is_what_rho_allows(d):
+    """The error before rounding is at most sqrt(m) rho h/2 for m products."""
+    problem = testbed.rotated(testbed.saddle(d // 2, d // 2))
+    x, rho = problem.start + 1e5, problem.hessian_lipschitz
+
+    def moved(y):
+        return problem.value_and_gradient(y - 1e5)
+
+    found = certify(moved, x, jac=True, eps=1e-5, rho=rho)
+    assert found.is_saddle
+    assert found.eigenvalue_error <= found.curvature_tolerance / 4
+    assert found.njev > 1.9 * found.products  # central
+
+
 # --- arrays of any library ----------------------------------------------------------------------
 
 

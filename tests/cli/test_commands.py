@@ -75,7 +75,7 @@ def test_commands_without_pictures_do_without_matplotlib(tmp_path: Path) -> None
         ("momentous.cli.app", "methods"),
         ("momentous.cli.methods", "methods"),
         ("numpy", "methods"),
-        ("numpy", "fit"),
+        ("numpy", "fit ratings.csv --out model"),
         ("momentous.methods", "methods"),
     ],
 )
@@ -92,7 +92,7 @@ sys.meta_path.insert(0, Interrupting())
 from momentous.cli import main
 main()
 """
-    words = [sys.executable, "-c", program, command]
+    words = [sys.executable, "-c", program, *command.split()]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 

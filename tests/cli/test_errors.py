@@ -233,6 +233,18 @@ def test_every_command_has_a_module_and_a_help_text(name):
     assert COMMANDS[name][1].endswith(".")
 
 
+def test_help_imports_neither_numpy_nor_what_a_command_runs():
+    program = (
+        "import sys\nfrom click.testing import CliRunner\n"
+        "from momentous.cli.app import COMMANDS, momentous\n"
+        "for name in COMMANDS:\n"
+        "    CliRunner().invoke(momentous, [name, '--help'])\n"
+        "    assert 'numpy' not in sys.modules, name\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_command_imports_no_other_command(tmp_path):
     program = (
         "import sys\nfrom momentous.cli import main\n"

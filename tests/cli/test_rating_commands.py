@@ -234,7 +234,7 @@ def test_a_resumed_fit_of_labels_keeps_their_threshold(ratings_file):
 
 def test_resume_without_a_model_begins_anew(ratings_file):
     done = run("fit", ratings_file, *FAST, "--out", "model", "--resume")
-    assert "no model model yet" in done.stderr
+    assert "no model model yet to resume" in done.stderr
     assert load_model("model")
 
 
@@ -245,7 +245,7 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("fit", "ratings.csv"), 2, "--out"),
         (("fit", "ratings.csv", "--out", "m", "--rank", 0), 2, "--rank"),
         (("fit", "ratings.csv", "--out", "m", "--method", "nonsense"), 2, "nonsense"),
-        (("fit", "ratings.csv", "--out", "m", "--loss", "odd"), 2, "auto, squared, logistic"),
+        (("fit", "ratings.csv", "--out", "m", "--loss", "odd"), 2, "known are squared, logistic"),
         (("fit", "ratings.csv", "--out", "m", "--backend", "odd"), 2, "auto, numba, numpy"),
         (("fit", "ratings.csv", "--out", "no/m"), 2, "folder no does not exist"),
         (("fit", "ratings.csv", "--out", "ratings.csv"), 2, "not overwritten"),
@@ -255,8 +255,8 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("evaluate", "ratings.csv", "ratings.csv"), 1, "not an archive of momentous"),
         (("fit", "plain.csv", "--out", "m"), 1, "--columns user,item,rating, or number"),
         (("fit", "ratings.csv", "--out", "m", "--columns", "0,1"), 2, "3 different"),
-        (("recommend", "model", "stranger"), 1, "no user 'stranger' in model"),
-        (("recommend", "model", "u1", "u77"), 1, "40 users are called 'u0', 'u1', 'u10'"),
+        (("recommend", "model", "stranger"), 1, "row id 'stranger' at position 0 is not in"),
+        (("recommend", "model", "u1", "u77"), 1, "40 row ids are 'u0', 'u1', 'u10' and so on"),
         (("predict", "model", "none.csv"), 1, "no file 'none.csv'"),
         (("predict", "model", "latin.csv"), 1, "latin.csv, line 2: is not encoded as UTF-8; save"),
         (("predict", "model", "binary.csv"), 1, "binary.csv: is of no format known"),
@@ -264,7 +264,7 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("predict", "model", "pairs.csv", "--columns", "0,0"), 2, "2 different"),
         (("predict", "model", "pairs.csv", "--columns", "0,5"), 1, "no column 5"),
         (("predict", "model", "bad_pairs.csv"), 1, "line 2"),
-        (("predict", "model", "pairs.csv", "--unknown", "error"), 1, "--unknown mean or nan"),
+        (("predict", "model", "pairs.csv", "--unknown", "error"), 1, "unknown='mean' or 'nan'"),
         (("data", "twin", "ml-3", "--out", "t.csv"), 1, "ml-100k"),
         (("data", "twin", "ml-100k", "--out", "t.xyz"), 1, ".parquet"),
         (("data", "fetch", "ml-3"), 1, "ml-100k"),
@@ -278,6 +278,13 @@ def test_what_goes_wrong_is_one_readable_line(arguments, code, told, model):
     Path("latin.csv").write_bytes("u1,3\ncaf\xe9,3\n".encode("latin-1"))
     Path("binary.csv").write_bytes(bytes(range(256)) * 4)
     assert told in run(*arguments, code=code).stderr
+
+
+def test_the_help_of_fit_names_the_losses_and_backends():
+    text = run("fit", "--help").stdout
+    losses = [name for name, kind in LOSSES.items() if kind.__module__.startswith("momentous.")]
+    backends = [name for name, kind in BACKENDS.items() if isinstance(kind, str)]
+    assert all(name in text for name in ("auto", *losses, *backends))
 
 
 def test_bad_lines_are_skipped_with_a_warning():
@@ -330,7 +337,7 @@ def test_pairs_with_named_columns_are_predicted_alike_in_any_order(model):
 def test_predictions_for_strangers_only_come_with_a_warning(model):
     told = run("predict", model, "-", text="3,u1\n4,u2\n").stderr
     assert "warning: 2 of 2 pairs have users that are not in model, such as '3'" in told
-    assert "--columns USER,ITEM" in told
+    assert "say which columns are user and item" in told
     assert run("predict", model, "-", text="u1,3\nnobody,4\n").stderr == ""
 
 

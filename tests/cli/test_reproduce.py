@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from momentous.lab.paper.folder import StudyFolder
-from momentous.lab.paper.problems import DataSet, PaperProblem
+from momentous.lab.paper.methods import PAPER_METHODS
+from momentous.lab.paper.plan import FIGURES
+from momentous.lab.paper.problems import PROBLEMS, PROFILES, DataSet, PaperProblem
 from momentous.lab.paper.runs import PaperRun, PaperRunInfo, load_run
 from momentous.lab.record import RunRecord
 from paper_runs import a_record, an_info, same_rows, write_ratings
@@ -223,6 +225,16 @@ def test_several_data_sets_may_follow_the_option(ratings, tmp_path):
     assert prints == [DataSet("x", path).fingerprint for path in (ratings, other)]
 
 
+def test_the_names_in_the_help_are_those_of_the_laboratory():
+    from momentous.cli import reproduce, tune
+
+    options = {each.name: each for each in (*reproduce.command.params, *tune.command.params)}
+    assert tuple(options["profile"].type.choices) == PROFILES
+    assert list(options["problems"].type.choices) == list(PROBLEMS)
+    assert options["methods"].help.endswith(f": {', '.join(PAPER_METHODS)}.")
+    assert (*FIGURES, "theorems") == reproduce.PARTS
+
+
 def test_what_is_wrong_is_said_before_anything_is_run(ratings, tmp_path):
     out = tmp_path / "out"
     data = ("--data", f"small={ratings}")
@@ -237,6 +249,7 @@ def test_what_is_wrong_is_said_before_anything_is_run(ratings, tmp_path):
     assert "cg takes the step size of gd" in said("tune", "--methods", "cg", *data, *given)
     assert "needs a suffix" in said("reproduce", "fig1", *data, *given, "--account", "account")
     assert "there is no file" in said("tune", "--data", "ml-1m=nowhere.csv", *given)
+    assert "'ml-1m=' names no file" in said("tune", "--data", "ml-1m=", *given)
     assert "'sgd' is not one" in said("tune", "--methods", "sgd", *data, *given)
     assert "small is given 2 times" in said("tune", *data, f"small={ratings}", *given)
     assert "say what to reproduce: fig1" in said("reproduce", f"small={ratings}", *given)
@@ -257,7 +270,7 @@ def test_a_file_that_holds_no_ratings_is_no_traceback(tmp_path):
 def test_a_report_of_nothing_says_what_to_do(tmp_path):
     told = said("reproduce", "report", "--out", tmp_path / "none")
     assert "nothing has been run in" in told
-    assert "run fig1, fig2, fig3 or theorems first" in told
+    assert "run one of fig1, fig2, fig3, theorems first" in told
     assert not (tmp_path / "none").exists()
     (tmp_path / "empty").mkdir()
     assert "nothing has been run in" in said("reproduce", "report", "--out", tmp_path / "empty")

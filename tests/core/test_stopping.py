@@ -17,6 +17,7 @@ from momentous import (
     WallTime,
     iterate,
     minimize,
+    testbed,
 )
 
 BOWL, WAVES = Bowl(), Waves()
@@ -263,6 +264,29 @@ def test_a_method_that_ends_by_its_own_rule_says_completed_with_its_promise(fixe
     assert result.success
     assert result.grad_norm <= result.numbers["promise"]
     assert f"{result.numbers['promise']:.3g}" in result.message
+
+
+def test_without_tolerance_and_promise_the_end_of_an_epoch_is_no_success():
+    problem = testbed.rosenbrock(4)
+    by_hand = {"step_size": 1e-3, "momentum": 0.5, "radius": 10.0}
+    start = 1.0 + 0.1 * problem.start
+
+    def run(**given):
+        return solve(problem, start, method="ragd", **by_hand, **given)
+
+    ended = run()
+    assert ended.status is Status.COMPLETED
+    assert not ended.success
+    assert ended.grad_norm > 0.1
+    assert ended.fun < problem.value(start)
+    assert "give tol" in ended.message
+    assert "hessian_lipschitz" in ended.message
+    assert run(tol=1e-9).status is Status.ABOVE_TOLERANCE
+    assert run(tol=2 * ended.grad_norm).success
+    promised = run(hessian_lipschitz=1e4)  # with rho, Lemma 6 says what to expect
+    assert promised.status is Status.COMPLETED
+    assert promised.success
+    assert promised.grad_norm <= promised.numbers["promise"]
 
 
 def test_an_adaptive_method_with_constants_says_completed_with_its_promise(adaptive):

@@ -84,6 +84,22 @@ def test_the_theory_setting_has_the_theorem_s_parameters_and_escapes_too() -> No
     assert result.fun == pytest.approx(0.0, abs=1e-9)
 
 
+def test_the_theory_setting_says_how_probable_a_failure_is() -> None:
+    """zeta per perturbed epoch: each of them may be the one that does not leave a saddle."""
+    problem, zeta = testbed.saddle(2, 2), 1e-4
+    options = {"jac": problem.gradient, "rng": 1}
+    method = method_for(problem, setting="theory", failure_probability=zeta)
+    result = minimize(problem.value, problem.start, method=method, **options)
+    assert result.success, result.message
+    epochs = len(result.trace.when("perturbed"))
+    assert epochs > 3
+    assert result.numbers["failure_probability"] == pytest.approx(epochs * zeta)
+    assert f"{epochs} perturbed epochs" in result.message
+    assert "per perturbed epoch" in PerturbedRAGD.guarantee
+    practical = minimize(problem.value, problem.start, method=method_for(problem), **options)
+    assert "failure_probability" not in practical.numbers
+
+
 def test_the_practical_setting_still_promises_eps() -> None:
     for problem in SADDLES.values():
         for eps in (1e-1, 1e-2, 1e-4):

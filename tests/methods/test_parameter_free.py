@@ -20,7 +20,12 @@ PUBLISHED_AGD = ParameterFreeAGD(
     gradient_lipschitz=1e-3, hessian_lipschitz=1e-16, average_growth=math.inf, guards=False
 )
 PUBLISHED_HB = UniversalHeavyBall(
-    gradient_lipschitz=1e-3, relaxation=0.1, average_growth=1, contraction=0, guards=False
+    gradient_lipschitz=1e-3,
+    relaxation=0.1,
+    least_relaxation=1,
+    average_growth=1,
+    contraction=0,
+    guards=False,
 )
 
 both = pytest.mark.parametrize("cls", METHODS, ids=lambda c: c.name)
@@ -147,7 +152,12 @@ class PrintedLazyHB(PrintedHB):
 
 
 LAZY_HB = UniversalHeavyBall(
-    gradient_lipschitz=0.02, relaxation=0.5, average_growth=1.25, contraction=0, guards=False
+    gradient_lipschitz=0.02,
+    relaxation=0.5,
+    least_relaxation=1,
+    average_growth=1.25,
+    contraction=0,
+    guards=False,
 )
 PRINTED = [
     (PUBLISHED_AGD, PrintedAGD),
@@ -468,6 +478,60 @@ def test_a_ball_on_a_bowl_does_not_swing_for_ever():
     assert not gradients(0.0).success
 
 
+def test_flat_tails_are_followed():
+    """Beyond the last bump f bends less and less: L has to fall faster than by halves."""
+    chain = testbed.carmon_chain(60)
+
+    def gradients(**given):
+        result = minimize(
+            chain.value_and_gradient, chain.start, jac=True, tol=1e-5, max_evaluations=4000,
+            method=UniversalHeavyBall(**given),
+        )  # fmt: skip
+        return result.njev if result.success else math.inf
+
+    published = gradients(**{f: getattr(PUBLISHED_HB, f) for f in PUBLISHED_HB.parameters()})
+    assert gradients() <= 2.5 * published
+    assert gradients(average_growth=1.0) <= 3.5 * published
+    assert gradients(least_relaxation=1.0) > 5 * published
+
+
+def test_beta_falls_with_successes_in_a_row():
+    tail = testbed.carmon_chain(60)
+    run = iterate(tail.value, tail.start, jac=tail.gradient, tol=1e-5, method=UniversalHeavyBall())
+    L, row, longest = run.memory.lipschitz, 0, 0
+    for step in run:
+        kinds = [event.kind for event in step.events]
+        if EventKind.RESTART in kinds:
+            row += 1
+            assert step.memory.lipschitz == pytest.approx(L * max(0.5 ** (2**row - 1), 0.01))
+        elif EventKind.ROLLBACK in kinds:
+            row = 0
+            assert step.memory.lipschitz == 2 * L
+        L, longest = step.memory.lipschitz, max(longest, row)
+    assert longest >= 3
+
+
+@pytest.mark.parametrize("problem", [NESTED, COSINES, testbed.rosenbrock(8)], ids=lambda p: p.name)
+def test_early_ends_are_paid_for_by_successes(problem):
+    """So that they cost no more than twice the bound, and the logarithm of 1/eps."""
+    tol, first = 1e-9, float(norm(problem.gradient(problem.start)))
+    run = iterate(
+        problem.value, problem.start, jac=problem.gradient, tol=tol, method=UniversalHeavyBall()
+    )
+    early, regular, before = 0, 0, run.memory
+    for step in itertools.islice(run, 3000):
+        memory = step.memory
+        if any(event.kind is EventKind.RESTART for event in step.events):
+            is_early = memory.x.grad_norm <= 0.1 * before.mark
+            early, regular = early + is_early, regular + (not is_early)
+            assert memory.mark <= (memory.x.grad_norm if is_early else 10 * before.mark)
+        else:
+            assert memory.mark <= before.mark
+        assert early <= regular + math.log10(first / tol) + 1
+        before = memory
+    assert early > 3
+
+
 # --- bad days -------------------------------------------------------------------------------------
 
 
@@ -631,6 +695,8 @@ def test_wrong_parameters_are_named(cls, wrong, named):
 def test_wrong_parameters_of_one_method_are_named():
     with pytest.raises(ValueError, match="hessian_lipschitz"):
         ParameterFreeAGD(hessian_lipschitz=-1.0)
+    with pytest.raises(ValueError, match="least_relaxation=0"):
+        UniversalHeavyBall(least_relaxation=0)
     with pytest.raises(ValueError, match="contraction"):
         UniversalHeavyBall(contraction=1.0)
 

@@ -13,9 +13,11 @@ import momentous
 from momentous import (
     LBFGS,
     RAGD,
+    RHB,
     ConjugateGradient,
     GradientDescent,
     HeuristicAGD,
+    JinAGD,
     Safeguarded,
     Status,
     UniversalHeavyBall,
@@ -24,10 +26,10 @@ from momentous import (
     testbed,
 )
 from momentous.core.method import Method
-from momentous.core.status import Ending, EventKind
+from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
 
-GUARD = UniversalHeavyBall(average_growth=1.0, contraction=0.0)
+GUARD = UniversalHeavyBall(average_growth=1.0)
 FAST, SAFE = 0.0, 1.0
 
 
@@ -120,58 +122,194 @@ SLOW = GradientDescent(backtracking=True)
 def test_turns_pass_exactly_as_the_rule_says(problem, fast):
     """The rule, applied from outside to what the steps show."""
     share, shortest = 1e-5, 30
-    eps = relative(problem, share)
     run = iterate(
         problem.value_and_gradient,
         problem.start,
         jac=True,
         method=Safeguarded(fast, GUARD, shortest_round=shortest),
-        tol=eps,
+        tol=relative(problem, share),
         max_evaluations=40_000,
     )
-    first = relative(problem, 1.0)
-    allowance = max(shortest, 2 * (1 / share) ** 0.25)
-    low, mark, smallest = float(problem.value(problem.start)), first, first
-    price, guarding, began, began_low = None, False, run.memory.began, low
-    passed = 0
+    K = max(shortest, 2 * (1 / share) ** 0.25)
+    low, mark = float(problem.value(problem.start)), relative(problem, 1.0)
+    smallest, price, pace, guarding, safe_spent, started = mark, 0.0, 0.0, False, 0, 0
+    began, began_low, origin, owed, until = run.memory.began, low, None, 0.0, 0.0
+    passed, priced = {True: 0, False: 0}, 0
     for step in run:
-        memory, spent = step.memory, step.nfev + step.njev - began
-        fast = memory.fast.report
-        low = min(low, memory.best.value)
+        memory, total = step.memory, step.nfev + step.njev
         if run.ended:
             break
-        expected = guarding
+        low = min(low, memory.best.value)
+        expected, spent = guarding, total - began
         if guarding:
             over = any(event.kind is EventKind.RESTART for event in step.events)
             if over:
-                price = (began_low - low) / spent
-            elif spent >= allowance:
-                allowance, over = 2 * allowance, True
-            expected = not over
+                price = memory.price
+                if memory.safe_from is origin:
+                    fallen = origin.value - memory.safe.report.accepted.value
+                    clock = safe_spent + spent if memory.guarding else memory.safe_spent
+                    rate = fallen / (clock - started)
+                    assert price == (rate if rate > pace else 0.0)
+                    priced += 1
+            expected = not (total >= owed if over else total >= until)
+            if memory.safe_from is not origin:  # from the lowest point, once an epoch is over
+                assert over
+                assert memory.safe_from.value == low
+                origin, started, pace = memory.safe_from, safe_spent + spent, 0.0
         else:
+            fast = memory.fast.report
             smallest = min(smallest, (fast.accepted or fast.sample).grad_norm)
-            if spent >= allowance:
+            if memory.began > began:  # the round is over; a start of the guard is not part of it
+                spent = memory.began - began
+                assert spent >= K
                 gain = began_low - low
-                if gain <= 8 * 2.0**-53 * abs(began_low):
-                    gain = 0.0
-                if price is None:
-                    price = gain * share**1.5 / allowance
-                    earned = gain > 0
-                else:
-                    earned = gain > 0 and gain >= price * spent
-                if smallest <= mark / 2:
+                pace = max(pace, gain / spent)
+                earned = gain > 8 * 2.0**-53 * abs(began_low) and gain >= price * spent
+                if smallest <= mark / 2 and not memory.ahead:
                     mark, earned = smallest, True
-                expected = not earned
-                if earned:
-                    began, began_low = step.nfev + step.njev, low
+                due = (memory.began - safe_spent) / 16
+                expected = not earned or due >= max(safe_spent, K)
+                owed = memory.began + due - safe_spent
+                until = owed if earned else max(owed, memory.began + K)
+                if not expected:
+                    began, began_low = total, low
+            else:
+                assert spent < K
+        assert memory.price == price
         seen = [event.value for event in step.events if event.kind is EventKind.TURN]
         assert seen == ([] if expected == guarding else [float(expected)])
         if seen:
-            guarding, passed = expected, passed + 1
+            guarding, passed[expected] = expected, passed[expected] + 1
+            if guarding and memory.safe_from is not origin:
+                origin, started, pace = memory.safe_from, safe_spent, gain / spent
+            elif not guarding:  # a start of the fast method, two evaluations, is not the guard's
+                assert 0 <= safe_spent + spent - memory.safe_spent <= 2
+                safe_spent = memory.safe_spent
             began, began_low = memory.began, low
-            assert memory.began == step.nfev + step.njev
     assert run.result.success, run.result.message
-    assert passed >= 2
+    assert min(passed.values()) >= 2
+    assert priced >= 1
+
+
+def spendings(run):
+    """What either has spent after each step, and the longest step."""
+    spent, before, guarding, longest = {False: 0, True: 0}, 2, False, 0
+    for step in run:
+        now = step.nfev + step.njev
+        spent[guarding] += now - before
+        longest = max(longest, now - before)
+        before, guarding = now, step.memory.guarding
+        yield step, spent[False], spent[True], longest
+
+
+SLOWEST = [GradientDescent(step_size=10.0**-n, backtracking=True, growth=1.0) for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("fast", SLOWEST, ids=lambda method: f"{method.step_size:g}")
+def test_a_slow_method_costs_at_most_17_times_the_guard_alone(fast):
+    """However slow it is, the guard has had a 16th of what it has spent."""
+    problem = testbed.nested_chain(4, 0.01)
+    alone = solve(problem, GUARD, 1e-3)
+    run = iterate(
+        problem.value_and_gradient, problem.start, jac=True, method=Safeguarded(fast),
+        tol=relative(problem, 1e-3),
+    )  # fmt: skip
+    for step, of_fast, of_guard, longest in spendings(run):
+        K = step.memory.allowance
+        assert of_fast <= 16 * max(of_guard, K) + K + longest
+    assert run.result.success
+    assert run.result.njev <= 4 * alone.njev  # 17 times would be allowed
+
+
+def test_an_epoch_that_is_cut_short_is_carried_over():
+    """Beside a method that does nothing, the guard's steps are those that it takes alone."""
+    problem = testbed.nested_chain(3, 3e-5)
+    method, tol = Safeguarded(Idle(gives_up=False)), relative(problem, 1e-2)
+    options = {"jac": problem.gradient, "tol": tol, "max_iterations": 800}
+    alone = [
+        step.x.tobytes() for step in iterate(problem.value, problem.start, method=GUARD, **options)
+    ]
+    run = iterate(problem.value, problem.start, method=method, **options)
+    guarding, both, midway = False, [], 0
+    for step in run:
+        if guarding:
+            both.append(step.x.tobytes())
+            midway += step.memory.midway and not step.memory.guarding
+        guarding = step.memory.guarding
+    assert midway >= 3
+    assert both == alone[: len(both)]
+    assert len(both) >= 100
+
+
+CHAIN = testbed.nested_chain(4, 0.01)
+FIXED = [
+    GradientDescent(step_size=0.2),
+    HeuristicAGD(step_size=0.2, restart="gradient"),
+    RAGD(step_size=0.1, momentum=0.9, radius=0.5, epoch_length=10**6),
+    RHB(step_size=0.1, momentum=0.9, radius=0.5, epoch_length=10**6),
+    JinAGD(CHAIN.gradient_lipschitz, CHAIN.hessian_lipschitz, eps=1e-4),
+]
+
+
+@pytest.mark.parametrize("fast", FIXED, ids=lambda method: method.name)
+def test_methods_that_accept_nothing_by_value_lose_no_round(fast):
+    """The lowest point is that of all that they have evaluated, in every round."""
+    method = Safeguarded(fast, shortest_round=10)
+    run = iterate(CHAIN.value, CHAIN.start, jac=CHAIN.gradient, method=method, tol=1e-5)
+    low, rounds, starts = float(CHAIN.value(CHAIN.start)), set(), set()
+    for step in itertools.islice(run, 600):
+        memory = step.memory
+        if not memory.guarding:
+            low = min(low, step.peek())
+            assert memory.best.value <= low + 1e-12 * abs(low)
+            rounds.add(memory.began)
+            starts.add(memory.fast_from.point.tobytes())
+    assert len(rounds) >= 5
+    assert len(starts) >= 2
+
+
+def test_a_guard_that_brings_nothing_leaves_the_price_as_it_was():
+    """Otherwise every round would be earned for nothing from then on."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Useless(Method):
+        """Epochs of one step that stay where they are."""
+
+        name = "useless"
+
+        def start(self, oracle, x0, tol, seed):
+            sample = oracle.gradient(x0)
+            return Step(sample, Report(sample, 0.0, accepted=sample))
+
+        def step(self, oracle, memory):
+            point = oracle.space.copy(memory.point)
+            sample = oracle.gradient(point)
+            oracle.value(point)
+            ended = (Event(EventKind.RESTART, 1.0),)
+            return Step(sample, Report(sample, 0.0, ended, accepted=sample))
+
+    problem = testbed.rosenbrock(6)
+    options = {"jac": problem.gradient, "tol": relative(problem, 1e-9), "max_iterations": 3000}
+    run = iterate(problem.value, problem.start, method=Safeguarded(SLOW, Useless()), **options)
+    for step, of_fast, of_guard, longest in spendings(run):
+        K = step.memory.allowance
+        assert of_fast <= 16 * max(of_guard, K) + K + longest
+        assert step.memory.price == 0.0
+    assert of_guard > 1.5 * K
+
+
+def test_the_guard_alone_converges_near_a_minimum():
+    """The fast method has broken down for good, and the function is a strongly convex quadratic."""
+    curvatures = np.logspace(0.0, -2.0, 30)
+
+    def both(x):
+        return 0.5 * float(x @ (curvatures * x)), curvatures * x
+
+    result = minimize(both, np.ones(30), jac=True, method=Safeguarded(Idle()), tol=1e-10)
+    assert result.status is Status.CONVERGED, result.message
+    assert result.njev <= 2000
+    bare = minimize(both, np.ones(30), jac=True, method=GUARD, tol=1e-10)
+    assert result.njev <= 1.5 * bare.njev
 
 
 @pytest.mark.parametrize("fast", [SLOW, LBFGS(), HeuristicAGD(restart="gradient")])
@@ -200,15 +338,11 @@ def test_the_guard_takes_at_most_half_of_the_evaluations_beside_a_working_method
         method=Safeguarded(Idle(gives_up=False)),
         tol=relative(problem, 1e-5),
     )
-    spent, before, guarding = {False: 0, True: 0}, 2, False
-    for step in run:
-        now = step.nfev + step.njev
-        spent[guarding] += now - before
-        before, guarding = now, step.memory.guarding
+    for step, of_fast, of_guard, _ in spendings(run):
         longest = step.memory.allowance + 4  # a turn ends with the step that reaches its limit
-        assert spent[True] <= spent[False] + longest
+        assert of_guard <= of_fast + longest
     assert run.result.success
-    assert spent[True] > 0
+    assert of_guard > 0
 
 
 def test_a_guard_with_known_constants_ends_the_run_by_its_theorem():
@@ -227,10 +361,10 @@ def test_foreign_points_are_taken_up_with_what_was_learned():
     problem = testbed.nested_chain(8, 1e-3)
     method = Safeguarded(LBFGS(memory=4), shortest_round=4)
     options = {"jac": problem.gradient, "method": method, "tol": 1e-5}
-    seen = []
+    seen, before = [], problem.start
     for step in iterate(problem.value, problem.start, **options):
-        if any(event.value == FAST for event in step.events if event.kind is EventKind.TURN):
-            fast = step.memory.fast
+        if step.memory.fast_from.point is not before:
+            before, fast = step.memory.fast_from.point, step.memory.fast
             known, here = fast.memory.curvature, fast.memory.current
             assert here.point is step.memory.best.point
             seen.append(len(known))
@@ -240,6 +374,56 @@ def test_foreign_points_are_taken_up_with_what_was_learned():
             ):
                 np.testing.assert_allclose(products, [a @ here.gradient for a in vectors])
     assert max(seen, default=0) > 0
+
+
+def test_a_fast_method_that_earns_its_rounds_goes_on_as_if_alone():
+    """The guard's share leaves its path as it is, whatever the guard finds."""
+    problem = testbed.nested_chain(8, 1e-3)
+    fast, tol = LBFGS(), relative(problem, 1e-2)
+    options = {"jac": problem.gradient, "tol": tol}
+    alone = iterate(problem.value, problem.start, method=fast, **options)
+    bare = [step.x.tobytes() for step in alone]
+    run = iterate(problem.value, problem.start, method=Safeguarded(fast), **options)
+    path, guarding, ahead = [], False, 0
+    for step in run:
+        if not guarding:
+            path.append(step.x.tobytes())
+        guarding = step.memory.guarding
+        ahead += step.memory.ahead
+        if step.memory.lost:
+            break
+    assert path == bare[: len(path)]
+    assert len(path) > 300
+    assert ahead > 0
+
+
+def test_a_run_does_not_end_above_what_the_other_method_has_found():
+    """The fast one settles in the higher of two wells; the guard has found the lower one."""
+
+    def both(x):  # wells at -1 and 1.05, the first is lower
+        return float(x[0] ** 4 / 4 - x[0] ** 2 / 2 + 0.05 * x[0]), x**3 - x + 0.05
+
+    @dataclasses.dataclass(frozen=True)
+    class Jumps(Method):
+        """A guard that knows where the other well is, and takes its time there."""
+
+        name = "jumps"
+
+        def start(self, oracle, x0, tol, seed):
+            sample = oracle.gradient(x0)
+            return Step(sample, Report(sample, 0.0, accepted=sample))
+
+        def step(self, oracle, memory):
+            sample = oracle.gradient(np.array([-0.8 - 0.1 * np.exp(memory.point[0])]))
+            oracle.value(sample.point)
+            return Step(sample, Report(sample, 0.0, accepted=sample))
+
+    slow = GradientDescent(step_size=0.02)
+    method = Safeguarded(slow, Jumps(), shortest_round=2)
+    result = minimize(both, np.array([0.2]), jac=True, method=method, tol=1e-6)
+    assert minimize(both, np.array([0.2]), jac=True, method=slow, tol=1e-6).x[0] > 0.9
+    assert result.success, result.message
+    assert result.x[0] == pytest.approx(-1.02, abs=0.01)
 
 
 def test_a_tighter_tolerance_on_resuming_reaches_both_methods(tmp_path):

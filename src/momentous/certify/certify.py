@@ -193,13 +193,15 @@ def certify(
     covers all j at once, so the process may stop as soon as it can decide.  The length of the
     spectrum is bounded in the same way, from the Ritz values at both ends.
 
-    *Products.*  With ``rho``, where that is accurate enough for tau, forward differences: one
-    gradient, ``h = 2 sqrt(u) (1 + |x|)`` with the unit roundoff u, and an error of at most
-    ``rho h / 2`` before rounding.  Otherwise central differences: two gradients,
-    ``h = u^(1/3) (1 + |x|)``.  The error estimate adds up that bound, or if it is larger the change
-    when h is doubled (measured for the eigenvector, and for q), the rounding to be expected, and
-    half the asymmetry of the (projected) matrix.  If it exceeds a quarter of tau and of the
-    eigenvalue, the verdict is ``NOT_CERTIFIABLE``.
+    *Products.*  With ``rho`` the error of a product is at most ``rho h / 2`` before rounding.
+    Where that does for tau, forward differences: one gradient, ``h = 2 sqrt(u) (1 + |x|)`` with the
+    unit roundoff u.  Otherwise central differences, two gradients: ``h = u^(1/3) (1 + |x|)``, and
+    with ``rho`` no longer than ``tau / (8 rho sqrt(m))``, m the number of products.  The error
+    estimate adds up the bound, the rounding to be expected, and half the asymmetry of the
+    (projected) matrix; without ``rho``, in place of the bound, the change when h is a tenth as long
+    (measured for the eigenvector, and for q).  That is an estimate, not a bound: a function that
+    bends within less than h/10 in other directions escapes it.  If the error exceeds a quarter of
+    tau and of the eigenvalue, or rounding a 16th of h, the verdict is ``NOT_CERTIFIABLE``.
 
     References
     ----------
@@ -286,7 +288,7 @@ def certify(
         words = f"its curvature is unknown, since max_products={allowed} allows no look at it"
         return certificate(Verdict.FIRST_ORDER, words)
     hessian = Hessian(oracle, sample, hessp, _tuple(args), step)
-    hessian.prefer_forward(rho, tau, steps)
+    hessian.choose_step(rho, tau, steps)
     goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
     if dense:
         basis, G, beta = whole_matrix(hessian)
@@ -312,7 +314,7 @@ def certify(
         "products": hessian.products,
     }
     found = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
-    found = f"the smallest {found} is {t:.6g} with an error of about {error:.1g}"
+    found = f"the smallest {found} is {t:.6g} with an estimated error of {error:.1g}"
     limit = f"-tau = {-tau:.3g}"
     if goal.tau is None:
         limit += f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"

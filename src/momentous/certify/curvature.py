@@ -16,6 +16,7 @@ Matrix = NDArray[np.float64]
 
 RELATIVE = 1e-3  # tau by default, as a fraction of the largest absolute Ritz value ...
 SETTLED = 10  # ... which this many Lanczos steps must have looked for
+LOST = 1 / 16  # no product is worth anything if rounding may take more than this of a step
 
 
 class Hessian:
@@ -36,17 +37,27 @@ class Hessian:
         self.step = step or self.space.rounding ** (1.0 / 3.0) * self.scale
         self.forward = False
         self.truncation = 0.0  # a bound on it, or 0 where it is only measured
-        self.change = 0.0  # when the step is doubled, the largest seen
+        self.change = 0.0  # with another step, the largest seen
         self.products = 0
 
-    def prefer_forward(self, rho: float | None, tau: float | None, columns: int) -> None:
-        """Take forward differences, at half the cost, if rho shows that they do for tau."""
-        if self.hessp is None and rho is not None and tau is not None:
-            h = self.given_step or 2.0 * math.sqrt(self.space.rounding) * self.scale
-            # Each column of the matrix of errors has norm <= rho h/2; this is its Frobenius norm.
-            truncation = math.sqrt(columns) * rho * h / 2.0
-            if truncation <= tau / 16.0:
-                self.forward, self.step, self.truncation = True, h, truncation
+    def choose_step(self, rho: float | None, tau: float | None, columns: int) -> None:
+        """With rho: a step whose error does for tau; forward differences, at half the cost, if the
+        usual step is short enough for that.
+
+        The error of a product is at most rho h/2, forward or central; sqrt(columns) times that is a
+        bound on the Frobenius norm of the errors of all of them.
+        """
+        if self.hessp is not None or rho is None or tau is None:
+            return
+        slope = math.sqrt(columns) * rho / 2.0
+        longest = tau / (16.0 * slope)
+        h = self.given_step or 2.0 * math.sqrt(self.space.rounding) * self.scale
+        self.forward = h <= longest
+        if self.forward:
+            self.step = h
+        elif self.given_step is None:
+            self.step = min(self.step, longest)
+        self.truncation = slope * self.step
 
     def __call__(self, v: Array, stretch: float = 1.0) -> Array:
         """H v, for |v| = 1."""
@@ -67,27 +78,32 @@ class Hessian:
         sample = self.oracle.gradient(x)
         if not sample.finite:
             raise ValueError(
-                f"the gradient is not finite {self.step:.3g} away from x, or twice that; "
+                f"the gradient is not finite within {2.0 * self.step:.3g} of x; "
                 "pass hessp= or a smaller step="
             )
         return sample.gradient
 
     def checked(self, v: Array) -> Array:
-        """H v, having measured what doubling the step does to it.
+        """H v, having measured what another step does to it.
 
-        The change is no less than the error of the shorter step: three times its truncation error
-        with central differences, once with forward ones, and the noise of both steps.
+        Where no bound on the truncation error is known, a tenth of the step: what f does within
+        less than the step is seen then.  Otherwise twice the step, which shows noise.
         """
         product = self(v)
         if self.hessp is None:
-            change = self.space.distance_squared(product, self(v, stretch=2.0))
+            other = self(v, stretch=2.0 if self.truncation else 0.1)
+            change = self.space.distance_squared(product, other)
             self.change = max(self.change, math.sqrt(change))
         return product
 
     def error(self, ritz: Matrix) -> float:
         """Of eigenvalues, from products: truncation or what was measured, and rounding."""
-        noise = self.space.rounding * (8.0 if self.hessp else self.scale / self.step)
-        return max(self.truncation, self.change) + noise * float(np.max(np.abs(ritz)))
+        if self.hessp is not None:
+            return 8.0 * self.space.rounding * float(np.max(np.abs(ritz)))
+        lost = self.space.rounding * self.scale / self.step  # of a step, by rounding x + h v
+        if lost > LOST:
+            return math.inf
+        return max(self.truncation, self.change) + lost * float(np.max(np.abs(ritz)))
 
     @property
     def remedy(self) -> str:

@@ -46,12 +46,9 @@ def command(
     from momentous.lab.compare.problems import select
     from momentous.lab.compare.profiles import MOST_PICTURES, write_report
     from momentous.lab.compare.runner import compare
-    from momentous.lab.compare.solvers import as_solvers
 
-    with usage_errors():
-        problems = select(names, entries)
-        as_solvers(methods)
-    found = compare(problems, methods, folder=out / "runs", **options)
+    with usage_errors():  # what goes wrong in a run is its outcome
+        found = compare(select(names, entries), methods, folder=out / "runs", **options)
     say(str(found))
     for row in found.rows:
         if not row.reached and row.status not in ("max evaluations", "max time"):

@@ -18,11 +18,11 @@ def command() -> None:
 @click.argument("file", type=RATINGS)
 @reading
 @as_json
-def info(file: str, as_json: bool, **options: Any) -> None:
+def info(file: str, as_json: bool, reading: dict[str, Any]) -> None:
     """Describe a FILE of ratings."""
     from momentous.lowrank.data import Ratings, describe
 
-    facts = describe(Ratings.read(file, **options))
+    facts = describe(Ratings.read(file, **reading))
     if not as_json:
         facts["histogram"] = ", ".join(f"{v:g}: {count:,}" for v, count in facts["histogram"])
         for side in ("user_activity", "item_activity"):

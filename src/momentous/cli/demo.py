@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from momentous.cli.options import out_folder
-from momentous.cli.reproduce import print_results
+from momentous.cli.study import print_results
 from momentous.cli.terminal import printable
 from momentous.io.optional import require
 from momentous.lab.progress import new_console

@@ -14,8 +14,8 @@ from momentous.cli.terminal import show_facts
 @click.argument("file", type=RATINGS)
 @reading
 @as_json
-def command(model: Path, file: str, as_json: bool, **options: Any) -> None:
+def command(model: Path, file: str, as_json: bool, reading: dict[str, Any]) -> None:
     """How well a MODEL predicts the ratings in a FILE."""
     from momentous.lowrank.tasks import evaluate_file
 
-    show_facts(evaluate_file(model, file, **options), as_json=as_json)
+    show_facts(evaluate_file(model, file, **reading), as_json=as_json)

@@ -9,10 +9,8 @@ from typing import Any
 
 import click
 
-from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, registry_option, threads
-from momentous.cli.terminal import end_interrupted, show_facts
-from momentous.lowrank.backends import BACKENDS
-from momentous.lowrank.losses import LOSSES
+from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, threads, typed_options
+from momentous.cli.terminal import end_interrupted, show_facts, usage_errors
 
 EVERY = 10  # the first iterations have a line each, later ones every tenth
 
@@ -20,19 +18,22 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @click.command()
 @click.argument("file", type=RATINGS)
 @click.option("--rank", type=click.IntRange(1), help="Number of factors.  [default: 10]")
-@registry_option(
+@click.option(
     "--loss",
-    LOSSES,
-    "logistic: above the mean or not; implicit: counts, where what was not seen is a weak 0.  "
+    help="squared; logistic: above the mean or not; implicit: counts, where what was not seen is a "
+    "weak 0; or one that your program has registered.  "
     "[default: squared, or that of the model to resume]",
 )
 @click.option(
-    "--method", help="auto, sweep, or a name that 'momentous methods' lists.  [default: auto]"
+    "--method",
+    "solver",
+    help="auto, sweep, or a name that 'momentous methods' lists.  [default: auto]",
 )
 @click.option("--ridge", type=click.FloatRange(0), help="Weight of the squared factors.")
 @click.option("--biases/--no-biases", default=None, help="Of users and items.")
 @click.option(
     "--validation",
+    "validation_share",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Hold out this share, and stop when the error on it stops falling.",
 )
@@ -40,8 +41,8 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @click.option("--tol", type=click.FloatRange(0), help="When to stop.  [default: 1e-4]")
 @reading
 @threads
-@registry_option("--backend", BACKENDS, "What does the arithmetic.  [default: auto]")
-@click.option("--seed", type=click.IntRange(0), help="Of the start.  [default: 0]")
+@click.option("--backend", help="What does the arithmetic: auto, numba or numpy.  [default: auto]")
+@click.option("--seed", "rng", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
 @click.option("--resume", is_flag=True, help="Go on from the model in --out, if there is one.")
 @click.option(
@@ -51,34 +52,24 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
     help="Seconds between two saves of the model during the fit.",
 )
 @as_json
-def command(file: str, out: Path, resume: bool, as_json: bool, **options: Any) -> None:
+def command(
+    file: str, out: Path, resume: bool, as_json: bool, reading: dict[str, Any], **options: Any
+) -> None:
     """Fit a low-rank model to a FILE of ratings."""
     from momentous.lowrank.tasks import OptionError, fit_file
 
-    try:
-        with show_fit(quiet=as_json) as watch:
-            progress = False if as_json else None
-            facts = fit_file(file, out, resume=resume, watch=watch, progress=progress, **options)
-    except OptionError as error:
-        raise click.UsageError(str(error)) from None
+    quietly = reading | {"progress": False if as_json else None}
+    with usage_errors(OptionError), show_fit(quiet=as_json) as watch:
+        facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
     interrupted = facts.pop("interrupted")
     show_facts(facts, as_json=as_json)
     if interrupted:
+        # How the file is read is not kept in the model.
+        words = ["momentous", "fit", file, "--out", str(out), "--resume", *typed_options(reading)]
         end_interrupted(
             f"interrupted after {facts['iterations']} iterations; the model as it stands is in "
-            f"{out}. Go on with: {_resume_command(file, out, options)}"
+            f"{out}. Go on with: {shlex.join(words)}"
         )
-
-
-def _resume_command(file: str, out: Path, options: dict[str, Any]) -> str:
-    """The command that resumes a fit; how the file is read is not kept in the model."""
-    words = ["momentous", "fit", str(file), "--out", str(out), "--resume"]
-    if options["columns"] is not None:
-        words += ["--columns", ",".join(map(str, options["columns"]))]
-    for name in ("format", "delimiter"):
-        if options[name] is not None:
-            words += [f"--{name}", options[name]]
-    return shlex.join([*words, "--skip-bad"] if options["skip_bad"] else words)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,16 +44,15 @@ def names_option(name: str, help: str, default: str | None = None) -> Decorator:
     return click.option(name, callback=split, default=default, help=help)
 
 
-def registry_option(name: str, registry: Mapping[str, Any], help: str) -> Decorator:
-    """A name in a registry, checked when the command is run: it may have grown; None for auto."""
-
-    def checked(context: Any, parameter: Any, given: str | None) -> str | None:
-        if given not in (None, "auto", *registry):
-            raise click.BadParameter(f"{given!r} is not one of auto, {', '.join(registry)}")
-        return None if given == "auto" else given
-
-    names = "|".join(("auto", *registry))
-    return click.option(name, metavar=f"[{names}]", callback=checked, help=help)
+def typed_options(values: Mapping[str, Any]) -> list[str]:
+    """Options as people type them: None and False are left out, True has no value."""
+    words: list[str] = []
+    for name, value in values.items():
+        if value is not None and value is not False:
+            words.append(f"--{name.replace('_', '-')}")
+            if value is not True:
+                words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return words
 
 
 # --- ratings --------------------------------------------------------------------------------------
@@ -76,13 +76,22 @@ def columns_option(names: str) -> Decorator:
     return click.option("--columns", metavar=names, callback=checked, help=help)
 
 
-reading = together(
-    columns_option("USER,ITEM,RATING"),
-    click.option("--format", help="The format, where it is not recognised."),
-    click.option("--delimiter", help="What stands between the fields, where it is not recognised."),
-    click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
-)
-"""How a file of ratings is read."""
+def reading(command: Any) -> Any:
+    """How a file of ratings is read: the command gets these options as one dict, ``reading``."""
+
+    @functools.wraps(command)
+    def collected(**options: Any) -> Any:
+        names = ("columns", "format", "delimiter", "skip_bad")
+        return command(reading={name: options.pop(name) for name in names}, **options)
+
+    return together(
+        columns_option("USER,ITEM,RATING"),
+        click.option("--format", help="The format, where it is not recognised."),
+        click.option(
+            "--delimiter", help="What stands between the fields, where it is not recognised."
+        ),
+        click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
+    )(collected)
 
 
 # --- comparisons ----------------------------------------------------------------------------------
@@ -104,4 +113,4 @@ limits = together(
     click.option("--max-time", type=POSITIVE, default=60.0, help="Seconds that a run may take."),
     click.option("--cutest/--no-cutest", default=False, help="The CUTEst problems too."),
 )
-"""Which problems there are and when a run is over."""
+"""Which problems there are, and when a run is over."""

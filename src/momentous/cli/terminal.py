@@ -18,9 +18,6 @@ from momentous.cli.process import INTERRUPTED
 # Errors that people can do something about; all others are defects of ours.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
-# How parameters of the library are called in commands.
-AS_OPTIONS = {"columns=('user', 'item', 'rating')": "--columns user,item,rating"}
-
 
 def printable(text: str) -> str:
     """The text with control characters escaped, so that names from files cannot act."""
@@ -70,16 +67,16 @@ def end_interrupted(message: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def usage_errors() -> Iterator[None]:
-    """A ValueError inside says that something was asked for wrongly."""
+def usage_errors(kind: type[ValueError] = ValueError) -> Iterator[None]:
+    """Such an error inside says that something was asked for wrongly."""
     try:
         yield
-    except ValueError as error:
+    except kind as error:
         raise click.UsageError(describe(error)) from None
 
 
 def describe(error: Exception) -> str:
-    """The message of an error on a terminal, with options in place of the library's parameters."""
+    """The message of an error on a terminal."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}"
     else:
@@ -88,8 +85,6 @@ def describe(error: Exception) -> str:
         text = f"not enough memory ({text})"
     if not isinstance(error, EXPECTED):
         text = f"{type(error).__name__}: {text} (a defect of momentous; --debug shows where)"
-    for parameter, option in AS_OPTIONS.items():
-        text = text.replace(parameter, option)
     return printable(text)
 
 

@@ -368,7 +368,7 @@ class Run(Iterator[IntermediateResult]):
             fun=sample.value,
             **oracle.arrays_at(sample),
             grad_norm=sample.grad_norm,
-            success=ending.status.success,
+            success=ending.success,
             status=ending.status,
             message=ending.message,
             numbers=ending.numbers,

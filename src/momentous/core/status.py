@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any
 
 from momentous.core.record import record
 
 
 class Status(enum.IntEnum):
-    """The reason why a run ended.  Zero and the other members of ``SUCCESSES`` are successes."""
+    """The reason why a run ended.  Zero and the other members of ``SUCCESSES`` are successes
+    (``COMPLETED`` only where something was asked for or promised: `Ending.success`)."""
 
     CONVERGED = 0  # the gradient norm is within the tolerance
     TARGET_REACHED = 1  # the objective is at or below the target
@@ -47,6 +49,20 @@ class Ending:
     status: Status
     message: str
     numbers: dict[str, Any]
+
+    @property
+    def success(self) -> bool:
+        """Has the run reached what was asked for, or what a theorem promises?
+
+        A method that ends by its own rule and knows of no promise (it is NaN: parameters were set
+        by hand) has not, unless it was given a tolerance.
+        """
+        without_promise = math.isnan(self.numbers.get("promise", 0.0))
+        return self.status.success and not (
+            self.status is Status.COMPLETED
+            and without_promise
+            and not self.numbers.get("tolerance")
+        )
 
 
 class EventKind(enum.StrEnum):

@@ -36,7 +36,6 @@ def reproduce(
     The parts are names of FIGURES, and "theorems"; without any only the page is written.  Data sets
     take the place of the figures' own.  A second process in the folder is refused.
     """
-    select_methods(settings.methods)  # before anything is run
     folder = StudyFolder(out)
     with folder.locked(), StudyProgress() as progress:
         figures = [figure for name, figure in FIGURES.items() if name in parts]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,15 @@ import numpy as np
 from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
 from momentous.io.archive import ArchiveError
+from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
 from momentous.lowrank.data.write import write_ratings
-from momentous.lowrank.losses import find_loss
 from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model, save_model
-from momentous.lowrank.model.files import as_plain, from_plain
-from momentous.lowrank.model.fitted import names_of
+from momentous.lowrank.model.files import fit_facts, from_plain
+from momentous.lowrank.model.fitted import vocabulary_of
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Watcher
-
-READING = ("columns", "format", "delimiter", "skip_bad", "progress")
-"""The options that say how a file of ratings is read."""
 
 NEARLY_ALL = 0.9  # of the ids unknown: more likely another column than news
 
@@ -35,32 +32,33 @@ def fit_file(
     file: str | Path,
     out: Path,
     *,
+    reading: Mapping[str, Any] | None = None,
     resume: bool = False,
     save_every: float = 60.0,
     watch: Watcher | None = None,
-    seed: int | None = None,
-    method: str | None = None,
-    validation: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Fit a model to the ratings in a file, and write it; returns the facts about it.
 
     It is written every ``save_every`` seconds, too, so that a fit that is killed can be resumed.
-    Other options are those of `Ratings.read` (how the file is read) and of `FitConfig`.
+    ``reading`` are options of `Ratings.read`, all others those of `FitConfig`; None stands for that
+    of the model to resume, or for the default.
     """
-    reading = {name: options.pop(name) for name in READING if name in options}
-    if not out.parent.is_dir():
-        raise OptionError(f"--out: the folder {out.parent} does not exist")
-    start, saved, threshold = _model_before(out, resume)
-    given = {"solver": method, "validation_share": validation, "rng": seed, **options}
-    chosen = {**saved, **{name: value for name, value in given.items() if value is not None}}
-    if start is not None and find_loss(chosen.get("loss", start.loss)) != start.loss:
-        raise OptionError(f"--resume: the model in {out} was fitted with the {start.loss} loss")
+    _require_folder(out)
+    start, saved, threshold = _model_to_resume(out, resume)
+    chosen = saved | {name: value for name, value in options.items() if value is not None}
     try:
         config = FitConfig(**chosen)
+        if config.backend != "auto":
+            find_backend(config.backend, config.device)
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
-    ratings = Ratings.read(file, **reading)
+    if start is not None and config.loss_object != start.loss:
+        raise OptionError(
+            f"the model in {out} was fitted with the {start.loss} loss; resume it without a loss, "
+            "or write to another file"
+        )
+    ratings = Ratings.read(file, **(reading or {}))
     if threshold is None and config.loss_object.labels:
         threshold = ratings.mean
     if start is not None:
@@ -102,12 +100,17 @@ def fit_file(
         "ended": found.message,
         "interrupted": result.status is Status.INTERRUPTED,
     }
-    if found.held_out:
-        facts["held_out_error"] = min(found.held_out)
+    if found.held_out_errors:
+        facts["held_out_error"] = min(found.held_out_errors)
     return facts
 
 
-def _model_before(
+def _require_folder(out: Path) -> None:
+    if not out.parent.is_dir():
+        raise OptionError(f"the folder {out.parent} does not exist; make it, or write elsewhere")
+
+
+def _model_to_resume(
     out: Path, resume: bool
 ) -> tuple[LowRankModel | None, dict[str, Any], float | None]:
     """The model to go on from, how it was fitted, and the threshold of its labels.
@@ -116,16 +119,13 @@ def _model_before(
     """
     if not out.exists():
         if resume:  # as after a kill before the first save
-            warnings.warn(
-                f"--resume: there is no model {out} yet; the fit begins at the start",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+            message = f"there is no model {out} yet to resume; the fit begins at the start"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
         return None, {}, None
     try:
         model, extra = load_model(out)
     except ArchiveError as error:
-        raise OptionError(f"--out: {error}; it is not overwritten") from None
+        raise OptionError(f"{error}; it is not overwritten") from None
     if not resume:
         return None, {}, None
     known = {field.name for field in dataclasses.fields(FitConfig)}
@@ -137,12 +137,12 @@ def _model_before(
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:
     """A model knows the users and items of its last file alone."""
-    users = _count_unknown(names_of(ratings, 0), start.rows.ids)
-    items = _count_unknown(names_of(ratings, 1), start.cols.ids)
+    users = _count_unknown(vocabulary_of(ratings, 0), start.rows.ids)
+    items = _count_unknown(vocabulary_of(ratings, 1), start.cols.ids)
     if users or items:
         raise OptionError(
-            f"--resume: {users} users and {items} items of the model are not in {file} and would "
-            "be dropped; fit on both files, or write to another --out"
+            f"{users} users and {items} items of the model are not in {file} and would be dropped; "
+            "fit on both files, or write to another file without resuming"
         )
 
 
@@ -154,14 +154,14 @@ def _save(
     threshold: float | None,
     out: Path,
 ) -> None:
-    names = [field.name for field in dataclasses.fields(config) if field.name != "loss"]
-    parameters = {name: as_plain(getattr(config, name)) for name in names}
-    parameters["random_state"] = parameters.pop("rng")
-    facts: dict[str, Any] = {"n_iter": int(nit), "objective": objective}
+    """Write the file that the estimator of this loss would write."""
+    names = [each.name for each in dataclasses.fields(config) if each.name not in ("loss", "rng")]
+    parameters = {name: getattr(config, name) for name in names} | {"random_state": config.rng}
+    labels: dict[str, Any] = {}
     if threshold is not None:
         parameters["threshold"] = "mean"
-        facts |= {"threshold": threshold, "classes": [False, True]}
-    save_model(model, out, {"parameters": parameters, **facts})
+        labels = {"threshold": threshold, "classes": [False, True]}
+    save_model(model, out, fit_facts(parameters, nit, objective) | labels)
 
 
 def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, Any]:
@@ -179,8 +179,8 @@ def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, An
     }
 
 
-def _count_unknown(names: Vocabulary, ids: np.ndarray) -> int:
-    return int(np.count_nonzero(names.positions(ids) == UNKNOWN))
+def _count_unknown(vocabulary: Vocabulary, ids: np.ndarray) -> int:
+    return int(np.count_nonzero(vocabulary.positions(ids) == UNKNOWN))
 
 
 def predict_file(
@@ -189,25 +189,20 @@ def predict_file(
     """The users, the items and the predictions for a file of pairs, as columns of a table."""
     fitted, _ = load_model(model)
     asked = read_pairs(pairs, columns)
-    for what, names, ids in (
+    predictions = fitted.predict(asked, unknown)
+    for what, vocabulary, ids in (
         ("user", fitted.rows, asked[:, 0]),
         ("item", fitted.cols, asked[:, 1]),
     ):
-        strange = np.flatnonzero(names.positions(ids) == UNKNOWN)
-        share = f"{strange.size} of {ids.size} pairs have {what}s that are not in {model}"
-        if strange.size and unknown == "error":
-            raise ValueError(
-                f"{share}, the first is {ids[strange[0]].item()!r}; fit on a file that has it, or "
-                "take --unknown mean or nan"
-            )
-        if strange.size > NEARLY_ALL * ids.size:
+        missing = np.flatnonzero(vocabulary.positions(ids) == UNKNOWN)
+        if missing.size > NEARLY_ALL * ids.size:
             warnings.warn(
-                f"{share}, such as {ids[strange[0]].item()!r}; if {what}s are in another column, "
-                "name both: --columns USER,ITEM",
+                f"{missing.size} of {ids.size} pairs have {what}s that are not in {model}, such as "
+                f"{ids[missing[0]].item()!r}; if {what}s are in another column, say which columns "
+                "are user and item",
                 RuntimeWarning,
                 stacklevel=2,
             )
-    predictions = fitted.predict(asked, unknown)
     return {"user": asked[:, 0], "item": asked[:, 1], "prediction": predictions}
 
 
@@ -216,23 +211,16 @@ def recommend_items(
 ) -> dict[str, list[tuple[Any, float]]]:
     """The best items of each user, with their scores."""
     fitted, _ = load_model(model)
-    found = {}
-    for user in users:
-        if fitted.rows.positions([user])[0] == UNKNOWN:
-            known = ", ".join(repr(str(one)) for one in fitted.rows.ids[:3].tolist())
-            raise ValueError(
-                f"there is no user {user!r} in {model}; its {len(fitted.rows):,} users are called "
-                f"{known} and so on. Users are known after a fit with ratings of theirs"
-            )
-        best = fitted.recommend(user, count, exclude_seen)
-        found[user] = list(zip(best.items.tolist(), best.scores.tolist(), strict=True))
-    return found
+    best = {user: fitted.recommend(user, count, exclude_seen) for user in users}
+    return {
+        user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))
+        for user, found in best.items()
+    }
 
 
 def write_twin(name: str, out: Path, seed: int = 0) -> Ratings:
     """Make the synthetic twin of a data set, and write it."""
-    if not out.parent.is_dir():
-        raise OptionError(f"--out: the folder {out.parent} does not exist")
+    _require_folder(out)
     ratings = Ratings.twin(name, seed)
     write_ratings(ratings, out)
     return ratings

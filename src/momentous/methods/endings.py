@@ -41,7 +41,13 @@ def by_own_rule(message: str, numbers: dict[str, float], advice: str) -> Ending:
     tol = numbers["tolerance"]
     if tol and not numbers["grad_norm"] <= tol:
         return Ending(Status.ABOVE_TOLERANCE, f"{message}{advice}", numbers)
-    return Ending(Status.COMPLETED, message, numbers)
+    ending = Ending(Status.COMPLETED, message, numbers)
+    if not ending.success:
+        ending.message += (
+            ", but nothing is promised for parameters set by hand: give tol to say what is small "
+            "enough, or gradient_lipschitz and hessian_lipschitz"
+        )
+    return ending
 
 
 def left_the_domain(

@@ -11,16 +11,18 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.step import Report, Step
+from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
 
 # Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
 DEFAULT_FAST = LBFGS()
-# With the mean in every iteration and no early ends of epochs, as its theorem has it; what differs
-# from the published form is the probe for L, beta = 1/2 and the rounding guards.
-DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0, contraction=0.0)
+# With the mean in every iteration, as its theorem has it.
+DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0)
+
+# The fast method may spend so many times what the guard has spent.
+SHARE = 16.0
 
 # Turns of the two methods, as the value of an event.
 FAST, SAFE = 0.0, 1.0
@@ -33,16 +35,26 @@ class SafeguardedMemory:
     fast: Step
     safe: Step | None  # None until its first turn
     best: Sample  # the lowest point that either has accepted
+    fast_from: Sample  # where the fast method was last started
+    safe_from: Sample  # where the safe one was
     tol: float | None
     seed: int
-    start_norm: float  # |grad f(x0)|
-    allowance: float  # evaluations that a round may take
-    began: int  # evaluations when the round began
+    slack: float  # what f may be above the best point where a run ends, relative to f
+    allowance: float  # K, the evaluations that a round may take
+    began: int  # evaluations when the round or the turn began
     began_at: Sample  # the best point then
     mark: float  # the smallest gradient norm when that last earned a round
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
-    price: float = -1.0  # decrease per evaluation that a round must bring; negative: not known yet
-    patience: int = 1  # epochs that the safe method's next turn has if the fast one has broken down
+    price: float = 0.0  # decrease per evaluation that a round must bring; 0: any
+    pace: float = 0.0  # the most that a round has brought since the safe method was last started
+    safe_spent: int = 0  # evaluations of the safe method before this turn
+    safe_began: int = 0  # what it had spent when it was last started
+    owed: float = 0.0  # evaluations when it has had its share: its turn is not over before
+    until: float = 0.0  # evaluations when its turn is over, even in the middle of an epoch
+    midway: bool = False  # has its last turn ended in the middle of an epoch?
+    ahead: bool = False  # is the best point one of its own?
+    lost: bool = False  # has the fast method lost this turn, by a round that earned nothing?
+    patience: int = 1  # epochs that its next turn has if the fast method has broken down
     left: int = 0  # epochs left in its turn
     guarding: bool = False  # is it the safe method's turn?
     given_up: Ending | None = None  # why the safe method's last turn ended, if it could not go on
@@ -56,9 +68,12 @@ class SafeguardedMemory:
         self, report: Report, *events: Event, ending: Ending | None = None
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
-        events = (*report.events, *events)
-        own = dataclasses.replace(report, events=events, ending=ending, accepted=self.best)
+        events, best = (*report.events, *events), self.best
+        own = dataclasses.replace(report, events=events, ending=ending, accepted=best)
         own.noise = self.noise
+        accepted = report.sample if report.accepted is None else report.accepted
+        if accepted.point is not best.point:  # not to end above what the other one has found
+            own.limit = RiseLimit(best, self.noise, self.slack, convex=True)
         return Step(self, own)
 
 
@@ -66,41 +81,47 @@ class SafeguardedMemory:
 class Safeguarded(Method[SafeguardedMemory]):
     """A fast method (H) that must keep earning its turn, guarded by one with a guarantee (G).
 
-    H runs in rounds of K evaluations.  A round that earns its cost is followed by another, and H
-    goes on undisturbed.  After one that does not, G has a turn from the lowest point: one epoch,
-    or K evaluations of it.  Then H goes on at the lowest point, with what it has learned.  A round
-    of H earns its cost if
+    H runs in rounds of K evaluations (values and gradients).  A round that earns its cost is
+    followed by another, and H goes on undisturbed.  After one that does not, G has a turn: to the
+    end of its epoch, or K evaluations of it.  Then H goes on where it was or, if G has found a
+    lower point, there, with what it has learned.  A round of H earns its cost if, beginning with
+    the lowest point of both,
 
-    - it lowers f by at least ``price`` per evaluation, which is what G's last turn has brought;
-      before an epoch of G was completed, by at least D_1 (eps/|grad f(x0)|)^(3/2) in K evaluations,
-      where D_1 is the decrease of the first round that has brought any; or
-    - it halves the smallest gradient norm since that was last the reason.
+    - it lowers f by at least ``price`` per evaluation: that is what the last epoch of G has
+      brought, if that was more than any round of H since that epoch began; if H has kept up, or G
+      has brought nothing yet, any decrease will do; or
+    - it halves the smallest gradient norm since that was last the reason, and the lowest point is
+      H's own.
 
-    K = 2 (|grad f(x0)|/eps)^(1/4) to begin with, at least ``shortest_round``, and is doubled when a
-    turn of G is cut short by it; eps is the tolerance, or sqrt(u) |grad f(x0)| if that is larger, u
-    the unit roundoff.  H's round ends at once when H cannot go on (a line search that fails,
-    nothing finite); G's turn is then not cut short, and has twice as many epochs each time until a
-    round of H earns something.
+    Whatever H earns, G has a turn as soon as H has spent 16 times what G has, and 16 K, until it
+    has a 16th of it again; then H goes on where it was.  An epoch that is not at its end by then is
+    carried over to G's next turn.  Every epoch begins at the lowest point of both.
+
+    K = 2 (|grad f(x0)|/eps)^(1/4), at least ``shortest_round``; eps is the tolerance, or sqrt(u)
+    |grad f(x0)| if that is larger, u the unit roundoff.  H's round ends at once when H cannot go on
+    (a line search that fails, nothing finite); G's turn then begins at the lowest point, is not cut
+    short, and has twice as many epochs each time until a round of H earns something.
 
     What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
     after at most K* evaluations, either lower by delta or with a gradient of at most eps: G alone
-    needs (D/delta + 1) K* evaluations.  Write K0 for the first K, M for max(K0, 2 K*), and c for
-    the evaluations of one step, by which a round may overshoot.  Then up to a gradient of eps
+    needs N = (D/delta + 1) K* evaluations by this account.  Then, whatever H does, a gradient of
+    eps is met within
 
-    - at most D/delta + 1 epochs of G are completed, and log2(K*/K0) + 1 turns cut short, which
-      together cost (D/delta + 3) K*;
-    - the rounds of H that earned nothing are as many as turns, and cost M + c each;
-    - the rounds that paid G's price cost D K*/delta;
-    - the rounds that halved the gradient are at most log2(|grad f(x0)|/eps), and cost M + c each;
-    - the rounds that paid D_1's price cost K0 (D/D_1) (|grad f(x0)|/eps)^(3/2).
+        17 max(N, K) + K + c
 
-    With delta of the order eps^(3/2) and K* of eps^(-1/4) all of it is O(eps^(-7/4)), the order of
-    G alone.  In the last item D |grad f(x0)|^(7/4)/D_1 stands in place of G's constants: what it
-    costs to know neither L nor rho before G has run.  (A first round that brings next to nothing
-    makes that item large.)  For the parameter-free G here, epochs that end unsuccessfully add the
-    logarithm of how wrong its estimate of L is.  Where G's theorem does not apply (rounding,
-    functions without a Lipschitz gradient) no bound is claimed; but f at the lowest point, where
-    the next turn begins, rises by no more than the noise of the values.
+    evaluations, c those of one step, by which a round may overshoot.  The run ends there, unless it
+    knows a lower point: then it goes on from that one.  Proof.  An epoch of G begins at the lowest
+    point of both and is completed, in as many turns as it takes; so all but the last lower the
+    lowest value by delta, and G spends no more than N.  H has never spent more than 16 times what
+    G has, or 16 K, and one round.  (An epoch that is under way when H breaks down is given up for a
+    lower point.  The turn that follows completes others, so this doubles N at the most.)
+
+    With delta of the order eps^(3/2) and K* of eps^(-1/4), as for the G here, that is O(eps^(-7/4))
+    with 17 times G's constant, for every H; beside an H that earns its rounds G's part is a 17th.
+    For the parameter-free G, epochs that end unsuccessfully add the logarithm of how wrong its
+    estimate of L is, and its early ends cost what is said there.  Where G's theorem does not apply
+    (rounding, functions without a Lipschitz gradient) no bound is claimed; but f at the lowest
+    point rises by no more than the noise of the values.
 
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).
@@ -110,8 +131,8 @@ class Safeguarded(Method[SafeguardedMemory]):
     fast : Method
         H: any method that can be started anywhere; by default `LBFGS`.
     guaranteed : Method
-        G: a method whose epochs end, with restart events: a turn lasts until there is one.  By
-        default `UniversalHeavyBall` with ``average_growth=1, contraction=0``.
+        G: a method whose epochs end, with restart events.  By default `UniversalHeavyBall` with
+        ``average_growth=1``.
     shortest_round : int
         The least K.
 
@@ -123,7 +144,7 @@ class Safeguarded(Method[SafeguardedMemory]):
 
     name = "safeguarded"
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
-    guarantee = "O(eps^-7/4) values and gradients, the order of the guard's"
+    guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, for any fast method"
     cost = "that of the method whose turn it is (1 value, 1 gradient)"
 
     fast: Method = DEFAULT_FAST
@@ -148,9 +169,11 @@ class Safeguarded(Method[SafeguardedMemory]):
             fast=fast,
             safe=None,
             best=here,
+            fast_from=here,
+            safe_from=here,
             tol=tol,
             seed=seed,
-            start_norm=norm,
+            slack=math.sqrt(oracle.space.rounding),
             allowance=max(float(self.shortest_round), 2 * ratio**0.25),
             began=_evaluations(oracle),
             began_at=here,
@@ -181,65 +204,95 @@ class Safeguarded(Method[SafeguardedMemory]):
         """A step of H."""
         inner = self.fast.step(oracle, memory.fast.memory)
         report = inner.report
-        stand = _standing(oracle, report, memory.began_at)
+        stand = _standing(oracle, report, memory.fast_from)
         best = _lower(_noise(oracle, memory), memory.best, stand)
         after = dataclasses.replace(memory, fast=inner, best=best)
+        after.ahead = memory.ahead and best is memory.best
         after.smallest = min(memory.smallest, stand.grad_norm) if stand.finite else memory.smallest
         ended = report.ending
-        if ended is not None and ended.status.success:
+        if ended is not None and ended.success:
             return after.as_step(report, ending=ended)
         spent = _evaluations(oracle) - memory.began
         if ended is None and spent < memory.allowance:
             return after.as_step(report)
         gain = memory.began_at.value - after.best.value
-        if gain <= _noise(oracle, after):
-            gain = 0.0
-        earned = gain > 0.0 and gain >= memory.price * spent
-        if memory.price < 0.0 and earned:  # the first that has brought any
-            goal = self._goal(oracle, memory.start_norm, memory.tol)
-            after.price = gain * (goal / memory.start_norm) ** 1.5 / memory.allowance
-        if after.smallest <= after.mark / 2:
+        earned = gain > _noise(oracle, after) and gain >= memory.price * spent
+        pace = gain / max(spent, 1)
+        after.pace = max(pace, memory.pace)
+        if after.smallest <= after.mark / 2 and not after.ahead:
             after.mark, earned = after.smallest, True
-        if ended is None and earned:
+        earned = earned and ended is None
+        if earned:
             after.given_up, after.patience = None, 1
-            return _new_round(oracle, after).as_step(report)
-        if memory.given_up is not None and after.best.point is memory.began_at.point:
+        elif memory.given_up is not None and after.best.point is memory.began_at.point:
             return after.as_step(report, ending=memory.given_up)
+        total, safe_spent = _evaluations(oracle), memory.safe_spent
+        due = (total - safe_spent) / SHARE
+        if earned and due < max(safe_spent, memory.allowance):
+            return _new_round(oracle, after).as_step(report)
+        after.left, after.owed, after.lost = 1, total + due - safe_spent, not earned
+        after.until = after.owed if earned else max(after.owed, total + memory.allowance)
         if ended is not None:
-            after.patience *= 2
-        after.left = memory.patience if ended is not None else 1
-        return self._turned_to_safe(oracle, after).as_step(report, Event(EventKind.TURN, SAFE))
+            after.left, after.patience, after.until = memory.patience, 2 * memory.patience, math.inf
+        # G's turn: on with the epoch under way, or from the lowest point.
+        if after.safe is None or self._leaves(oracle, after, after.safe):
+            self._start_safe(oracle, after)
+            after.safe_began, after.pace = safe_spent, pace
+        after.guarding = True
+        after = _new_round(oracle, after)
+        after.began = total  # what the start has cost is G's
+        return after.as_step(report, Event(EventKind.TURN, SAFE))
 
-    def _turned_to_safe(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
+    def _start_safe(self, oracle: Oracle, memory: SafeguardedMemory) -> None:
+        """G from the lowest point."""
         oracle.recall(memory.best)
-        known, goal = oracle.gradient(memory.best.point), (memory.tol, memory.seed)
+        best, goal = oracle.gradient(memory.best.point), (memory.tol, memory.seed)
         if memory.safe is None:
-            memory.safe = self.guaranteed.start(oracle, known.point, *goal)
+            memory.safe = self.guaranteed.start(oracle, best.point, *goal)
         else:
-            memory.safe = self.guaranteed.moved_to(oracle, memory.safe.memory, known, *goal)
-        memory.best, memory.guarding = known, True
-        return _new_round(oracle, memory)
+            memory.safe = self.guaranteed.moved_to(oracle, memory.safe.memory, best, *goal)
+        memory.best = memory.safe_from = best
+
+    def _leaves(self, oracle: Oracle, memory: SafeguardedMemory, safe: Step) -> bool:
+        """Does G move to the lowest point, rather than go on with the epoch under way?"""
+        if not memory.midway:
+            return True
+        if memory.fast.report.ending is None:
+            return False
+        origin = memory.safe_from
+        lowest = min(origin.value, _standing(oracle, safe.report, origin).value)
+        return lowest > memory.best.value
 
     def _guard(
         self, oracle: Oracle, memory: SafeguardedMemory, safe: Step
     ) -> Step[SafeguardedMemory]:
         """A step of G."""
         inner = self.guaranteed.step(oracle, safe.memory)
-        report = inner.report
+        report, origin = inner.report, memory.safe_from
         after = dataclasses.replace(memory, safe=inner)
-        stand = _standing(oracle, report, memory.began_at)
+        stand = _standing(oracle, report, origin)
         after.best = _lower(_noise(oracle, after), memory.best, stand)
+        after.ahead = memory.ahead or after.best is not memory.best
         if report.ending is not None and report.ending.status.is_output:
             return after.as_step(report, ending=report.ending)
-        spent = _evaluations(oracle) - memory.began
+        total = _evaluations(oracle)
+        safe_spent = memory.safe_spent + total - memory.began
         broken = memory.fast.report.ending  # why H cannot go on from where it is
         # Where nothing was accepted, the step after an epoch shows where that has led.
-        over = _restarted(report) and _has_accepted(report, memory.began_at)
-        over |= _restarted(safe.report) and not _has_accepted(safe.report, memory.began_at)
+        over = _restarted(report) and _has_accepted(report, origin)
+        over |= _restarted(safe.report) and not _has_accepted(safe.report, origin)
         if over:
-            after.price = max(0.0, memory.began_at.value - after.best.value) / max(spent, 1)
+            fallen, spent = origin.value - stand.value, safe_spent - memory.safe_began
+            if fallen > 0.0:  # an epoch that has brought nothing is not the measure
+                rate = fallen / max(spent, 1)
+                after.price = rate if rate > memory.pace else 0.0
             after.left -= 1
             if after.left > 0:
+                return after.as_step(report)
+            if total < memory.owed and broken is None:
+                if after.best.point is not stand.point:
+                    self._start_safe(oracle, after)
+                    after.safe_began, after.pace = safe_spent, 0.0
                 return after.as_step(report)
             if broken is not None and after.best.point is memory.began_at.point:
                 return after.as_step(report, ending=_no_way(after.best, broken))
@@ -247,18 +300,20 @@ class Safeguarded(Method[SafeguardedMemory]):
             after.given_up = report.ending
             if broken is not None and after.best.point is memory.began_at.point:
                 return after.as_step(report, ending=report.ending)
-        elif spent >= memory.allowance and broken is None:
-            after.allowance *= 2.0
-        else:
+        elif total < memory.until:
             return after.as_step(report)
+        after.midway = not over and report.ending is None
         return self._turned_to_fast(oracle, after).as_step(report, Event(EventKind.TURN, FAST))
 
     def _turned_to_fast(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
+        """Where H was; if it has lost the turn and G has found a lower point, or if H cannot go on,
+        at the lowest."""
+        memory.safe_spent += _evaluations(oracle) - memory.began
         best, fast = memory.best, memory.fast
-        accepted = fast.report.accepted
-        if fast.report.ending or accepted is None or accepted.point is not best.point:
+        if fast.report.ending is not None or (memory.lost and memory.ahead):
             oracle.recall(best)
-            memory.best = best = oracle.gradient(best.point)
+            memory.ahead = False
+            memory.best = memory.fast_from = best = oracle.gradient(best.point)
             memory.fast = self.fast.moved_to(oracle, fast.memory, best, memory.tol, memory.seed)
         memory.guarding = False
         return _new_round(oracle, memory)
@@ -289,12 +344,13 @@ def _restarted(report: Report) -> bool:
 
 
 def _has_accepted(report: Report, origin: Sample) -> bool:
-    """Has a method accepted a point by its value since it was at the origin?"""
+    """Has a method that began at the origin accepted another point by its value?"""
     return report.accepted is not None and report.accepted.point is not origin.point
 
 
 def _standing(oracle: Oracle, report: Report, origin: Sample) -> Sample:
-    """Where a method stands: the last point that it accepted, otherwise the last it evaluated."""
+    """Where a method that began at the origin stands: at the last point that it accepted by its
+    value; if it has accepted none, at the last that it evaluated."""
     stand = report.accepted if _has_accepted(report, origin) else report.sample
     assert stand is not None
     oracle.learn_value(stand)

@@ -230,7 +230,7 @@ def page(tmp_path) -> str:
     write_account(
         study,
         tmp_path / "docs" / "reproduction.md",
-        pictures={"fig1": tmp_path / "pictures" / "fig1.png", "fig3": tmp_path / "fig3.pdf"},
+        pictures={"fig1": tmp_path / "pictures" / "fig1.png", "fig3": tmp_path / "fig3.png"},
         command="momentous reproduce",
         opening="First words.\n\nMore words.",
     )
@@ -274,7 +274,7 @@ def test_the_account_says_how_time_is_taken_and_who_went_on(page, tmp_path):
     study = Study([dataclasses.replace(run_set, figure="demo", runs=runs)])
     write_account(study, tmp_path / "page.md", pictures={}, command="it")
     told = " ".join((tmp_path / "page.md").read_text().split())
-    assert "For its sake all of them went on to iteration 1,000." in told
+    assert "To find it, all of them went on to iteration 1,000." in told
     assert "A row of L-BFGS-B is an evaluation" in told
 
 
@@ -290,7 +290,7 @@ def test_the_account_has_every_claim_under_its_statement(page):
 
 def test_pictures_are_linked_from_where_the_page_is(page):
     assert "![Figure 1: matrix completion](../pictures/fig1.png)" in page
-    assert re.search(r"^\[Figure 3: [^\]]*\]\(\.\./fig3\.pdf\)", page, re.MULTILINE)
+    assert re.search(r"^!\[Figure 3: [^\]]*\]\(\.\./fig3\.png\)", page, re.MULTILINE)
 
 
 def test_pictures_of_one_problem_and_of_the_growth_stand_where_they_belong(tmp_path):

@@ -440,16 +440,16 @@ def test_the_table_of_results_has_the_numbers_of_the_rows_shown(page, tmp_path):
 
 
 def test_the_page_says_which_runs_went_on_for_the_sake_of_the_lowest_value(page, tmp_path):
-    assert "For its sake all of them went on to iteration 400." in page.words
+    assert "To find it, all of them went on to iteration 400." in page.words
     runs = [a_run(), a_run(size=351, rate=0.01, method="CG"), a_run(rate=0.015, method="GD")]
     some = written(Study([RunSet("fig1", runs, 350)]), tmp_path)
     assert (
-        "For its sake Ada-RAGD-NC and GD, the lowest in what is shown, went on to iteration 400; "
+        "To find it, Ada-RAGD-NC and GD, the lowest in what is shown, went on to iteration 400; "
         "in the paper all do." in some.words
     )
     runs = [a_run(size=301), a_run(rate=0.01, method="GD"), a_run(size=0, method="CG")]
     slow = written(Study([RunSet("fig1", runs, 300)]), tmp_path)
-    assert "For its sake GD went on to iteration 400; in the paper all do." in slow.words
+    assert "To find it, GD went on to iteration 400; in the paper all do." in slow.words
     none = written(Study([RunSet("fig1", runs, 400)]), tmp_path)
     assert "No run goes on beyond the iterations that are shown; in the paper all" in none.words
 

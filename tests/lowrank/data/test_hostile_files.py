@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 
 from momentous.lowrank import RatingsFileError, read_ratings
-from momentous.lowrank.data import Limits, cache, read_pairs, sources, tables
+from momentous.lowrank.data import Limits, cache, read_pairs, sources
 
 pytest.importorskip("duckdb")
 
@@ -274,6 +274,19 @@ def test_the_line_is_right_in_a_long_file_read_in_parallel(write, bad, quoted):
         assert told.value.content == "u1,5,oops"
 
 
+@pytest.mark.parametrize(
+    ("last", "ids"),
+    [('"a ""b""",5,3', ['a "b"']), ("x ,5,3", ["x"]), ("x,5,1_0", []), ("x,5,+-1", [])],
+)
+@pytest.mark.parametrize("usual", ["7", "u"])
+def test_what_stands_only_at_the_end_of_a_long_file_is_seen(write, usual, last, ids):
+    path = write("r.csv", f"{usual},1,2\n" * 400_000 + last + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        ratings = read_ratings(path, cache=False, skip_bad=True)
+    assert ratings.row_ids.astype(str).tolist() == sorted([usual, *ids])
+
+
 def test_lines_that_are_not_utf8_are_counted_and_named(write):
     lines = [b"u%d,%d,3" % (k % 100, k) for k in range(300_000)]
     for k in (70_000, 150_000, 299_999):
@@ -374,27 +387,8 @@ def seed(name):
     return SEEDS[name]
 
 
-@pytest.fixture
-def one_connection(monkeypatch, tmp_path):
-    """DuckDB takes longer to start than to read a small file: one connection for all cases."""
-    names = ("triples", "user_ids", "user_codes", "item_ids", "item_codes", "reject_errors",
-             "reject_scans")  # fmt: skip
-    with tables.open_database(1) as (connection, folder):
-
-        @contextlib.contextmanager
-        def shared(threads=None):
-            try:
-                yield connection, folder
-            finally:
-                for name in names:
-                    connection.execute(f"DROP TABLE IF EXISTS {name}")
-
-        monkeypatch.setattr("momentous.lowrank.data.read.open_database", shared)
-        yield
-
-
 @pytest.mark.parametrize("name", SEEDS)
-def test_random_damage_ends_in_ratings_or_in_our_error(write, name, one_connection):
+def test_random_damage_ends_in_ratings_or_in_our_error(write, name):
     good = seed(name)
     rng = np.random.default_rng(list(name.encode()))
     options = {"format": "dense"} if name == "d.csv" else {}

@@ -421,7 +421,7 @@ def test_a_damaged_movie_takes_its_ratings_with_it(write, bad):
         ("r.csv", " \n\n", "is empty"),
         ("r.csv.gz", gzip.compress(b"", mtime=0), "is empty"),
         ("r.csv", "user,item,rating\n", "no ratings, at most a header"),
-        ("r.dat", b"\x89PNG\0\0\0\1\2\3", "no format known.*netflix.*MatrixMarket"),
+        ("r.dat", b"\x89PNG\0\0\0\1\2\3", "no format known.*MatrixMarket.*netflix"),
         ("r.csv", "1,2,3\n4,5,6\n".encode("utf-16"), "UTF-16"),
         ("r.csv", "hello\nworld\n", "lines of user, item and rating; formats.*netflix"),
         ("r.csv", "1,2\n3,4\n", "lines of user, item and rating"),

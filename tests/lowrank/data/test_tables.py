@@ -1,10 +1,10 @@
 """Ratings come from tables and queries as they come from files."""
 
+import contextlib
 import gc
 import json
 import sqlite3
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,7 +137,7 @@ def test_a_sqlite_file_is_read_where_the_extension_is_there(tmp_path):
 def test_an_address_is_left_to_duckdb(monkeypatch):
     seen = []
 
-    def stop(connection, query, name, columns):
+    def stop(query, name, work):
         seen.append((query, name))
         raise RatingsFileError(name, "seen")
 
@@ -210,22 +210,26 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     assert [one.name for one in tmp_path.iterdir()] == ["r.csv"]
 
 
-def test_the_number_of_threads_is_passed_on(tmp_path, monkeypatch):
-    seen = []
-    whole = tables.open_database
-
-    def watched(threads=None):
-        seen.append(threads)
-        return whole(threads)
-
-    monkeypatch.setattr("momentous.lowrank.data.read.open_database", watched)
-    Path(tmp_path, "r.csv").write_text("1,2,3\n")
-    read_ratings(tmp_path / "r.csv", threads=1, cache=False)
-    assert seen == [1]
-    with tables.open_database(1) as (connection, _):
-        assert connection.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
+def test_the_number_of_threads_is_passed_on(tmp_path):
+    table = pytest.importorskip("pandas").DataFrame(COLUMNS)
+    check(read_ratings(table, threads=1))
+    for size, threads in ((None, 3), (tables.SMALL, 3), (tables.SMALL - 1, 1)):
+        with tables.open_database(tmp_path, size, 3) as connection:
+            found = connection.execute("SELECT current_setting('threads')").fetchall()
+            assert found == [(threads,)]
     with pytest.raises(ValueError, match="threads=0"):
-        read_ratings(tmp_path / "r.csv", threads=0)
+        read_ratings(table, threads=0)
+
+
+def test_files_that_share_a_database_do_not_see_each_other(tmp_path):
+    for names in ("ab", "ba"):  # text, so that tables are made; the second is wrong, and is left
+        for name in names:
+            text = "x,1,2\n" if name == "a" else "y,1,2\ny,1\n"
+            (tmp_path / "r.csv").write_text(text)
+            with contextlib.suppress(RatingsFileError):
+                assert read_ratings(tmp_path / "r.csv", cache=False).row_ids.tolist() == ["x"]
+    with tables.open_database(tmp_path, 0) as connection:
+        assert connection.execute("SHOW TABLES").fetchall() == []
 
 
 def test_chunks_change_nothing_for_movies(tmp_path, monkeypatch):
@@ -241,6 +245,7 @@ def test_chunks_change_nothing_for_movies(tmp_path, monkeypatch):
         (tmp_path / "mv_1.txt").write_text(users)
         whole = read_ratings(tmp_path / "mv_1.txt", cache=False)
         monkeypatch.setattr(tables, "CHUNK", 13)
+        monkeypatch.setattr(tables, "FEW", 0)
         again = read_ratings(tmp_path / "mv_1.txt", cache=False)
         monkeypatch.undo()
         for name in ("rows", "cols", "values", "row_ids", "col_ids"):
@@ -267,6 +272,7 @@ def test_chunks_and_single_precision_change_nothing(tmp_path, monkeypatch):
     (tmp_path / "r.dat").write_text(text.replace("\n", "\n\n", 700))
     expected = read_ratings(tmp_path / "r.dat", cache=False)
     monkeypatch.setattr(tables, "CHUNK", 77)
+    monkeypatch.setattr(tables, "FEW", 0)
     monkeypatch.setattr(tables, "SINGLE_FROM", 100)
     again = read_ratings(tmp_path / "r.dat", cache=False)
     assert again.dtype == np.float32  # halves are exact in it

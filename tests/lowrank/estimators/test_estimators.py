@@ -721,7 +721,7 @@ def test_files_that_are_no_models_are_refused(tmp_path, fitted, labelled):
     for name in ("cut", "text", "other.npz"):
         with pytest.raises(ArchiveError, match=name):
             MatrixCompletion.load(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="there is no model"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         MatrixCompletion.load(tmp_path / "nothing")
     with pytest.raises(ArchiveError, match="squared loss"):
         OneBitMatrixCompletion.load(good)

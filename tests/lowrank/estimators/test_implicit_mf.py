@@ -181,13 +181,13 @@ def test_what_the_command_has_fitted_is_loaded(tmp_path):
     data = plays()
     lines = [f"{u},{i},{v:g}" for u, i, v in zip(data.rows, data.cols, data.values, strict=True)]
     (tmp_path / "r.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
-    options = {"progress": False, "threads": 1, "rank": 2, "max_iterations": 4}
+    options = {"threads": 1, "rank": 2, "max_iterations": 4}
     fit_file(tmp_path / "r.csv", tmp_path / "m", loss=Implicit(ALPHA), **options)
     again = ImplicitMF.load(tmp_path / "m")
     assert (again.rank, again.alpha, again.max_iterations) == (2, ALPHA, 4)
     assert not again.row_bias_.any()
     assert len(again.recommend(0, n=3).items) == 3
-    fit_file(tmp_path / "r.csv", tmp_path / "m", resume=True, progress=False)
+    fit_file(tmp_path / "r.csv", tmp_path / "m", resume=True)
 
 
 def test_a_held_out_share_and_a_warm_start_work():

@@ -46,10 +46,10 @@ def test_models_are_saved_after_the_first_iteration_and_then_by_the_clock(solver
 def test_what_is_saved_is_the_best_on_the_held_out_share():
     config = FitConfig(rank=6, ridge=0.01, threads=1, validation_share=0.3, tol=0.0, patience=4)
     fit, saved = saved_models(config, 0.0)
-    lowest = np.minimum.accumulate(fit.held_out)
+    lowest = np.minimum.accumulate(fit.held_out_errors)
     assert [step.held_out for _, step in saved] == lowest.tolist()
     model, step = saved[-1]
-    assert step.nit == np.argmin(fit.held_out) + 1 < len(fit.held_out)
+    assert step.nit == np.argmin(fit.held_out_errors) + 1 < len(fit.held_out_errors)
     np.testing.assert_array_equal(model.row_factors, fit.model.row_factors)
 
 

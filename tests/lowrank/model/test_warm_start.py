@@ -72,14 +72,14 @@ def test_resuming_on_another_file_drops_nobody(tmp_path):
         Path(tmp_path / name).write_text("\n".join(["user,item,rating", *lines, ""]))
         return tmp_path / name
 
-    out, options = tmp_path / "model", {"progress": False, "threads": 1, "rank": 2}
+    out, options = tmp_path / "model", {"threads": 1, "rank": 2}
     fit_file(write("old.csv", OLD), out, **options)
     before = out.read_bytes()
     few = tuple(part[:30] for part in OLD)
     with pytest.raises(OptionError, match=r"27 users and \d+ items of the model are not in .*new"):
-        fit_file(write("new.csv", few, NEW_USERS), out, resume=True, progress=False)
+        fit_file(write("new.csv", few, NEW_USERS), out, resume=True)
     assert out.read_bytes() == before
-    fit_file(write("both.csv", OLD, NEW_USERS), out, resume=True, progress=False)
+    fit_file(write("both.csv", OLD, NEW_USERS), out, resume=True)
     assert len(load_model(out)[0].rows) == 40
 
 
@@ -93,5 +93,5 @@ def test_the_command_goes_on_with_the_solver_of_an_estimator(tmp_path):
     out = tmp_path / "model"
     estimator = MatrixCompletion(2, threads=1, solver=LBFGS(memory=3), max_iterations=3)
     estimator.fit(Ratings.read(tmp_path / "r.csv")).save(out)
-    fit_file(tmp_path / "r.csv", out, resume=True, progress=False)
+    fit_file(tmp_path / "r.csv", out, resume=True)
     assert MatrixCompletion.load(out).solver == LBFGS(memory=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from array import array
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from momentous.api import accelerate
 from momentous.core.loop import IntermediateResult
+from momentous.io.optional import require
 from momentous.lab.compare.solvers import Limits, run_outside
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.results import RunSet
@@ -43,21 +43,13 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
         value=problem.value,
         value_and_gradient=problem.objective.value_and_gradient,
     )
-    with _one_blas_thread():
+    # Its vectors are too short for more threads: they would wait for each other most of the time.
+    threadpoolctl = require("threadpoolctl", "app", "L-BFGS-B")
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
         run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))
     used = {"method": "scipy.optimize.minimize, L-BFGS-B", "pairs": 10}
     info = run_info(problem, QUASI_NEWTON, used, iterations=len(run) - 1, profile=OUR_PROFILE)
     return RunRecord.from_columns(info, run.outcome, run.columns)
-
-
-def _one_blas_thread() -> contextlib.AbstractContextManager[Any]:
-    """Its vectors are too short for more: threads would wait for each other most of the time."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ModuleNotFoundError:
-        return contextlib.nullcontext()
-    limits: contextlib.AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
-    return limits
 
 
 def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:

@@ -99,7 +99,7 @@ COUNTS: dict[str, tuple[Rates, Rates]] = {  # values and gradients in an iterati
     "convex until guilty": ((0, math.inf), (2, math.inf)),  # its values: a statement apart
 }
 AT_REST = ("RESTART", "ROLLBACK", "NEGATIVE_CURVATURE")
-"""Where a method begins anew, maybe at a point where it knows what it would have to compute."""
+"""Where a method begins again, maybe at a point where it knows what it would have to compute."""
 SAVED_AT_REST = {  # values and gradients, at most
     "Jin's AGD": (2, 0),  # y = x, whose value is known; and no step was made whose end has one
     "convex until guilty": (0, 2),  # it goes back to a point where it has been

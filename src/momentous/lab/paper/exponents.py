@@ -17,7 +17,7 @@ import numpy as np
 from momentous import methods
 from momentous.api import minimize
 from momentous.core.method import Method
-from momentous.lab.paper.progress import OnPart, announced
+from momentous.lab.paper.progress import OnPart, announce_each
 from momentous.lab.paper.results import Growth
 from momentous.testbed import Problem, nested_chain
 
@@ -54,7 +54,7 @@ def growth_with_difficulty(*, quick: bool = False, on_part: OnPart | None = None
         for mu, problem in zip(mus, chains, strict=True)
         for name, method in growth_methods(problem).items()
     ]
-    for name, method, problem, mu in announced(on_part, parts):
+    for name, method, problem, mu in announce_each(on_part, parts):
         counted.setdefault(name, []).append(gradients_to(problem, method, mu / 4))
     inverse = [1 / mu for mu in mus]
     return [

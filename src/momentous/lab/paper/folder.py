@@ -67,8 +67,8 @@ class StudyFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise ValueError(
-                    f"another process is at work in {self.path}; wait for it, or name another "
-                    "folder with --out"
+                    f"another process is at work in {self.path}; wait for it, or take another "
+                    "folder"
                 ) from None
             # What a killed process has left of files that it was writing.
             for folder in (self.path, self.runs, self.tuning, self.figures):

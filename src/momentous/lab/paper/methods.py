@@ -108,7 +108,6 @@ def select_methods(names: list[str] | None) -> list[PaperMethod]:
     """The methods of these names, by default all seven."""
     if names is None:
         return list(PAPER_METHODS.values())
-    names = [name.strip() for name in names]
     for name in names:
         if name not in PAPER_METHODS:
             raise ValueError(

@@ -27,7 +27,7 @@ class Figure:
     name: str
     problems: tuple[str, ...]
     iterations: int
-    reference: int  # runs go on so far, for the sake of f*
+    reference: int  # the lowest runs go on so far, to find f*
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     data: str = "ml-10m"
 
@@ -56,6 +56,9 @@ class Settings:
     trial_iterations: int = 100  # of a trial of a step size
     threads: int | None = None
 
+    def __post_init__(self) -> None:
+        select_methods(self.methods)  # an unknown name is refused before anything is run
+
     def chosen(self, figure: Figure) -> list[PaperMethod]:
         """Those of the figure that are wanted."""
         return [each for each in select_methods(self.methods) if each.name in figure.methods]
@@ -68,14 +71,14 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Unit:
+class PlannedRun:
     """One method on one problem: the part of a plan that the display counts."""
 
     figure: Figure
     problem: PaperProblem
     method: PaperMethod
-    shown: int
-    reach: int
+    shown: int  # iterations that are shown
+    reach: int  # iterations that the lowest go on to
     settings: Settings
 
     @property
@@ -118,34 +121,34 @@ def run_figures(
             raise ValueError(
                 f"none of the methods {', '.join(settings.methods or ())} is part of {figure.name}"
             )
-    sets = list(_sets(figures, data, settings))
-    work = {unit.title: unit.work for units in sets for unit in units}
+    sets = list(_planned_runs(figures, data, settings))
+    work = {run.title: run.work for planned in sets for run in planned}
     for first, *_ in sets:
-        work[_reference(first)] = REFERENCES * (first.reach - first.shown) * first.cost
+        work[_extension_title(first)] = REFERENCES * (first.reach - first.shown) * first.cost
     progress.plan(work)
-    for units in sets:
-        first, runs = units[0], {}
-        for unit in units:
-            progress.begin(unit.title, unit.cost)
-            runs[unit.method.name] = _run(unit, folder, progress)
-            progress.end(runs[unit.method.name])
+    for planned in sets:
+        first, runs = planned[0], {}
+        for each in planned:
+            progress.begin(each.title, each.cost)
+            runs[each.method.name] = _run(each, folder, progress)
+            progress.end(runs[each.method.name])
         if first.reach > first.shown:
-            progress.begin(_reference(first), first.cost)
-            progress.end(_refer(units, runs, folder, progress))
+            progress.begin(_extension_title(first), first.cost)
+            progress.end(_extend_lowest(planned, runs, folder, progress))
         folder.add(RunSet(first.figure.name, list(runs.values()), first.shown))
         for run in runs.values():
             remove_checkpoint(run)
 
 
-def _reference(unit: Unit) -> str:
-    """The title of what `_refer` does."""
-    return f"{unit.where}, the lowest go on"
+def _extension_title(planned: PlannedRun) -> str:
+    """The title of what `_extend_lowest` does."""
+    return f"{planned.where}, the lowest go on"
 
 
-def _sets(
+def _planned_runs(
     figures: list[Figure], data: list[DataSet] | None, settings: Settings
-) -> Iterator[list[Unit]]:
-    """The units of every problem on every data set."""
+) -> Iterator[list[PlannedRun]]:
+    """The runs of every problem on every data set."""
     made: dict[tuple[DataSet, str], PaperProblem] = {}
     for figure in figures:
         chosen, lengths = settings.chosen(figure), settings.lengths(figure)
@@ -154,83 +157,91 @@ def _sets(
                 problem = made.setdefault(
                     (each, name), PaperProblem(each, name, settings.profile, settings.threads)
                 )
-                yield [Unit(figure, problem, method, *lengths, settings) for method in chosen]
+                yield [PlannedRun(figure, problem, method, *lengths, settings) for method in chosen]
 
 
-def _run(unit: Unit, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
+def _run(planned: PlannedRun, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
     """With the step size that is best half way; or with that of another method."""
-    where = (unit.problem.name, unit.problem.data.name)
-    if unit.method.step_of:
-        if unit.problem.profile == "authors-code" and where in AUTHORS_STEPS:
-            first, source = AUTHORS_STEPS[where][unit.method.name], "the authors' script"
+    where = (planned.problem.name, planned.problem.data.name)
+    if planned.method.step_of:
+        if planned.problem.profile == "authors-code" and where in AUTHORS_STEPS:
+            first, source = AUTHORS_STEPS[where][planned.method.name], "the authors' script"
         else:
-            other = replace(unit, method=PAPER_METHODS[unit.method.step_of])
+            other = replace(planned, method=PAPER_METHODS[planned.method.step_of])
             info = _run(other, folder, progress).info
             assert info.step_size is not None
             first, source = info.step_size, f"tuned for {info.method}"
-        run, given_up = _stable_run(unit, first, source, folder, progress)
-        unstable = tuning.unstable_steps([tuning.Trial.of(each, unit.shown) for each in given_up])
-        return with_tuning(run, {"unstable": unstable} if unstable else {})
+        run, unstable = _stable_run(planned, first, source, folder, progress)
+        trials = [tuning.Trial.of(each, planned.shown) for each in unstable]
+        return with_tuning(run, {"unstable": tuning.unstable_steps(trials)} if trials else {})
     found, _ = tuning.tune(
-        unit.method, unit.problem, folder, iterations=unit.judged_at,
-        trial_iterations=unit.settings.trial_iterations, on_iteration=progress.on_iteration,
+        planned.method, planned.problem, folder, iterations=planned.judged_at,
+        trial_iterations=planned.settings.trial_iterations, on_iteration=progress.on_iteration,
     )  # fmt: skip
-    run, given_up = _stable_run(unit, found.step_size, "tuned", folder, progress)
+    run, unstable = _stable_run(planned, found.step_size, "tuned", folder, progress)
     for discarded, _ in found.discarded:
         if discarded.path != run.path:
             remove_checkpoint(discarded)
-    return with_tuning(run, found.showing(run, given_up, unit.shown).summary)
+    return with_tuning(run, found.with_shown(run, unstable, planned.shown).summary)
 
 
 def _stable_run(
-    unit: Unit, step_size: float, step_from: str, folder: StudyFolder, progress: StudyProgress
+    planned: PlannedRun,
+    step_size: float,
+    step_from: str,
+    folder: StudyFolder,
+    progress: StudyProgress,
 ) -> tuple[PaperRun, list[PaperRun]]:
     """The run with this step size, or with the next smaller one that is stable to the end.
 
     Returns the unstable ones, too.  Where all are unstable that get to the end, the lowest of those
     is taken.
     """
-    given_up: list[PaperRun] = []
-    whole: list[tuple[tuning.Trial, PaperRun]] = []
-    while len(given_up) < tuning.MOST_DOUBLINGS and len(whole) <= MOST_UNSTABLE:
-        source = f"{step_from}, then made smaller" if given_up else step_from
-        task = Task(unit.method, unit.problem, step_size, unit.shown, source)
+    unstable: list[PaperRun] = []
+    complete: list[tuple[tuning.Trial, PaperRun]] = []
+    while len(unstable) < tuning.MOST_DOUBLINGS and len(complete) <= MOST_UNSTABLE:
+        source = f"{step_from}, then made smaller" if unstable else step_from
+        task = Task(planned.method, planned.problem, step_size, planned.shown, source)
         run = run_task(task, folder.runs, progress.on_iteration)
-        trial = tuning.Trial.of(run, unit.shown)
+        trial = tuning.Trial.of(run, planned.shown)
         if math.isfinite(trial.fun):
-            whole.append((trial, run))
+            complete.append((trial, run))
         if not trial.instability:
             break
-        given_up.append(run)
-        step_size = tuning.readable(step_size / tuning.SMALLER)
-    if not whole:
+        unstable.append(run)
+        step_size = tuning.four_digits(step_size / tuning.SMALLER)
+    if not complete:
         raise ValueError(
-            f"{unit.title}: no step size down to {step_size:.3g} lasts for {unit.shown} iterations"
+            f"{planned.title}: no step size down to {step_size:.3g} lasts for {planned.shown} "
+            "iterations"
         )
-    chosen = min(whole, key=lambda pair: (bool(pair[0].instability), pair[0].fun))[1]
-    for run in given_up:
+    chosen = min(complete, key=lambda pair: (bool(pair[0].instability), pair[0].fun))[1]
+    for run in unstable:
         if run is not chosen:
             remove_checkpoint(run)
-    return chosen, given_up
+    return chosen, unstable
 
 
-def _refer(
-    units: list[Unit], runs: dict[str, PaperRun], folder: StudyFolder, progress: StudyProgress
+def _extend_lowest(
+    planned: list[PlannedRun],
+    runs: dict[str, PaperRun],
+    folder: StudyFolder,
+    progress: StudyProgress,
 ) -> PaperRun:
-    """Let the lowest go on, for the sake of f*; returns the last of them.
+    """Let the lowest go on, to find f*; returns the last of them.
 
     The paper lets all methods go on to twice what it shows, which takes twice the time; the least
     value is likely to be that of one of those which are lowest half way.
     """
 
-    def end(unit: Unit) -> float:
-        last = float(runs[unit.method.name].fun[-1])
+    def end(each: PlannedRun) -> float:
+        last = float(runs[each.method.name].fun[-1])
         return last if math.isfinite(last) else math.inf
 
-    for unit in sorted(units, key=end)[:REFERENCES]:
-        info = runs[unit.method.name].info
+    for each in sorted(planned, key=end)[:REFERENCES]:
+        info = runs[each.method.name].info
         assert info.step_size is not None
-        task = Task(unit.method, unit.problem, info.step_size, unit.reach, info.step_from)
+        task = Task(each.method, each.problem, info.step_size, each.reach, info.step_from)
         longer = run_task(task, folder.runs, progress.on_iteration)
-        runs[unit.method.name] = with_tuning(longer, info.tuning)
-    return runs[unit.method.name]
+        runs[each.method.name] = with_tuning(longer, info.tuning)
+    return runs[each.method.name]

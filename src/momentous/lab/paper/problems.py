@@ -34,22 +34,14 @@ class DataSet:
     def __post_init__(self) -> None:
         if self.path is None and self.name not in MODELS:
             raise ValueError(
-                f"there is no twin of {self.name!r}; give its file, {self.name}=PATH, or one of "
+                f"there is no twin of {self.name!r}: give a file with it, or take one of "
                 f"{', '.join(MODELS)}"
             )
         if self.path is not None and not self.path.exists():
             raise ValueError(
-                f"there is no file {self.path} for {self.name}; leave the path out to take the "
-                "synthetic twin"
+                f"there is no file {self.path} for {self.name}; without a file the synthetic twin "
+                "is taken"
             )
-
-    @classmethod
-    def parse(cls, text: str) -> DataSet:
-        """``NAME`` for the twin, ``NAME=PATH`` for a file."""
-        name, equals, path = text.partition("=")
-        if equals and not path:  # an unset variable, perhaps: not a wish for the twin
-            raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} for the twin")
-        return cls(name, Path(path).expanduser() if path else None)
 
     @property
     def twin(self) -> bool:

@@ -17,7 +17,7 @@ OnPart = Callable[[int, int, str], None]
 T = TypeVar("T")
 
 
-def announced(on_part: OnPart | None, parts: Sequence[tuple[str, T]]) -> Iterator[T]:
+def announce_each(on_part: OnPart | None, parts: Sequence[tuple[str, T]]) -> Iterator[T]:
     """The parts one after the other; each is announced before it is handed out."""
     for done, (title, part) in enumerate(parts):
         if on_part is not None:

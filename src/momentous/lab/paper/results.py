@@ -43,7 +43,7 @@ class RunSet:
 
     figure: str  # "fig1", "fig2", "fig3" or "demo"
     runs: list[PaperRun]
-    plotted: int  # iterations to show; runs may be longer, for the sake of the lowest value
+    plotted: int  # iterations to show; runs may be longer, to find f*
     whole: RunSet | None = None  # of which this is a part: f* is the lowest value there
 
     def only(self, runs: list[PaperRun]) -> RunSet:
@@ -83,18 +83,18 @@ class RunSet:
 
     @property
     def reference(self) -> str:
-        """Which runs went on beyond what is shown for the sake of f*, in words."""
+        """Which runs went on beyond what is shown, to find f*, in words."""
         longer = [run for run in self.runs if len(run) - 1 > self.plotted]
         in_the_paper = "" if self.figure == "fig3" else "; in the paper all do"
         if not longer:
             return f"No run goes on beyond the iterations that are shown{in_the_paper}."
         reach = listed([f"{n:,}" for n in sorted({len(run) - 1 for run in longer})])
         if len(longer) == len(self.runs):
-            return f"For its sake all of them went on to iteration {reach}."
+            return f"To find it, all of them went on to iteration {reach}."
         names = [run.info.method for run in longer]
         lowest = {run.info.method for run in sorted(self.runs, key=self._end)[: len(longer)]}
         those = ", the lowest in what is shown," if lowest == set(names) else ""
-        return f"For its sake {listed(names)}{those} went on to iteration {reach}{in_the_paper}."
+        return f"To find it, {listed(names)}{those} went on to iteration {reach}{in_the_paper}."
 
     def _end(self, run: PaperRun) -> float:
         """The last value that is shown."""

@@ -96,7 +96,7 @@ class Task:
     trial: bool = False  # of a step size: runs to the end can be extended
 
     @cached_property
-    def made(self) -> Method:
+    def instance(self) -> Method:
         """The method with its parameters."""
         return self.method.make(self.step_size, self.problem.name, self.problem.profile)
 
@@ -110,7 +110,7 @@ class Task:
         settings: list[Any] = [
             problem.data.fingerprint, problem.name, problem.profile,
             problem.objective.threads,  # times with another number are other times
-            self.made.described(), self.method.divergence_factor,
+            self.instance.described(), self.method.divergence_factor,
         ]  # fmt: skip
         if self.trial:
             settings.append(self.iterations)
@@ -141,7 +141,7 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
 
 
 def with_tuning(run: PaperRun, tuning: dict[str, Any]) -> PaperRun:
-    """The same with what the search for its step size has found; its file is written anew."""
+    """The same with what the search for its step size has found; its file is written again."""
     if tuning == run.info.tuning or run.path is None:
         return run
     return replace(run, info=replace(run.info, tuning=tuning)).save(run.path)
@@ -198,7 +198,7 @@ def _minimize(
     with np.errstate(all="ignore"):
         result = minimize(
             watched(problem.value), problem.start(), jac=watched(problem.gradient),
-            method=task.made, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
+            method=task.instance, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
             checkpoint=Checkpoint(checkpoint, every_seconds=SAVE_EVERY),
             callback=observe, resume=resume,
         )  # fmt: skip
@@ -219,9 +219,9 @@ def _readable_checkpoint(checkpoint: Path) -> Path | None:
 
 def _as_record(task: Task, result: Result) -> PaperRun:
     assert result.trace is not None
-    given = {name: value for name, value in task.made.parameters().items() if value is not None}
+    given = {name: value for name, value in task.instance.parameters().items() if value is not None}
     info = run_info(
-        task.problem, task.method.label, {"method": task.made.name, **given},
+        task.problem, task.method.label, {"method": task.instance.name, **given},
         iterations=task.iterations, step_size=task.step_size, step_from=task.step_from,
     )  # fmt: skip
     run = RunRecord.from_trace(info, Outcome.from_result(result), result.trace)

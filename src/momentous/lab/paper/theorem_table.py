@@ -15,7 +15,7 @@ import numpy as np
 
 from momentous import testbed
 from momentous.lab.paper.bounds import check_adaptive, check_fixed, check_guessed, second_order
-from momentous.lab.paper.progress import OnPart, announced
+from momentous.lab.paper.progress import OnPart, announce_each
 from momentous.lab.paper.results import Bound
 from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
@@ -33,7 +33,7 @@ def theorem_table(*, quick: bool = False, on_part: OnPart | None = None) -> list
     title)``: so many of the parts are done, that one comes next.
     """
     bounds: list[Bound] = []
-    for measure in announced(on_part, _quick_parts() if quick else _full_parts()):
+    for measure in announce_each(on_part, _quick_parts() if quick else _full_parts()):
         bounds += measure()
     return bounds
 

@@ -110,13 +110,13 @@ class SearchResult:
     discarded: list[tuple[PaperRun, int]]  # all runs but the best, and how much of them was needed
     unstable: list[Trial]  # at length, with larger steps than that of the run that is shown
 
-    def showing(self, run: PaperRun, given_up: list[PaperRun], length: int) -> SearchResult:
-        """The same, where this run is shown in the end, and others were unstable until then."""
-        later = [(each, length) for each in given_up]
+    def with_shown(self, run: PaperRun, unstable: list[PaperRun], length: int) -> SearchResult:
+        """The same, where this run is shown in the end, and those were unstable until then."""
+        later = [(each, length) for each in unstable]
         others = {each.path: (each, needed) for each, needed in (*self.discarded, *later)}
         others.pop(run.path, None)
-        unstable = [*self.unstable, *(Trial.of(*each) for each in later)]
-        return replace(self, discarded=list(others.values()), unstable=unstable)
+        trials = [*self.unstable, *(Trial.of(*each) for each in later)]
+        return replace(self, discarded=list(others.values()), unstable=trials)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def tune(
 
     def run(step_size: float, length: int, place: Path, kept: dict[float, PaperRun]) -> Trial:
         nonlocal refusal
-        step_size = readable(step_size)
+        step_size = four_digits(step_size)
         try:
             task = Task(method, problem, step_size, length, trial=kept is short)
             kept[step_size] = run_task(task, place, on_iteration)
@@ -231,8 +231,8 @@ def tune(
     return SearchResult(trials, at_length, best.step_size, needed, unstable), chosen
 
 
-def readable(step_size: float) -> float:
-    """Four digits: the same in every search, whatever led to it."""
+def four_digits(step_size: float) -> float:
+    """The same step size in every search, whatever led to it."""
     return float(f"{step_size:.4g}")
 
 

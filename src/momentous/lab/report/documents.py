@@ -29,30 +29,20 @@ SUBJECTS = {
 EXPONENTS = "exponents"  # the picture of how gradients grow
 
 
-def load_study(folder: StudyFolder) -> Study:
-    """All that the files of a folder hold, and the verdicts that follow."""
-    run_sets = folder.run_sets()
-    bounds, growths = folder.load_findings()
-    return Study(run_sets, judge(run_sets), bounds, growths)
-
-
 def draw_pictures(
     study: Study, folder: Path, suffixes: tuple[str, ...] = ("pdf", "png")
 ) -> dict[str, Path]:
     """Every figure in these formats; returns those of the last by figure."""
     pictures: dict[str, Path] = {}
-    for figure in dict.fromkeys(run_set.figure for run_set in study.run_sets):
-        run_sets = [run_set for run_set in study.run_sets if run_set.figure == figure]
-        draw = draw_long_run if figure == "fig3" else draw_comparison
-        parts = {figure: run_sets}
-        if figure == "demo":  # a picture per problem, like figures 1 and 2
-            parts = {f"demo-{each.problem}": [] for each in run_sets}
-            for each in run_sets:
-                parts[f"demo-{each.problem}"].append(each)
-        for title, part in parts.items():
-            for suffix in suffixes:
-                pictures[title] = folder / f"{title}.{suffix}"
-                draw(part, pictures[title])
+    drawn: dict[str, list[RunSet]] = {}
+    for run_set in study.run_sets:  # of the demonstration a picture per problem, as figures 1 and 2
+        name = run_set.figure + (f"-{run_set.problem}" if run_set.figure == "demo" else "")
+        drawn.setdefault(name, []).append(run_set)
+    for name, run_sets in drawn.items():
+        draw = draw_long_run if name == "fig3" else draw_comparison
+        for suffix in suffixes:
+            pictures[name] = folder / f"{name}.{suffix}"
+            draw(run_sets, pictures[name])
     if study.growths:
         for suffix in suffixes:
             pictures[EXPONENTS] = folder / f"{EXPONENTS}.{suffix}"
@@ -62,32 +52,28 @@ def draw_pictures(
 
 def write_report(folder: StudyFolder, *, title: str = TITLE, lead: str = LEAD) -> Study:
     """Pictures and the page, from the files of the folder alone."""
-    study = load_study(folder)
+    run_sets = folder.run_sets()
+    study = Study(run_sets, judge(run_sets), *folder.load_findings())
     pictures = draw_pictures(study, folder.figures)
     write_page(study, folder.page, title=title, lead=lead, pictures=pictures)
     return study
-
-
-def write_account_files(folder: StudyFolder, path: Path, command: str, opening: str = "") -> None:
-    """The account in Markdown, with its pictures in the folder of the same name."""
-    study = load_study(folder)
-    pictures = draw_pictures(study, path.with_suffix(""), ("png",))
-    write_account(study, path, pictures=pictures, command=command, opening=opening)
 
 
 # --- the account in Markdown ----------------------------------------------------------------------
 
 
 def write_account(
-    study: Study, path: Path, *, pictures: dict[str, Path], command: str, opening: str = ""
-) -> None:
+    study: Study, path: Path, command: str, opening: str = "",
+    pictures: dict[str, Path] | None = None,
+) -> None:  # fmt: skip
     """Write the account, all of whose numbers and sentences come from the study.
 
-    Pictures are by figure ("fig1" to "fig3", "demo") or by figure and problem ("demo-one-bit");
-    "exponents" stands beside the table of growth.  The command is what made the account; the
-    opening holds paragraphs to begin with.
+    Pictures are named as by `draw_pictures`; by default they are drawn, in the folder of the same
+    name.  The command is what made the account; the opening holds paragraphs to begin with.
     """
     folder = Path(path).parent
+    if pictures is None:
+        pictures = draw_pictures(study, path.with_suffix(""), ("png",))
     links = {name: Path(os.path.relpath(it, folder)).as_posix() for name, it in pictures.items()}
     parts = [
         "# The experiments of the paper, run again",
@@ -134,9 +120,7 @@ def _what_was_run(run_sets: Sequence[RunSet]) -> Iterator[str]:
 
 
 def _figures(run_sets: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]:
-    parts = {f"{run_set.figure}-{run_set.problem}" for run_set in run_sets}
-    alone = [name for name in links if name not in parts and name != EXPONENTS]
-    for figure in dict.fromkeys([*(run_set.figure for run_set in run_sets), *alone]):
+    for figure in dict.fromkeys(run_set.figure for run_set in run_sets):
         title = FIGURE_NAMES.get(figure, figure)
         if figure in SUBJECTS:
             title += f": {SUBJECTS[figure]}"
@@ -163,8 +147,7 @@ def _figures(run_sets: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]
 
 def _picture(title: str, link: str | None) -> Iterator[str]:
     if link is not None:
-        # A browser shows a PDF behind a link, not within a page.
-        yield f"{'' if link.endswith('.pdf') else '!'}[{title}]({link})"
+        yield f"![{title}]({link})"
 
 
 def _tuning(run_sets: Sequence[RunSet]) -> Iterator[str]:

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import re
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.io.archive import DAMAGED, read_array
+from momentous.io.archive import DAMAGED, ArchiveError, is_archive, read_array
+from momentous.lowrank.data.cache import KIND, read_cache
+from momentous.lowrank.data.dialect import (
+    BYTE_ORDER_MARK,
+    File,
+    check_columns,
+    find_dialect,
+    split,
+)
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.formats import BYTE_ORDER_MARK, FirstLines, check_columns, split
 from momentous.lowrank.data.ratings import Ratings, check_starts, make_ratings
-from momentous.lowrank.data.tables import BLANK, NOT_UTF8, Scan
-from momentous.lowrank.data.text import CUT_AT_SPACES, Text, lines, number
+from momentous.lowrank.data.tables import BLANK, NOT_UTF8, Scan, Triples, Work, skipped_note
+from momentous.lowrank.data.text import CUT_AT_SPACES, Text, check_text, lines, number
+
+Outcome = tuple[Ratings, list[str]]
+"""Ratings and what there is to warn of."""
 
 # --- MatrixMarket ---------------------------------------------------------------------------------
 
 _BANNER = r"%%matrixmarket matrix coordinate (real|integer|double) general"
 
 
-def matrix_market_scan(text: Text, limits: Limits) -> tuple[Scan, tuple[int, ...]]:
-    """How to read the entries of a MatrixMarket file, ids from 0; and its rows, columns, entries.
+def read_matrix_market(file: File, work: Work) -> Outcome:
+    """The entries of a MatrixMarket file.
 
     Taken are matrices in coordinate form, real or integer, without symmetry; the format is that of
     Boisvert, Pozo and Remington, "The Matrix Market exchange formats" (NIST, 1996).
     """
-    skip, sizes = _sizes(text)
-    rows, columns, entries = sizes
+    limits = work.options.limits
+    text = check_text(file, limits)
+    skip, (rows, columns, entries) = _sizes(text)
     _check_sides((rows, columns), entries, text.name, limits)
     row, column = (
         f"CASE WHEN regexp_full_match(cells[{k}], '[0-9]{{1,18}}') THEN CAST(cells[{k}] AS BIGINT) "
@@ -54,7 +64,15 @@ def matrix_market_scan(text: Text, limits: Limits) -> tuple[Scan, tuple[int, ...
         text.files,
         skip,
     )
-    return scan, sizes
+    triples = Triples(work.connection, limits, work.options.skip_bad)
+    triples.add(scan)
+    present = triples.count + triples.skipped
+    if present != entries:
+        raise RatingsFileError(file.name, f"promises {entries} entries and has {present}")
+    found = triples.coded(work.options.dtype and np.float64)
+    indices = found.row_ids[found.rows], found.col_ids[found.cols]
+    ratings, notes = make_ratings(*indices, found.values, shape=(rows, columns))
+    return ratings, skipped_note(file.name, triples.skipped) + notes
 
 
 def _sizes(text: Text) -> tuple[int, tuple[int, ...]]:
@@ -88,23 +106,29 @@ def _check_sides(shape: tuple[int, int], entries: int, name: str, limits: Limits
 # --- SciPy's npz ----------------------------------------------------------------------------------
 
 
-def read_npz(path: Path, name: str, limits: Limits) -> tuple[Ratings, list[str]]:
-    """The stored entries of a matrix that ``scipy.sparse.save_npz`` has written.
+def read_npz(file: File, work: Work) -> Outcome:
+    """A cache of ours, or the stored entries that ``scipy.sparse.save_npz`` has written.
 
     Everything is checked before it is used; SciPy itself trusts the indices.
     """
+    path, name, limits = file.path, file.name, work.options.limits
+    if is_archive(path, KIND):
+        try:
+            return read_cache(path)[1:]
+        except ArchiveError as error:
+            raise RatingsFileError(name, f"cannot be read: {error}") from error
     try:
-        with path.open("rb") as file:
-            with zipfile.ZipFile(file) as archive:
+        with path.open("rb") as stream:
+            with zipfile.ZipFile(stream) as archive:
                 unpacked = sum(member.file_size for member in archive.infolist())
             if unpacked > limits.unpacked_bytes:
                 raise limits.exceeded("unpacked_bytes", name, f"unpacks to {unpacked:,} bytes")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as content:
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as content:
                 arrays = {key: read_array(content, key) for key in content.files}
         rows, cols, values, shape = _entries(arrays)
         _check_sides(shape, values.size, name, limits)
-        return make_ratings(rows, cols, values, shape)
+        return make_ratings(rows, cols, values, shape=shape)
     except RatingsFileError:
         raise
     except DAMAGED as error:
@@ -155,33 +179,29 @@ def _indices(arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any]:
 JESTER_MISSING, JESTER_SCALE = 99.0, 10.0
 
 
-def read_dense(
-    text: Text,
-    head: FirstLines,
-    delimiter: str,
-    limits: Limits,
-    missing: float | None = None,
-    skip_bad: bool = False,
-) -> tuple[Ratings, list[str], int]:
-    """A matrix written in full: the ratings, what there is to say, and lines left out.
+def read_dense(file: File, work: Work) -> Outcome:
+    """A matrix written in full.
 
     No rating is an empty field, ``nan``, or the value ``missing``; without one, it is 99 if all
     others lie between -10 and 10, as in the Jester data.  Their first column, which counts the
     ratings of the line, is left out where it does so in every line.
     """
+    options, head = work.options, file.head
+    text, missing = check_text(file, options.limits), options.missing
+    delimiter = options.delimiter or find_dialect(head, None, (0, 1, 2), options.limits).delimiter
     width = len(split(head.lines[0], delimiter))
-    check_columns(width, head, limits)
+    check_columns(width, head, options.limits)
     kept: list[NDArray[np.float64]] = []
     skipped = 0
-    with text.path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
+    with text.path.open("rb") as stream:
+        for number, raw in enumerate(stream, 1):
             line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
             if not line.strip():
                 continue
             row = _dense_row(line, delimiter, width)
             if not isinstance(row, str):
                 kept.append(row)
-            elif skip_bad:
+            elif options.skip_bad:
                 skipped += 1
             else:
                 content = line.decode("utf-8", "replace").strip()
@@ -201,8 +221,9 @@ def read_dense(
     rows, cols = np.nonzero(given)
     if not rows.size:
         raise RatingsFileError(text.name, "has no ratings")
-    ratings, more = make_ratings(rows, cols, table[rows, cols], (table.shape[0], table.shape[1]))
-    return ratings, notes + more, skipped
+    shape = table.shape[0], table.shape[1]
+    ratings, more = make_ratings(rows, cols, table[rows, cols], shape=shape)
+    return ratings, skipped_note(text.name, skipped) + notes + more
 
 
 def _dense_row(raw: bytes, delimiter: str, width: int) -> NDArray[np.float64] | str:

@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -17,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 Rng = int | np.random.Generator | None
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
+Entries = tuple[ArrayLike, ...]  # rows, columns and values
+Ids = tuple[ArrayLike | None, ArrayLike | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,21 +83,13 @@ class Ratings:
         row_ids: ArrayLike | None = None,
         col_ids: ArrayLike | None = None,
     ):
-        repeated = self._fill(rows, cols, values, shape, row_ids, col_ids)
-        if repeated:
-            warnings.warn(repeated, RuntimeWarning, stacklevel=2)
+        for note in self._fill((rows, cols, values), shape, (row_ids, col_ids)):
+            warnings.warn(note, RuntimeWarning, stacklevel=2)
 
-    def _fill(
-        self,
-        rows: ArrayLike,
-        cols: ArrayLike,
-        values: ArrayLike,
-        shape: tuple[int, int] | None = None,
-        row_ids: ArrayLike | None = None,
-        col_ids: ArrayLike | None = None,
-    ) -> str:
+    def _fill(self, entries: Entries, shape: tuple[int, int] | None, ids: Ids) -> list[str]:
         """Take the entries; return what there is to say about pairs that come more than once."""
-        row, col, value = _indices(rows, "row"), _indices(cols, "column"), _reals(values)
+        row, col = _indices(entries[0], "row"), _indices(entries[1], "column")
+        value = _reals(entries[2])
         if not row.size == col.size == value.size:
             raise ValueError(
                 "ratings need one row, one column and one value per entry; there are "
@@ -104,14 +97,16 @@ class Ratings:
             )
         if not value.size:
             raise ValueError("there are no ratings: at least one entry is needed")
-        names = _ids(row_ids, "row_ids"), _ids(col_ids, "col_ids")
+        names = _ids(ids[0], "row_ids"), _ids(ids[1], "col_ids")
         asked = (None, None) if shape is None else shape
         m = _side_length(row, names[0], asked[0], "row")
         n = _side_length(col, names[1], asked[1], "column")
         _check_finite(value, lambda k: (row[k], col[k]))
         self._take((m, n), _compress(row, col, value, m, n), names)
+        if self.nnz == value.size:
+            return []
         repeated = f"{value.size - self.nnz} of {value.size} ratings are for a pair that is rated "
-        return repeated + "again later; the last one counts" if self.nnz < value.size else ""
+        return [repeated + "again later; the last one counts"]
 
     def _take(
         self,
@@ -271,29 +266,19 @@ class Ratings:
         parts = entries.row, entries.col, entries.data, matrix.shape
         return cls(*parts, row_ids=row_ids, col_ids=col_ids)
 
-    @classmethod
-    def read(cls, source: Any, **options: Any) -> Ratings:
-        """Read ratings from a file, a table or a query.
-
-        See `momentous.lowrank.data.read_ratings` for the options.
-        """
-        ratings: Ratings = import_module("momentous.lowrank.data.read").read_ratings(
-            source, **options
-        )
-        return ratings
-
-    @classmethod
-    def twin(cls, name: str, rng: Rng = 0) -> Ratings:
-        """Synthetic ratings shaped like a known data set; see `momentous.lowrank.twin`."""
-        ratings: Ratings = import_module("momentous.lowrank.data.twins").twin(name, rng)
-        return ratings
+    # The package, which knows both this class and those who make ratings, puts them here.
+    read: ClassVar[Callable[..., Ratings]]
+    """Ratings from a file, a table or a query: `momentous.lowrank.data.read_ratings`."""
+    twin: ClassVar[Callable[..., Ratings]]
+    """Synthetic ratings shaped like a known data set: `momentous.lowrank.twin`."""
 
 
-def make_ratings(*entries: Any, **named: Any) -> tuple[Ratings, list[str]]:
+def make_ratings(
+    *entries: ArrayLike, shape: tuple[int, int] | None = None, ids: Ids = (None, None)
+) -> tuple[Ratings, list[str]]:
     """Ratings, and what there is to warn of, for those who pass warnings on themselves."""
     ratings = object.__new__(Ratings)
-    repeated = ratings._fill(*entries, **named)
-    return ratings, [repeated] if repeated else []
+    return ratings, ratings._fill(entries, shape, ids)
 
 
 def checked_storage(
@@ -422,9 +407,7 @@ def _compress(row: Integers, col: Integers, value: Floats, m: int, n: int) -> Co
         others, values = col.astype(np.int32), np.array(value)
     else:
         if np.any(col[1:] < col[:-1]):  # Netflix comes column by column
-            order = _stable_order(col, n)
-            row, col, value = row[order], col[order], value[order]
-            del order
+            row, value = (_in_order(part, col, n) for part in (row, value))
         row, others, values = _turned(row, col, value, m, n)
     same_as_next = (row[1:] == row[:-1]) & (others[1:] == others[:-1])
     if same_as_next.any():
@@ -439,22 +422,20 @@ def _turned(
     row: Integers, col: Integers, value: Floats, m: int, n: int
 ) -> tuple[Integers, NDArray[np.int32], Floats]:
     """Entries that come column by column put row by row, by SciPy's counting sort."""
+    starts = np.append(0, np.cumsum(np.bincount(col, minlength=n)))
     # In int32 where that is enough: otherwise SciPy makes all indices int64.
-    small = np.int32 if col.size < 2**31 else np.int64
-    col = col.astype(np.int32, copy=False)
-    starts = np.searchsorted(col, np.arange(n + 1, dtype=np.int32)).astype(small)
+    starts = starts.astype(np.int32 if col.size < 2**31 else np.int64)
     turned = scipy.sparse.csc_array((value, row, starts), shape=(m, n)).tocsr()
     rows = np.repeat(np.arange(m, dtype=np.int32), np.diff(turned.indptr))
     return rows, turned.indices.astype(np.int32, copy=False), turned.data
 
 
-def _stable_order(key: Integers, size: int) -> Integers:
-    """Positions in the order of the key, ties in the order given, in linear time.
+def _in_order(values: NDArray[Any], key: Integers, size: int) -> NDArray[Any]:
+    """Values in the order of their keys below the size, ties as given, in linear time.
 
     SciPy turns a matrix of one row into one compressed by column with a counting sort; NumPy's
     stable sort of 32-bit keys takes several times as long.
     """
-    where = np.arange(key.size)
-    one_row = scipy.sparse.csr_array((where, key, np.array([0, key.size])), shape=(1, size))
-    order: Integers = one_row.tocsc().data
-    return order
+    one_row = scipy.sparse.csr_array((values, key, np.array([0, key.size])), shape=(1, size))
+    ordered: NDArray[Any] = one_row.tocsc().data
+    return ordered

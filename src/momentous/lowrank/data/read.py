@@ -9,37 +9,34 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.io.archive import ArchiveError, is_archive
-from momentous.lowrank.data.cache import KIND, Cache, read_cache
+from momentous.lowrank.data.cache import Cache
+from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.formats import (
-    DELIMITERS,
-    FORMATS,
-    Columns,
-    checked_columns,
-    find_dialect,
-    find_format,
-    first_lines,
-)
-from momentous.lowrank.data.matrices import matrix_market_scan, read_dense, read_npz
+from momentous.lowrank.data.numbers import read_numbers
 from momentous.lowrank.data.ratings import Ratings, make_ratings
+from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
 from momentous.lowrank.data.sources import Source, find_sources
 from momentous.lowrank.data.tables import (
+    Options,
     Scan,
     Triples,
+    Work,
     duckdb_errors,
     open_database,
     quoted_text,
+    skipped_note,
     table_scan,
 )
-from momentous.lowrank.data.text import check_text, delimited_scan, json_scan, netflix_scan
+from momentous.lowrank.data.text import delimited_scans
 
 STANDARD_INPUT = "standard input"
 LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
@@ -120,7 +117,7 @@ def read_ratings(
         raise ValueError(f"threads={threads} must be at least 1")
     if delimiter is not None and (not delimiter or set(delimiter) & set('"\n\r')):
         raise ValueError(f"delimiter={delimiter!r} must be a text without quotes and line ends")
-    options = _Options(
+    options = Options(
         format=format,
         delimiter=delimiter,
         columns=checked_columns(columns),
@@ -130,11 +127,12 @@ def read_ratings(
         limits=limits or Limits(),
     )
     if _is_table(source) or _is_query(source):
-        with open_database(threads) as (connection, _):
-            triples = Triples(connection, options.limits, skip_bad)
-            with _open_table(connection, source) as (query, name):
-                triples.add(table_scan(connection, query, name, options.columns))
-            ratings, notes = _finished(triples, name, options)
+        with (
+            _folder() as folder,
+            _work(options, folder, threads=threads) as work,
+            _open_table(work, source) as scan,
+        ):
+            ratings, notes = _finished([scan], work)
     else:
         ratings, notes = _read_cached(source, options, cache, progress, threads)
     for note in notes:
@@ -160,38 +158,55 @@ def read_pairs(
     limits : Limits, optional
         How much a file may ask for.
     """
-    options = _Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
-    with open_database() as (connection, folder):
-        triples = Triples(connection, options.limits)
+    options = Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_folder())
         if _is_table(source) or _is_query(source):
-            with _open_table(connection, source) as (query, name):
-                triples.add(table_scan(connection, query, name, options.columns, 2))
+            work = stack.enter_context(_work(options, folder))
+            scan = stack.enter_context(_open_table(work, source))
         else:
-            file = _only_file(source, folder)
-            name = STANDARD_INPUT if str(source) == "-" else file.name
-            path = file.unpacked(folder, options.limits)
-            format_ = find_format(path, name, file.inner_name)
-            triples.add(_scan(format_, name, path, connection, folder, options))
-        with duckdb_errors(name):
-            found = connection.execute(
+            file = _only_file(source, folder, options.limits)
+            found = find_format(file)
+            work = stack.enter_context(_work(options, folder, None if found.is_fast else [file]))
+            read = found.scans if found.scans and found.pairs else delimited_scans
+            scan = read([file], work)[0]
+        Triples(work.connection, options.limits).add(scan)
+        with duckdb_errors(scan.name):
+            pairs = work.connection.execute(
                 "SELECT user, item FROM triples WHERE problem = 0 ORDER BY rowid"
             ).fetchnumpy()
-    if not found["user"].size:
-        raise RatingsFileError(name, "has no pairs, at most a header")
-    return np.array([found["user"].tolist(), found["item"].tolist()], np.str_).T
+    if not pairs["user"].size:
+        raise RatingsFileError(scan.name, "has no pairs, at most a header")
+    return np.array([pairs["user"].tolist(), pairs["item"].tolist()], np.str_).T
 
 
-def _only_file(source: Any, folder: Path) -> Source:
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="momentous-") as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _work(
+    options: Options, folder: Path, files: list[File] | None = None, threads: int | None = None
+) -> Iterator[Work]:
+    """With a connection for files of text, or for what may be of any size."""
+    size = None if files is None else sum(file.path.stat().st_size for file in files)
+    with open_database(folder, size, threads) as connection:
+        yield Work(connection, folder, options, KNOWN if options.count == 3 else "")
+
+
+def _only_file(source: Any, folder: Path, limits: Limits) -> File:
     if str(source) == "-":
         copy = folder / STANDARD_INPUT
         with copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        return Source(copy)
+        return File(copy, STANDARD_INPUT, STANDARD_INPUT)
     sources = find_sources(source)
     if len(sources) != 1:
         problem = f"has {len(sources)} files; name the one with the pairs"
         raise RatingsFileError(str(source), problem)
-    return sources[0]
+    return sources[0].unpacked(folder, limits)
 
 
 # --- tables and queries ---------------------------------------------------------------------------
@@ -210,18 +225,21 @@ def _is_query(source: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
-    """A query for all rows of a table or a query, and its name for messages."""
+def _open_table(work: Work, source: Any) -> Iterator[Scan]:
+    """A scan of all rows of a table or a query."""
+    connection = work.connection
     if _is_table(source):
         name = f"the {type(source).__name__}"
         with duckdb_errors(name):
             connection.register("source_table", source)
         try:
-            yield "SELECT * FROM source_table", name
+            scan = table_scan("SELECT * FROM source_table", name, work)
+            # A stream can be read only once, so that there is no second way.
+            yield replace(scan, numbers=None)
         finally:
             connection.unregister("source_table")
     elif _ADDRESS.match(source):
-        yield f"SELECT * FROM {quoted_text(source)}", source
+        yield table_scan(f"SELECT * FROM {quoted_text(source)}", source, work)
     else:
         with duckdb_errors("the query"):
             *before, last = connection.extract_statements(source)
@@ -229,28 +247,14 @@ def _open_table(connection: Any, source: Any) -> Iterator[tuple[str, str]]:
                 connection.execute(statement)
             if last.type.name != "SELECT":
                 raise RatingsFileError("the query", "its last statement must be a SELECT")
-        yield last.query.strip().rstrip(";"), "the query"
+        yield table_scan(last.query.strip().rstrip(";"), "the query", work)
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Options:
-    """All that the outcome depends on, as `read_ratings` explains it."""
-
-    limits: Limits
-    columns: Columns | None
-    format: str | None = None
-    delimiter: str | None = None
-    missing: float | None = None
-    skip_bad: bool = False
-    dtype: str | None = None
-    count: int = 3  # user, item and rating; or 2: user and item
-
-
 def _read_cached(
-    source: Any, options: _Options, cache: bool, progress: bool | None, threads: int | None
+    source: Any, options: Options, cache: bool, progress: bool | None, threads: int | None
 ) -> tuple[Ratings, list[str]]:
     sources = find_sources(source)
     kept = None
@@ -270,112 +274,59 @@ def _read_cached(
 
 
 def _read_files(
-    sources: list[Source], options: _Options, threads: int | None
+    sources: list[Source], options: Options, threads: int | None
 ) -> tuple[Ratings, list[str], bool]:
     """Ratings from files, in their order; their warnings; and whether a cache is any faster."""
-    limits, name = options.limits, sources[0].name
-    with open_database(threads) as (connection, folder):
-        files = [(one.name, one.unpacked(folder, limits)) for one in sources]
-        formats = [
-            options.format or find_format(path, name, one.inner_name)
-            for one, (name, path) in zip(sources, files, strict=True)
-        ]
-        triples = Triples(connection, limits, options.skip_bad)
-        kinds = set(formats)
-        if kinds & {"npz", "mtx", "dense"}:
-            if len(files) > 1:
-                raise RatingsFileError(name, "a matrix must be the only file to read")
-            ratings, notes = _read_matrix(formats[0], *files[0], triples, options)
-        else:
-            if kinds == {"netflix"}:
-                texts = [check_text(path, name, limits) for name, path in files]
-                triples.add(netflix_scan(texts, limits))
-            elif "netflix" in kinds:
+    with _folder() as folder:
+        files = [one.unpacked(folder, options.limits) for one in sources]
+        asked = FORMATS[options.format] if options.format else None
+        formats = [asked or find_format(file) for file in files]
+        slow = not any(one.is_fast for one in formats)
+        with _work(options, folder, files if slow else None, threads) as work:
+            for one in formats:
+                if one.matrix is not None:
+                    if len(files) > 1:
+                        problem = "a matrix must be the only file to read"
+                        raise RatingsFileError(files[0].name, problem)
+                    ratings, notes = one.matrix(files[0], work)
+                    return _as_asked(ratings, files[0].name, options.dtype), notes, slow
+            scans: list[Scan] = []
+            for _, group in groupby(zip(formats, files, strict=True), lambda pair: id(pair[0])):
+                same, some = zip(*group, strict=True)
+                scans += same[0].scans(list(some), work)
+            if len(scans) > 1 and any(scan.movies for scan in scans):
                 problem = "files of the Netflix prize and others cannot be read together"
-                raise RatingsFileError(name, problem)
-            else:
-                for (one, path), format_ in zip(files, formats, strict=True):
-                    triples.add(_scan(format_, one, path, connection, folder, options))
-            ratings, notes = _finished(triples, name, options)
-    return ratings, notes, not kinds & {"npz", "parquet"}
+                raise RatingsFileError(files[0].name, problem)
+            return *_finished(scans, work), slow
 
 
-def _scan(
-    format_: str, name: str, path: Path, connection: Any, folder: Path, options: _Options
-) -> Scan:
-    """How a file of triples, or of pairs, is read."""
-    columns, limits, count = options.columns, options.limits, options.count
-    if format_ == "parquet":
-        query = f"SELECT * FROM read_parquet({quoted_text(str(path))})"
-        with duckdb_errors(name, "cannot be read as Parquet"):
-            connection.execute(f"DESCRIBE {query}")
-        return table_scan(connection, query, name, columns, count)
-    text = check_text(path, name, limits)
-    head = first_lines(path, name)
-    if format_ == "json":
-        return json_scan(text, head, columns, limits, count)
-    delimiter = options.delimiter or DELIMITERS.get(format_)
-    dialect = find_dialect(head, delimiter, columns, limits, count)
-    return delimited_scan(connection, text, dialect, folder, limits)
+def _finished(scans: list[Scan], work: Work) -> tuple[Ratings, list[str]]:
+    """Ratings from all triples, at once if they are numbers, or else line by line."""
+    options, name, skipped = work.options, scans[0].name, 0
+    plans = [scan.numbers for scan in scans if scan.numbers is not None]
+    coded = None
+    if len(plans) == len(scans):
+        coded = read_numbers(work.connection, plans, options.dtype)
+    if coded is None:
+        triples = Triples(work.connection, options.limits, options.skip_bad)
+        for scan in scans:
+            triples.add(scan)
+        if not triples.count:
+            raise RatingsFileError(name, "has no ratings, at most a header")
+        skipped = triples.skipped
+        with duckdb_errors(name):
+            # In double precision where a dtype is asked for, so that none becomes infinite unseen.
+            coded = triples.coded(options.dtype and np.float64)
+    rows, cols, values, row_ids, col_ids = coded
+    ratings, notes = make_ratings(rows, cols, values, ids=(row_ids, col_ids))
+    return _as_asked(ratings, name, options.dtype), skipped_note(name, skipped) + notes
 
 
-def _read_matrix(
-    format_: str, name: str, path: Path, triples: Triples, options: _Options
-) -> tuple[Ratings, list[str]]:
-    """Ratings from a file that is a matrix."""
-    limits = options.limits
-    if format_ == "npz":
-        if is_archive(path, KIND):
-            try:
-                _, ratings, notes = read_cache(path)
-            except ArchiveError as error:
-                raise RatingsFileError(name, f"cannot be read: {error}") from error
-        else:
-            ratings, notes = read_npz(path, name, limits)
-        return _as_asked(ratings, name, options), notes
-    text = check_text(path, name, limits)
-    if format_ == "mtx":
-        scan, (rows, cols, entries) = matrix_market_scan(text, limits)
-        triples.add(scan)
-        present = triples.count + triples.skipped
-        if present != entries:
-            raise RatingsFileError(name, f"promises {entries} entries and has {present}")
-        return _finished(triples, name, options, (rows, cols))
-    head = first_lines(path, name)
-    delimiter = options.delimiter or find_dialect(head, None, (0, 1, 2), limits).delimiter
-    ratings, notes, skipped = read_dense(
-        text, head, delimiter, limits, options.missing, options.skip_bad
-    )
-    return _as_asked(ratings, name, options), _skipped(name, skipped) + notes
-
-
-def _finished(
-    triples: Triples, name: str, options: _Options, shape: tuple[int, int] | None = None
-) -> tuple[Ratings, list[str]]:
-    """Ratings from all triples; with a shape, ids are indices."""
-    if not triples.count:
-        raise RatingsFileError(name, "has no ratings, at most a header")
-    with duckdb_errors(name):
-        # In double precision where a dtype is asked for, so that none becomes infinite unseen.
-        rows, cols, values, row_ids, col_ids = triples.coded(options.dtype and np.float64)
-    if shape is None:
-        ratings, notes = make_ratings(rows, cols, values, row_ids=row_ids, col_ids=col_ids)
-    else:
-        ratings, notes = make_ratings(row_ids[rows], col_ids[cols], values, shape)
-    return _as_asked(ratings, name, options), _skipped(name, triples.skipped) + notes
-
-
-def _as_asked(ratings: Ratings, name: str, options: _Options) -> Ratings:
-    if options.dtype is None:
+def _as_asked(ratings: Ratings, name: str, dtype: str | None) -> Ratings:
+    if dtype is None:
         return ratings
     largest = float(np.abs(ratings.values).max())
-    if options.dtype == "float32" and largest > float(np.finfo(np.float32).max):
+    if dtype == "float32" and largest > float(np.finfo(np.float32).max):
         problem = f"a rating of size {largest:g} does not fit into float32; read float64"
         raise RatingsFileError(name, problem)
-    return ratings.astype(options.dtype)
-
-
-def _skipped(name: str, count: int) -> list[str]:
-    if not count:
-        return []
-    return [f"{name}: skipped {count} malformed {'line' if count == 1 else 'lines'}"]
+    return ratings.astype(dtype)

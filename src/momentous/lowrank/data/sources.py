@@ -17,6 +17,7 @@ from typing import Any
 
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike
+from momentous.lowrank.data.dialect import File
 from momentous.lowrank.data.errors import Limits, RatingsFileError, shortened
 
 NETFLIX = re.compile(r"(combined_data_\d+|mv_\d+)\.txt(\.gz)?", re.IGNORECASE)
@@ -43,11 +44,12 @@ class Source:
         """The name of the file without folders and without .gz, in small letters."""
         return PurePosixPath(self.member or self.path.name).name.lower().removesuffix(".gz")
 
-    def unpacked(self, folder: Path, limits: Limits) -> Path:
-        """A plain file with the content: the file itself, or an unpacked copy in a folder.
+    def unpacked(self, folder: Path, limits: Limits) -> File:
+        """A plain file with the content: the file itself, or an unpacked copy in a folder."""
+        return File(self._plain(folder, limits), self.name, self.inner_name)
 
-        It is a link where DuckDB would take the name of the file for a pattern.
-        """
+    def _plain(self, folder: Path, limits: Limits) -> Path:
+        """It is a link where DuckDB would take the name of the file for a pattern."""
         is_gzip = (self.member or self.path.name).lower().endswith(".gz")
         if self.member is None and not is_gzip and not set("*?[]{}") & set(str(self.path)):
             return self.path

@@ -9,27 +9,55 @@ goes to a temporary folder.
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from momentous.io.optional import require
+from momentous.lowrank.data.dialect import BYTE_ORDER_MARK, Columns, File, places
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.formats import BYTE_ORDER_MARK, Columns, places
+from momentous.lowrank.data.numbers import SINGLE_FROM, Coded, Numbers, are_close
 
 CHUNK = 1 << 23  # rows that are taken out of DuckDB at a time
-SINGLE_FROM = 1 << 25  # values, from which on they are kept in float32 where that is exact
+FEW = 1 << 12  # rows
+SMALL = 1 << 22  # bytes of files that share a database
 NOT_UTF8 = "is not encoded as UTF-8; save it as UTF-8"
 
 # Numbers in the column ``problem``; further ones are those of the checks, in their order.
 GOOD, BLANK, MOVIE, NO_MOVIE, FIRST_CHECK = range(5)
 HAS_ZERO = "coalesce(contains(user, chr(0)) OR contains(item, chr(0)), false)"
 NO_ZERO = (HAS_ZERO, "expected ids without zero bytes")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that the outcome depends on, as `read_ratings` explains it."""
+
+    limits: Limits
+    columns: Columns | None
+    format: str | None = None
+    delimiter: str | None = None
+    missing: float | None = None
+    skip_bad: bool = False
+    dtype: str | None = None
+    count: int = 3  # user, item and rating; or 2: user and item
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every reader is given beside the files."""
+
+    connection: Any  # to DuckDB
+    folder: Path  # for copies, empty before and gone afterwards
+    options: Options
+    known: str = ""  # which formats there are, for messages
 
 
 @dataclass(frozen=True)
@@ -51,21 +79,24 @@ class Scan:
     """Of "user" and "item" those that stay text although they may look like numbers."""
     movies: bool = False
     """Items stand in lines of their own, which have no user, before those with their ratings."""
+    numbers: Numbers | None = None  # a faster way, which may turn out not to be one
 
 
 class _Side(NamedTuple):
     """The ids of users or items in order, and how a triple comes to its code.
 
     By a join in DuckDB; whole numbers that lie close together by a table in memory, which is
-    several times as fast.
+    several times as fast; a few of any kind by a dictionary, because every query takes a while.
     """
 
     ids: NDArray[Any]
     column: str
-    join: str
-    table: NDArray[np.int32] | None
+    join: str = ""
+    table: NDArray[np.int32] | dict[str, int] | None = None
 
-    def codes(self, column: NDArray[Any]) -> NDArray[Any]:
+    def codes(self, column: NDArray[Any]) -> Any:
+        if isinstance(self.table, dict):
+            return [self.table[one] for one in column.tolist()]
         return column if self.table is None else self.table[column]
 
 
@@ -82,7 +113,7 @@ class Triples:
         self._movies = False
         self._total = 0  # rows of the table
         connection.execute(
-            "CREATE TABLE triples (user VARCHAR, item VARCHAR, value DOUBLE, problem UTINYINT)"
+            "CREATE TEMP TABLE triples (user VARCHAR, item VARCHAR, value DOUBLE, problem UTINYINT)"
         )
 
     def _fetch(self, query: str) -> list[tuple[Any, ...]]:
@@ -195,9 +226,7 @@ class Triples:
 
     # --- codes ------------------------------------------------------------------------------------
 
-    def coded(
-        self, dtype: Any = None
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def coded(self, dtype: Any = None) -> Coded:
         """Rows, columns and values of the good triples in the order of the lines, and the two ids.
 
         Ids are numbered in their order: numbers by size, texts by letters.  Without a ``dtype``,
@@ -207,9 +236,9 @@ class Triples:
         values = np.empty(total, self._dtype() if dtype is None else dtype)
         rows, cols = np.full(total, -1, np.int32), np.zeros(total, np.int32)
         user = self._number("user")
-        item = _Side(np.empty(0), "0", "", None) if self._movies else self._number("item")
+        item = _Side(np.empty(0), "0") if self._movies else self._number("item")
         for first in range(0, total, CHUNK):
-            part = self.connection.execute(
+            part = self.connection.sql(
                 f"SELECT triples.rowid AS row, {user.column} AS user, {item.column} AS item, value "
                 f"FROM triples {user.join} {item.join} WHERE problem = {GOOD} "
                 f"AND triples.rowid >= {first} AND triples.rowid < {first + CHUNK}"
@@ -228,7 +257,7 @@ class Triples:
         if self.count < total:
             good = rows >= 0
             rows, cols, values = rows[good], cols[good], values[good]
-        return rows, cols, values, user.ids, col_ids
+        return Coded(rows, cols, values, user.ids, col_ids)
 
     def _dtype(self) -> Any:
         if self.count <= SINGLE_FROM:
@@ -244,31 +273,44 @@ class Triples:
 
         They are whole numbers if every one is written as one, and texts otherwise: 7 is not 007.
         """
-        ids_table, codes = f"{side}_ids", f"{side}_codes"
+        distinct = f"SELECT DISTINCT {side} AS id FROM triples WHERE problem = {GOOD}"
+        if self._total < FEW:
+            texts = [one for (one,) in self._fetch(distinct)]
+            whole = side not in self._text_sides and all(map(_is_plain_number, texts))
+            places = sorted((int(one) if whole else one, one) for one in texts)
+            ids = np.array([key for key, _ in places], np.int64 if whole else np.str_)
+            return _Side(ids, side, table={one: k for k, (_, one) in enumerate(places)})
+        codes, is_number = f"{side}_codes", "coalesce(CAST(number AS VARCHAR) = id, false)"
+        wanted = "false" if side in self._text_sides else f"bool_and({is_number}) OVER ()"
         self.connection.execute(
-            f"CREATE TABLE {ids_table} AS SELECT DISTINCT {side} AS id FROM triples "
-            f"WHERE problem = {GOOD}"
+            f"CREATE TEMP TABLE {codes} AS SELECT *, CAST(row_number() OVER "
+            "(ORDER BY CASE WHEN whole THEN number END, id) - 1 AS INTEGER) AS code "
+            f"FROM (SELECT *, {wanted} AS whole FROM (SELECT id, TRY_CAST(id AS BIGINT) AS number "
+            f"FROM ({distinct})))"
         )
-        whole = (
-            side not in self._text_sides
-            and self._fetch(
-                "SELECT bool_and(coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = id, false)) "
-                f"FROM {ids_table}"
-            )[0][0]
-        )
-        key = "CAST(id AS BIGINT)" if whole else "id"
-        self.connection.execute(
-            f"CREATE TABLE {codes} AS SELECT id, {key} AS key, "
-            f"CAST(row_number() OVER (ORDER BY {key}) - 1 AS INTEGER) AS code FROM {ids_table}"
-        )
-        found = self.connection.execute(f"SELECT key FROM {codes} ORDER BY code").fetchnumpy()
-        ids = np.array(found["key"].tolist(), np.int64 if whole else np.str_)
-        if whole and int(ids[-1]) - int(ids[0]) < min(max(4 * self.count, 1 << 24), 2**31):
+        found = self.connection.sql(f"SELECT id, number, whole FROM {codes} ORDER BY code")
+        columns = found.fetchnumpy()
+        whole = bool(columns["whole"][0])
+        key, kind = ("number", np.int64) if whole else ("id", np.str_)
+        ids = np.array(columns[key].tolist(), kind)
+        if whole and are_close(int(ids[0]), int(ids[-1]), self.count):
             table = np.zeros(int(ids[-1] - ids[0]) + 1, np.int32)
             table[ids - ids[0]] = np.arange(ids.size, dtype=np.int32)
             place = f"CAST(CAST({side} AS BIGINT) - ({ids[0]}) AS INTEGER)"
-            return _Side(ids, place, "", table)
-        return _Side(ids, f"{codes}.code", f"JOIN {codes} ON triples.{side} = {codes}.id", None)
+            return _Side(ids, place, table=table)
+        return _Side(ids, f"{codes}.code", f"JOIN {codes} ON triples.{side} = {codes}.id")
+
+
+def _is_plain_number(text: str) -> bool:
+    """Is this a whole number of 64 bits, as DuckDB would write it?"""
+    plain = re.fullmatch("0|-?[1-9][0-9]{0,18}", text)
+    return plain is not None and -(2**63) <= int(text) < 2**63
+
+
+def skipped_note(name: str, count: int) -> list[str]:
+    """What to say of bad lines that were left out."""
+    lines = "line" if count == 1 else "lines"
+    return [f"{name}: skipped {count} malformed {lines}"] if count else []
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -283,26 +325,42 @@ def _is_utf8(text: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def open_database(threads: int | None = None) -> Iterator[tuple[Any, Path]]:
-    """A DuckDB connection and an empty folder, both gone in the end."""
-    duckdb = require("duckdb", "app", "Reading a file or a table of ratings")
-    with TemporaryDirectory(prefix="momentous-") as folder:
-        files = Path(folder, "files")
-        files.mkdir()
-        settings = {"temp_directory": str(Path(folder, "spill"))}
+def open_database(
+    folder: Path, size: int | None = None, threads: int | None = None
+) -> Iterator[Any]:
+    """A connection to DuckDB for files of so many bytes, with no tables before and after.
+
+    To start DuckDB takes longer than to read a small file: such files share a database, which
+    works in one thread.  Large ones, and queries of unknown size, have a database of their own,
+    which puts what does not fit into memory into the folder.
+    """
+    if size is not None and size < SMALL:
+        with _shared_database(os.getpid()).cursor() as connection:
+            yield connection
+    else:
+        settings = {"temp_directory": str(folder / "spill")}
         if threads is not None:
             settings["threads"] = str(threads)
-        with duckdb.connect(":memory:", config=settings) as connection:
-            yield connection, files
+        with _duckdb().connect(":memory:", config=settings) as connection:
+            yield connection
+
+
+@functools.cache
+def _shared_database(process: int) -> Any:
+    """One per process: a child must not go on with that of its parent."""
+    return _duckdb().connect(":memory:", config={"threads": "1", "temp_directory": ""})
+
+
+def _duckdb() -> Any:
+    return require("duckdb", "app", "Reading a file or a table of ratings")
 
 
 @contextlib.contextmanager
 def duckdb_errors(name: str, what: str = "cannot be read") -> Iterator[None]:
     """Errors of DuckDB become ours, in one line."""
-    duckdb = require("duckdb", "app", "Reading a file or a table of ratings")
     try:
         yield
-    except duckdb.Error as error:
+    except _duckdb().Error as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise RatingsFileError(name, f"{what}: {reason[0]}") from error
 
@@ -314,25 +372,36 @@ def quoted_text(text: str) -> str:
 
 # --- tables with typed columns --------------------------------------------------------------------
 
-_NUMBERS = {
-    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL",
-    "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
+_INTEGERS = {
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
+    "UBIGINT", "UHUGEINT",
 }  # fmt: skip
+_NUMBERS = {*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL"}
 _NO_IDS, _TEXTS = ("STRUCT", "MAP", "UNION", "BLOB", "BIT"), ("VARCHAR", "ENUM")
 
 
-def table_scan(
-    connection: Any, query: str, name: str, columns: Columns | None = None, count: int = 3
-) -> Scan:
+def parquet_scans(files: list[File], work: Work) -> list[Scan]:
+    """Triples, or pairs, from Parquet files."""
+    scans = []
+    for file in files:
+        query = f"SELECT * FROM read_parquet({quoted_text(str(file.path))})"
+        with duckdb_errors(file.name, "cannot be read as Parquet"):
+            work.connection.execute(f"DESCRIBE {query}")
+        scans.append(table_scan(query, file.name, work))
+    return scans
+
+
+def table_scan(query: str, name: str, work: Work) -> Scan:
     """Triples (with a count of 2, pairs) from the columns of any query, with their types.
 
     Whole numbers stay numbers and texts stay texts, whatever they look like; ids of other types
     (dates, UUIDs) become the text that DuckDB writes for them.
     """
+    count = work.options.count
     with duckdb_errors(name):
-        described = connection.execute(f"DESCRIBE {query}").fetchall()
+        described = work.connection.execute(f"DESCRIBE {query}").fetchall()
     names, types = [one[0] for one in described], [one[1] for one in described]
-    chosen = places(name, columns, len(names), names, count)
+    chosen = places(name, work.options.columns, len(names), names, count)
     quoted = ['"' + names[k].replace('"', '""') + '"' for k in chosen]
     kinds = [types[k] for k in chosen]
     rating = "0"
@@ -342,12 +411,17 @@ def table_scan(
         rating = f"CAST({quoted[2]} AS DOUBLE)"
     user, item = (_id(quoted[k], kinds[k], name) for k in (0, 1))
     text = {s for s, k in zip(("user", "item"), kinds, strict=False) if k.startswith(_TEXTS)}
+    plan = None
+    if count == 3 and set(kinds[:2]) <= _INTEGERS:
+        users, items = (f"CAST({one} AS BIGINT)" for one in quoted[:2])
+        plan = Numbers(f"SELECT {users} AS user, {items} AS item, {rating} AS value FROM ({query})")
     return Scan(
         name,
         f"SELECT {user} AS user, {item} AS item, {rating} AS rating FROM ({query})",
         f"NOT {HAS_ZERO}",
         (NO_ZERO,),
         text_sides=frozenset(text),
+        numbers=plan,
     )
 
 

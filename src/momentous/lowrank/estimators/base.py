@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse
 
 from momentous.core.method import Method
 from momentous.core.result import Result
@@ -29,7 +28,7 @@ from momentous.lowrank.model import (
     load_model,
     save_model,
 )
-from momentous.lowrank.model.files import as_plain, damaged, from_plain
+from momentous.lowrank.model.files import MALFORMED, damaged, fit_facts, from_plain
 from momentous.lowrank.model.fitted import check_unknown
 from momentous.lowrank.solvers.fit import FitConfig
 
@@ -71,7 +70,7 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         self.model_: LowRankModel = fit.model
         self.result_: Result | None = fit.result
         self.objective_, self.message_ = fit.objective, fit.message
-        self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out
+        self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
         self.n_features_in_ = 2
         if fit.result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
@@ -130,7 +129,9 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         other = copy.copy(self)
-        other.model_ = self.model_.fold_in(self._ratings_of(pairs, y), backend=self.backend)
+        other.model_ = self.model_.fold_in(
+            self._ratings_of(pairs, y), backend=self.backend, device=self.device
+        )
         return other
 
     def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
@@ -141,9 +142,8 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file: arrays and JSON, no pickle."""
         check_is_fitted(self)
-        parameters = {name: as_plain(value) for name, value in self.get_params().items()}
-        facts = {"n_iter": self.n_iter_, "objective": self.objective_}
-        save_model(self.model_, path, {"parameters": parameters, **facts, **self._facts()})
+        facts = fit_facts(self.get_params(), self.n_iter_, self.objective_)
+        save_model(self.model_, path, facts | self._more_facts())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -151,7 +151,7 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         model, extra = load_model(path)
         try:
             return cls._restored(model, extra)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except MALFORMED as error:
             raise damaged(path, error) from error
 
     @classmethod
@@ -173,7 +173,7 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         estimator.model_, estimator.result_ = model, None
         estimator.n_iter_, estimator.objective_ = extra["n_iter"], float(extra["objective"])
         estimator.validation_errors_, estimator.n_features_in_, estimator.message_ = [], 2, ""
-        estimator._take_facts(extra)
+        estimator._restore_facts(extra)
         return estimator
 
     def _check_parameters(self) -> None:
@@ -187,11 +187,12 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         if self.backend not in ("auto", *BACKENDS):
             raise ValueError(f"its backend {self.backend!r} is not known: import what registers it")
 
-    def _facts(self) -> dict[str, Any]:
+    def _more_facts(self) -> dict[str, Any]:
+        """What the file of this estimator has beside what all have."""
         return {}
 
-    def _take_facts(self, extra: dict[str, Any]) -> None:
-        pass
+    def _restore_facts(self, extra: dict[str, Any]) -> None:
+        """Take that from what a file has, checked."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -201,11 +202,7 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
 
 def values_of(pairs: Any, y: Any) -> Any:
     """y, or the values that the pairs come with, in the order in which predictions come."""
-    if y is None and (isinstance(pairs, Ratings) or scipy.sparse.issparse(pairs)):
-        return ratings_of(pairs, None).values
-    if y is None:
-        raise ValueError("y is missing: there must be one value for each pair")
-    return y
+    return ratings_of(pairs, None).values if y is None else y
 
 
 def _seed(random_state: Any) -> Any:

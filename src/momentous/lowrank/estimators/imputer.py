@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 
 from momentous.io.optional import require
-from momentous.lowrank.backends import Backend, RowStep, find_backend
-from momentous.lowrank.checks import thread_count
+from momentous.lowrank.backends import Backend, RowStep
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.losses import Squared
+from momentous.lowrank.model.fitted import solve_rows
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitConfig, solve
@@ -118,12 +118,8 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), scaled[there])
         penalty = Penalty(self.ridge, weighting=self.weighting)
         weights = penalty.weights(np.diff(starts), self.components_.shape[1])
-        backend = find_backend(self.backend, self.device)
-        side = backend.side(groups, Squared(), thread_count(self.threads))
-        step = RowStep(
-            *(backend.asarray(a, np.float64) for a in (weights, self.components_, self.offsets_))
-        )
-        factors = backend.to_host(side.solve_rows(step)[0])
+        step = RowStep(weights, self.components_, self.offsets_)
+        factors = solve_rows(groups, Squared(), step, self.backend, self.device, self.threads)
         filled = (factors @ self.components_.T + self.offsets_) * self.scale_ + self.mean_
         return np.where(there, table, filled)
 

@@ -90,10 +90,10 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
 
     def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
         classes = self._classes_of(values_of(pairs, y))
-        strange = np.flatnonzero(~np.isin(classes, self.classes_))
-        if strange.size:
+        other = np.flatnonzero(~np.isin(classes, self.classes_))
+        if other.size:
             raise ValueError(
-                f"the label {classes[strange[0]]} at position {strange[0]} is none of the classes "
+                f"the label {classes[other[0]]} at position {other[0]} is none of the classes "
                 f"{self.classes_[0]} and {self.classes_[1]}"
             )
         signs = np.where(classes == self.classes_[1], 1.0, -1.0)
@@ -126,10 +126,10 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
         labels = self._classes_of(values_of(pairs, y))
         return float(super().score(pairs, labels, sample_weight))
 
-    def _facts(self) -> dict[str, Any]:
+    def _more_facts(self) -> dict[str, Any]:
         return {"threshold": self.threshold_, "classes": self.classes_.tolist()}
 
-    def _take_facts(self, extra: dict[str, Any]) -> None:
+    def _restore_facts(self, extra: dict[str, Any]) -> None:
         self.threshold_, self.classes_ = extra["threshold"], np.array(extra["classes"])
         if self.threshold_ is not None:
             check_number("threshold", self.threshold_, -math.inf)

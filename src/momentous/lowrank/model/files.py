@@ -7,7 +7,7 @@ import json
 import math
 import os
 import warnings
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ SCHEMA = {
     **{name: ArraySpec(kind, 1) for name, kind in ENTRIES.items()},
     **{HELD_OUT + name: ArraySpec(kind, 1, required=False) for name, kind in ENTRIES.items()},
 }
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+"""What parts that do not fit together end in."""
 
 
 def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = None) -> None:
@@ -62,8 +64,6 @@ def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
     An `ArchiveError` says where the file is something else, is damaged, has another version, or
     holds a model whose parts do not fit together.
     """
-    if not Path(path).exists():
-        raise FileNotFoundError(f"there is no model {path}")
     archive = read_archive(path, KIND, VERSION, SCHEMA)
     try:
         extra = archive.content["extra"]
@@ -72,7 +72,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
         ):
             raise ValueError("its parameters cannot be read")
         return _model(archive), extra or {}
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+    except MALFORMED as error:
         raise damaged(path, error) from error
 
 
@@ -144,7 +144,13 @@ def _ratings(arrays: dict[str, Any], prefix: str, shape: tuple[int, int]) -> Rat
 # --- parameters -----------------------------------------------------------------------------------
 
 
-def as_plain(value: Any) -> Any:
+def fit_facts(parameters: Mapping[str, Any], nit: int, objective: float) -> dict[str, Any]:
+    """How a model was fitted: what estimators and the command ``momentous fit`` save with it."""
+    plain = {name: _as_plain(value) for name, value in parameters.items()}
+    return {"parameters": plain, "n_iter": int(nit), "objective": objective}
+
+
+def _as_plain(value: Any) -> Any:
     """A parameter of a fit as JSON can hold it, a method with its own as in checkpoints."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -156,13 +162,13 @@ def as_plain(value: Any) -> Any:
         return value.name
     if isinstance(value, Method):
         described = value.described()
-        if _comes_back(value, described):
+        if _can_be_restored(value, described):
             return described
         warnings.warn(
             f"of the solver {value!r} only the name {value.name!r} is saved: it is not registered, "
             "or has parameters that a file cannot hold",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
         return value.name
     if isinstance(value, type) and issubclass(value, Method | Loss):
@@ -172,7 +178,7 @@ def as_plain(value: Any) -> Any:
     return np.dtype(value).name
 
 
-def _comes_back(method: Method, described: dict[str, Any]) -> bool:
+def _can_be_restored(method: Method, described: dict[str, Any]) -> bool:
     try:
         return bool(from_plain(json.loads(json.dumps(described))) == method)
     except (ValueError, TypeError, KeyError):

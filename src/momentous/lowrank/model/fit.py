@@ -13,7 +13,7 @@ from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN
 from momentous.lowrank.factors import balanced
-from momentous.lowrank.model.fitted import LowRankModel, names_of
+from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Observer, Watcher, solve
 
@@ -26,7 +26,7 @@ class Fit:
     result: Result  # of the solver's run, at its last point
     message: str  # why the fit ended; the run does not know of entries that are held out
     objective: float  # F at the model, without the balance term
-    held_out: list[float] = field(default_factory=list)  # after each iteration
+    held_out_errors: list[float] = field(default_factory=list)  # after each iteration
 
 
 def fit_model(
@@ -97,8 +97,8 @@ def _model_at(
     return LowRankModel(
         loss=objective.loss,
         mean=objective.mean,
-        rows=names_of(ratings, 0),
-        cols=names_of(ratings, 1),
+        rows=vocabulary_of(ratings, 0),
+        cols=vocabulary_of(ratings, 1),
         row_factors=np.ascontiguousarray(U),
         col_factors=np.ascontiguousarray(V),
         row_bias=row_bias,
@@ -117,8 +117,8 @@ def _split_like(
 
     An entry that it was fitted to would say nothing about the error on other entries.
     """
-    rows = start.rows.positions(names_of(ratings, 0).ids)[ratings.rows].astype(np.int64)
-    cols = start.cols.positions(names_of(ratings, 1).ids)[ratings.cols]
+    rows = start.rows.positions(vocabulary_of(ratings, 0).ids)[ratings.rows].astype(np.int64)
+    cols = start.cols.positions(vocabulary_of(ratings, 1).ids)[ratings.cols]
     known = (rows != UNKNOWN) & (cols != UNKNOWN)
     cells = np.where(known, rows * len(start.cols) + cols, UNKNOWN)
     fitted, held = (
@@ -143,11 +143,11 @@ def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfi
     x = objective.random_start(np.random.default_rng(config.rng))
     common = min(objective.rank, model.rank)
     P, Q = (np.array(objective.backend.to_host(side)) for side in objective.split(x))
-    for which, own, names, factors, bias in (
+    for which, own, vocabulary, factors, bias in (
         (0, P, model.rows, model.row_factors, model.row_bias),
         (1, Q, model.cols, model.col_factors, model.col_bias),
     ):
-        there = names.positions(names_of(objective.ratings, which).ids)
+        there = vocabulary.positions(vocabulary_of(objective.ratings, which).ids)
         known = there != UNKNOWN
         own[known, :common] = factors[there[known], :common]
         if objective.penalty.biases:

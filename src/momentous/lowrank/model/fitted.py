@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
@@ -75,8 +76,8 @@ class LowRankModel:
         row_ids, col_ids = pairs_of(pairs)
         rows, cols = self.rows.positions(row_ids), self.cols.positions(col_ids)
         if unknown == "error":
-            _refuse_unknown(rows, row_ids, "row")
-            _refuse_unknown(cols, col_ids, "column")
+            _refuse_unknown(self.rows, rows, row_ids, "row")
+            _refuse_unknown(self.cols, cols, col_ids, "column")
         scores = self.scores_at(rows, cols)
         if unknown == "nan":
             scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
@@ -118,9 +119,10 @@ class LowRankModel:
         """
         check_number("n", n, 1, whole=True)
         check_unknown(unknown)
-        position = int(self.rows.positions([row])[0])
-        if position == UNKNOWN and unknown == "error":
-            _refuse_unknown(np.array([position]), np.array([row], dtype=object), "row")
+        positions = self.rows.positions([row])
+        if unknown == "error":
+            _refuse_unknown(self.rows, positions, [row], "row")
+        position = int(positions[0])
         scores = self.mean + self.col_bias
         allowed = np.ones(len(self.cols), bool)
         if position != UNKNOWN:
@@ -137,11 +139,11 @@ class LowRankModel:
     def similar(self, col: Any, n: int = 10) -> Recommended:
         """The columns whose factors point the same way as those of one column, by their cosine."""
         check_number("n", n, 1, whole=True)
-        position = self.cols.positions([col])
-        _refuse_unknown(position, np.array([col], dtype=object), "column")
+        positions = self.cols.positions([col])
+        _refuse_unknown(self.cols, positions, [col], "column")
         factors = self.col_factors.astype(np.float64)
         lengths = np.linalg.norm(factors, axis=1)
-        own = int(position[0])
+        own = int(positions[0])
         cosines = factors @ factors[own] / np.maximum(lengths * lengths[own], 1e-300)
         cosines[own] = -np.inf
         best = np.argsort(-cosines, kind="stable")[: min(n, len(cosines) - 1)]
@@ -150,7 +152,11 @@ class LowRankModel:
     # --- new rows ---------------------------------------------------------------------------------
 
     def fold_in(
-        self, pairs: Any, values: Any = None, backend: str | Backend = "auto"
+        self,
+        pairs: Any,
+        values: Any = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
     ) -> LowRankModel:
         """A model that knows further rows from their entries; the columns stay as they are.
 
@@ -163,7 +169,7 @@ class LowRankModel:
         self.loss.check(new)
         # A row of the matrix without entries says nothing about the user of that id.
         given = np.flatnonzero(np.diff(new.by_row.starts))
-        ids, col_ids = (names_of(new, side).ids for side in (0, 1))
+        ids, col_ids = (vocabulary_of(new, side).ids for side in (0, 1))
         rows, cols = self.rows.extended(ids[given]), self.cols.positions(col_ids)
         more = len(rows) - len(self.rows)
         factors = np.pad(self.row_factors, [(0, more), (0, 0)])
@@ -173,7 +179,7 @@ class LowRankModel:
         known = new.where(cols[new.cols] != UNKNOWN)
         others = cols[known.cols]
         groups = Compressed(known.by_row.starts, others.astype(np.int32), known.values)
-        solved = self.solve_rows(groups, backend)[given]
+        solved = self.solve_rows(groups, backend, device)[given]
         factors[where[given]] = solved[:, : self.rank]
         if self.penalty.biases:
             bias[where[given]] = solved[:, -1]
@@ -191,44 +197,59 @@ class LowRankModel:
             held_out=held_out,
         )
 
-    def solve_rows(self, groups: Compressed, backend: str | Backend = "auto") -> Floats:
+    def solve_rows(
+        self, groups: Compressed, backend: str | Backend = "auto", device: str = "cpu"
+    ) -> Floats:
         """Factors, and with biases the bias as the last parameter, of rows with these entries."""
         features = self.col_factors
         if self.penalty.biases:
             features = np.column_stack([features, np.ones_like(features[:, :1])])
-        offsets = (self.mean + self.col_bias).astype(features.dtype)
-        weights = self.penalty.weights(np.diff(groups.starts), self.rank).astype(features.dtype)
-        kind = find_backend(backend)
-        side = kind.side(groups, self.loss, thread_count(None))
-        step = RowStep(*(kind.asarray(a, features.dtype) for a in (weights, features, offsets)))
-        rows, _ = side.solve_rows(step)
-        rounding = 64.0 * np.finfo(features.dtype).eps
-        for _ in range(0 if self.loss.quadratic else NEWTON_STEPS):
-            before = rows
-            rows, _ = side.solve_rows(step._replace(current=before, with_value=False))
-            if kind.xp.abs(rows - before).max() <= rounding * kind.xp.abs(rows).max():
-                break
-        return kind.to_host(rows)
+        weights = self.penalty.weights(np.diff(groups.starts), self.rank)
+        step = RowStep(weights, features, self.mean + self.col_bias)
+        return solve_rows(groups, self.loss, step, backend, device)
+
+
+def solve_rows(
+    groups: Compressed, loss: Loss, step: RowStep, backend: str | Backend, device: str,
+    threads: int | None = None,
+) -> Floats:  # fmt: skip
+    """The best parameters of rows with these entries, for the features and offsets of the step."""
+    kind, dtype = find_backend(backend, device), step.features.dtype
+    side = kind.side(groups, loss, thread_count(threads))
+    step = RowStep(*(kind.asarray(each, dtype) for each in step[:3]))
+    rows, _ = side.solve_rows(step)
+    rounding = 64.0 * np.finfo(dtype).eps
+    for _ in range(0 if loss.quadratic else NEWTON_STEPS):
+        before = rows
+        rows, _ = side.solve_rows(step._replace(current=before, with_value=False))
+        if kind.xp.abs(rows - before).max() <= rounding * kind.xp.abs(rows).max():
+            break
+    return kind.to_host(rows)
 
 
 def check_unknown(unknown: Any) -> None:
     """Is this one of the answers to ids that are not known?"""
-    if unknown not in ("mean", "nan", "error"):
+    if unknown not in get_args(Unknown):
         raise ValueError(f"unknown={unknown!r} must be 'mean', 'nan' or 'error'")
 
 
-def _refuse_unknown(positions: Positions, ids: ArrayLike, what: str) -> None:
+def _refuse_unknown(
+    vocabulary: Vocabulary, positions: Positions, ids: Sequence[Any] | NDArray[Any], what: str
+) -> None:
     bad = np.flatnonzero(positions == UNKNOWN)
     if bad.size:
-        first = np.asarray(ids)[bad[0]]
+        first = ids[bad[0]]
         first = first.item() if isinstance(first, np.generic) else first
+        known = ", ".join(map(repr, vocabulary.ids[:3].tolist()))
+        known += " and so on" if len(vocabulary) > 3 else ""
         raise ValueError(
             f"the {what} id {first!r} at position {bad[0]} is not in the model ({bad.size} of "
-            f"{len(positions)} are not); fit or fold it in, or take unknown='mean' or 'nan'"
+            f"{len(positions)} are not), whose {len(vocabulary):,} {what} ids are {known}; fit or "
+            "fold it in, or take unknown='mean' or 'nan'"
         )
 
 
-def names_of(ratings: Ratings, side: int) -> Vocabulary:
+def vocabulary_of(ratings: Ratings, side: int) -> Vocabulary:
     """The ids of the rows (0) or columns (1)."""
     return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
 

@@ -32,8 +32,9 @@ class HeavyBallMemory(ParameterFreeMemory):
     mean: Array = None  # xbar_{k+1}, the mean of x_0, ..., x_k
     mean_norm: float = math.nan  # |grad f(xbar_{k+1})|, NaN where it was not evaluated
     best: Sample = NO_SAMPLE  # the lowest of all x_i and xbar_i evaluated in this epoch
-    start_norm: float = math.nan  # |grad f(x_0)|
     variation: float = 0.0  # h
+    successes: int = 0  # epochs in a row that have ended successfully, up to this one
+    mark: float = math.nan  # the gradient norm that the epoch has to contract to end early
 
     @property
     def lowest(self) -> Sample:
@@ -63,20 +64,27 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
     Two values and two gradients per iteration (near one of each with ``average_growth`` above 1),
     one of each in a rejected one.
 
-    What is not in [1]_, and not covered by its theorem: (a) L begins with a probe, one extra
-    gradient.  (b) xbar_k is evaluated only when k has grown by ``average_growth``, without its term
-    of h in between: 10-40 % fewer gradients on the classical problems of the testbed.  (c) An epoch
-    whose lowest point has a gradient ``contraction`` times that of its start ends there, with the
-    same L.  Near a minimum the Hessian hardly varies, and a ball without friction would swing for
-    ever.  At most log(1/eps) such epochs follow each other.  (d) With ``guards`` rounding cannot
-    decide: where L |v_k|^2/2 does not stand out of the noise of the values, changes of f come from
-    the gradients by the trapezoidal rule; what rounding may contribute is taken off h.  Values that
-    reject what gradients accept have their noise measured: four values, a few times in a run.
+    What is not in [1]_: (a) L begins with a probe, one extra gradient.  (b) xbar_k is evaluated
+    only when k has grown by ``average_growth``, without its term of h in between: 10-40 % fewer
+    gradients on the classical problems of the testbed, but not covered by the theorem.  (c) beta
+    falls with successes in a row, to beta^(2^n - 1) at the n-th, and no lower than
+    ``least_relaxation``: on a flat tail, where f bends less and less, an L that is merely halved
+    lags behind.  (Per success that costs at most log(1/least_relaxation)/log(alpha) rejected
+    steps.)  (d) An epoch also ends, as a success, at a lowest point whose gradient is
+    ``contraction`` times the
+    mark, which is |grad f(x_0)| or less.  Near a minimum the Hessian hardly varies, and a ball
+    without friction would swing for ever.  Such an end lowers the mark to the gradient there, and
+    only an end by h raises it again, by 1/``contraction``: so there are at most as many of them as
+    of ends by h, and log(|grad f(x0)|/eps)/log(1/contraction) more, and the bound holds with twice
+    the constant and this addend.  (e) With ``guards`` rounding cannot decide: where L |v_k|^2/2
+    does not stand out of the noise of the values, changes of f come from the gradients by the
+    trapezoidal rule; what rounding may contribute is taken off h.  Values that reject what
+    gradients accept have their noise measured: four values, a few times in a run.
 
-    ``UniversalHeavyBall(gradient_lipschitz=1e-3, relaxation=0.1, average_growth=1, contraction=0,
-    guards=False)`` is the published form.  Its rules and defaults were checked against the
-    authors' program.  The text of [1]_ was not at hand: the bound is cited from its abstract, the
-    number of the algorithm from memory, and the bound on h was derived here.
+    ``UniversalHeavyBall(gradient_lipschitz=1e-3, relaxation=0.1, least_relaxation=1,
+    average_growth=1, contraction=0, guards=False)`` is the published form.  Its rules and defaults
+    were checked against the authors' program.  The text of [1]_ was not at hand: the bound is cited
+    from its abstract, the number of the algorithm from memory, and the bound on h was derived here.
 
     Parameters
     ----------
@@ -84,6 +92,8 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         As in :class:`ParameterFreeAGD`; published are 1e-3, 2, 0.1 and 1.
     contraction : float
         In [0, 1); published: 0, off.
+    least_relaxation : float
+        In (0, 1]; published: 1, which keeps beta as it is.
 
     References
     ----------
@@ -100,15 +110,17 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
     cost = "1 to 2 values and gradients"
 
     contraction: float = 0.1
+    least_relaxation: float = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "contraction", 0 <= self.contraction < 1, "must be in [0, 1)")
+        check(self, "least_relaxation", 0 < self.least_relaxation <= 1, "must be in (0, 1]")
 
     def _at_rest(self, space: Space, **shared: Any) -> HeavyBallMemory:
         x = shared["x"]
         v, norm = space.combination(x.point, -1.0, x.point), x.grad_norm
-        return HeavyBallMemory(**shared, v=v, mean=x.point, mean_norm=norm, best=x, start_norm=norm)
+        return HeavyBallMemory(**shared, v=v, mean=x.point, mean_norm=norm, best=x, mark=norm)
 
     def step(self, oracle: Oracle, memory: HeavyBallMemory) -> Step[HeavyBallMemory]:
         space, L, x_old = oracle.space, memory.lipschitz, memory.x
@@ -140,7 +152,10 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         if gap > 0.0 and S > 0.0:  # not where grad f(xbar_k) is unknown
             h = max(h, math.sqrt(8 / (k * S)) * gap)
         if not k * (k + 1) * h <= 3 / 8 * L:
-            return self._restarted(oracle, memory, x, best, self.relaxation, ended, clear=clear)
+            success = self._succeeded(oracle, memory, x, best, ended, clear=clear)
+            if self.contraction:  # it has paid for one early end
+                success.memory.mark = min(memory.mark / self.contraction, best.grad_norm)
+            return success
         mean = space.combination(memory.mean, 1 / (k + 1), x.point, memory.mean)
         middle, due = NO_SAMPLE, memory.average_due
         events: Events = ()
@@ -150,8 +165,8 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
                 events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
         best = self._lower(space, best, middle, memory.rounding)
         sample = smallest_gradient(x, middle)
-        if best.grad_norm <= self.contraction * memory.start_norm:
-            return self._restarted(oracle, memory, sample, best, 1.0, ended, clear=clear)
+        if best.grad_norm <= self.contraction * memory.mark:
+            return self._succeeded(oracle, memory, sample, best, ended, clear=clear)
         after = dataclasses.replace(
             memory,
             x=x,
@@ -166,6 +181,51 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
             variation=h,
         )
         return after.as_step(space, sample, 1 / L, events)
+
+    def _succeeded(
+        self,
+        oracle: Oracle,
+        memory: HeavyBallMemory,
+        sample: Sample,
+        start: Sample,
+        ended: Event,
+        *,
+        clear: bool,
+    ) -> Step[HeavyBallMemory]:
+        """The successful end of an epoch: L falls, the faster the more of them come in a row."""
+        row, beta = memory.successes + 1, self.relaxation
+        factor = max(beta ** (2.0 ** min(row, 60) - 1), min(beta, self.least_relaxation))
+        after = self._restarted(oracle, memory, sample, start, factor, ended, clear=clear)
+        after.memory.successes = row
+        return after
+
+    def _restarted(
+        self,
+        oracle: Oracle,
+        memory: HeavyBallMemory,
+        sample: Sample,
+        start: Sample,
+        factor: float,
+        *events: Event,
+        clear: bool = False,
+    ) -> Step[HeavyBallMemory]:
+        after = super()._restarted(oracle, memory, sample, start, factor, *events, clear=clear)
+        after.memory.mark = min(memory.mark, start.grad_norm)
+        return after
+
+    def moved_to(
+        self,
+        oracle: Oracle,
+        memory: HeavyBallMemory,
+        sample: Sample,
+        tol: float | None,
+        seed: int,
+    ) -> Step[HeavyBallMemory]:
+        """With L as it stands, and with what its successes have earned."""
+        after = super().moved_to(oracle, memory, sample, tol, seed)
+        after.memory.successes = memory.successes
+        after.memory.mark = min(memory.mark, sample.grad_norm)
+        return after
 
     def _lower(self, space: Space, best: Sample, other: Sample, rounding: Rounding) -> Sample:
         """The lower of the two points, the first one where they are level."""

@@ -15,7 +15,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.endings import Events, stuck
+from momentous.methods.endings import Events, no_progress, zero_gradient
 from momentous.methods.restarted.momentum import Momentum
 from momentous.methods.search.backtracking import SIGNAL, limited, probed_lipschitz
 from momentous.methods.search.rounding import NOISE, smallest_gradient
@@ -30,6 +30,7 @@ EASED = 1.5  # q after an accepted epoch is divided by this
 WIDENED = 2.0  # the largest step allowed is multiplied by this
 AGAIN = 1.5  # an early end that was refused is asked for again so many times later
 ALLOWANCE = 500  # iterations that may be lost beyond as many as have paid
+SMALLEST = 1e-300  # q is above 0
 FLAT = 4.0  # the mean is looked at where |v|^2 <= FLAT S/k
 
 
@@ -90,6 +91,7 @@ class Learned:
     mark: float  # the gradient norm when its halving last paid for an early end
     paid: int = 0  # iterations of epochs that have paid
     lost: int = 0  # iterations of those that ended early and have not, or were discarded
+    walls: int = 0  # how often something was not finite
 
 
 @record
@@ -147,7 +149,7 @@ class FreeRadius:
         k, theta = epoch.k + 1, 1 / (epoch.k + 1)
         sample = oracle.gradient(self.scheme.asked(space, epoch.x, epoch.x_prev, theta))
         if not sample.finite:
-            return self._not_finite(oracle, memory, sample)
+            return self._not_finite(oracle, memory, sample, sample.point)
         eta = now.step_size
         if epoch.k:
             bend = eta * _bend(space, sample, epoch.last)
@@ -157,16 +159,17 @@ class FreeRadius:
                 # The step shrinks where it is, and rho' stays as it is.
                 factor = SHORTENED * max(LONGEST / bend, 0.5)
                 eta *= factor
-                now = dataclasses.replace(now, sharpness=now.sharpness * factor * factor)
+                q = max(now.sharpness * factor * factor, SMALLEST)
+                now = dataclasses.replace(now, sharpness=q)
             elif bend < self.scheme.roomy:
                 longest = min(now.most, limited(space, math.inf, sample.grad_norm))
                 eta = max(eta, min(GROWTH * eta, longest))
         e = self.scheme.base(space, epoch.x, epoch.x_prev, theta, sample.point)
         x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
         if not math.isfinite(epoch.travelled + moved):
-            return self._not_finite(oracle, memory, sample)
+            return self._not_finite(oracle, memory, sample, x_next)
         if moved == 0.0 and k == 1:
-            return memory.as_step(sample, eta, ending=stuck(sample.grad_norm, eta))
+            return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
         after = FreeMemory(
             epoch=epoch.advanced(space, sample, x_next, moved, eta),
             learned=now if eta == now.step_size else dataclasses.replace(now, step_size=eta),
@@ -174,7 +177,8 @@ class FreeRadius:
             start_norm=sample.grad_norm if k == 1 else memory.start_norm,
             limit=memory.limit,
         )
-        if not k**2.5 * now.sharpness * math.sqrt(after.epoch.travelled) <= RESTART * eta:
+        full = not k**2.5 * now.sharpness * math.sqrt(after.epoch.travelled) <= RESTART * eta
+        if full or moved == 0.0:  # x does not move any more: there is nothing to wait for
             return self._ended(oracle, after, sample)
         if k >= epoch.early_due and _climbs(space, sample, x_next, epoch.x):
             return self._ended_early(oracle, after, sample)
@@ -210,7 +214,9 @@ class FreeRadius:
         """The restart rule: keep the end of the epoch if it is low enough."""
         epoch, now, k = memory.epoch, memory.learned, memory.epoch.k
         value = self._value(oracle, epoch.x)
-        if not self._low_enough(oracle, memory, value):
+        if not math.isfinite(value):
+            return self._not_finite(oracle, memory, sample, epoch.x)
+        if not self._low_enough(oracle, memory, epoch.x, value):
             return self._discarded(oracle, memory, sample)
         price = (memory.start.value - value) / k
         if 0.0 < price < now.price:
@@ -223,7 +229,7 @@ class FreeRadius:
         epoch, now, k = memory.epoch, memory.learned, memory.epoch.k
         eta, q = now.step_size, now.sharpness
         value = self._value(oracle, epoch.x)
-        if self._low_enough(oracle, memory, value):
+        if self._low_enough(oracle, memory, memory.epoch.x, value):
             # That of a full epoch of k iterations, or of the poorest so far.
             price = min(now.price, DECREASE * RESTART * eta * (RESTART / q) / q / k**7)
             most = now.paid + ALLOWANCE
@@ -242,7 +248,7 @@ class FreeRadius:
         """The gradient after the first step says that the step was too long."""
         half = dataclasses.replace(memory.learned, step_size=memory.learned.step_size / 2)
         value = self._value(oracle, memory.epoch.x)
-        if self._low_enough(oracle, memory, value):
+        if self._low_enough(oracle, memory, memory.epoch.x, value):
             return self._accepted(oracle, memory, sample, half, eased=False)
         return self._back(oracle, memory, sample, half)
 
@@ -256,10 +262,20 @@ class FreeRadius:
         now = dataclasses.replace(now, step_size=eta, most=eta, sharpness=q, lost=now.lost + k)
         return self._back(oracle, memory, sample, now)
 
-    def _not_finite(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
-        half = memory.learned.step_size / 2
-        now = dataclasses.replace(memory.learned, step_size=half, most=half)
-        return self._back(oracle, memory, sample, now)
+    def _not_finite(
+        self, oracle: Oracle, memory: FreeMemory, sample: Sample, bad: Array
+    ) -> Step[FreeMemory]:
+        """Half of the step, from the last good point if it is low enough: the wall is near it."""
+        epoch, half = memory.epoch, memory.learned.step_size / 2
+        walls = memory.learned.walls + 1
+        now = dataclasses.replace(memory.learned, step_size=half, most=half, walls=walls)
+        good = epoch.x_prev if bad is epoch.x else epoch.x
+        if good is memory.start.point:
+            return self._back(oracle, memory, sample, now)
+        if not self._low_enough(oracle, memory, good, self._value(oracle, good)):
+            return self._back(oracle, memory, sample, now)
+        event = Event(EventKind.NON_FINITE, sample.grad_norm)
+        return self._accepted(oracle, memory, sample, now, event, eased=False)
 
     def _back(
         self, oracle: Oracle, memory: FreeMemory, sample: Sample, now: Learned
@@ -289,19 +305,20 @@ class FreeRadius:
         memory: FreeMemory,
         sample: Sample,
         now: Learned,
-        *,
+        *events: Event,
         eased: bool = True,
     ) -> Step[FreeMemory]:
-        """A new epoch from x^k."""
+        """A new epoch from the point whose value was asked for last."""
         if eased:
-            now = dataclasses.replace(
-                now, most=WIDENED * now.most, sharpness=max(now.sharpness / EASED, 1e-300)
-            )
+            # Where walls are met again and again, the step may not come back each time.
+            most = now.most * WIDENED ** (1 / (1 + now.walls))
+            q = max(now.sharpness / EASED, SMALLEST)
+            now = dataclasses.replace(now, most=most, sharpness=q)
         known = oracle.last
         assert known is not None
         after = self._at_start(oracle, known, now)
         after.start_norm = memory.start_norm
-        events = (Event(EventKind.RESTART, float(memory.epoch.k)),)
+        events += (Event(EventKind.RESTART, float(memory.epoch.k)),)
         return after.as_step(sample, memory.learned.step_size, events)
 
     def _value(self, oracle: Oracle, x: Array) -> float:
@@ -311,15 +328,29 @@ class FreeRadius:
             return math.nan
         return value
 
-    def _low_enough(self, oracle: Oracle, memory: FreeMemory, value: float) -> bool:
-        """Is f(x^k) <= f(x^0) - DECREASE S/(eta k)?  Within rounding the gradients decide."""
+    def _low_enough(self, oracle: Oracle, memory: FreeMemory, x: Array, value: float) -> bool:
+        """Is f(x) <= f(x^0) - DECREASE S/(eta k)?  Within rounding the gradients decide."""
         epoch, before = memory.epoch, memory.start.value
         required = DECREASE * epoch.travelled / (memory.learned.step_size * epoch.k)
+        if not math.isfinite(value):
+            return False
         if value - before <= -required:
             return True
         noise = oracle.space.value_noise(before)
         level = required <= SIGNAL * noise and abs(value - before) <= noise
-        return level and oracle.gradient(epoch.x).grad_norm < memory.start_norm
+        return level and oracle.gradient(x).grad_norm < memory.start_norm
+
+
+def _at_rounding(norm: float, step_size: float) -> Ending:
+    """A first step does not move x, and nor would a shorter one."""
+    if norm == 0.0:
+        return zero_gradient(step_size)
+    return no_progress(
+        f"rounding is reached: a step of size {step_size:.3g} does not move x, and no longer one "
+        f"was accepted, at gradient norm {norm:.3g}",
+        grad_norm=norm,
+        step_size=step_size,
+    )
 
 
 def _bend(space: Space, sample: Sample, last: Sample) -> float:

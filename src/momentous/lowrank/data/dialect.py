@@ -1,4 +1,4 @@
-"""Which format a file has, how its lines are cut into fields, and which field is what.
+"""How the lines of a file are cut into fields, and which field is what.
 
 The rules are few and look at no more than the first hundred lines that are not blank.  DuckDB could
 guess, too, but a guess that goes wrong reads a file as what it is not; here a file that the rules
@@ -11,28 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.sources import NETFLIX
-
-FORMATS = {
-    "dat": "user::item::rating::timestamp, as ratings.dat of MovieLens",
-    "csv": "user,item,rating with or without a header, as ratings.csv of MovieLens",
-    "tsv": "the same with tabs, as u.data of MovieLens",
-    "space": "the same with spaces",
-    "json": "one JSON object per line, with keys for user, item and rating",
-    "netflix": "lines 'movie:' and 'user,rating,date', as combined_data_*.txt and mv_*.txt",
-    "dense": "one line per user, one column per item, 99 or nothing where there is no rating",
-    "mtx": "a matrix in MatrixMarket's coordinate format",
-    "npz": "a matrix written by scipy.sparse.save_npz, or a cache (NAME.momentous.npz)",
-    "parquet": "Parquet with columns of users, items and ratings",
-}
-"""What can be read, by the names that `read_ratings` takes."""
 
 WHITESPACE = " "  # as a delimiter: any run of spaces and tabs
-DELIMITERS = {"dat": "::", "tsv": "\t", "csv": ",", "space": WHITESPACE}  # by format
-UNDECIDED = "text"  # lines with a delimiter; which one, `find_dialect` finds out
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DENSE_FROM = 8  # numbers per line, without a header: nobody writes triples like that
 _TRIED = ("::", "\t", ",", ";", "|", WHITESPACE)
@@ -53,7 +37,7 @@ KNOWN = (
 WANTED = {2: "user and item", 3: "user, item and rating"}
 
 
-# --- which format ---------------------------------------------------------------------------------
+# --- a file and its beginning ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,25 +53,24 @@ class FirstLines:
         return RatingsFileError(self.name, problem, self.numbers[0], self.lines[0])
 
 
-def find_format(path: Path, name: str, inner_name: str) -> str:
-    """The format of a plain file, from its name and its beginning."""
-    with path.open("rb") as file:
-        begin = file.read(_SAMPLE_BYTES).removeprefix(BYTE_ORDER_MARK)
-    if begin.startswith(b"PAR1"):
-        return "parquet"
-    if begin.startswith(b"PK"):
-        return "npz"
-    binary = b"\0" in begin and not begin.startswith((b"\xff\xfe", b"\xfe\xff"))
-    if inner_name.endswith((".parquet", ".npz")) or binary:
-        raise RatingsFileError(name, f"is of no format known here; {_described()}")
-    if inner_name.endswith(".mtx") or begin.lower().startswith(b"%%matrixmarket"):
-        return "mtx"
-    head = first_lines(path, name)
-    if NETFLIX.fullmatch(inner_name) or any(re.fullmatch(r"\d+:", one) for one in head.lines):
-        return "netflix"
-    if head.lines[0].startswith("{") or inner_name.endswith((".jsonl", ".ndjson", ".json")):
-        return "json"
-    return UNDECIDED
+@dataclass(frozen=True)
+class File:
+    """A plain file to be read."""
+
+    path: Path
+    name: str  # for messages
+    inner_name: str  # without folders and without .gz, in small letters
+
+    @cached_property
+    def begin(self) -> bytes:
+        """Its first bytes."""
+        with self.path.open("rb") as file:
+            return file.read(_SAMPLE_BYTES).removeprefix(BYTE_ORDER_MARK)
+
+    @cached_property
+    def head(self) -> FirstLines:
+        """Its first lines."""
+        return first_lines(self.path, self.name)
 
 
 def first_lines(path: Path, name: str) -> FirstLines:
@@ -111,10 +94,6 @@ def first_lines(path: Path, name: str) -> FirstLines:
     if not lines:
         raise RatingsFileError(name, "is empty")
     return FirstLines(name, lines, numbers)
-
-
-def _described() -> str:
-    return "formats: " + "; ".join(f"{name} ({text})" for name, text in FORMATS.items())
 
 
 # --- how lines are cut ----------------------------------------------------------------------------
@@ -145,12 +124,13 @@ def find_dialect(
     columns: Columns | None,
     limits: Limits,
     count: int = 3,
+    known: str = "",
 ) -> Dialect:
     """The dialect of a file from its first lines; one damaged line does not matter.
 
     With a count of 3 the file has ratings, and a first line without a number is a header.  With 2
     it has pairs; their ids may be any text, so that only a name for users tells a header, or that
-    names were asked for.
+    names were asked for.  ``known`` is said of a file that no delimiter cuts.
     """
     tried = _TRIED if delimiter is None else (delimiter,)
     cut = {one: list(records(head.lines, one)) for one in tried}
@@ -160,8 +140,7 @@ def find_dialect(
     if 2 * lines < len(cut[best]) or not lines:
         if delimiter is not None:
             raise head.error(f"expected {WANTED[count]} separated by {_word(delimiter)}")
-        known = f"; {_described()}" if count == 3 else ""
-        raise head.error(f"expected lines of {WANTED[count]}{known}")
+        raise head.error(f"expected lines of {WANTED[count]}{known and '; '}{known}")
     check_columns(fields, head, limits)
     first = split("\n".join(cut[best][0]), best)
     if count == 2:
