@@ -59,9 +59,10 @@ def large(d: int = 1_000_000, iterations: int = 100) -> list[tuple[str, float]]:
     value, gradient = quadratic(d)
     x0 = np.ones(d)
     cases = {
-        "AdaRAGD, wide radius": momentous.AdaRAGD(),
+        "AdaRAGD": momentous.AdaRAGD(),
+        "AdaRAGD, wide radius": momentous.AdaRAGD.paper(),
         "AdaRAGD, at the radius (averaging)": momentous.AdaRAGD(initial_radius=1e-9, radius=1e9),
-        "AdaRHB, wide radius": momentous.AdaRHB(),
+        "AdaRHB, wide radius": momentous.AdaRHB.paper(),
         "RAGD (averaging)": momentous.RAGD(
             step_size=0.25, momentum=0.99, radius=1e9, epoch_length=1000
         ),

@@ -53,6 +53,7 @@ VARIANTS = {
     "AdaRAGD, L and rho": AdaRAGD(gradient_lipschitz=30.0, hessian_lipschitz=30.0, eps=1e-2),
     "AdaRHB, L and rho": AdaRHB(gradient_lipschitz=30.0, hessian_lipschitz=30.0, eps=4e-6),
 }
+PAPER = {"AdaRAGD.paper": AdaRAGD.paper(), "AdaRHB.paper": AdaRHB.paper()}  # nothing else given
 PROBLEMS = {
     "bumps": Bumps(),
     "rosenbrock": testbed.rosenbrock(4),
@@ -62,12 +63,12 @@ PROBLEMS = {
 NEEDY = ("ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty")  # they need constants
 PLAIN = ("bumps", "rosenbrock", "qing")
 CASES = [(label, name, 200) for label in VARIANTS for name in PROBLEMS]
-CASES += [(label, name, 120) for label in REGISTRY for name in PLAIN]
+CASES += [(label, name, 120) for label in (*PAPER, *REGISTRY) for name in PLAIN]
 
 
 def decided(label: str, name: str, most: int) -> dict[str, Any]:
     """What a run decided: status, counts, events, and how low it came."""
-    problem, method = PROBLEMS[name], VARIANTS.get(label)
+    problem, method = PROBLEMS[name], (VARIANTS | PAPER).get(label)
     if method is None:
         cls = REGISTRY[label]
         constants = dict.fromkeys(("gradient_lipschitz", "hessian_lipschitz"), 30.0)

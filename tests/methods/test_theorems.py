@@ -12,6 +12,7 @@ import pytest
 
 import momentous
 from momentous import RAGD, RHB, AdaRAGD, AdaRHB, EventKind, PerturbedRAGD, Status, testbed
+from momentous.methods.restarted.schedule import Schedule
 from reference import CHAIN, COSINES, FUNCTIONS, SADDLE, Theory, epoch_length, watched_run
 
 LENGTHS = [(RAGD, 1), (RAGD, 2), (RAGD, 3), (RAGD, 8), (RAGD, 20), (RHB, 10), (RHB, 12), (RHB, 20)]
@@ -335,6 +336,57 @@ def test_a_completed_epoch_is_never_run_again():
         max_iterations=1000,
     )
     assert result.status is not Status.MAX_ITERATIONS
+
+
+def test_theta_after_a_failure_comes_from_its_value_before_the_cap():
+    """rho' is capped, so theta falls with eta^(1/2); it was 0.03 before it was cut to 0.01."""
+    now = Schedule(1.0, 1.0, 1e-4, 0.01, 0.03, epoch_length=100, radius=1.0, wide_radius=10.0)
+    thetas = []
+    for _ in range(5):
+        now = now.after_failure(10.0, 2.0, 0.0, 1.0, 0.01, None)
+        thetas.append(now.theta)
+        assert now.epoch_length == epoch_length(now.theta)
+    wanted = [min(0.01, 0.03 / math.sqrt(2) ** n) for n in range(1, 6)]
+    assert wanted[2] == 0.01 > wanted[3]
+    assert thetas == pytest.approx(wanted, rel=1e-12)
+
+
+@each_adaptive
+def test_the_first_theta_is_known_before_its_cap(method):
+    chosen = method(step_size=1.0, hessian_lipschitz=16.0, eps=1.0)
+    schedule = first_memory(SADDLE, chosen).schedule
+    assert (schedule.theta, schedule.uncapped_theta) == (0.01, 2.0)
+
+
+@each_adaptive
+@pytest.mark.parametrize(("eps", "kind"), [(1.0, "rollback"), (1e-3, "restart")])
+def test_rounding_excuses_no_epoch_that_had_to_lower_f_by_more(method, eps, kind):
+    """f falls by less than its rounding, 9e-7; required are 1e-5, or 3e-10."""
+    chosen = method(
+        step_size=0.1, momentum=0.5, hessian_lipschitz=1.0, eps=eps, epoch_length=3,
+        radius=1e-9, initial_radius=1.0,
+    )  # fmt: skip
+    result = momentous.minimize(
+        lambda x: 1e9 + float(x @ x) / 2,
+        [1e-4],
+        jac=lambda x: x.copy(),
+        method=chosen,
+        tol=1e-12,
+        max_iterations=4,
+    )
+    assert [str(event.kind) for _, event in result.trace.events] == [kind]
+
+
+@each_by_theory
+def test_without_a_tolerance_there_is_no_eps_to_take_from_it(method):
+    with pytest.raises(ValueError, match=r"takes eps from tol, and tol=0 is none; give eps="):
+        momentous.minimize(
+            SADDLE.value,
+            SADDLE.start,
+            jac=SADDLE.gradient,
+            method=method(gradient_lipschitz=1.0, hessian_lipschitz=1.0),
+            tol=0,
+        )
 
 
 # --- Theorem 3 ------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ def growth_with_difficulty(*, quick: bool = False, on_part: OnPart | None = None
 
     Theory gives the exponent 1 for gradient descent and 1/2 for RAGD, RHB, AdaRAGD and AdaRHB with
     L and rho (Theorems 1, 2, 4, 5), for ParameterFreeAGD and for UniversalHeavyBall.  Without
-    constants AdaRAGD and AdaRHB keep theta at 0.01, for which no better exponent than 1 is proven.
+    constants the paper's AdaRAGD and AdaRHB keep theta at 0.01, for which no better exponent than 1
+    is proven.
     All these belong to upper bounds: counts far below theirs on easy chains may rise more steeply.
     No method whose iterates stay in the span of gradients gets by with fewer than
     `fewest_gradients`.
@@ -72,8 +73,8 @@ def growth_methods(problem: Problem) -> dict[str, Method]:
         "RHB": methods.RHB(L, rho),
         "AdaRAGD, L and rho given": methods.AdaRAGD(gradient_lipschitz=L, hessian_lipschitz=rho),
         "AdaRHB, L and rho given": methods.AdaRHB(gradient_lipschitz=L, hessian_lipschitz=rho),
-        "AdaRAGD": methods.AdaRAGD(),
-        "AdaRHB": methods.AdaRHB(),
+        "AdaRAGD": methods.AdaRAGD.paper(),
+        "AdaRHB": methods.AdaRHB.paper(),
         "ParameterFreeAGD": methods.ParameterFreeAGD(),
         "UniversalHeavyBall": methods.UniversalHeavyBall(),
     }

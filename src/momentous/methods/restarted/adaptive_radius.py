@@ -129,18 +129,22 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             p = theory_parameters(self, self.scheme, tol)
             eta, theta, B, K = p.step_size, p.theta, p.radius, p.epoch_length
             rho, eps = self.hessian_lipschitz or 0.0, p.eps
+            uncapped = theta
+            if self.momentum is None:
+                uncapped = self.scheme.theta(eps, rho, eta)
         else:
             # A start that scales with f and x: the step from one probe of the curvature, and rho'
             # such that theta = (eps rho' eta^2)^(1/4).
             eps = self.eps or tol or 1e-6 * sample.grad_norm or 1.0
             L = self.gradient_lipschitz
             eta = self.step_size or 1 / (4 * L if L else probed_lipschitz(oracle, sample))
-            theta = LARGEST_PRACTICAL_THETA
+            uncapped = LARGEST_PRACTICAL_THETA
             if self.hessian_lipschitz is not None:
                 rho = self.hessian_lipschitz
-                theta = min(theta, math.sqrt(eta * root_of_product(eps, rho)))
+                uncapped = math.sqrt(eta * root_of_product(eps, rho))
+            theta = min(uncapped, LARGEST_PRACTICAL_THETA)
             if self.momentum is not None:
-                theta = 1 - self.momentum
+                theta = uncapped = 1 - self.momentum
             if self.hessian_lipschitz is None:
                 # rho' = theta^4/(eps eta^2), kept within what a float can hold.
                 sqrt_rho = theta / eta * theta / math.sqrt(eps)
@@ -148,7 +152,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             B = self.radius or math.sqrt(eps / rho)
             K = self.epoch_length or whole_epoch(theta)
         wide = self.initial_radius or 100 * sample.grad_norm * eta / theta
-        return Schedule(eta, rho, eps, theta, epoch_length=K, radius=B, wide_radius=wide)
+        return Schedule(eta, rho, eps, theta, uncapped, epoch_length=K, radius=B, wide_radius=wide)
 
     def with_new_tolerance(
         self, step: Step[AdaptiveMemory], tol: float | None
@@ -195,11 +199,12 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         required = now.required_decrease(self.decrease)
         falls = math.isfinite(value) and value - old_value <= -required
         if not falls:  # line 8
-            # Within rounding the objective cannot tell, but the gradient can.  If the epoch is
-            # accepted, the gradient there is the next one needed: it costs nothing.
+            # Where the required decrease is within rounding the objective cannot tell, but the
+            # gradient can.  If the epoch is accepted, the gradient there is the next one needed:
+            # it costs nothing.
             noise = oracle.space.value_noise(old_value)
             start_norm = sample.grad_norm if k == 1 else memory.start_norm
-            level = abs(value - old_value) <= noise
+            level = required <= noise and abs(value - old_value) <= noise
             if not (level and oracle.gradient(start).grad_norm < start_norm):
                 return self._failed(oracle, memory, sample, k)
         schedule = now.after_success(self._shrink(now), self._growth)

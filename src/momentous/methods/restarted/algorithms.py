@@ -7,15 +7,21 @@ Two momentum iterations times two rules for the radius that ends an epoch:
 ======================================  ==========================  ==========================
 the theory's radius B (`FixedRadius`)   `RAGD`, Algorithm 1         `RHB`, Algorithm 3
 adaptive radius B0 (`AdaptiveRadius`)   `AdaRAGD`, Algorithm 2      `AdaRHB`, Algorithm 4
+a radius without eps (`FreeRadius`)     `AdaRAGD` with nothing      `AdaRHB` with nothing
 ======================================  ==========================  ==========================
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Self
 
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.space import Array
+from momentous.core.step import Step
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius
+from momentous.methods.restarted.free_radius import FreeMemory, FreeRadius
 from momentous.methods.restarted.momentum import HEAVY_BALL, NESTEROV
 
 
@@ -85,7 +91,41 @@ class RHB(FixedRadius):
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaRAGD(AdaptiveRadius):
+class Adaptive(AdaptiveRadius):
+    """The paper's rule where any of its parameters is given, the free one where nothing is."""
+
+    by_paper: bool = False
+
+    @classmethod
+    def paper(cls, **parameters: Any) -> Self:
+        """The algorithm of the paper, also where nothing is given."""
+        return cls(by_paper=True, **parameters)
+
+    @property
+    def is_free(self) -> bool:
+        """Is nothing given?"""
+        return all(getattr(self, f.name) == f.default for f in dataclasses.fields(self))
+
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[Any]:
+        if self.is_free:
+            return FreeRadius(self.scheme).start(oracle, x0)
+        return super().start(oracle, x0, tol, seed)
+
+    def step(self, oracle: Oracle, memory: Any) -> Step[Any]:
+        if isinstance(memory, FreeMemory):
+            return FreeRadius(self.scheme).step(oracle, memory)
+        return super().step(oracle, memory)
+
+    def moved_to(
+        self, oracle: Oracle, memory: Any, sample: Sample, tol: float | None, seed: int
+    ) -> Step[Any]:
+        if isinstance(memory, FreeMemory):
+            return FreeRadius(self.scheme).moved_to(oracle, memory, sample)
+        return super().moved_to(oracle, memory, sample, tol, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaRAGD(Adaptive):
     """Adaptively restarted accelerated gradient descent, Ada-RAGD-NC: Algorithm 2 of Li & Lin [1]_.
 
     :class:`RAGD` with a wide radius: an epoch ends when
@@ -96,13 +136,20 @@ class AdaRAGD(AdaptiveRadius):
     iterations without restart ends it, with the average or the last iterate as output.  One
     gradient per iteration, one value per restart.
 
-    *Nothing given*: the step size comes from one extra gradient, eta = 1/L with
-    L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);
+    *Nothing given*: another radius, in which neither eps nor L nor rho stands.  An epoch with
+    momentum k/(k + 1) ends when k^(5/2) rho' S^(1/2) > 64/eta, S the sum of the squared steps, or
+    early, when a step leads uphill and the epoch has paid for itself.  It is discarded if it has
+    not lowered f by 0.05 S/(eta k).  eta follows the gradients within the epoch; rho' is raised
+    where the gradient at the mean of the epoch's points proves it too small, and after epochs that
+    were discarded.  Proven are O(eps^(-7/4) log(1/eps)) gradients with a constant made of the run's
+    own steps and rho'; that these are of the order 1/L and rho is not proven: docs/adaptive.md has
+    the proof and the gap.  One gradient per iteration, one more whenever k has doubled, one value
+    per end of an epoch.  Scaling f, or x where |x0| > 1, changes nothing.
+
+    :meth:`paper` is Algorithm 2 even so: the step size comes from one extra gradient, eta = 1/L
+    with L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);
     B0 = 100 |g| eta/theta; accepted restarts multiply eta by ``growth``; an epoch that completes
-    above tol lowers eps to a tenth.  Scaling f, or x where |x0| > 1, leaves this start as it is.
-    With theta fixed, the provable number of gradients is of order eps^(-2), as for gradient
-    descent; the order eps^(-7/4) takes a theta that shrinks like eps^(1/4), as in the two settings
-    below.  How far ahead of gradient descent it is nevertheless, the scaling benchmark shows.
+    above tol lowers eps to a tenth.  With theta fixed, the provable order is eps^(-2).
 
     *L and rho given*: Theorem 2 as it stands, O(eps^(-7/4)) gradients, no growth, no backoff.
 
@@ -110,8 +157,8 @@ class AdaRAGD(AdaptiveRadius):
     theta = min(0.01, (eps rho' eta^2)^(1/4)).  (The paper's experiments have ``initial_radius=100``
     and ``momentum=1 - 0.005 (eps rho' eta^2)^(1/4)``.)
 
-    The decrease test knows rounding: a change of f within a few units of rounding counts as a
-    decrease if the gradient fell.
+    The decrease test knows rounding: where the required decrease is within a few units of rounding
+    of f, and so is the change, it counts as a decrease if the gradient fell.
 
     Parameters
     ----------
@@ -133,6 +180,8 @@ class AdaRAGD(AdaptiveRadius):
     growth : float, optional
         Factor on eta at accepted restarts (1/growth^2 on rho'); by default 1.2 where the step size
         is found by the probe, otherwise 1.  Not in the paper.
+    by_paper : bool
+        Algorithm 2 even if nothing else is given; see :meth:`paper`.
 
     References
     ----------
@@ -142,19 +191,21 @@ class AdaRAGD(AdaptiveRadius):
     name = "ada-ragd"
     summary = "restarted accelerated gradient descent, adaptive radius"
     guarantee = (
-        "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 2]; with nothing: descent"
+        "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 2]; "
+        "with nothing: O(eps^-7/4 log 1/eps) in terms of the run's own steps"
     )
     cost = "1 gradient; 1 value per restart"
     scheme = NESTEROV
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaRHB(AdaptiveRadius):
+class AdaRHB(Adaptive):
     """Adaptively restarted heavy ball, Ada-RHB-NC: Algorithm 4 of Li & Lin [1]_.
 
     The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters
     it shares; the decrease is tested at z^k, where the next epoch starts (Theorem 5).  One gradient
-    per iteration, one value per restart.
+    per iteration, one value per restart.  With nothing given it has the rule of :class:`AdaRAGD`
+    with nothing given, and starts epochs at x^k; :meth:`paper` is Algorithm 4 even so.
 
     References
     ----------
@@ -164,7 +215,8 @@ class AdaRHB(AdaptiveRadius):
     name = "ada-rhb"
     summary = "restarted heavy ball, adaptive radius"
     guarantee = (
-        "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 5]; with nothing: descent"
+        "with L, rho: gradient of O(eps) in O(eps^-7/4) gradients [Thm 5]; "
+        "with nothing: O(eps^-7/4 log 1/eps) in terms of the run's own steps"
     )
     cost = "1 gradient; 1 value per restart"
     scheme = HEAVY_BALL

@@ -30,14 +30,23 @@ class Momentum:
     decrease_factor = 7 / 8
     promise_factor = 82.0
     curvature_factor = 4.0  # of rho B^2 in the bound on the averaged gradient
+    roomy = 0.25  # with nothing given: where eta |g - g'|/|y - y'| is below this, eta grows
+
+    def asked(self, space: Space, x: Array, x_prev: Array, theta: float) -> Array:
+        """Where the iteration takes its gradient."""
+        return _extrapolated(space, x, x_prev, theta)
+
+    def base(self, space: Space, x: Array, x_prev: Array, theta: float, asked: Array) -> Array:
+        """e, the point that the gradient is subtracted from, given where that was taken."""
+        return asked
 
     def advance(
         self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
     ) -> tuple[Sample, Array, float]:
         """The sample that the iteration takes, x^{k+1}, and |x^{k+1} - x^k|^2."""
-        y = _extrapolated(oracle.space, x, x_prev, theta)
-        sample = oracle.gradient(y)
-        return sample, *oracle.space.stepped(y, -eta, sample.gradient, x)
+        sample = oracle.gradient(self.asked(oracle.space, x, x_prev, theta))
+        e = self.base(oracle.space, x, x_prev, theta, sample.point)
+        return sample, *oracle.space.stepped(e, -eta, sample.gradient, x)
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         """Where the next epoch starts, given x^{k+1} and x^k."""
@@ -85,13 +94,13 @@ class HeavyBall(Momentum):
     decrease_factor = 1.0
     promise_factor = 242.0
     curvature_factor = 1.0
+    roomy = 0.05
 
-    def advance(
-        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
-    ) -> tuple[Sample, Array, float]:
-        sample = oracle.gradient(x)
-        e = _extrapolated(oracle.space, x, x_prev, theta)
-        return sample, *oracle.space.stepped(e, -eta, sample.gradient, x)
+    def asked(self, space: Space, x: Array, x_prev: Array, theta: float) -> Array:
+        return x
+
+    def base(self, space: Space, x: Array, x_prev: Array, theta: float, asked: Array) -> Array:
+        return _extrapolated(space, x, x_prev, theta)
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         a = (1 - 2 * theta) * (1 - theta)

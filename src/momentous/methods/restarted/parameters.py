@@ -55,7 +55,12 @@ def theory_parameters(method: Method, scheme: Momentum, tol: float) -> Parameter
         if eps is None:
             # The output satisfies promise_factor * eps, not eps, and that only if 1/theta is whole:
             # take the next smaller eps for which it is, within the admissible range.
-            eps = min((tol or needed(method, "eps", "tol")) / scheme.promise_factor, largest)
+            if not tol:
+                raise ValueError(
+                    f"{owner} takes eps from tol, and tol={tol:g} is none; give eps=, or a tol "
+                    "above 0"
+                )
+            eps = min(tol / scheme.promise_factor, largest)
             if momentum is None and epoch_length is None:
                 K = math.ceil(1 / scheme.theta(eps, rho, step_size) - 1e-9)
                 eps = min(eps, scheme.eps_for(1 / K, rho, step_size))

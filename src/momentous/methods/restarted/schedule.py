@@ -18,6 +18,7 @@ class Schedule:
     hessian_lipschitz: float  # rho', the current guess
     eps: float
     theta: float  # 1 - momentum
+    uncapped_theta: float  # what the formula gives, where theta is at its largest
     epoch_length: int  # K
     radius: float  # B ~ sqrt(eps/rho')
     wide_radius: float  # B0
@@ -59,24 +60,26 @@ class Schedule:
     ) -> Schedule:
         """B0/shrink, shrink = c0 c1, eta/c2, rho' c2^2 within their caps (Remark 2).
 
-        Where only one cap binds, theta ~ (eps rho' eta^2)^(1/4) changes and is made again, up to
-        ``largest_theta`` (None: theta was given by hand).  As long as eta and rho' move together it
-        must not be: the floor in K could flip by rounding.
+        Where only one cap binds, theta ~ (eps rho' eta^2)^(1/4) changes and is made again, from
+        what it was before ``largest_theta`` cut it (None: theta was given by hand).  As long as eta
+        and rho' move together it must not be: the floor in K could flip by rounding.
         """
         eta = max(self.step_size / c2, min(step_size_min, self.step_size))
         rho = min(
             self.hessian_lipschitz * c2 * c2, max(hessian_lipschitz_max, self.hessian_lipschitz)
         )
-        theta, K = self.theta, self.epoch_length
+        theta, uncapped, K = self.theta, self.uncapped_theta, self.epoch_length
         change = (rho / self.hessian_lipschitz) * (eta / self.step_size) * (eta / self.step_size)
         if abs(change - 1) > 1e-9 and largest_theta is not None:
-            theta = min(theta * change**0.25, largest_theta)
+            uncapped *= change**0.25
+            theta = min(uncapped, largest_theta)
             K = epoch_length or whole_epoch(theta)
         return dataclasses.replace(
             self,
             step_size=eta,
             hessian_lipschitz=rho,
             theta=theta,
+            uncapped_theta=uncapped,
             epoch_length=K,
             radius=self.radius * math.sqrt(self.hessian_lipschitz / rho),
             wide_radius=self.wide_radius / shrink,

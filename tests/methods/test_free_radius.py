@@ -1,0 +1,296 @@
+"""AdaRAGD and AdaRHB with nothing given: the rule itself, what it costs, and what it reaches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import momentous
+from conftest import Waves
+from momentous import AdaRAGD, AdaRHB, EventKind, Status, testbed
+from momentous.methods.restarted import free_radius as rule
+from reference import Watched
+
+each_method = pytest.mark.parametrize("method", [AdaRAGD(), AdaRHB()], ids=lambda m: m.name)
+
+
+class Sech:
+    """The sum of 1 - sech over 60 rotated coordinates with curvatures from 1 to 9."""
+
+    def __init__(self, dimension=60):
+        random = np.random.default_rng(0)
+        self.turn = np.linalg.qr(random.standard_normal((dimension, dimension)))[0]
+        self.scales = np.linspace(1.0, 3.0, dimension)
+        self.start = self.turn.T @ (1.5 * random.standard_normal(dimension))
+
+    def both(self, x):
+        z = self.scales * (self.turn @ x)
+        sech = 1 / np.cosh(z)
+        return float(np.sum(1 - sech)), self.turn.T @ (self.scales * sech * np.tanh(z))
+
+    def value(self, x):
+        return self.both(x)[0]
+
+    def gradient(self, x):
+        return self.both(x)[1]
+
+
+PROBLEMS = {
+    "waves": Waves(),
+    "sech": Sech(),
+    "rosenbrock": testbed.rosenbrock(10),
+    "qing": testbed.qing(20),
+    "regression": testbed.robust_regression(),
+    "chain": testbed.nested_chain(4, 0.03),
+}
+
+
+def naive(problem, heavy_ball, most):
+    """The rule as docs/adaptive.md states it, in one loop: the points asked for a gradient."""
+    asked = []
+
+    def gradient(x):
+        asked.append(x)
+        return problem.gradient(x)
+
+    f, norm = problem.value, np.linalg.norm
+    roomy = 0.05 if heavy_ball else 0.25
+    x0, g0 = problem.start, gradient(problem.start)
+    t = math.sqrt(2.0**-53) * max(1.0, norm(x0))
+    other = x0 - t / norm(g0) * g0
+    eta = norm(other - x0) / norm(gradient(other) - g0)
+    q, widest, price, mark, paid, lost = 1 / norm(g0), math.inf, math.inf, norm(g0), 0, 0
+    known = g0
+    while len(asked) < most:
+        x = before = mean = x0
+        k, S, W, spread, mean_due, early_due, last, why = 0, 0.0, 0.0, 0.0, 2, 1, None, ""
+        while not why and len(asked) < most:
+            e = x + k / (k + 1) * (x - before)
+            y = x if heavy_ball else e
+            g = known if k == 0 and known is not None else gradient(y)
+            if last is not None:
+                bend = eta * norm(g - last[1]) / norm(y - last[0])
+                if bend > 1 and k == 1:
+                    why = "too long"
+                    break
+                if bend > 1:
+                    factor = 0.7 * max(1 / bend, 0.5)
+                    eta, q = eta * factor, q * factor**2
+                elif bend < roomy:
+                    eta = max(eta, min(1.2 * eta, widest))
+            x_next = e - eta * g
+            v = x_next - x
+            k, S = k + 1, S + v @ v
+            share = k * eta
+            if k > 1:
+                spread += share * W / (W + share) * ((y - mean) @ (y - mean))
+            mean, W = mean + share / (W + share) * (y - mean), W + share
+            before, x, last = x, x_next, (y, g)
+            if k**2.5 * q * math.sqrt(S) > 64 * eta:
+                why = "full"
+            elif k >= early_due and g @ v > 0:
+                fall = f(x0) - f(x)
+                if fall >= 0.05 * S / (eta * k):
+                    room = paid + 500
+                    if lost <= room and fall / k >= min(price, 0.05 * 64**2 * eta / q**2 / k**7):
+                        paid, why = paid + k, "early"
+                    elif lost + k <= room:
+                        lost, why = lost + k, "early"
+                    elif norm(gradient(x)) <= mark / 2:
+                        mark, paid, why = norm(problem.gradient(x)), paid + k, "early"
+                early_due = math.ceil(1.5 * k)
+            elif k >= mean_due and (v @ v) * k <= 4 * S:
+                mean_due = 2 * k
+                noise = 32 * 2.0**-53 * norm(mean) / eta
+                gap = norm(gradient(mean)) - k * norm(v) / W - noise
+                q = max(q, 2 * gap * eta**2 * W / spread)
+        known = None
+        fall = f(x0) - f(x)
+        falls = fall >= 0.05 * S / (eta * k)
+        if why == "too long":
+            eta, here = eta / 2, g if heavy_ball else None  # the heavy ball has asked at x^1
+            known = here if falls else last[1]
+        elif falls:
+            if why == "full":
+                price, paid = min(price, fall / k), paid + k
+            widest, q = 2 * widest, q / 1.5
+        else:
+            eta, lost = eta / 2, lost + k
+            q = max(2 * q, 64 * eta / ((k / 2) ** 2.5 * math.sqrt(S)) if k > 2 else 0.0)
+            widest, known = eta, last[1] if k == 1 else None
+        if falls:
+            x0 = x
+    return asked
+
+
+@each_method
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_it_asks_where_the_naive_rule_asks(method, name):
+    problem = PROBLEMS[name]
+    seen = Watched(problem)
+    momentous.minimize(
+        seen.value, problem.start, jac=seen.gradient, method=method, tol=1e-7, max_iterations=90
+    )
+    wanted = naive(problem, isinstance(method, AdaRHB), len(seen.gradients))
+    assert len(seen.gradients) > 30
+    for found, point in zip(seen.gradients[:60], wanted, strict=False):
+        np.testing.assert_allclose(found, point, rtol=1e-6, atol=1e-9)
+
+
+@each_method
+def test_the_mean_of_the_gradients_is_known_from_the_last_step(method):
+    """sum of (t + 1) eta_t grad f(y^t) = -k (x^k - x^{k-1}), whatever the steps are."""
+    problem, total, longest = PROBLEMS["rosenbrock"], 0.0, 0
+    run = momentous.iterate(problem.value, problem.start, jac=problem.gradient, method=method)
+    for _, step in zip(range(200), run, strict=False):
+        epoch = step.memory.epoch
+        if epoch.k == 0:
+            total = 0.0
+            continue
+        total = total + epoch.k * step.memory.learned.step_size * epoch.last.gradient
+        v = epoch.x - epoch.x_prev
+        np.testing.assert_allclose(total, -epoch.k * v, atol=1e-9 * np.linalg.norm(total))
+        longest = max(longest, epoch.k)
+    assert longest > 10
+
+
+@each_method
+def test_what_the_mean_proves_of_rho_is_no_more_than_rho(method):
+    raised = 0
+    for problem in (testbed.nested_chain(4, 0.03), testbed.separable("cosine", (1.0, 0.1), 1.0)):
+        run = momentous.iterate(
+            problem.value, problem.start + 0.3, jac=problem.gradient, method=method, tol=1e-9
+        )
+        before = None
+        for _, step in zip(range(300), run, strict=False):
+            now = step.memory.learned
+            same_epoch = step.memory.epoch.k > 1
+            if same_epoch and before is not None and now.sharpness > before.sharpness:
+                raised += 1
+                rho = now.sharpness / now.step_size**2
+                assert rho <= problem.hessian_lipschitz * (1 + 1e-6)
+            before = now
+    assert raised > 0
+
+
+@each_method
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_accepted_epoch_has_lowered_the_objective(method, name):
+    problem = PROBLEMS[name]
+    run = momentous.iterate(problem.value, problem.start, jac=problem.gradient, method=method)
+    start = None
+    for _, step in zip(range(300), run, strict=False):
+        accepted = step.memory.start
+        if start is not None and accepted.point is not start.point:
+            assert accepted.value <= start.value + 1e-14 * abs(start.value)
+        start = accepted
+
+
+@each_method
+def test_one_gradient_per_iteration_and_few_values(method):
+    problem = testbed.rosenbrock(100)
+    result = momentous.minimize(
+        problem.value, problem.start, jac=problem.gradient, method=method, tol=1e-6
+    )
+    assert result.status is Status.CONVERGED
+    assert result.njev <= 1.25 * result.nit
+    assert result.nfev <= 0.1 * result.nit
+
+
+@each_method
+def test_a_well_conditioned_bowl_takes_a_few_hundred_evaluations(method):
+    problem = PROBLEMS["sech"]
+    result = momentous.minimize(
+        problem.value, problem.start, jac=problem.gradient, method=method, tol=1e-6
+    )
+    assert result.status is Status.CONVERGED
+    assert result.nfev + result.njev <= 1500
+
+
+@each_method
+def test_the_work_grows_like_the_square_root_of_the_difficulty(method):
+    """Gradients to mu/4 on the nested chain, mu down to 1e-4: exponent 1/2 is what theory gives."""
+    mus, counts = (1e-2, 1e-3, 1e-4), []
+    for mu in mus:
+        problem = testbed.nested_chain(8, mu)
+        result = momentous.minimize(
+            problem.value_and_gradient,
+            problem.start,
+            jac=True,
+            method=method,
+            tol=mu / 4,
+            max_iterations=20_000,
+            trace=False,
+        )
+        assert result.status is Status.CONVERGED
+        counts.append(result.njev)
+    assert np.polyfit(-np.log(mus), np.log(counts), 1)[0] <= 0.6
+
+
+@each_method
+def test_torch_takes_the_same_way(method):
+    torch = pytest.importorskip("torch")
+    problem = PROBLEMS["waves"]
+    options = {"method": method, "tol": 1e-5, "max_iterations": 60}
+    plain = momentous.minimize(problem.value, problem.start, jac=problem.gradient, **options)
+    result = momentous.minimize(
+        lambda x: problem.value(x.numpy()),
+        torch.tensor(problem.start),
+        jac=lambda x: torch.tensor(problem.gradient(x.numpy())),
+        **options,
+    )
+    assert (result.nit, result.nfev, result.njev) == (plain.nit, plain.nfev, plain.njev)
+    np.testing.assert_allclose(result.x.numpy(), plain.x, rtol=1e-9, atol=1e-12)
+
+
+@each_method
+def test_what_was_learned_goes_along_to_another_point(method):
+    problem = PROBLEMS["rosenbrock"]
+    run = momentous.iterate(problem.value, problem.start, jac=problem.gradient, method=method)
+    steps = [step for _, step in zip(range(50), run, strict=False)]
+    step, oracle = steps[-1], run.oracle
+    there = oracle.gradient(problem.start + 0.1)
+    moved = method.moved_to(oracle, step.memory, there, None, 0)
+    assert moved.memory.learned is step.memory.learned
+    assert moved.memory.start.value == problem.value(there.point)
+    assert moved.memory.epoch.k == 0
+
+
+@each_method
+def test_a_wall_of_infinities_is_met_and_left(method):
+    def value(x):
+        return math.inf if x[0] > 1.0 else float(-x[0] + x @ x)
+
+    def gradient(x):
+        return np.full(2, np.nan) if x[0] > 1.0 else 2 * x - [1.0, 0.0]
+
+    result = momentous.minimize(value, np.array([0.99, 5.0]), jac=gradient, method=method, tol=1e-8)
+    assert result.status is Status.CONVERGED
+    np.testing.assert_allclose(result.x, [0.5, 0.0], atol=1e-8)
+
+
+def test_nothing_given_is_the_free_rule_and_anything_given_the_papers():
+    assert AdaRAGD().is_free
+    assert not AdaRAGD.paper().is_free
+    assert not AdaRHB(growth=1.1).is_free
+    assert AdaRHB.paper(step_size=0.1) == AdaRHB(step_size=0.1, by_paper=True)
+    kinds = {}
+    for chosen in (AdaRAGD(), AdaRAGD.paper()):
+        problem = PROBLEMS["waves"]
+        run = momentous.iterate(problem.value, problem.start, jac=problem.gradient, method=chosen)
+        kinds[chosen.is_free] = type(run.memory)
+    assert kinds[True] is rule.FreeMemory
+    assert kinds[False] is not rule.FreeMemory
+
+
+@each_method
+def test_discarded_epochs_halve_the_step_and_what_it_may_grow_to(method):
+    """A gradient that points uphill: nothing is accepted."""
+    result = momentous.minimize(
+        lambda x: float(x[0]), [0.0], jac=lambda x: -np.ones(1), method=method, max_iterations=60
+    )
+    assert result.trace.when(EventKind.ROLLBACK)
+    assert not result.trace.when(EventKind.RESTART)
+    assert not result.success
