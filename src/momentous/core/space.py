@@ -283,7 +283,7 @@ def _combined(x: Array, weight: float, y: Array, z: Array) -> Array:
 
 def _short_inner(a: np.ndarray, b: np.ndarray) -> float:
     """`blocks.inner` of short flat vectors of doubles, without its checks."""
-    return float(a.dot(b))
+    return float(np.vdot(a, b))  # which does not warn of overflow
 
 
 def _cupy_kernels(like: Array) -> Any:

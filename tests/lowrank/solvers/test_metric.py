@@ -165,7 +165,7 @@ def test_it_needs_fewer_evaluations_than_lbfgs_for_the_same_objective(loss, meth
     settings = {"tol": 1e-6, "max_evaluations": 20_000}
     ours = minimize_in_metric(problem, method=method(gradient_lipschitz=1.0), **settings)
     theirs = minimize(
-        problem.value_and_gradient, problem.start(), jac=True, method=LBFGS(), **settings
+        problem.value_and_gradient, problem.start(), jac=True, method=LBFGS(memory=10), **settings
     )
     assert ours.success
     assert theirs.success

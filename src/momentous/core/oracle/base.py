@@ -167,7 +167,7 @@ class CachedOracle(Oracle):
         if last is not None and value != value:
             value = last.value
         self._last = sample = self._sample(x, value, answer)
-        if self.fused and not math.isfinite(value):
+        if self.fused and not math.isfinite(sample.value):
             sample.grad_norm = math.nan  # of no use where the function is not finite
         return sample
 

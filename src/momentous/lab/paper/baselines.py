@@ -71,7 +71,7 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
         shown["grad_norm"].append(float(np.linalg.norm(gradient)))
 
     result = accelerate(
-        sweep, sweep.start(), value=True, tol=0.0, max_iterations=sweeps, callback=look
+        sweep, sweep.start(), value=True, tol=0.0, max_iterations=sweeps, callback=look, secants=0
     )
     assert result.trace is not None
     columns: dict[str, Any] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
