@@ -31,6 +31,7 @@ WIDENED = 2.0  # the largest step allowed is multiplied by this
 AGAIN = 1.5  # an early end that was refused is asked for again so many times later
 ALLOWANCE = 500  # iterations that may be lost beyond as many as have paid
 SMALLEST = 1e-300  # q is above 0
+STANDSTILL = 2.0**-10  # a first step of this many units of rounding of x is none
 FLAT = 4.0  # the mean is looked at where |v|^2 <= FLAT S/k
 
 
@@ -168,7 +169,7 @@ class FreeRadius:
         x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
         if not math.isfinite(epoch.travelled + moved):
             return self._not_finite(oracle, memory, sample, x_next)
-        if moved == 0.0 and k == 1:
+        if k == 1 and math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
             return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
         after = FreeMemory(
             epoch=epoch.advanced(space, sample, x_next, moved, eta),
