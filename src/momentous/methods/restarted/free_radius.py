@@ -41,8 +41,8 @@ class FreeEpoch:
 
     x: Array  # x^k
     x_prev: Array  # x^{k-1}
-    last: Sample  # y^{k-1} with its gradient
     mean: Array  # ybar, the mean of y^0..y^{k-1} with the weights (t + 1) eta_t
+    last: Sample = NO_SAMPLE  # y^{k-1} with its gradient
     k: int = 0
     travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2
     weight: float = 0.0  # W = sum of (t + 1) eta_t
@@ -53,7 +53,7 @@ class FreeEpoch:
     @staticmethod
     def at(x: Array) -> FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        return FreeEpoch(x=x, x_prev=x, last=NO_SAMPLE, mean=x)
+        return FreeEpoch(x=x, x_prev=x, mean=x)
 
     def advanced(
         self, space: Space, sample: Sample, x_next: Array, moved: float, eta: float
