@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
@@ -42,7 +42,7 @@ class FreeEpoch:
     x: Array  # x^k
     x_prev: Array  # x^{k-1}
     mean: Array  # ybar, the mean of y^0..y^{k-1} with the weights (t + 1) eta_t
-    last: Sample = NO_SAMPLE  # y^{k-1} with its gradient
+    last: Sample | None = None  # y^{k-1} with its gradient
     k: int = 0
     travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2
     weight: float = 0.0  # W = sum of (t + 1) eta_t
@@ -152,7 +152,7 @@ class FreeRadius:
         if not sample.finite:
             return self._not_finite(oracle, memory, sample, sample.point)
         eta = now.step_size
-        if epoch.k:
+        if epoch.last is not None:
             bend = eta * _bend(space, sample, epoch.last)
             if bend > LONGEST and k == 2:
                 return self._too_long(oracle, memory, sample)
@@ -284,7 +284,8 @@ class FreeRadius:
         """A new epoch from the start of this one."""
         epoch, start = memory.epoch, memory.start
         # After a first step the gradient at x^0 is still there.
-        oracle.recall(epoch.last if epoch.last.point is start.point else start)
+        last = epoch.last
+        oracle.recall(start if last is None or last.point is not start.point else last)
         events: Events = (Event(EventKind.ROLLBACK, float(epoch.k)),)
         ending = None
         if not sample.finite:
