@@ -242,6 +242,18 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
         where they were not known when the run ended they are evaluated, and counted.
 
+    Notes
+    -----
+    A run does not depend on the units of f and x as long as squares of gradients can be held: in
+    double precision, gradients between about 1e-150 and 1e150.  Larger ones at x0 are refused;
+    smaller ones may end a run early (``NO_PROGRESS``): rescale the objective.
+
+    A function without a lower bound ends with ``Status.UNBOUNDED`` as soon as f and x have left
+    all scales of the start behind (by 1e20; `momentous.core.stopping.unbounded` says how).  That
+    takes tens to hundreds of calls where steps grow or the slope does.  Down a linear function
+    steps of one size (a given ``step_size``, RAGD and RHB, the parameter-free methods) do not get
+    that far: the run looks like any long descent, and ends by its limits.
+
     Examples
     --------
     >>> import numpy as np

@@ -10,8 +10,9 @@ import pytest
 from conftest import Waves, fingerprint
 from momentous import CheckpointError, HeuristicAGD, Iterations, Stagnation, Status, minimize
 from momentous.api import accelerate
-from momentous.methods.descent_map import FIRST_RADIUS, WINDOW
+from momentous.methods.descent_map import FIRST_RADIUS, LONG, WINDOW
 
+SOME = {"secants": 10}
 RULES = ("either", "function", "gradient", "distance")
 WAVES = Waves(6)
 STEP_SIZE = 1 / WAVES.gradient_lipschitz
@@ -104,13 +105,29 @@ def test_around_a_gradient_step_it_is_accelerated_gradient_descent():
     assert result.trace.when("restart") == reference.trace.when("restart") != []
 
 
-def naive(rule, steps, first_radius=math.inf):
+def combined(points, maps):
+    """(Anderson's combination, the share of the residual that it promises), by least squares."""
+    residuals = [T - y for y, T in zip(points, maps, strict=True)]
+    changes = np.diff(residuals, axis=0).T
+    weights = np.linalg.lstsq(changes, residuals[-1], rcond=1e-6)[0]
+    rest = residuals[-1] - changes @ weights
+    share = np.linalg.norm(rest) / np.linalg.norm(residuals[-1])
+    return maps[-1] - np.diff(maps, axis=0).T @ weights, share
+
+
+def naive(rule, steps, first_radius=math.inf, secants=0, f=WAVES.value, T=downhill, x=WAVES.start):
     """The four rules, written down once more as plainly as possible."""
-    f, T, inner = WAVES.value, downhill, np.dot
-    x = y = base = WAVES.start
+    inner = np.dot
+    y = base = x
     m, travelled, radius, epoch, points = 1, 0.0, first_radius, 1, []
+    instead, wait, pause = None, 0, 1
     for _ in range(steps):
         judged = rule in ("either", "function") or m == 1
+        if instead is not None and f(y) > f(base):
+            y, instead, pause = instead, None, 2 * pause
+            wait = pause
+        elif instead is not None:
+            instead, pause, m = None, max(1, pause // 2), max(1, m // 2)
         if judged and f(y) > f(base):
             y = x = T(base)
             m, travelled, radius, epoch = 1, 0.0, radius / (1 + 0.001 * epoch) / 10, epoch + 1
@@ -128,6 +145,12 @@ def naive(rule, steps, first_radius=math.inf):
             travelled, radius, epoch = 0.0, radius / (1 + 0.001 * epoch), epoch + 1
         else:
             y, x, m = x_next + m / (m + 3) * (x_next - x), x_next, m + 1
+        wait = max(0, wait - 1)
+        if secants and len(points) > 3 and not wait:
+            last = points[-secants - 1 :]
+            point, share = combined(last, [T(z) for z in last])
+            if share <= 0.2:
+                y, instead = point, y
     return np.array(points)
 
 
@@ -139,11 +162,75 @@ def test_trajectories_equal_those_of_a_naive_implementation(rule, fused):
     ours, result = points_of(
         lambda note: accelerate(
             how[0], WAVES.start, how[1], restart=rule, tol=0, max_iterations=60, callback=note,
-            initial_radius=radius,
+            initial_radius=radius, secants=0,
         )
     )  # fmt: skip
     assert np.allclose(ours, naive(rule, 60, radius), rtol=0, atol=1e-12)
     assert result.restarts > 0
+
+
+@pytest.mark.parametrize(("secants", "outcomes"), [(3, {0.0, 1.0}), (10, {0.0})])
+def test_with_secants_it_is_a_naive_implementation_of_them_too(secants, outcomes):
+    ours, result = points_of(
+        lambda note: accelerate(
+            MIXTURE.step, MIXTURE.start, MIXTURE.value, tol=0, max_iterations=60, callback=note,
+            secants=secants,
+        )
+    )  # fmt: skip
+    theirs = naive(
+        "either", 60, secants=secants, x=MIXTURE.start.ravel(),
+        f=lambda x: MIXTURE.value(x.reshape(3, 3)),
+        T=lambda x: MIXTURE.step(x.reshape(3, 3)).ravel(),
+    )  # fmt: skip
+    assert np.allclose(ours.reshape(60, 9), theirs, rtol=0, atol=1e-5)
+    tried = [event.value for _, event in result.trace.events if event.kind == "secant"]
+    assert set(tried) == outcomes
+
+
+def test_on_a_linear_map_the_combination_ends_the_run():
+    """Four variables: once four differences are known nothing is left to be found."""
+    rates = np.array([0.999, 0.9, 0.5, 0.1])
+    result = accelerate(
+        lambda x: rates * x, np.ones(4), lambda x: float(np.sum(x**2 / 2)), tol=1e-10
+    )
+    assert result.status is Status.CONVERGED
+    assert result.njev <= 10
+    assert accelerate(
+        lambda x: rates * x, np.ones(4), lambda x: float(np.sum(x**2 / 2)), tol=1e-10, secants=0
+    ).njev > 100  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "options"), [(LONG, {}), (LONG + 1, {}), (LONG + 1, SOME)])
+def test_on_long_vectors_there_are_combinations_only_if_asked_for(size, options):
+    rates = np.linspace(0.0, 0.999, 4)[np.arange(size) % 4]
+    result = accelerate(
+        lambda x: rates * x, np.ones(size), lambda x: float(x @ x), tol=1e-6, max_iterations=15,
+        **options,
+    )  # fmt: skip
+    tried = any(event.kind == "secant" for _, event in result.trace.events)
+    assert tried == (size <= LONG or bool(options))
+
+
+def test_a_combination_that_rises_costs_one_value_and_has_a_pause():
+    """The objective is infinite where combinations lead: each of them is tried once, in vain."""
+    rates = np.array([0.99, 0.95, 0.9, 0.5])
+    user = Counting()
+
+    def step(x):
+        user.maps += 1
+        return rates * x
+
+    def near(x):
+        user.values += 1
+        return float(x @ x) if x[0] > 0.2 else math.inf
+
+    result = accelerate(step, np.ones(4), near, tol=0, max_iterations=40)
+    tried = [(nit, event.value) for nit, event in result.trace.events if event.kind == "secant"]
+    refused = [nit for nit, taken in tried if not taken]
+    assert refused
+    assert result.x[0] > 0.2
+    assert user.values == result.nfev <= result.njev + len(tried) + result.restarts
+    assert np.all(np.diff(refused)[1:] >= 2)
 
 
 def test_always_is_the_plain_iteration():
@@ -301,7 +388,7 @@ def test_what_only_momentum_leads_to_is_discarded_where_it_is_not_finite():
     def value(x):
         return float(x @ x) if x[0] >= 0 else math.inf
 
-    result = accelerate(lambda x: 0.95 * x, np.ones(2), value, tol=1e-6)
+    result = accelerate(lambda x: 0.95 * x, np.ones(2), value, tol=1e-6, secants=0)
     assert result.status is Status.CONVERGED
     assert result.trace.when("non-finite")
     assert result.x[0] >= 0
@@ -510,6 +597,7 @@ def test_wrong_functions_are_refused_by_name(step, value, error, message):
         ({"initial_radius": 0.0}, ValueError, "initial_radius=0.0 must be positive"),
         ({"radius_shrink": 1.0}, ValueError, "radius_shrink=1.0"),
         ({"failure_shrink": 0.5}, ValueError, "failure_shrink=0.5"),
+        ({"secants": -1}, ValueError, "secants=-1"),
         ({"tol": -1.0}, ValueError, "tol=-1.0"),
     ],
 )
@@ -545,9 +633,9 @@ def test_a_callback_sees_the_residual_too():
 
 def test_the_replaced_inner_product_makes_every_norm():
     """Twice the sum of products: norms are larger by the root of two, decisions are the same."""
-    plain = accelerate(downhill, WAVES.start, WAVES.value)
+    plain = accelerate(downhill, WAVES.start, WAVES.value, secants=0)
     doubled = accelerate(
-        downhill, WAVES.start, WAVES.value, inner=lambda a, b: 2 * float(np.dot(a, b))
+        downhill, WAVES.start, WAVES.value, inner=lambda a, b: 2 * float(np.dot(a, b)), secants=0
     )
     assert np.allclose(
         doubled.trace["grad_norm"], math.sqrt(2) * plain.trace["grad_norm"], rtol=1e-12

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from momentous import Status, accelerate, minimize
+from momentous import Status, accelerate, minimize, testbed
 from momentous.methods import REGISTRY
 
 NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
@@ -91,10 +91,95 @@ def test_an_unbounded_function_ends_soon_and_is_called_that(kind, name):
     assert "unbounded below" in result.message
 
 
+def seen_as(both, height, length, lift=0.0):
+    """The function ``height f(x/length) + lift``."""
+
+    def other(x):
+        with np.errstate(all="ignore"):  # of steps too far, which are taken back
+            value, gradient = both(x / length)
+            return height * value + lift, height / length * gradient
+
+    return other
+
+
+SCALES = [(1e-12, 1e-12), (1e12, 1e-12), (1e12, 1e12), (1e-12, 1e12)]
+
+
+@pytest.mark.parametrize("name", ["lbfgs", "cg", "gd", "ada-ragd"])
+@pytest.mark.parametrize("kind", ["linear", "square", "cubic", "saddle"])
+def test_an_unbounded_function_ends_as_soon_at_any_scale(kind, name):
+    both, x0 = ENDLESS[kind]
+    for height, length in SCALES:
+        other = seen_as(both, height, length)
+        given = {"method": name, "max_evaluations": 4000, "tol": 0.0}
+        result = minimize(other, x0 * length, jac=True, **given)
+        assert result.status is Status.UNBOUNDED, (height, length, result.message)
+    lifted = minimize(seen_as(both, 1.0, 1.0, 1e10), x0, jac=True, **given)
+    assert lifted.status is Status.UNBOUNDED, lifted.message
+
+
 @pytest.mark.parametrize("name", ["parameter-free-agd", "universal-hb"])
-def test_where_the_curvature_is_known_it_ends_too(name):
-    both, x0 = ENDLESS["square"]
-    assert minimize(both, x0, jac=True, method=name).status is Status.UNBOUNDED
+@pytest.mark.parametrize("kind", ["square", "cubic", "exp", "saddle"])
+def test_without_a_line_search_curvature_tells_it_too(kind, name):
+    both, x0 = ENDLESS[kind]
+    result = minimize(both, x0, jac=True, method=name, max_evaluations=400)
+    assert result.status is Status.UNBOUNDED, result.message
+
+
+@pytest.mark.parametrize("name", ["parameter-free-agd", "universal-hb"])
+def test_steps_that_do_not_grow_end_by_the_other_limits_on_a_linear_function(name):
+    both, x0 = ENDLESS["linear"]
+    result = minimize(both, x0, jac=True, method=name, max_evaluations=400)
+    assert result.status is Status.MAX_EVALUATIONS
+    assert result.fun < both(x0)[0]
+
+
+BOUNDED = {
+    "rosenbrock": testbed.rosenbrock(10), "chain": testbed.carmon_chain(10),
+    "saddle": testbed.saddle(10), "qing": testbed.qing(10),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*GROWING, "parameter-free-agd", "universal-hb"])
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_no_bounded_function_is_called_unbounded_at_any_scale(kind, name):
+    problem = BOUNDED[kind]
+    start, zero = problem.start, float(problem.value(problem.start))
+    views = [(height, length, 0.0) for height, length in SCALES]
+    views += [(1.0, 1.0, 1e10), (1.0, 1.0, -1e10), (1e30, 1e12, -1e30 * zero)]
+    for height, length, lift in views:
+        other = seen_as(problem.value_and_gradient, height, length, lift)
+        given = {"method": name, "max_evaluations": 150, "tol": 0.0}
+        result = minimize(other, start * length, jac=True, **given)
+        assert result.status is not Status.UNBOUNDED, (height, length, lift, result.message)
+    moved = minimize(
+        lambda x: problem.value_and_gradient(x - 1e10), start + 1e10, jac=True, **given
+    )
+    assert moved.status is not Status.UNBOUNDED, moved.message
+
+
+@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("length", [1e12, 1e25])
+def test_a_huge_objective_over_a_huge_x_is_not_called_unbounded(length, name):
+    """From x0 = 0 and f = 0 down to -1e40: nothing at the start says how large f and x are."""
+
+    def bowl(x):
+        return 1e40 * float(x @ x / 2 / length - x.sum()) / length, 1e40 * (x / length - 1) / length
+
+    result = minimize(bowl, np.zeros(5), jac=True, method=name, tol=1e34 / length)
+    assert result.status is Status.CONVERGED, result.message
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_long_straight_descent_is_not_called_unbounded(name):
+    """A slope that stays the same to the last digit for 1e9 times the length of the first step."""
+
+    def hinge(x):
+        root = np.sqrt(1 + (x - 1e12) ** 2)
+        return float(root.sum()), (x - 1e12) / root
+
+    result = minimize(hinge, np.zeros(2), jac=True, method=name, max_evaluations=2000)
+    assert result.status is not Status.UNBOUNDED, result.message
 
 
 def test_x_that_grows_without_bounds_is_noticed_without_values():

@@ -263,3 +263,13 @@ def test_a_command_imports_no_other_command(tmp_path):
     of_fit = loaded("fit", "r.csv", "--out", "m", "--rank", "1", "--threads", "1")
     assert of_fit & commands == {"momentous.cli.fit"}
     assert not any(name.startswith(("momentous.lab", "momentous.testbed")) for name in of_fit)
+
+
+@posix
+def test_a_fit_that_cannot_be_saved_is_refused_before_it_begins(tmp_path):
+    loop, data = tmp_path / "loop", tmp_path / "r.csv"
+    loop.symlink_to(loop)
+    data.write_text("1,2,3\n2,2,4\n")
+    done = CliRunner().invoke(momentous, ["fit", str(data), "--out", str(loop)])
+    assert done.exit_code == 1
+    assert done.output == f"Error: {loop}: Too many levels of symbolic links\n"

@@ -247,6 +247,8 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("fit", "ratings.csv", "--out", "m", "--method", "nonsense"), 2, "nonsense"),
         (("fit", "ratings.csv", "--out", "m", "--loss", "odd"), 2, "known are squared, logistic"),
         (("fit", "ratings.csv", "--out", "m", "--backend", "odd"), 2, "auto, numba, numpy"),
+        (("fit", "ratings.csv", "--out", "m", "--device", "tpu"), 2, "'cpu', 'cuda', 'auto'"),
+        (("fit", "ratings.csv", "--out", "m", "--backend", "cuda"), 2, "take device='cuda'"),
         (("fit", "ratings.csv", "--out", "no/m"), 2, "folder no does not exist"),
         (("fit", "ratings.csv", "--out", "ratings.csv"), 2, "not overwritten"),
         (("fit", "ratings.csv", "--out", "m", "--columns", "a,b,c"), 1, "'a'"),

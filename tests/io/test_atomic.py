@@ -1,11 +1,21 @@
 """A file is the old one or the new one, whatever happens while it is written."""
 
 import os
+import re
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
-from momentous.io.atomic import atomic_file, previous_path, write_text
+from momentous.io.atomic import (
+    atomic_file,
+    previous_path,
+    remove_left_over,
+    require_writable,
+    write_text,
+)
 
 
 def leftovers(folder):
@@ -83,11 +93,37 @@ def test_a_link_in_the_place_of_the_partial_file_is_not_followed(tmp_path, monke
     victim = tmp_path / "victim"
     victim.write_text("precious")
     monkeypatch.setattr("secrets.token_hex", lambda n: "00000000")
-    trap = tmp_path / f"a.txt.{os.getpid()}-00000000.partial"
+    with atomic_file(tmp_path / "b.txt"):
+        (name,) = leftovers(tmp_path)
+    trap = tmp_path / name.replace("b.txt", "a.txt")
     trap.symlink_to(victim)
     with pytest.raises(FileExistsError):
         write_text(tmp_path / "a.txt", "new")
     assert victim.read_text() == "precious"
+
+
+def test_a_link_that_leads_to_itself_is_an_error(tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for write in (require_writable, lambda path: write_text(path, "new")):
+        with pytest.raises(OSError, match=r"symbolic links.*loop"):
+            write(loop)
+    assert loop.is_symlink()
+
+
+def test_whether_a_file_can_be_written_is_known_before(tmp_path):
+    path = tmp_path / "a.txt"
+    require_writable(path)
+    assert list(tmp_path.iterdir()) == []
+    path.write_text("old")
+    require_writable(path)
+    assert path.read_text() == "old"
+    require_writable("/dev/null")
+    gone = tmp_path / "gone" / "a.txt"
+    for write in (require_writable, lambda path: write_text(path, "new")):
+        with pytest.raises(FileNotFoundError) as told:
+            write(gone)
+        assert told.value.filename == str(gone)  # and not the partial file
 
 
 def test_a_pipe_is_written_to_directly():
@@ -100,3 +136,38 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path):
     plain.write_text("")
     write_text(made, "")
     assert made.stat().st_mode == plain.stat().st_mode
+
+
+KILLED = """
+import os, signal, sys
+from momentous.io.atomic import atomic_file
+with atomic_file(sys.argv[1], "w") as file:
+    file.write("half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path):
+    path = tmp_path / "a.txt"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = leftovers(tmp_path)
+    machine, process, _ = re.fullmatch(r"a\.txt\.(\w+)-(\d+)-(\w+)\.partial", left).groups()
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    dead, here = f"{machine}-{process}", f"{machine}-{os.getpid()}"
+    elsewhere = f"{int(machine, 16) ^ 1:08x}-{process}"
+    others = [f"a.txt.{maker}-00000000.partial" for maker in (here, elsewhere, "7")]
+    others += [f"b.txt.{dead}-00000000.partial", f"a.txt.{dead}-00000000.partial.gz"]
+    for name in others:
+        (tmp_path / name).write_text("")
+    link = tmp_path / f"a.txt.{dead}-00000000.partial"
+    link.symlink_to(victim)
+    write_text(path, "new")
+    assert path.read_text() == "new"
+    assert set(leftovers(tmp_path)) == {*others, link.name}  # the rest is not ours to remove
+    assert victim.read_text() == "precious"
+    remove_left_over(tmp_path)
+    assert set(leftovers(tmp_path)) == {*others, link.name} - {f"b.txt.{dead}-00000000.partial"}

@@ -344,11 +344,8 @@ def test_the_example_runs():
         ({"balance": -1.0}, ValueError, "balance=-1.0 must be a finite number >= 0"),
         ({"ridge": math.inf}, ValueError, "ridge=inf must be a finite number"),
         ({"backend": "fortran"}, ValueError, "no backend 'fortran'; known are auto, numba, numpy"),
-        (
-            {"device": "cuda"},
-            ValueError,
-            "device='cuda' is not supported",
-        ),
+        ({"device": "tpu"}, ValueError, "device='tpu' is not supported: known are auto, cpu, cuda"),
+        ({"backend": "cuda"}, ValueError, "works on cuda, not on cpu: take device='cuda'"),
         ({"loss": "hinge"}, ValueError, "no loss 'hinge'; known are squared, logistic"),
         ({"loss": "logistic"}, ValueError, r"entry 0 is \d .*ratings.signs\(\) makes labels"),
     ],

@@ -9,6 +9,10 @@ import pytest
 
 import momentous
 from momentous import LBFGS, Status, iterate, minimize, testbed
+from momentous.core.space import Space
+from momentous.methods.classical.lbfgs import default_memory
+from momentous.methods.classical.limited_memory import Listed, Stacked
+from momentous.methods.classical.whole_matrix import WholeMatrix
 
 PROBLEMS = [
     testbed.rosenbrock(20),
@@ -20,7 +24,7 @@ PROBLEMS = [
 ]
 
 
-def naive(problem, iterations, memory=5, c1=1e-4, c2=0.9):
+def naive(problem, iterations, memory, c1=1e-4, c2=0.9):
     """The definition with explicit matrices, H = V' H V + s s'/<s, y>, rebuilt every time."""
     x, pairs, points = problem.start.astype(float), [], []
     for _ in range(iterations):
@@ -35,6 +39,7 @@ def naive(problem, iterations, memory=5, c1=1e-4, c2=0.9):
         direction = -H @ g
         slope, f = g @ direction, float(problem.value(x))
         low, high, t = (0.0, f, slope), None, 1.0 if pairs else 1 / np.linalg.norm(g)
+        nearest, most = (0.2, 4) if pairs else (0.01, 10)  # the first t is a mere guess
         while True:
             new = x + t * direction
             value, slope_there = float(problem.value(new)), problem.gradient(new) @ direction
@@ -47,12 +52,16 @@ def naive(problem, iterations, memory=5, c1=1e-4, c2=0.9):
             if high is None:  # where the secant of the slopes vanishes
                 (p, _, slope_p), (q, _, slope_q) = before, low
                 root = q - slope_q * (q - p) / (slope_q - slope_p) if slope_q > slope_p else np.inf
-                t = np.clip(root, 2 * q, 4 * q)
+                t = np.clip(root, 2 * q, most * q)
             else:  # where the parabola a + b h + c h^2 from low to high is least
                 a, b, h = low[1], low[2], high[0] - low[0]
                 c = (high[1] - a - b * h) / h**2
-                t = low[0] + np.clip(-b / (2 * c) if c > 0 else h / 2, 0.2 * h, 0.8 * h)
+                near = nearest if low[0] == 0 else 0.2
+                t = low[0] + np.clip(-b / (2 * c) if c > 0 else h / 2, near * h, 0.8 * h)
         s, y = new - x, problem.gradient(new) - g
+        theta = 6 * (f - value) + 3 * (g + problem.gradient(new)) @ s
+        if abs(theta) > 12 * 32 * 2.0**-53 * max(abs(f), abs(value)):
+            y = y + np.clip(theta, -0.5 * (s @ y), s @ y) / (s @ s) * s
         if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
             pairs.append((s, y))
         x = new
@@ -60,11 +69,13 @@ def naive(problem, iterations, memory=5, c1=1e-4, c2=0.9):
     return np.array(points)
 
 
+@pytest.mark.parametrize("memory", [5, None])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_the_recursion_on_products_is_the_matrices_of_the_definition(problem):
-    run = iterate(problem.value, problem.start, jac=problem.gradient, method=LBFGS(memory=5), tol=0)
+def test_the_direction_is_that_of_the_matrices_of_the_definition(problem, memory):
+    method = LBFGS(memory=memory)
+    run = iterate(problem.value, problem.start, jac=problem.gradient, method=method, tol=0)
     seen = np.array([step.x for step, _ in zip(run, range(12), strict=False)])
-    np.testing.assert_allclose(seen, naive(problem, 12), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(seen, naive(problem, 12, memory or 1000), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
@@ -179,9 +190,38 @@ def test_the_memory_is_bounded(memory):
     assert len(step.memory.curvature) == memory
 
 
-def test_resuming_goes_on_bit_for_bit(tmp_path):
+def test_the_default_memory_depends_on_the_dimension_alone():
+    sizes = (129, 500, 501, 50_000, 50_001, 10**9)
+    assert [default_memory(size) for size in sizes] == [40, 40, 20, 20, 10, 10]
+    kinds = {}
+    for size in (128, 129, 1 << 17, (1 << 17) + 1):
+        space = Space(np.empty(size))
+        kinds[size] = type(LBFGS()._no_pairs(space)), type(LBFGS(memory=3)._no_pairs(space))
+    assert [kind for kind, _ in kinds.values()] == [WholeMatrix, Stacked, Stacked, Listed]
+    assert [kind for _, kind in kinds.values()] == [Stacked, Stacked, Stacked, Listed]
+
+
+def test_the_default_memory_of_a_part_of_x_is_that_of_the_whole():
+    # 100 entries here and 600 on other ranks, of which only the inner product knows
+    space = Space(np.zeros(100), lambda a, b: 7 * float(a @ b))
+    curvature = LBFGS()._no_pairs(space)
+    assert isinstance(curvature, Listed)
+    assert curvature.most == default_memory(700)
+
+
+def test_a_first_step_of_the_wrong_scale_is_found_in_a_few_trials():
+    for scale in (1e-4, 1e4):
+        result = minimize(
+            lambda x, scale=scale: (float(x @ x) / scale, 2 * x / scale),
+            np.full(3, scale), jac=True, method="lbfgs", max_iterations=1,
+        )  # fmt: skip
+        assert result.nfev <= 7
+
+
+@pytest.mark.parametrize("memory", [None, 4, 12])  # a matrix; rows that were moved; and not yet
+def test_resuming_goes_on_bit_for_bit(memory, tmp_path):
     problem, path = testbed.rosenbrock(15), tmp_path / "run"
-    options = {"jac": problem.gradient, "method": "lbfgs", "tol": 1e-8}
+    options = {"jac": problem.gradient, "method": LBFGS(memory=memory), "tol": 1e-8}
     whole = minimize(problem.value, problem.start, **options)
     minimize(problem.value, problem.start, checkpoint=path, max_iterations=17, **options)
     resumed = minimize(problem.value, problem.start, resume=path, **options)

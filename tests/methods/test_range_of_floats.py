@@ -102,3 +102,12 @@ def test_methods_without_constants_run_at_any_scale(name, scale):
     result = minimize(fun, x0, jac=True, method=name, stop=Stagnation(20), max_iterations=60)
     assert np.isfinite(result.x).all()
     assert result.fun <= fun(x0)[0]
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e-200, 1e-280, 1e-300, 1e-306])
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in NEED_CONSTANTS])
+def test_a_success_is_true_where_squares_of_gradients_underflow(name, scale):
+    fun, x0 = scaled_cosines(scale), np.array([0.5, -0.7])
+    result = minimize(fun, x0, jac=True, method=name, tol=1e-2 * scale, max_iterations=60)
+    assert result.grad_norm == pytest.approx(scale * np.linalg.norm(np.sin(result.x)))
+    assert result.success == (result.grad_norm <= 1e-2 * scale)

@@ -41,7 +41,14 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @click.option("--tol", type=click.FloatRange(0), help="When to stop.  [default: 1e-4]")
 @reading
 @threads
-@click.option("--backend", help="What does the arithmetic: auto, numba or numpy.  [default: auto]")
+@click.option(
+    "--backend", help="What does the arithmetic: auto, numba, numpy or cuda.  [default: auto]"
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda", "auto"]),
+    help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.  [default: cpu]",
+)
 @click.option("--seed", "rng", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
 @click.option("--resume", is_flag=True, help="Go on from the model in --out, if there is one.")

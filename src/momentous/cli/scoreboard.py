@@ -11,9 +11,15 @@ from momentous.io.optional import require
 
 
 @click.command()
-@out_folder("docs", "Folder for scoreboard.md, scoreboard.parquet and the pictures.")
+@out_folder("docs", "Folder for the page, its table and its picture.")
+@click.option("--maps", is_flag=True, help="Accelerations of descent maps, on a page of its own.")
 @click.option("--max-dimension", type=int, help="Leave out problems with more variables.")
 @names_option("--methods", "Names, separated by commas; by default all.")
+@click.option(
+    "--update",
+    is_flag=True,
+    help="Put the runs of --methods into the table in --out, and keep the rest of it.",
+)
 @limits
 @click.option("--fused-only", is_flag=True, help="Do not run all again with values apart.")
 @click.option(
@@ -30,15 +36,29 @@ from momentous.io.optional import require
 )
 def command(
     out: Path,
+    maps: bool,
     max_dimension: int | None,
+    methods: list[str] | None,
+    update: bool,
     cutest: bool,
     fused_only: bool,
     work: Path,
     table: Path | None,
     **options: Any,
 ) -> None:
-    """Run all methods on the whole list of problems, and write the page."""
+    """Run all methods on the whole list of problems, and write the page.
+
+    With --maps the solvers are accelerations of descent maps, and --out, --methods, --update,
+    --max-time and --table are the options that count.
+    After a change of one method, --methods NAME --update runs that one only; the page says which
+    rows were made with which versions.
+    """
     require("matplotlib", "app", "momentous scoreboard")
+    if maps:
+        with usage_errors():
+            page = _map_page(out, methods, update, options["max_time"], table)
+        say(f"The page is {page}.")
+        return
     from momentous.lab.compare.scoreboard import run_scoreboard, write_scoreboard
     from momentous.testbed.suite import suite
 
@@ -47,8 +67,27 @@ def command(
             write_scoreboard(table, out)
         else:
             problems = suite(max_dimension, cutest=cutest)
-            found = run_scoreboard(problems, out, work=work, separate=not fused_only, **options)
+            found = run_scoreboard(
+                problems, out, methods=methods, update=update, work=work,
+                separate=not fused_only, **options,
+            )  # fmt: skip
             if found.interrupted:
                 done = f"interrupted after {len(found.rows)} runs"
                 end_interrupted(f"{done}; the same command goes on from {work}")
     say(f"The page is {out / 'scoreboard.md'}.")
+
+
+def _map_page(
+    out: Path,
+    methods: list[str] | None,
+    update: bool,
+    max_time: float,
+    table: Path | None,
+) -> Path:
+    from momentous.lab.compare.maps.page import write_map_page
+    from momentous.lab.compare.maps.runs import run_maps, save_map_rows
+
+    if table is None:
+        rows = run_maps(methods=methods, max_time=max_time)
+        table = save_map_rows(rows, out, update=update)
+    return write_map_page(table, out)

@@ -69,9 +69,11 @@ class Admission:
             and raw.dtype == self.space.dtype
             and raw.shape == self.space.shape
         ):
-            alone = raw.base is None and sys.getrefcount(raw) == self._fresh_count
-            mine = alone and raw.flags.owndata and raw.flags.c_contiguous
-            return raw if mine else self.space.copy(raw)
+            if raw.base is None and sys.getrefcount(raw) == self._fresh_count:
+                flags = raw.flags
+                if flags.owndata and flags.c_contiguous:
+                    return raw
+            return self.space.copy(raw)
         raw = self._checked(raw, source)
         if self._immutable:
             return raw

@@ -30,7 +30,7 @@ from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 
-KIND, VERSION = "checkpoint", 3
+KIND, VERSION = "checkpoint", 4
 
 # What malformed numbers end in where nothing has looked at them before.
 MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
@@ -172,6 +172,8 @@ class _Packer:
             return {"plain": self._add(item.array)}
         if array_api_compat.is_array_api_obj(item) and tuple(item.shape) == self._shape:
             return {"array": self._add(item)}
+        if hasattr(item, "packed"):
+            return self.pack(item.packed())
         name = f"{type(item).__module__}.{type(item).__qualname__}"
         if name in RECORDS:
             fields = {f.name: self.pack(getattr(item, f.name)) for f in dataclasses.fields(item)}
@@ -272,7 +274,10 @@ class _Unpacker:
         made = {name: self.unpack(part) for name, part in fields.items()}
         for name, value in made.items():
             _require(_fits(value, hints[name]), f"{cls.__name__}.{name} cannot be {value!r}"[:200])
-        return cls(**made)
+        whole = cls(**made)
+        if isinstance(whole, Sample):
+            _require(whole.point is not None or not whole.evaluated, "a gradient without a point")
+        return whole.unpacked(self._space) if hasattr(whole, "unpacked") else whole
 
     def _array(self, index: int) -> Array:
         if index not in self._made:

@@ -20,14 +20,14 @@ class InterruptFlag:
     def __init__(self) -> None:
         self.pending = False
         self.error: BaseException | None = None  # the last that came out of user code
-        self._depth = 0  # of user code: a callback may call the oracle
+        self.depth = 0  # of user code: a callback may call the oracle
 
     def __enter__(self) -> None:
         self.raise_pending()
-        self._depth += 1
+        self.depth += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        self._depth -= 1
+        self.depth -= 1
         if error is not None:
             self.error = error
 
@@ -54,7 +54,7 @@ class InterruptFlag:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _arrived(self, signal_number: int, frame: FrameType | None) -> None:
-        if self._depth or self.pending:
+        if self.depth or self.pending:
             self.pending = False
             raise KeyboardInterrupt
         self.pending = True

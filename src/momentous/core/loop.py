@@ -118,6 +118,7 @@ class Run(Iterator[IntermediateResult]):
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
         _require_finite(self.oracle, value, sample)
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
+        self.progress.start_size = self.oracle.space.norm(x0)
         self.best_point = x0
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
@@ -183,36 +184,34 @@ class Run(Iterator[IntermediateResult]):
         oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
         last = self.report
-        self.report = Report(NO_SAMPLE, last.step_size, accepted=last.accepted, noise=last.noise)
+        self.report = Report(NO_SAMPLE, last.step_size, (), None, last.accepted, last.noise)
         del last
         step = self.method.step(oracle, self.memory)
-        acceptable = self._is_acceptable(step.report)
+        sample, trace = step.report.sample, self.trace
+        acceptable = sample.grad_norm > self._tolerance or self._is_acceptable(step.report)
         if self._stop.needs_value:
-            oracle.learn_value(step.report.sample)
-        shown, spent = self._value_for_trace(step.report.sample)
+            oracle.learn_value(sample)
+        shown = sample.value
+        if trace is not None and trace.values:
+            paused = perf_counter()
+            shown = oracle.peek(sample.point)
+            started += perf_counter() - paused  # a value for the trace alone is not timed
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         self.progress.nit += 1
         self.progress.acceptable = acceptable
-        self._commit(step, shown, started + spent)
+        self._commit(step, shown, started)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
             self._call(self._callback)
         if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
             self._autosave()
-        oracle.interrupts.raise_pending()
+        if oracle.interrupts.pending:
+            oracle.interrupts.raise_pending()
 
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
         small = report.sample.grad_norm <= self._tolerance
         return not small or within_limit(self.oracle, report.sample, report.limit)
-
-    def _value_for_trace(self, sample: Sample) -> tuple[float, float]:
-        """The value to show in the trace, and how long it took to get it for that purpose alone."""
-        if self.trace is None or not self.trace.values:
-            return sample.value, 0.0
-        started = perf_counter()
-        value = self.oracle.peek(sample.point)
-        return value, perf_counter() - started
 
     def _commit(self, step: Step, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
@@ -229,10 +228,11 @@ class Run(Iterator[IntermediateResult]):
         for event in report.events:
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
-        if self.trace is not None:
-            self.trace.add(progress, shown, report.step_size)
+        trace = self.trace
+        if trace is not None:
+            trace.add(progress, shown, report.step_size)
             for event in report.events:
-                self.trace.events.append((progress.nit, event))
+                trace.events.append((progress.nit, event))
         self._decide()
 
     def _decide(self) -> None:

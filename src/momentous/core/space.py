@@ -11,7 +11,8 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import array_api_compat
 import numpy as np
@@ -38,8 +39,9 @@ class Space:
     """
 
     __slots__ = (
-        "_block", "_custom_inner", "_low_precision", "_pool", "_unused_count", "counts_writes",
-        "device", "dtype", "inner", "library", "rounding", "shape", "size", "xp",
+        "_block", "_fused", "_low_precision", "_pool", "_unused_count", "counts_writes", "device",
+        "dtype", "has_own_inner", "inner", "largest", "library", "plain", "rounding", "shape",
+        "size", "xp",
     )  # fmt: skip
 
     def __init__(self, like: Array, inner: Inner | None = None):
@@ -48,7 +50,9 @@ class Space:
         self.device = array_api_compat.device(like)
         self.shape = tuple(like.shape)
         self.size = math.prod(self.shape)
-        self.rounding = float(self.xp.finfo(self.dtype).eps) / 2  # unit roundoff u
+        limits = self.xp.finfo(self.dtype)
+        self.rounding = float(limits.eps) / 2  # unit roundoff u
+        self.largest = float(limits.max)
         self.library = type(like)
         self._pool: list[np.ndarray] = []
         self._block: np.ndarray | None = None
@@ -56,18 +60,26 @@ class Space:
         # adds depends on the Python version and on debuggers: it is measured, in a call of the
         # same form.
         self._unused_count = _references([np.empty(0)], 0)
-        self._custom_inner = inner is not None
+        self.has_own_inner = inner is not None
+        self._fused = _cupy_kernels(like)
         self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
+        # Short vectors of doubles: NumPy's own operators are the fastest way.
+        self.plain = (
+            self.library is np.ndarray
+            and self.dtype == np.float64
+            and len(self.shape) > 0
+            and self.size <= BLOCK
+        )
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
         self.inner: Inner = _default_inner(like)
+        if self.plain and len(self.shape) == 1 and self.size <= ROW:
+            self.inner = _short_inner
         if inner is not None:
             self.inner = lambda a, b: float(inner(a, b))
 
     def inners(self, vectors: Sequence[Array], a: Array) -> tuple[float, ...]:
         """The inner products of all vectors with ``a``."""
-        if self.size <= ROW and self.inner is blocks.inner and self.dtype == np.float64:
-            return tuple([float(np.vdot(vector, a)) for vector in vectors])  # the same, but faster
         return tuple([self.inner(vector, a) for vector in vectors])
 
     def norm(self, a: Array) -> float:
@@ -75,7 +87,7 @@ class Space:
         square = self.inner(a, a)
         if 1e-290 > square >= 0.0 and self.rounding < 1e-10:
             # In double precision squares of tiny entries underflow before the entries do.
-            return math.sqrt(self.inner(a * 2.0**400, a * 2.0**400)) * 2.0**-400
+            return math.sqrt(self.inner(a * 2.0**600, a * 2.0**600)) * 2.0**-600
         return math.sqrt(square) if square >= 0.0 else math.nan
 
     def distance(self, a: Array, b: Array) -> float:
@@ -87,9 +99,14 @@ class Space:
 
     def distance_squared(self, a: Array, b: Array) -> float:
         """|a - b|^2, without a full-length temporary where the default inner product allows it."""
-        if self.library is np.ndarray and self.size > BLOCK and not self._custom_inner:
+        if self.plain:
+            difference = a - b
+            return self.inner(difference, difference)
+        if self.library is np.ndarray and self.size > BLOCK and not self.has_own_inner:
             with self._ignore_overflow():
                 return blocks.sum_of_squares(a, b)
+        if self._fused is not None and not self.has_own_inner:
+            return float(self._fused.distance_squared(a, b))
         with self._ignore_overflow():
             difference = a - b
             return self.inner(difference, difference)
@@ -99,7 +116,7 @@ class Space:
 
         Too little for an objective that is small by cancellation; nothing here knows its terms.
         """
-        return 8.0 * self.rounding * max(abs(value) for value in values)
+        return 8.0 * self.rounding * max(map(abs, values))
 
     def displaced(self, x: Array, radius: float, seed: int, draw: int) -> Array:
         """x moved at random, uniformly within that radius; the n-th draw has a stream of its own,
@@ -111,18 +128,20 @@ class Space:
 
     def combination(self, x: Array, weight: float, y: Array, z: Array = None) -> Array:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
+        if self.plain:
+            return _combined(x, weight, y, z)
         if self.library is np.ndarray and self.size > BLOCK:
             fresh = self._fresh()
             with self._ignore_overflow():
                 blocks.combine(fresh, x, weight, y, z)
             return fresh
-        with self._ignore_overflow():
+        if self._fused is not None:
+            weight = self.dtype.type(weight)
             if z is None:
-                fresh = y * weight
-            else:
-                fresh = y - z
-                fresh *= weight
-            fresh += x
+                return self._fused.add(x, weight, y)
+            return self._fused.add_difference(x, weight, y, z)
+        with self._ignore_overflow():
+            fresh = _combined(x, weight, y, z)
         # NumPy makes a number of a 0-d array.
         return np.asarray(fresh) if self.library is np.ndarray and not self.shape else fresh
 
@@ -144,7 +163,7 @@ class Space:
 
     def stepped(self, x: Array, weight: float, y: Array, origin: Array) -> tuple[Array, float]:
         """z = x + weight y as a fresh array, and |z - origin|^2, in one pass where possible."""
-        if self.library is np.ndarray and self.size > BLOCK and not self._custom_inner:
+        if self.library is np.ndarray and self.size > BLOCK and not self.has_own_inner:
             fresh = self._fresh()
             with self._ignore_overflow():
                 square = blocks.combine(fresh, x, weight, y, None, origin, self._scratch())
@@ -246,7 +265,32 @@ def _default_inner(like: Array) -> Inner:
         return lambda a, b: blocks.inner(to_numpy(a), to_numpy(b))
     if array_api_compat.is_jax_array(like):
         return _partial_sums_inner
+    fused = _cupy_kernels(like)
+    if fused is not None:
+        return cast(Inner, fused.inner)
     return _device_inner
+
+
+def _combined(x: Array, weight: float, y: Array, z: Array) -> Array:
+    if z is None:
+        fresh = y * weight
+    else:
+        fresh = y - z
+        fresh *= weight
+    fresh += x
+    return fresh
+
+
+def _short_inner(a: np.ndarray, b: np.ndarray) -> float:
+    """`blocks.inner` of short flat vectors of doubles, without its checks."""
+    return float(a.dot(b))
+
+
+def _cupy_kernels(like: Array) -> Any:
+    """`momentous.core.cupy_kernels` for arrays of CuPy in single or double precision, or None."""
+    if not array_api_compat.is_cupy_array(like) or like.dtype.name not in ("float32", "float64"):
+        return None
+    return import_module("momentous.core.cupy_kernels")
 
 
 def _references(pool: list[np.ndarray], i: int) -> int:

@@ -24,6 +24,7 @@ class Progress:
     grad_norm: float = math.nan  # at the last sample
     start_fun: float = math.nan  # f(x0), the scale of rounding in values
     start_norm: float = math.nan  # the norm at x0, the scale of rounding in gradients
+    start_size: float = math.nan  # |x0|, the scale of lengths
     fun: float = math.nan  # at the last sample too, NaN where the method needed no value
     best_grad_norm: float = math.inf
     best_nit: int = 0
@@ -171,12 +172,15 @@ class AnyOf(Criterion):
 
     parts: tuple[Criterion, ...]
 
-    @property
-    def needs_value(self) -> bool:  # type: ignore[override]
-        return any(part.needs_value for part in self.parts)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needs_value", any(part.needs_value for part in self.parts))
 
     def check(self, progress: Progress) -> Ending | None:
-        return next(filter(None, (part.check(progress) for part in self.parts)), None)
+        for part in self.parts:
+            ending = part.check(progress)
+            if ending is not None:
+                return ending
+        return None
 
 
 class AllOf(AnyOf):
@@ -208,26 +212,42 @@ def gradient_tolerance(criterion: Criterion) -> float:
     return criterion.tolerance if isinstance(criterion, GradientNorm) else -math.inf
 
 
+BEYOND = 1e20  # so many times the scale of the start is beyond all bounds
+
+
 def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion) -> Ending | None:
-    """The end of a run that goes down for ever: f is 1e20 times lower than f(x0) and the gradient
-    there are large (or 1), unless a target says how low it may be, or x so large that its square
-    overflows (measured in every 16th iteration, as it costs a pass).
+    """The end of a run that goes down for ever.
+
+    With |x0| (at least 1) as the scale of lengths, that is where f has fallen 1e20 times
+
+    - what its slope at x0 explains, |grad f(x0)| |x|, and 1e20 times |f(x0)| and 1; or
+    - what its slope explains at the start, |grad f(x0)| |x0|, where x is 1e20 times as long and the
+      slope is not smaller: f goes down at least as a linear function does.
+
+    Nothing is told by values where a target says how low f may be.  Without them, x tells it where
+    its square overflows (measured in every 16th iteration, as it costs a pass).  Steps that do not
+    grow take longer than anybody waits to get so far down a linear function: such a run ends by
+    its other limits, as it looks like any long descent.
     """
     point, lowest, accepted = report.sample.point, report.sample.value, report.accepted
     if accepted is not None and not lowest <= accepted.value:
         lowest = accepted.value
     by_value = not stop.needs_value and progress.noun == "gradient"  # a residual has other units
-    scale = max(1.0, abs(progress.start_fun), progress.start_norm)
-    if by_value and -math.inf < lowest < -1e20 * scale:
-        numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
-    elif progress.nit % 16 or point is None:
+    slope, length = progress.start_norm, max(1.0, progress.start_size)
+    fall = progress.start_fun - lowest
+    fallen = by_value and BEYOND * slope * length < fall < math.inf
+    if point is None or (progress.nit % 16 and not fallen):
         return None
-    else:
-        square = space.inner(point, point)
-        if square < 1e4 or not square >= float(space.xp.finfo(space.dtype).max):
-            return None
-        size = math.sqrt(square)
+    square = space.inner(point, point)
+    size = math.sqrt(square) if square >= 0 else math.nan
+    straight = size > BEYOND * length and progress.grad_norm >= (1 - 1e-6) * slope
+    explained = max(1.0, abs(progress.start_fun), slope * max(size, length))
+    if fallen and (straight or fall > BEYOND * explained):
+        numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
+    elif square >= 1e4 and square >= float(space.xp.finfo(space.dtype).max):
         numbers, what = {"size": size}, f"x has grown to a norm of {size:.3g}"
+    else:
+        return None
     message = f"{what} in iteration {progress.nit}: it seems to be unbounded below"
     remedy = "add a penalty, or pass target= or max_iterations= to stop earlier"
     return Ending(Status.UNBOUNDED, f"{message}; {remedy}", numbers)

@@ -2,16 +2,27 @@
 
 A file is written under a unique name beside its final one, synced to the disk and renamed.  If
 anything goes wrong before the rename, the partial file is removed and the old file is untouched.
+What a killed process has left is removed by the next one that writes the same file.
 """
 
 import contextlib
+import errno
+import functools
 import os
+import platform
+import re
 import secrets
+import stat
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 PathLike = str | os.PathLike[str]
+
+# NAME.HOST-PROCESS-RANDOM.partial; ".aside" is the second name of a file on its way to ".previous".
+_LEFT = re.compile(r"\.([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{8}\.(partial|aside)\Z")
+_looked_after: set[Path] = set()  # what this process has written before
 
 
 @contextlib.contextmanager
@@ -24,28 +35,40 @@ def atomic_file(path: PathLike, mode: str = "wb", *, keep_previous: bool = False
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode={mode!r} must be 'wb' or 'w'")
-    final = Path(os.path.realpath(path))
+    final = _final(path)
     if final.exists() and not final.is_file():
         with _opened(final, os.O_WRONLY, mode) as file:
             yield file
         return
-    partial = final.with_name(f"{final.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
-    # Exclusive: a file or link that is already there is never followed.
-    file = _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if keep_previous and final.exists():
-            _link_previous(final)
-        os.replace(partial, final)
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk is told without the file
-        raise
+    if final not in _looked_after:
+        _looked_after.add(final)
+        remove_left_over(final.parent, final.name)
+    partial = _beside(final, "partial")
+    with _named(path, partial):
+        # Exclusive: a file or link that is already there is never followed.
+        file = _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if keep_previous and final.exists():
+                _link_previous(final)
+            os.replace(partial, final)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
     _sync_folder(final.parent)
+
+
+def require_writable(path: PathLike) -> None:
+    """Raise the OSError now, and not after hours of work, that writing this file would end in."""
+    final = _final(path)
+    if not final.exists() or final.is_file():
+        partial = _beside(final, "partial")
+        with _named(path, partial):
+            _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb").close()
+            partial.unlink()
 
 
 def write_text(path: PathLike, text: str) -> None:
@@ -60,6 +83,69 @@ def previous_path(path: PathLike) -> Path:
     return path.with_name(path.name + ".previous")
 
 
+def remove_left_over(folder: PathLike, name: str | None = None) -> None:
+    """Remove what killed processes have left in a folder, of the file of that name or of all.
+
+    Only plain files with our kind of name, of this user, from a process of this machine that no
+    longer lives; where the system cannot tell, nothing is removed.
+    """
+    if os.name != "posix":
+        return
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            place = _LEFT.search(entry.name)
+            if place is None or name not in (None, entry.name[: place.start()]):
+                continue
+            if place[1] == _this_machine() and not _lives(int(place[2])):
+                facts = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid():
+                    os.unlink(entry.path)
+
+
+def _final(path: PathLike) -> Path:
+    """Where the file itself lies, behind any links."""
+    final = Path(os.path.realpath(path))
+    if final.is_symlink():  # a link that leads to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return final
+
+
+@contextlib.contextmanager
+def _named(path: PathLike, partial: Path) -> Iterator[None]:
+    """Errors name the file that was asked for; a full disk is told without any."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in (None, str(partial)):
+            error.filename = str(path)
+        raise
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """A unique name, which says who made it."""
+    maker = f"{_this_machine()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return path.with_name(f"{path.name}.{maker}.{ending}")
+
+
+@functools.cache
+def _this_machine() -> str:
+    """Eight digits for where the numbers of processes hold: the host, and the container on it."""
+    place = platform.node()
+    with contextlib.suppress(OSError):
+        place += str(os.stat("/proc/self/ns/pid").st_ino)
+    return f"{zlib.crc32(place.encode()):08x}"
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True
+
+
 def _opened(path: Path, flags: int, mode: str) -> IO[Any]:
     descriptor = os.open(path, flags, 0o666)
     if mode == "w":
@@ -69,7 +155,7 @@ def _opened(path: Path, flags: int, mode: str) -> IO[Any]:
 
 def _link_previous(path: Path) -> None:
     """Give the present file a second name, without a moment in which it has none."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.aside")
+    aside = _beside(path, "aside")
     # A file system without hard links keeps no previous file; the rename still protects this one.
     with contextlib.suppress(OSError):
         os.link(path, aside)

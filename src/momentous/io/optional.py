@@ -17,3 +17,17 @@ def require(package: str, extra: str, purpose: str) -> Any:
             f'pip install "momentous[{extra}]"',
             name=error.name,
         ) from None
+
+
+class LazyModule:
+    """A package that is imported when it is first used; `require` says what is missing."""
+
+    def __init__(self, package: str, extra: str, purpose: str):
+        self._wanted = package, extra, purpose
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python itself asks for, not a use
+            raise AttributeError(name)
+        found = getattr(require(*self._wanted), name)
+        setattr(self, name, found)  # the next time it is found without a call
+        return found

@@ -198,8 +198,8 @@ class RunRecord(Generic[Info]):
         try:
             table = parquet.read_table(path, page_checksum_verification=True)
             content = _read_metadata(table)
-            info = _from_json(info_type, content["info"])
-            outcome = _from_json(Outcome, content["outcome"])
+            info = from_json(info_type, content["info"])
+            outcome = from_json(Outcome, content["outcome"])
             columns = {name: _numbers(table, name) for name in COLUMNS}
             events = _events(table["event"].to_pylist())
         except DAMAGED as error:
@@ -268,7 +268,7 @@ def _numbers(table: Any, name: str) -> np.ndarray:
 T = TypeVar("T")
 
 
-def _from_json(kind: type[T], content: Any) -> T:
+def from_json(kind: type[T], content: Any) -> T:
     """A dataclass from JSON, with the type of every field checked."""
     hints = typing.get_type_hints(kind)
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]

@@ -31,15 +31,15 @@ def quiet(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def line_styles(names: Sequence[str], heavy: str = "auto") -> dict[str, dict[str, Any]]:
     """Colour and dashes of every line, the same in all pictures of the same methods.
 
-    ``auto`` is black and heavy; outside solvers (``library:solver``) are dotted or dashed.
+    One of them is black and heavy; outside solvers (``library:solver``) are dotted or dashed.
     """
-    plain = [name for name in names if name != "auto"]
-    ours = [name for name in plain if ":" not in name]
-    styles: dict[str, dict[str, Any]] = {"auto": {"color": "black", "ls": "-", "lw": 2.6}}
-    for i, name in enumerate(ours):
+    plain = [name for name in names if name != heavy]
+    thin = [name for name in plain if ":" not in name]
+    styles: dict[str, dict[str, Any]] = {heavy: {"color": "black", "ls": "-", "lw": 2.6}}
+    for i, name in enumerate(thin):
         styles[name] = {"color": COLOURS[i % len(COLOURS)], "ls": LINES[0], "lw": 1.5}
         if i >= len(COLOURS):  # the colours come round again
             marker = MARKERS[(i - len(COLOURS)) % len(MARKERS)]

@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 WIDTH = 110  # of lines of prose
 NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( (ms|s|min|h))?$|-?$|-?inf$|nan$")
@@ -65,6 +65,13 @@ def prose(text: str, bullet: str = "") -> str:
     wrapper = textwrap.TextWrapper(WIDTH, bullet, " " * len(bullet))
     wrapper.break_long_words = wrapper.break_on_hyphens = False
     return wrapper.fill(" ".join(text.split()))
+
+
+def folded(title: str, text: str) -> Iterator[str]:
+    """Paragraphs of Markdown that are shown when a reader clicks on the title."""
+    yield f"<details><summary>{title}</summary>"
+    yield text
+    yield "</details>"
 
 
 def markdown_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,13 @@ def balanced(U: Floats, V: Floats) -> tuple[Floats, Floats]:
 
 
 def least_penalty(
-    U: Floats, V: Floats, row_weights: Floats, col_weights: Floats
+    U: Floats,
+    V: Floats,
+    row_weights: Floats,
+    col_weights: Floats,
+    *,
+    gram: Callable[[Any, Any], Any] | None = None,
+    asarray: Callable[[Any], Any] = np.asarray,
 ) -> tuple[Floats, Floats]:
     """Factors of the same product U V' with the least weighted ridge, turned as little as possible.
 
@@ -111,9 +118,12 @@ def least_penalty(
     best already: so momentum can carry on across the change, as it could not across `balanced`.
     All weights, one per row and column, are above zero.
 
+    For factors on a device, ``gram`` makes A and B as NumPy arrays, and ``asarray`` brings S there.
+
     .. [1] R. Bhatia, "Positive Definite Matrices", Princeton (2007), chapter 4.
     """
-    A, B = _weighted_gram(U, row_weights), _weighted_gram(V, col_weights)
+    gram = gram or weighted_gram
+    A, B = gram(U, row_weights), gram(V, col_weights)
     before = float(np.trace(A) + np.trace(B))
     if not (np.trace(A) > 0.0 and np.trace(B) > 0.0 and np.isfinite(before)):
         return U, V
@@ -125,10 +135,10 @@ def least_penalty(
     if not after < before:  # nothing left to gain, beyond rounding
         return U, V
     # Multiplied in double precision: a large and a small factor make the rounding of single larger.
-    return (U @ S).astype(U.dtype), (V @ inverse).astype(V.dtype)
+    return (U @ asarray(S)).astype(U.dtype), (V @ asarray(inverse)).astype(V.dtype)
 
 
-def _weighted_gram(factor: Floats, weights: Floats) -> NDArray[np.float64]:
+def weighted_gram(factor: Floats, weights: Floats) -> NDArray[np.float64]:
     """Sum of w_i u_i u_i', in double precision."""
     total = np.zeros((factor.shape[1],) * 2)
     for begin in range(0, len(factor), BLOCK):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from momentous.lowrank.backends import Backend, RowStep, Side, find_backend
+from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.factors import gram, products, svd_start
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.penalty import Penalty
 
@@ -57,9 +57,11 @@ class LowRankObjective:
     mean : float
         What is predicted without factors and biases.
     backend : str or Backend
-        "numba" (compiled), "numpy", or "auto": the compiled one where numba is installed.
-    device : str
-        "cpu".
+        "numba" (compiled), "numpy", "cuda", or "auto": on the CPU the compiled one where numba is
+        installed.
+    device : {"cpu", "cuda", "auto"}
+        "cuda" is an NVIDIA GPU, by CuPy: points and gradients are CuPy arrays then.  "auto" takes
+        it where there is one and a million entries or more.
 
     References
     ----------
@@ -100,7 +102,7 @@ class LowRankObjective:
         self.penalty = ridge if isinstance(ridge, Penalty) else Penalty(ridge)
         self.dtype = np.dtype(ratings.dtype if dtype is None else dtype)
         self.ratings = ratings.astype(self.dtype)
-        self.backend = find_backend(backend, device)
+        self.backend = find_backend(backend, device, ratings.nnz)
         self._asked_threads = thread_count(threads)
         # Groups of the pass are the longer side: the shorter factor is the one that must fit the
         # caches, and of whose gradient each thread has a copy.
@@ -123,24 +125,20 @@ class LowRankObjective:
         """Length of x: ``(m + n) (r + biases)``."""
         return sum(self.ratings.shape) * self.width
 
-    @property
-    def groups(self) -> tuple[Compressed, Compressed]:
-        """The entries by row and by column."""
-        return self.ratings.by_row, self.ratings.by_col
-
     def side(self, which: int) -> Side:
         """The entries by row (0) or by column (1) as the backend works on them, made once."""
         if which not in self._sides:
-            groups = self.ratings.by_col if which else self.ratings.by_row
-            self._sides[which] = self.backend.side(groups, self.loss, self._asked_threads)
+            self._sides[which] = self.backend.side_of(
+                self.ratings, which, self.loss, self._asked_threads, self._sides.get(1 - which)
+            )
         return self._sides[which]
 
     @cached_property
     def weights(self) -> tuple[Floats, Floats]:
         """The weights of the parameters of rows and columns, one per parameter."""
         rows, cols = (
-            self.penalty.weights(np.diff(side.starts), self.rank, of_rows=which == 0)
-            for which, side in enumerate(self.groups)
+            self.penalty.weights(self.side(which).counts, self.rank, of_rows=which == 0)
+            for which in (0, 1)
         )
         xp, dtype = self.backend.xp, self.dtype
         return xp.asarray(rows.astype(dtype)), xp.asarray(cols.astype(dtype))
@@ -161,7 +159,7 @@ class LowRankObjective:
     @cached_property
     def _start(self) -> Floats:
         values = self.loss.start_values(self.ratings, self.mean)
-        return self._without_biases(*svd_start(self.ratings, self.rank, values))
+        return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
 
     def random_start(self, rng: np.random.Generator) -> Floats:
         """Small random factors and no biases: enough for a sweep to begin with."""
@@ -171,7 +169,8 @@ class LowRankObjective:
 
     def _without_biases(self, *factors: Floats) -> Floats:
         extra = self.width - self.rank
-        P, Q = (np.pad(side, [(0, 0), (0, extra)]) for side in factors)
+        xp = self.backend.xp
+        P, Q = (xp.pad(xp.asarray(side), [(0, 0), (0, extra)]) for side in factors)
         return self.join(P, Q)
 
     def split(self, x: Any) -> tuple[Floats, Floats]:
@@ -195,9 +194,10 @@ class LowRankObjective:
         """The point x that has these parameters."""
         x: Floats = self.backend.xp.empty(self.dimension, self.dtype)
         for part, given, name in zip(self._parts(x), (P, Q), "UV", strict=True):
-            if np.shape(given) != part.shape:
-                raise ValueError(f"{name} must be of shape {part.shape}, not {np.shape(given)}")
-            part[...] = self.backend.xp.asarray(given)
+            array = self.backend.xp.asarray(given)
+            if array.shape != part.shape:
+                raise ValueError(f"{name} must be of shape {part.shape}, not {array.shape}")
+            part[...] = array
         return x
 
     def predict(self, x: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> Floats:
@@ -236,6 +236,15 @@ class LowRankObjective:
         xp, r, scale = self.backend.xp, self.rank, 1.0 / self.ratings.nnz
         gradient: Floats = xp.empty(self.dimension, self.dtype)
         parts = self._parts(gradient)
+        if self.penalty.uniform and not self.mean:
+            terms = PlainTerms(scale, self.balance, self.ridge, self.loss.dense_weight)
+            flat = self.backend.asarray(x, self.dtype)
+            shape, cut = (-1, self.rank), self.ratings.shape[0]
+            value = self.backend.plain_objective(
+                self.side, flat.reshape(shape), cut, terms, gradient.reshape(shape)
+            )
+            if value is not None:
+                return value, gradient
         with np.errstate(over="ignore", invalid="ignore"):
             grams = self._grams(P, Q)
             pull = 2.0 * self.balance * (grams[0] - grams[1])
@@ -294,11 +303,11 @@ class LowRankObjective:
 
     def _dense(self, left: Floats, right: Floats) -> tuple[float, Any, Any]:
         """The sum over all pairs of ``dense_weight z^2 / 2``, and both Gram matrices."""
-        of_left, of_right = gram(left), gram(right)
+        of_left, of_right = self.backend.gram(left), self.backend.gram(right)
         return 0.5 * self.loss.dense_weight * float((of_left * of_right).sum()), of_left, of_right
 
     def _grams(self, P: Floats, Q: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return gram(P[:, : self.rank]), gram(Q[:, : self.rank])
+        return self.backend.gram(P[:, : self.rank]), self.backend.gram(Q[:, : self.rank])
 
     def _sum(
         self, losses: float, P: Floats, Q: Floats, gram_U: Any, gram_V: Any, balance: float
@@ -315,10 +324,7 @@ class LowRankObjective:
         if self.penalty.uniform:
             squares = self.ridge * float(self.backend.xp.sum(side * side, dtype=np.float64))
         else:
-            weights = self.weights[which]
-            squares = float(
-                self.backend.xp.einsum("ij,ij,ij->", weights, side, side, dtype=np.float64)
-            )
+            squares = self.backend.weighted_squares(self.weights[which], side)
         return 0.5 * squares / self.ratings.nnz
 
     # --- one side for the other -------------------------------------------------------------------
@@ -345,7 +351,11 @@ class LowRankObjective:
 
     def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
         """The loss's error on other entries of the same matrix, block by block."""
-        P, Q = (self.backend.to_host(side) for side in self._parts(x))
+        if self.backend.xp is not np:
+            wide = self._widened(*self._parts(x))
+            total = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
+            return self.loss.error_of_mean(total / ratings.nnz)
+        P, Q = self._parts(x)
         r, rows, total = self.rank, ratings.rows, 0.0
         for begin in range(0, ratings.nnz, BLOCK):
             block = slice(begin, begin + BLOCK)

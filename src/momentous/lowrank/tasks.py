@@ -11,6 +11,7 @@ import numpy as np
 from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
 from momentous.io.archive import ArchiveError
+from momentous.io.atomic import require_writable
 from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.ratings import Ratings
@@ -45,6 +46,7 @@ def fit_file(
     of the model to resume, or for the default.
     """
     _require_folder(out)
+    require_writable(out)
     start, saved, threshold = _model_to_resume(out, resume)
     chosen = saved | {name: value for name, value in options.items() if value is not None}
     try:

@@ -8,7 +8,7 @@ import math
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.record import record
+from momentous.core.record import copied, record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
@@ -68,13 +68,12 @@ class SafeguardedMemory:
         self, report: Report, *events: Event, ending: Ending | None = None
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
-        events, best = (*report.events, *events), self.best
-        own = dataclasses.replace(report, events=events, ending=ending, accepted=best)
-        own.noise = self.noise
+        events, best, limit = (*report.events, *events), self.best, report.limit
         accepted = report.sample if report.accepted is None else report.accepted
         if accepted.point is not best.point:  # not to end above what the other one has found
-            own.limit = RiseLimit(best, self.noise, self.slack, convex=True)
-        return Step(self, own)
+            limit = RiseLimit(best, self.noise, self.slack, convex=True)
+        sample, eta = report.sample, report.step_size
+        return Step(self, Report(sample, eta, events, ending, best, self.noise, limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +205,8 @@ class Safeguarded(Method[SafeguardedMemory]):
         report = inner.report
         stand = _standing(oracle, report, memory.fast_from)
         best = _lower(_noise(oracle, memory), memory.best, stand)
-        after = dataclasses.replace(memory, fast=inner, best=best)
+        after = copied(memory)
+        after.fast, after.best = inner, best
         after.ahead = memory.ahead and best is memory.best
         after.smallest = min(memory.smallest, stand.grad_norm) if stand.finite else memory.smallest
         ended = report.ending

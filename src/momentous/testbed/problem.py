@@ -47,9 +47,9 @@ class Problem:
     def __post_init__(self) -> None:
         if cast(Any, self.value) is None:
             object.__setattr__(self, "value", lambda x: self.value_and_gradient(x)[0])
-        object.__setattr__(self, "start", _frozen(self.start))
+        object.__setattr__(self, "start", frozen(self.start))
         if self.minimiser is not None:
-            object.__setattr__(self, "minimiser", _frozen(self.minimiser))
+            object.__setattr__(self, "minimiser", frozen(self.minimiser))
 
     @property
     def dimension(self) -> int:
@@ -75,7 +75,7 @@ class Problem:
         return xp.asarray(self.start.copy(), dtype=dtype, device=device)
 
 
-def _frozen(point: Vector) -> Vector:
+def frozen(point: Vector) -> Vector:
     """Copy, so that no caller can change a problem behind its back."""
     copy = np.array(point, dtype=np.float64)
     copy.flags.writeable = False

@@ -413,7 +413,7 @@ def test_the_page_says_plainly_where_the_other_wins():
     assert "Where `scipy:l-bfgs-b` wins (`auto`'s multiple): p2 (3)." in text
     assert "Where `auto` wins (its multiple): p1 (0.5)." in text
     assert "Solved by `scipy:l-bfgs-b` only: p4." in text
-    assert "| held back | 1 | 0 | 0 | 0 | 3 | p2: 3 | 0.25 | 0.25 (1 problem) |" in text
+    assert "| held back | 1 | 0 | 0 | 0 | 3 | 3 | p2: 3 | 0.25 | 0.25 (1 problem) |" in text
     assert "had a turn on 1 of 4 problems: p2 (4)." in text
     assert "- `scipy:cg`: too hard" in text
     assert "- `scipy:cg`, 3: p1, p3 and p4." in text
@@ -435,7 +435,8 @@ def test_the_scoreboard_of_a_tiny_list_holds_the_numbers_of_its_rows(tmp_path):
     apart = {(each.problem, each.method): each for each in found.rows if each.separate}
     ratios = [fused[p.name, "auto"].njev / fused[p.name, LBFGS_B].njev for p in problems]
     assert f"| all | 3 | 0 | 0 | 0 | {statistics.median(ratios):.3g} |" in text
-    assert f"| held back | 1 | 0 | 0 | 0 | {ratios[1]:.3g} | rosenbrock-10: {ratios[1]:.3g}" in text
+    one = f"{ratios[1]:.3g}"
+    assert f"| held back | 1 | 0 | 0 | 0 | {one} | {one} | rosenbrock-10: {one}" in text
     for p in problems:
         star = " *" if p.held_back else ""
         gradients = [f"{fused[p.name, m].njev:,}" for m in methods]
@@ -485,3 +486,70 @@ def test_limits_that_are_no_numbers_are_refused_by_name():
     for name in ("max_evaluations", "max_time", "rtol"):
         with pytest.raises(ValueError, match=f"{name}=None"):
             compare(testbed.qing(3), ["auto"], progress=False, **{name: None})
+
+
+# --- the scoreboard again, in parts ---------------------------------------------------------------
+
+
+def test_only_the_given_methods_are_run_again_and_the_rest_is_kept(tmp_path):
+    problems = [entry(testbed.rosenbrock(2)), entry(testbed.qing(4))]
+    options = {"separate": False, "progress": False, "max_evaluations": 2000}
+    run_scoreboard(problems, tmp_path, methods=["auto", "gd", LBFGS_B], **options)
+    table = tmp_path / "scoreboard.parquet"
+    old = Comparison.load(table).rows
+    marked = [dataclasses.replace(one, setup="of old") for one in old]
+    Comparison(marked).save(table)
+    run_scoreboard(problems, tmp_path, methods=["gd"], update=True, **options)
+    new = Comparison.load(table).rows
+    assert [(one.problem, one.method) for one in new] == [(one.problem, one.method) for one in old]
+    assert {one.method for one in new if one.setup != "of old"} == {"gd"}
+    text = (tmp_path / "scoreboard.md").read_text()
+    assert f"- of old: `auto` and `{LBFGS_B}`" in text
+
+
+def test_a_table_made_by_other_rules_is_not_updated(tmp_path):
+    problems = [entry(testbed.rosenbrock(2))]
+    options = {"separate": False, "progress": False}
+    run_scoreboard(problems, tmp_path, methods=["gd"], max_evaluations=2000, **options)
+    with pytest.raises(ValueError, match="made with max_evaluations=2000, these runs with 500"):
+        run_scoreboard(
+            problems, tmp_path, methods=["gd"], max_evaluations=500, update=True, **options
+        )
+
+
+def test_a_table_from_before_the_overhead_was_measured_is_read(tmp_path):
+    table = tmp_path / "old.csv"
+    Comparison([row("p", "auto", 10), row("p", LBFGS_B, 20)]).save(table)
+    lines = [line.rsplit(",", 1)[0] for line in table.read_text().splitlines()]
+    table.write_text("\n".join(lines) + "\n")
+    rows = Comparison.load(table).rows
+    assert [one.overhead for one in rows] == [None, None]
+    assert "Overhead" not in page(rows, "p.png").split("## How it was made")[0]
+
+
+def test_the_page_begins_with_three_sentences_a_picture_and_a_table():
+    rows = [row("p", "auto", 10, overhead=2e-5), row("p", LBFGS_B, 20, overhead=1e-5)]
+    parts = page(rows, "p.png").split("\n\n")
+    assert parts[1].startswith(
+        f"On 1 problem with 10 to 10 variables `auto` solves 1, `{LBFGS_B}` 1."
+    )
+    assert parts[1].count(". ") == 2
+    assert parts[2].startswith("![")
+    assert "| `auto` | 1 of 1 | 0.5 | 0.5 | 20 us |" in parts[3]
+    assert f"| `{LBFGS_B}` | 1 of 1 | 1 | 1 | 10 us |" in parts[3]
+
+
+@pytest.mark.parametrize("method", ["auto", LBFGS_B])
+def test_the_time_in_the_function_is_not_overhead(method, monkeypatch):
+    """A clock that stands still but for the function: what is outside takes no time."""
+    now = [0.0]
+    monkeypatch.setattr("momentous.lab.compare.solvers.process_time", lambda: now[0])
+
+    def slow(x):
+        now[0] += 1.0
+        return bowl(x)
+
+    problem = ("slow", slow, np.array([3.0, -1.0]))
+    (found,) = compare(problem, [method], progress=False).rows
+    assert found.njev > 1
+    assert found.overhead == 0.0

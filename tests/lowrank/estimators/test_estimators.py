@@ -21,6 +21,7 @@ from momentous.lowrank.solvers.fit import FitConfig
 from momentous.methods import REGISTRY
 
 sklearn = pytest.importorskip("sklearn")
+from devices import device  # noqa: E402, F401  # every test runs on the GPU, too
 from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
@@ -417,7 +418,7 @@ def test_looking_at_the_held_out_error_costs_no_sweep_of_its_own(pairs, monkeypa
     monkeypatch.setattr(
         LowRankObjective,
         "half_sweep",
-        lambda self, *given: calls.append(given[0]) or half(self, *given),
+        lambda self, *given, **how: calls.append(given[0]) or half(self, *given, **how),
     )
     model = regressor(validation_share=0.2, max_iterations=8, patience=100, tol=0.0).fit(pairs, Y)
     assert len(calls) == 2 * model.result_.njev + 1

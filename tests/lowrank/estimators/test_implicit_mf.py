@@ -13,6 +13,8 @@ from momentous.lowrank.losses import Implicit
 from momentous.lowrank.tasks import fit_file
 
 pytest.importorskip("sklearn")
+from devices import device  # noqa: F401  # every test runs on the GPU, too
+
 from momentous.lowrank import ImplicitMF, MatrixCompletion
 
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "numba"])

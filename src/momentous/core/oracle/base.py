@@ -145,11 +145,21 @@ class CachedOracle(Oracle):
         else:
             # Let the old gradient go before the user's code makes a new one.
             self._last = last = None
-        self._note_request(last)
+        if not self._asked:
+            self._note_request(last)
         set_writable(x, False)
         writes = x._version if self.space.counts_writes else 0
-        with self.interrupts:
+        interrupts = self.interrupts
+        if interrupts.pending:
+            interrupts.raise_pending()
+        interrupts.depth += 1  # `with interrupts` without its two calls: this is the hottest place
+        try:
             value, answer, values = self._call_gradient(x, math.nan if last is None else last.value)
+        except BaseException as error:
+            interrupts.error = error
+            raise
+        finally:
+            interrupts.depth -= 1
         if self.space.counts_writes and x._version != writes:
             raise _written()
         self.nfev += values
@@ -157,7 +167,7 @@ class CachedOracle(Oracle):
         if last is not None and value != value:
             value = last.value
         self._last = sample = self._sample(x, value, answer)
-        if self.fused and not math.isfinite(sample.value):
+        if self.fused and not math.isfinite(value):
             sample.grad_norm = math.nan  # of no use where the function is not finite
         return sample
 
@@ -227,15 +237,15 @@ def without_grad(function: Any, space: Space) -> Any:
 def both_of(pair: Any, contract: str) -> list[Any]:
     """The two things that user code returned, in a list so that each can be taken out of it: the
     array is in one place only then."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise TypeError(f"{contract}, but it returned {type(pair).__name__}")
     return list(pair)
 
 
 def scalar(raw: Any, source: str) -> float:
     """A user's function value as a float: a number, a 0-d array or an array of one element."""
-    if type(raw) is float:
-        return raw
+    if isinstance(raw, float):
+        return float(raw)  # one of NumPy's is a float, too
     if getattr(raw, "requires_grad", False):
         raw = raw.detach()
     size = math.prod(getattr(raw, "shape", ()))

@@ -5,23 +5,39 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from momentous.lab.compare.table import Comparison, Row, as_file_name
+from momentous.lab.compare.table import Comparison, as_file_name
 from momentous.lab.record import RunRecord
 from momentous.lab.style import FAINT, line_styles, new_figure, quiet, save
 
-AXES = {"evaluations": "values + gradients", "gradients": "gradients", "time": "seconds"}
+AXES = {
+    "evaluations": "values + gradients", "gradients": "gradients", "time": "seconds",
+    "maps": "maps", "calls": "maps + values",
+}  # fmt: skip
 MOST_CIRCLES = 60  # where there are more restarts than that they would hide the line
 MOST_PICTURES = 20  # of single problems
 
 MEASURES = {"time": "time", "gradients": "njev", "evaluations": "evaluations"}
 """What a solution may cost (seconds, gradients, values plus gradients), and the attribute of it."""
+MAP_MEASURES = {"maps": "maps", "calls": "calls", "time": "time"}
+"""The same for descent maps: maps, maps plus values that do not come with them, seconds."""
 
 
-def costs(rows: Iterable[Row], measure: str) -> dict[str, dict[str, float]]:
+class Solved(Protocol):
+    """What curves need to know of a row of a table."""
+
+    @property
+    def problem(self) -> str: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def reached(self) -> bool: ...
+
+
+def costs(rows: Iterable[Solved], measure: str) -> dict[str, dict[str, float]]:
     """What each method needed on each problem: ``costs[problem][method]``, infinite if unsolved."""
     table: dict[str, dict[str, float]] = {}
     for row in rows:
@@ -30,11 +46,12 @@ def costs(rows: Iterable[Row], measure: str) -> dict[str, dict[str, float]]:
     return table
 
 
-def _cost(spent: Row | RunRecord[Any], measure: str) -> Any:
+def _cost(spent: Solved | RunRecord[Any], measure: str) -> Any:
     """What a run has cost, as one number or after every row of its record."""
-    if measure not in MEASURES:
-        raise ValueError(f"measure={measure!r} is not one of {', '.join(MEASURES)}")
-    return getattr(spent, MEASURES[measure])
+    known = MEASURES | MAP_MEASURES
+    if measure not in known:
+        raise ValueError(f"measure={measure!r} is not one of {', '.join(known)}")
+    return getattr(spent, known[measure])
 
 
 @dataclass(frozen=True)
@@ -54,7 +71,7 @@ class Profile:
 
 
 def performance_profile(
-    rows: Iterable[Row], measure: str = "gradients", methods: Sequence[str] | None = None
+    rows: Iterable[Solved], measure: str = "gradients", methods: Sequence[str] | None = None
 ) -> dict[str, Profile]:
     """Performance profiles of Dolan and More [1]_.
 
@@ -175,24 +192,27 @@ def plot_convergence(comparison: Comparison, problem: str, path: str | os.PathLi
 
 
 def plot_profiles(
-    rows: Sequence[Row],
+    rows: Sequence[Solved],
     path: str | os.PathLike[str],
     *,
-    evaluations_from: Sequence[Row] | None = None,
+    measures: Sequence[str] = tuple(MEASURES),
+    ranked_by: str = "gradients",
+    ours: str = "auto",
+    evaluations_from: Sequence[Solved] | None = None,
 ) -> None:
-    """Performance profiles in time, gradients, and values plus gradients, side by side.
+    """Performance profiles in several measures, side by side; ``ours`` is the heavy line.
 
-    The third panel says nothing new where all get both from one call; ``evaluations_from`` has the
-    rows of runs in which they are apart.
+    Values plus gradients say nothing new where all get both from one call; ``evaluations_from`` has
+    the rows of runs in which they are apart.
     """
     figure = new_figure(14, 5.2)
-    panels = figure.subplots(1, 3, sharey=True)
+    panels = figure.subplots(1, len(measures), sharey=True)
     methods = list(dict.fromkeys(row.method for row in rows))
-    styles = line_styles(methods)
-    by_gradients = performance_profile(rows, "gradients")
-    edge = _right_edge(by_gradients.values())
-    methods.sort(key=lambda method: -_area(by_gradients[method], edge))
-    for axes, measure in zip(panels, MEASURES, strict=True):
+    styles = line_styles(methods, ours)
+    ranking = performance_profile(rows, ranked_by)
+    edge = _right_edge(ranking.values())
+    methods.sort(key=lambda method: -_area(ranking[method], edge))
+    for axes, measure in zip(panels, measures, strict=True):
         source = evaluations_from if measure == "evaluations" and evaluations_from else rows
         profiles = performance_profile(source, measure)
         right = _right_edge(profiles.values())
@@ -213,7 +233,7 @@ def plot_profiles(
     problems = len({row.problem for row in rows})
     figure.suptitle(
         f"performance profiles over {problems} problems: higher is better, left edge: how often "
-        "the best, not applicable: not solved; the list is in the order of gradients",
+        f"the best, not applicable: not solved; the list is in the order of {AXES[ranked_by]}",
         fontsize=11,
     )
     save(figure, Path(path))

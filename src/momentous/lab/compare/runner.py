@@ -18,12 +18,13 @@ from momentous.lab.compare.solvers import (
     Limits,
     NotApplicableError,
     Solver,
+    TimedInfo,
     as_solvers,
     describe_error,
 )
 from momentous.lab.compare.table import Comparison, ComparisonInfo, Row, as_file_name
 from momentous.lab.progress import Show, show_parts
-from momentous.lab.record import Outcome, RecordError, RunInfo, RunRecord, setup
+from momentous.lab.record import Outcome, RecordError, RunRecord, setup
 from momentous.testbed import Problem
 from momentous.testbed.suite import Entry
 
@@ -223,6 +224,7 @@ def _run(entry: Entry, start: Start, solver: Solver, rules: Rules) -> RunRecord[
     try:
         limits = Limits(tol, rules.max_evaluations, rules.max_time, start.fun)
         ran = _repeated(start.problem, solver, limits, rules)
+        info = replace(info, overhead=ran.info.overhead)
         record = RunRecord.from_columns(info, ran.outcome, ran.columns, ran.events)
     except NotApplicableError as error:
         record = RunRecord.from_columns(info, Outcome("not applicable", str(error)))
@@ -239,7 +241,7 @@ def _run(entry: Entry, start: Start, solver: Solver, rules: Rules) -> RunRecord[
 
 def _repeated(
     problem: Problem | Exception, solver: Solver, limits: Limits, rules: Rules
-) -> RunRecord[RunInfo]:
+) -> RunRecord[TimedInfo]:
     """The fastest of so many runs, where they are short."""
     if isinstance(problem, Exception):
         raise problem

@@ -12,13 +12,14 @@ from momentous.io.atomic import write_text
 from momentous.lab.compare.profiles import plot_profiles
 from momentous.lab.compare.runner import compare
 from momentous.lab.compare.solvers import OUTSIDE_SOLVERS, as_solvers
-from momentous.lab.compare.table import Comparison, Row
+from momentous.lab.compare.table import Comparison, Row, made_with, merged
 from momentous.lab.compare.verdicts import LARGE, Duel, duel, heuristics, median, summaries
-from momentous.lab.text import counted, listed, markdown_table, ratio, seconds, share
+from momentous.lab.text import counted, folded, listed, markdown_table, ratio, seconds, share
 from momentous.methods import REGISTRY, method_class
 from momentous.testbed.suite import Entry
 
 OURS, BASELINE = "auto", "scipy:l-bfgs-b"
+TABLE = "scoreboard.parquet"
 # The second run is for counts, which say little new where evaluations are expensive.
 SEPARATE_UP_TO = 10_000  # variables
 NOT_SEPARATE = "cutest"
@@ -36,10 +37,14 @@ def run_scoreboard(
     *,
     methods: Sequence[str] | None = None,
     separate: bool = True,
+    update: bool = False,
     work: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Comparison:
     """Run the methods, by default all, and write ``scoreboard.parquet``, the page and its picture.
+
+    With ``update`` only the rows of these methods on these problems are new: the others stay as
+    they are in the table that is there, which must have been made to the same tolerance and limits.
 
     With ``separate`` the problems with up to 10,000 variables, without those of CUTEst, are run a
     second time with value and gradient apart, for the counts of values.  ``work`` is the folder for
@@ -47,6 +52,7 @@ def run_scoreboard(
     """
     names = list(methods or scoreboard_methods())
     as_solvers(names)  # a misspelt name is refused before hours of work
+    old = Comparison.load(Path(out) / TABLE).rows if update else []
     rows: list[Row] = []
     interrupted = False
     small = [e for e in entries if e.dimension <= SEPARATE_UP_TO and e.family != NOT_SEPARATE]
@@ -64,13 +70,26 @@ def run_scoreboard(
         interrupted |= found.interrupted
         if interrupted:
             break
+    if old and rows:
+        _require_same_rules(old[0], rows[0])
+        rows = merged(old, rows, ("problem", "method", "separate"))
     comparison = Comparison(rows, interrupted=interrupted)
     if rows and not interrupted:
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
-        comparison.save(out / "scoreboard.parquet")
-        write_scoreboard(out / "scoreboard.parquet", out)
+        comparison.save(out / TABLE)
+        write_scoreboard(out / TABLE, out)
     return comparison
+
+
+def _require_same_rules(old: Row, new: Row) -> None:
+    for name in ("rtol", "max_evaluations", "max_time"):
+        before, now = getattr(old, name), getattr(new, name)
+        if before != now:
+            raise ValueError(
+                f"the table to update was made with {name}={before!r}, these runs with {now!r}: "
+                "give the same limits, or run all of it again"
+            )
 
 
 def write_scoreboard(table: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
@@ -87,13 +106,17 @@ def write_scoreboard(table: str | os.PathLike[str], out: str | os.PathLike[str])
 
 def page(rows: Sequence[Row], picture: str) -> str:
     """The scoreboard in Markdown."""
+    fused = fused_rows(rows)
     parts = [
         "# Scoreboard",
-        _how_it_was_made(rows),
+        _three_sentences(fused),
         f"![performance profiles]({picture})",
+        _short_table(fused),
+        "## How it was made",
+        _how_it_was_made(rows),
         "## All methods",
-        _summary(fused_rows(rows)),
-        *_ours_against_others(fused_rows(rows)),
+        _summary(fused),
+        *_ours_against_others(fused),
         "## Problem by problem",
         *_per_problem(rows),
     ]
@@ -103,6 +126,78 @@ def page(rows: Sequence[Row], picture: str) -> str:
 def fused_rows(rows: Sequence[Row]) -> list[Row]:
     """Time and gradients are compared where all have value and gradient from one call."""
     return [row for row in rows if not row.separate] or list(rows)
+
+
+def _three_sentences(rows: list[Row]) -> str:
+    """What most readers want to know."""
+    found = {it.method: it for it in summaries(rows)}
+    problems = {row.problem: row.dimension for row in rows}
+    where = (
+        f"On {counted(len(problems), 'problem')} with {min(problems.values()):,} to "
+        f"{max(problems.values()):,} variables"
+    )
+    if OURS not in found:
+        most = max(found.values(), key=lambda it: it.solved)
+        return f"{where} `{most.method}` solves the most, {most.solved}."
+    theirs = f", `{BASELINE}` {found[BASELINE].solved}" if BASELINE in found else ""
+    sentences = [f"{where} `{OURS}` solves {found[OURS].solved}{theirs}."]
+    if theirs:
+        against = duel(rows, OURS, [BASELINE])
+        if against.worst is not None:
+            name, worst = against.worst
+            sentences.append(
+                f"Where both do, `{OURS}` needs {_two_digits(median(against.gradients))} times its "
+                f"gradients and {_two_digits(median(against.time))} times its time in the median, "
+                f"and at worst {_two_digits(worst)} times its gradients ({name})."
+            )
+    others = [it for it in found.values() if it.method != OURS]
+    if others:
+        most = max(others, key=lambda it: it.solved)
+        sentences.append(
+            f"Of all others `{most.method}` solves the most, {most.solved}; nobody needs fewer "
+            f"gradients than `{OURS}` on {len(found[OURS].best_gradients)} problems."
+        )
+    return " ".join(sentences)
+
+
+def _two_digits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _short_table(rows: list[Row]) -> str:
+    """The methods that solve half of the problems or more, the most first."""
+    chosen = [it for it in summaries(rows) if 2 * it.solved >= it.problems]
+    lines: list[tuple[str, ...]] = []
+    for it in sorted(chosen, key=lambda it: -it.solved):
+        against = duel(rows, it.method, [BASELINE])
+        mine = it.method == BASELINE
+        lines.append(
+            (
+                f"`{it.method}`",
+                f"{it.solved} of {it.problems}",
+                "1" if mine else ratio(median(against.gradients)),
+                "1" if mine else ratio(median(against.time)),
+                "-" if it.overhead is None else _microseconds(it.overhead),
+            )
+        )
+    headings = ["method", "solved", "gradients", "time", "overhead"]
+    text = (
+        f"Gradients and time: the median ratio to `{BASELINE}` over the problems that both solved."
+    )
+    if any(it.overhead is not None for it in chosen):
+        text += f" {OVERHEAD}"
+    else:  # a table from before it was measured
+        headings, lines = headings[:-1], [line[:-1] for line in lines]
+    if len(chosen) < len(summaries(rows)):
+        text += " Methods that solve less than half of the problems are in the table of all below."
+    return f"{markdown_table(headings, lines, left=1)}\n\n{text}"
+
+
+OVERHEAD = "Overhead: the median CPU time per gradient outside the function."
+
+
+def _microseconds(time: float) -> str:
+    return f"{1e6 * time:,.0f} us"
 
 
 def _how_it_was_made(rows: Sequence[Row]) -> str:
@@ -133,8 +228,8 @@ def _how_it_was_made(rows: Sequence[Row]) -> str:
         f"A run may take {first.max_evaluations:,} values plus gradients and "
         f"{first.max_time:g} s. All methods get value and gradient from one call, which counts as "
         f"one of each.{second_run} Methods run with their defaults; those that need Lipschitz "
-        "constants get them where the problem has global ones. "
-        f"Made with {listed(sorted({row.setup for row in rows}))}."
+        "constants get them where the problem has global ones.\n\n"
+        f"{made_with(rows)}"
     )
 
 
@@ -152,9 +247,11 @@ def _summary(rows: list[Row]) -> str:
                 share(len(it.best_gradients), it.problems),
                 share(len(it.best_time), it.problems),
                 str(it.higher),
+                "-" if it.overhead is None else _microseconds(it.overhead),
             )
         )
-    headings = ("method", "solved", "gradients", "time", "fewest gradients", "least time", "higher")
+    headings = ("method", "solved", "gradients", "time", "fewest gradients", "least time", "higher",
+                "overhead")  # fmt: skip
     winners = [
         f"- `{it.method}`, {len(it.best_gradients)}: {listed(it.best_gradients)}."
         for it in sorted(summaries(rows), key=lambda it: -len(it.best_gradients))
@@ -165,7 +262,7 @@ def _summary(rows: list[Row]) -> str:
         + f"\n\nGradients and time: the median ratio to `{BASELINE}` over the problems that both "
         "solved (below 1: less). Fewest gradients, least time: the share of problems where nobody "
         "needs less; ties count for each. Higher: solved, but at a value above the lowest that "
-        "another method found, by more than a thousandth of the decrease.\n\n"
+        f"another method found, by more than a thousandth of the decrease. {OVERHEAD}\n\n"
         "<details><summary>Who needs the fewest gradients, and where</summary>\n\n"
         + "\n".join(winners)
         + "\n\n</details>"
@@ -214,13 +311,14 @@ def _duel_table(rows: list[Row], opponents: list[str]) -> str:
                 str(len(found.only_others)),
                 str(found.neither),
                 ratio(median(found.gradients)),
+                ratio(found.geometric_mean),
                 worst,
                 ratio(median(found.time)),
                 large,
             )
         )
     headings = ("problems", "both solved", f"only `{OURS}`", "only the other", "neither",
-                "gradients, median ratio", "worst problem", "time, median ratio",
+                "gradients, median ratio", "geometric mean", "worst problem", "time, median ratio",
                 f"time, {LARGE:,} variables or more")  # fmt: skip
     return markdown_table(headings, lines, left=1)
 
@@ -266,13 +364,11 @@ MARKS = {
 
 def _per_problem(rows: Sequence[Row]) -> Iterator[str]:
     fused, separate = fused_rows(rows), [row for row in rows if row.separate]
-    yield "### Gradients to the tolerance"
-    yield _grid(fused, lambda row: f"{row.njev:,}")
+    yield from folded("Gradients to the tolerance", _grid(fused, lambda row: f"{row.njev:,}"))
     if separate:
-        yield "### Values + gradients to the tolerance, where they are apart"
-        yield _grid(separate, lambda row: f"{row.nfev:,} + {row.njev:,}")
-    yield "### Time to the tolerance"
-    yield _grid(fused, lambda row: seconds(row.time))
+        grid = _grid(separate, lambda row: f"{row.nfev:,} + {row.njev:,}")
+        yield from folded("Values + gradients to the tolerance, where they are apart", grid)
+    yield from folded("Time to the tolerance", _grid(fused, lambda row: seconds(row.time)))
     yield _legend(rows)
 
 

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,13 @@ class Limits:
     start_fun: float = math.inf  # a small gradient where f is above this is no success
 
 
+@dataclass(frozen=True)
+class TimedInfo(RunInfo):
+    """What was run, and what it took outside the function."""
+
+    overhead: float | None = None  # CPU seconds per gradient
+
+
 class NotApplicableError(Exception):
     """A solver cannot be run on this problem, or not in this installation."""
 
@@ -56,7 +63,7 @@ class Solver:
     name: str
     guarantee: str
     parameters: dict[str, Any]
-    run: Callable[[Problem, Limits, bool, int], RunRecord[RunInfo]]  # ..., separate, seed
+    run: Callable[[Problem, Limits, bool, int], RunRecord[TimedInfo]]  # ..., separate, seed
 
 
 def as_solvers(methods: Any) -> list[Solver]:
@@ -130,9 +137,38 @@ def _with_constants(cls: type[Method], problem: Problem) -> Method:
     return cls(**constants)
 
 
+class CpuClock:
+    """CPU time, divided into that inside the user's function and the rest."""
+
+    def __init__(self) -> None:
+        self.inside = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Time counts from here."""
+        self._started = process_time()
+
+    def around(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The same function, whose time is inside."""
+
+        def timed(x: Any) -> Any:
+            begun = process_time()
+            try:
+                return function(x)
+            finally:
+                self.inside += process_time() - begun
+
+        return timed
+
+    def outside_per(self, calls: int) -> float | None:
+        """Seconds outside the function, over so many calls."""
+        outside = process_time() - self._started - self.inside
+        return outside / calls if calls else None
+
+
 def _run_ours(
     method: Method | type[Method], problem: Problem, limits: Limits, separate: bool, seed: int
-) -> RunRecord[RunInfo]:
+) -> RunRecord[TimedInfo]:
     made = method if isinstance(method, Method) else _with_constants(method, problem)
 
     def at_the_goal(step: IntermediateResult) -> bool:
@@ -141,11 +177,11 @@ def _run_ours(
             return False
         return not has_risen(step.peek() if math.isnan(step.fun) else step.fun, limits.start_fun)
 
-    fun, jac = (problem.value, problem.gradient) if separate else (problem.value_and_gradient, True)
+    cpu = CpuClock()
     result = minimize(
-        fun,
+        cpu.around(problem.value if separate else problem.value_and_gradient),
         problem.start,
-        jac=jac,
+        jac=cpu.around(problem.gradient) if separate else True,
         method=made,
         tol=limits.tol,
         max_iterations=None,
@@ -155,6 +191,7 @@ def _run_ours(
         rng=seed,
         trace=Trace(values=separate),  # with a fused function every gradient brings its value
     )
+    overhead = cpu.outside_per(result.njev)
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     assert result.trace is not None
@@ -162,7 +199,7 @@ def _run_ours(
     if result.status is Status.STOPPED:
         message = f"the gradient norm {result.best_grad_norm:.3g} is small"
         outcome = Outcome("converged", message, outcome.nit, outcome.restarts)
-    info = RunInfo(problem.name, made.name, made.parameters(), setup())
+    info = TimedInfo(problem.name, made.name, made.parameters(), setup(), overhead)
     return RunRecord.from_trace(info, outcome, result.trace)
 
 
@@ -180,32 +217,36 @@ class StopError(Exception):
 class Meter:
     """The function as an outside solver sees it: counted, timed, kept, and stopped.
 
-    The clock stands still while the meter does its own work (norms, rows).
+    The clocks stand still while the meter does its own work (norms, rows).
     """
 
     def __init__(self, problem: Problem, limits: Limits):
         self.shape = problem.start.shape
         self.nfev = self.njev = 0
-        self._problem, self._limits = problem, limits
+        self._limits = limits
         self._columns = {name: array("d") for name in COLUMNS if name != "step_size"}
+        self.cpu = CpuClock()
+        self._both = self.cpu.around(problem.value_and_gradient)
+        self._value = self.cpu.around(problem.value)
         self.start_clock()
 
     def start_clock(self) -> None:
         """Time counts from here."""
         self._started = perf_counter()
+        self.cpu.restart()
 
     def both(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and gradient: one of each."""
-        value, gradient = self._problem.value_and_gradient(x.reshape(self.shape))
+        value, gradient = self._both(x.reshape(self.shape))
         return self._note(value, gradient, 1, 1)
 
     def value(self, x: np.ndarray) -> float:
         """A value."""
-        return self._note(self._problem.value(x.reshape(self.shape)), None, 1, 0)[0]
+        return self._note(self._value(x.reshape(self.shape)), None, 1, 0)[0]
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """A gradient; the value that comes along is for the record only."""
-        value, gradient = self._problem.value_and_gradient(x.reshape(self.shape))
+        value, gradient = self._both(x.reshape(self.shape))
         return self._note(value, gradient, 0, 1)[1]
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -215,7 +256,7 @@ class Meter:
     def _note(
         self, value: Any, gradient: np.ndarray | None, values: int, gradients: int
     ) -> tuple[float, np.ndarray]:
-        paused = perf_counter()
+        paused, own = perf_counter(), process_time()
         elapsed = paused - self._started
         fun = float(value)
         flat = np.empty(0) if gradient is None else np.ravel(gradient)
@@ -226,6 +267,7 @@ class Meter:
         for column, entry in zip(self._columns.values(), row, strict=True):
             column.append(entry)
         self._stop_if_over(elapsed, fun, norm)
+        self.cpu.inside += process_time() - own
         self._started += perf_counter() - paused
         return fun, flat
 
@@ -302,7 +344,7 @@ def _outside(key: str, name: str | None) -> Solver:
         known = ", ".join(OUTSIDE_SOLVERS)
         raise ValueError(f"no outside solver is called {key!r}{hint} There are: {known}")
 
-    def run(problem: Problem, limits: Limits, separate: bool, seed: int) -> RunRecord[RunInfo]:
+    def run(problem: Problem, limits: Limits, separate: bool, seed: int) -> RunRecord[TimedInfo]:
         return run_outside(key, problem, limits, separate=separate)
 
     return Solver(name or key, "none", {"solver": key}, run)
@@ -310,7 +352,7 @@ def _outside(key: str, name: str | None) -> Solver:
 
 def run_outside(
     name: str, problem: Problem, limits: Limits, *, separate: bool = False
-) -> RunRecord[RunInfo]:
+) -> RunRecord[TimedInfo]:
     """Run one of `OUTSIDE_SOLVERS` from the start of the problem.
 
     With ``separate`` it gets value and gradient as two functions, where it can make use of that.
@@ -328,5 +370,6 @@ def run_outside(
         raise
     except Exception as error:
         outcome = Outcome("failed", describe_error(error))
-    info = RunInfo(problem.name, name, {"solver": name}, setup())
+    overhead = meter.cpu.outside_per(meter.njev)
+    info = TimedInfo(problem.name, name, {"solver": name}, setup(), overhead)
     return RunRecord.from_columns(info, outcome, meter.columns())

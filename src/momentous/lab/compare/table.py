@@ -7,16 +7,24 @@ import math
 import os
 import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from momentous.io.archive import DAMAGED
 from momentous.io.atomic import atomic_file
-from momentous.lab.record import COLUMNS, RunInfo, RunRecord, pyarrow_with_parquet
-from momentous.lab.text import seconds
+from momentous.lab.record import (
+    COLUMNS,
+    RecordError,
+    RunInfo,
+    RunRecord,
+    from_json,
+    pyarrow_with_parquet,
+)
+from momentous.lab.text import listed, seconds
 
 
 def as_file_name(name: str) -> str:
@@ -40,6 +48,7 @@ class ComparisonInfo(RunInfo):
     max_evaluations: int
     max_time: float
     separate: bool
+    overhead: float | None = None  # CPU seconds per gradient outside the function
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,7 @@ class Row:
     max_time: float
     separate: bool
     setup: str  # versions and machine
+    overhead: float | None = None  # CPU seconds per gradient outside the function
 
     @classmethod
     def of(cls, record: RunRecord[ComparisonInfo]) -> Row:
@@ -139,9 +149,7 @@ class Comparison:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rows as ``.csv`` or ``.parquet``, by the suffix of the path."""
-        names = [column.name for column in fields(Row)]
-        table = [asdict(row) for row in self.rows]
-        write_columns(path, {name: [row[name] for row in table] for name in names})
+        save_rows(path, self.rows, Row)
 
     def save_traces(self, path: str | os.PathLike[str]) -> None:
         """Write `traces` as ``.csv`` or ``.parquet``."""
@@ -149,8 +157,8 @@ class Comparison:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
-        """Read what `save` wrote."""
-        return cls(list(_read_rows(Path(path))))
+        """Read what `save` wrote; anything else is a `RecordError`."""
+        return cls(load_rows(path, Row))
 
     def __str__(self) -> str:
         """One table per problem."""
@@ -215,15 +223,63 @@ def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -
             parquet.write_table(arrow.table(columns), file)
 
 
-def _read_rows(path: Path) -> Iterator[Row]:
-    kinds = typing.get_type_hints(Row)
-    if _suffix(path) == ".csv":
-        with path.open(newline="", encoding="utf-8") as file:
-            for line in csv.DictReader(file):
-                yield Row(**{name: _parsed(line[name], kind) for name, kind in kinds.items()})
-    else:
-        for line in pyarrow_with_parquet()[1].read_table(path).to_pylist():
-            yield Row(**{name: line[name] for name in kinds})
+def made_with(rows: Iterable[Any]) -> str:
+    """The versions and the machine of all rows, method by method where they differ."""
+    methods: dict[str, dict[str, None]] = {}
+    for row in rows:
+        methods.setdefault(row.setup, {})[f"`{row.method}`"] = None
+    if len(methods) == 1:
+        return f"Made with {next(iter(methods))}."
+    parts = [f"- {setup}: {listed(list(names))}" for setup, names in methods.items()]
+    return "Made with\n\n" + "\n".join(parts)
+
+
+R = TypeVar("R")
+
+
+def save_rows(path: str | os.PathLike[str], rows: Sequence[R], kind: type[R]) -> None:
+    """Rows, dataclasses of one kind, as ``.csv`` or ``.parquet``."""
+    names = [column.name for column in fields(kind)]  # type: ignore[arg-type]
+    write_columns(path, {name: [getattr(row, name) for row in rows] for name in names})
+
+
+def load_rows(path: str | os.PathLike[str], kind: type[R]) -> list[R]:
+    """Read what `save_rows` wrote; a column that an older table lacks has its default.
+
+    Anything else is a `RecordError`.
+    """
+    path, kinds = Path(path), typing.get_type_hints(kind)
+    as_text = _suffix(path) == ".csv"
+    columns = fields(kind)  # type: ignore[arg-type]
+    defaults = {each.name: each.default for each in columns if each.default is not MISSING}
+    try:
+        if as_text:
+            with path.open(newline="", encoding="utf-8") as file:
+                lines = [
+                    {name: _parsed(line[name], kinds[name]) for name in kinds if name in line}
+                    for line in csv.DictReader(file)
+                ]
+        else:
+            table = pyarrow_with_parquet()[1].read_table(path).to_pylist()
+            lines = [{name: line[name] for name in kinds if name in line} for line in table]
+        return [from_json(kind, {**defaults, **line}) for line in lines]
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no table {path}") from None
+    except (*DAMAGED, csv.Error) as error:
+        raise RecordError(
+            f"{path} is damaged or not a table of a comparison ({type(error).__name__}: {error})"
+        ) from error
+
+
+def merged(old: Sequence[R], new: Sequence[R], keys: Sequence[str]) -> list[R]:
+    """The old rows with the new ones in the place of those of the same keys; others at the end."""
+
+    def key(row: R) -> tuple[Any, ...]:
+        return tuple(getattr(row, name) for name in keys)
+
+    fresh = {key(row): row for row in new}
+    kept = [fresh.pop(key(row), row) for row in old]
+    return [*kept, *fresh.values()]
 
 
 def _parsed(text: str, kind: Any) -> Any:

@@ -32,6 +32,11 @@ class Duel:
         """The problem on which it needs the largest multiple of their gradients."""
         return max(self.gradients.items(), key=lambda item: item[1], default=None)
 
+    @property
+    def geometric_mean(self) -> float | None:
+        """Of the ratios of gradients."""
+        return statistics.geometric_mean(self.gradients.values()) if self.gradients else None
+
     def needs_more(self) -> dict[str, float]:
         """Problems where it needs more gradients by more than 10 %, worst first."""
         ranked = sorted(self.gradients.items(), key=lambda item: -item[1])
@@ -97,6 +102,7 @@ class Summary:
     best_gradients: list[str]  # problems on which nobody needs fewer
     best_time: list[str]
     higher: int  # solved, but at a clearly higher value than somebody else
+    overhead: float | None  # median CPU seconds per gradient outside the function
 
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:
@@ -117,9 +123,14 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
                 best_gradients=_best_on(gradients, method),
                 best_time=_best_on(time, method),
                 higher=sum(row.reached and _is_higher(row, lowest[row.problem]) for row in mine),
+                overhead=_middle([row.overhead for row in mine if row.overhead is not None]),
             )
         )
     return found
+
+
+def _middle(numbers: list[float]) -> float | None:
+    return statistics.median(numbers) if numbers else None
 
 
 def _best_on(table: dict[str, dict[str, float]], method: str) -> list[str]:

@@ -9,14 +9,13 @@ import contextlib
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from momentous.io.atomic import write_text
+from momentous.io.atomic import remove_left_over, write_text
 from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import FIGURE_NAMES, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun, load_run
@@ -26,7 +25,6 @@ from momentous.version import __version__
 INDEX, FINDINGS = "study.json", "theorems.json"
 INDEX_KIND, FINDINGS_KIND = "momentous study", "momentous findings"
 KEYS = ("figure", "data", "twin", "problem", "profile")  # what makes two run sets the same one
-PARTIAL = re.compile(r"\.\d+-[0-9a-f]{8}\.partial$")  # as momentous.io.atomic names them
 
 fcntl: Any
 try:
@@ -70,11 +68,8 @@ class StudyFolder:
                     f"another process is at work in {self.path}; wait for it, or take another "
                     "folder"
                 ) from None
-            # What a killed process has left of files that it was writing.
             for folder in (self.path, self.runs, self.tuning, self.figures):
-                for path in folder.glob("*.partial"):
-                    if PARTIAL.search(path.name):
-                        path.unlink(missing_ok=True)
+                remove_left_over(folder)
             yield
 
     # --- which runs belong together ---

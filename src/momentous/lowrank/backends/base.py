@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from momentous.lowrank.backends.blocks import Blocks, Matrix
-from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.factors import gram, svd_start, weighted_gram
 from momentous.lowrank.losses import Loss
 
 # The least penalty of a change, relative to the trace of the row's system: enough to solve it when
@@ -39,6 +42,15 @@ class RowStep(NamedTuple):
     with_value: bool = True
 
 
+class PlainTerms(NamedTuple):
+    """The terms of an objective without biases and mean, times a scale; see `LowRankObjective`."""
+
+    scale: float
+    balance: float
+    ridge: float
+    dense: float
+
+
 class Side(ABC):
     """The entries grouped by one side of the matrix, where a backend works on them.
 
@@ -48,6 +60,11 @@ class Side(ABC):
     groups: Compressed
     loss: Loss
     threads: int  # in use: few entries get fewer than were asked for
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of entries of each group, as a NumPy array."""
+        return np.diff(self.groups.starts)
 
     @abstractmethod
     def value(self, left: Floats, right: Floats) -> float:
@@ -93,8 +110,8 @@ class Side(ABC):
         -------
         solutions : array, (rows, parameters)
         value : float
-            Quadratic loss: the sum of the least G.  Others: the sum of the losses at ``current``,
-            or anything without ``with_value``.
+            Quadratic loss: the sum of the least G.  Others: the sum of the losses at ``current``.
+            Without ``with_value``: any number.
 
         References
         ----------
@@ -125,9 +142,44 @@ class Backend(ABC):
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         """The entries, ready for passes and row solves; at most so many threads."""
 
+    def side_of(
+        self, ratings: Ratings, which: int, loss: Loss, threads: int, other: Side | None
+    ) -> Side:
+        """The entries by row (0) or by column (1); ``other`` is the other side, if it is made."""
+        return self.side(ratings.by_col if which else ratings.by_row, loss, threads)
+
     def factorised(self, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
         """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
         return Blocks.of(blocks, factor, dtype)
+
+    def gram(self, factor: Any, weights: Any = None) -> Any:
+        """``sum_i w_i u_i u_i'``, long sums in double precision; one weight per row, or 1."""
+        return gram(factor) if weights is None else weighted_gram(factor, weights)
+
+    def plain_objective(
+        self, side: Callable[[int], Any], x: Any, cut: int, terms: PlainTerms, gradient: Any
+    ) -> float | None:
+        """An objective without biases and mean at x, and its gradient, written to ``gradient``.
+
+        Both have the rows of both factors, one below the other; ``cut`` are those of the first.
+        None: this backend has no better way than by parts.
+        """
+        return None
+
+    def weighted_squares(self, weights: Any, factor: Any) -> float:
+        """The sum of all ``w p^2``, in double precision."""
+        return float(self.xp.einsum("ij,ij,ij->", weights, factor, factor, dtype=np.float64))
+
+    def sum_of_errors(
+        self, loss: Loss, left: Any, right: Any, ratings: Ratings, limits: tuple[float, float]
+    ) -> float:
+        """The sum of the loss's errors over these entries; asked of backends with an ``xp`` of
+        their own."""
+        raise NotImplementedError
+
+    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Any, Any]:
+        """The balanced factors of the truncated SVD; see `momentous.lowrank.factors`."""
+        return svd_start(ratings, rank, values)
 
     def asarray(self, array: Any, dtype: Any) -> Any:
         """An array on the device, C-contiguous; the same one where it is that already."""
@@ -145,7 +197,10 @@ class Backend(ABC):
 BACKENDS: dict[str, type[Backend] | str] = {
     "numba": "momentous.lowrank.backends.numba.NumbaBackend",
     "numpy": "momentous.lowrank.backends.numpy.NumpyBackend",
+    "cuda": "momentous.lowrank.backends.cuda.CudaBackend",
 }
+DEVICES = {"cuda": "cuda"}  # of those that are not loaded yet; others are for the CPU
+WORTH_IT = 1_000_000  # entries from which on device="auto" takes a GPU: benchmarks/gpu.py
 Class = TypeVar("Class", bound=type[Backend])
 
 
@@ -157,8 +212,12 @@ def register_backend(backend: Class) -> Class:
     return backend
 
 
-def find_backend(backend: str | Backend = "auto", device: str = "cpu") -> Backend:
-    """The backend of that name; "auto" is the first one for the device that can be loaded."""
+def find_backend(backend: str | Backend = "auto", device: str = "cpu", entries: int = 0) -> Backend:
+    """The backend of that name; "auto" is the first one for the device that can be loaded.
+
+    ``device="auto"`` is a GPU, where there is one that can be used and so many entries are worth
+    it, and else the CPU.
+    """
     if isinstance(backend, Backend):
         return backend
     if backend != "auto" and backend not in BACKENDS:
@@ -166,15 +225,30 @@ def find_backend(backend: str | Backend = "auto", device: str = "cpu") -> Backen
             f"there is no backend {backend!r}; known are auto, {', '.join(BACKENDS)}, and "
             "register_backend adds others"
         )
-    devices = {name: getattr(entry, "device", "cpu") for name, entry in BACKENDS.items()}
+    devices = {
+        name: DEVICES.get(name, "cpu") if isinstance(entry, str) else entry.device
+        for name, entry in BACKENDS.items()
+    }
+    if device == "auto":
+        device = devices[backend] if backend != "auto" else _worthwhile_device(entries)
     if device not in devices.values():
-        known = ", ".join(sorted(set(devices.values())))
-        raise ValueError(f"device={device!r} is not supported: there are backends for {known} only")
+        known = ", ".join(sorted({"auto", *devices.values()}))
+        raise ValueError(f"device={device!r} is not supported: known are {known}")
     if backend == "auto":
         return _automatic([name for name, one in devices.items() if one == device])
     if devices[backend] != device:
-        raise ValueError(f"backend={backend!r} works on {devices[backend]}, not on {device}")
+        raise ValueError(
+            f"backend={backend!r} works on {devices[backend]}, not on {device}: take "
+            f"device={devices[backend]!r}"
+        )
     return _load(backend)()
+
+
+def _worthwhile_device(entries: int) -> str:
+    if entries < WORTH_IT or not find_spec("cupy"):
+        return "cpu"
+    available = import_module("momentous.lowrank.backends.device").gpu_available()
+    return "cuda" if available else "cpu"
 
 
 def _automatic(names: list[str]) -> Backend:

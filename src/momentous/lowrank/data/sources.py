@@ -24,6 +24,8 @@ NETFLIX = re.compile(r"(combined_data_\d+|mv_\d+)\.txt(\.gz)?", re.IGNORECASE)
 MOVIELENS = re.compile(r"(ratings\.(dat|csv|tsv|parquet)|u\.data)(\.gz)?", re.IGNORECASE)
 # One table in several files, as Spark and others write it.
 PARTS = re.compile(r".*\.parquet|part-.*", re.IGNORECASE)
+# Patterns, and bytes that are not UTF-8.
+NO_NAME = re.compile("[*?\\[\\]{}\ud800-\udfff]")
 RATIO_FROM = 1 << 26  # bytes; small files may well repeat themselves
 
 
@@ -49,9 +51,9 @@ class Source:
         return File(self._plain(folder, limits), self.name, self.inner_name)
 
     def _plain(self, folder: Path, limits: Limits) -> Path:
-        """It is a link where DuckDB would take the name of the file for a pattern."""
+        """It is a link where DuckDB takes the name for a pattern, or does not take it."""
         is_gzip = (self.member or self.path.name).lower().endswith(".gz")
-        if self.member is None and not is_gzip and not set("*?[]{}") & set(str(self.path)):
+        if self.member is None and not is_gzip and not NO_NAME.search(str(self.path)):
             return self.path
         copy = folder / uuid.uuid4().hex
         if self.member is None and not is_gzip:

@@ -180,7 +180,8 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         self._config(solver="auto")  # one of the user's own may not be registered here
         check_unknown(self.unknown)
         thread_count(self.threads)
-        np.dtype(self.dtype)
+        if np.dtype(self.dtype) not in (np.float32, np.float64):
+            raise ValueError(f"its dtype is {self.dtype!r}")
         for name in ("backend", "device", "solver"):
             if not isinstance(getattr(self, name), str | Method):
                 raise ValueError(f"its {name} is {getattr(self, name)!r}")

@@ -134,5 +134,6 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
         if self.threshold_ is not None:
             check_number("threshold", self.threshold_, -math.inf)
             self.threshold_ = float(self.threshold_)
-        if self.classes_.shape != (2,) or self.classes_.dtype.kind not in "biufU":
+        known = self.classes_.shape == (2,) and self.classes_.dtype.kind in "biufU"
+        if not (known and self.classes_[0] < self.classes_[1]):
             raise ValueError(f"its classes are {extra['classes']!r}")

@@ -214,7 +214,7 @@ def solve_rows(
     threads: int | None = None,
 ) -> Floats:  # fmt: skip
     """The best parameters of rows with these entries, for the features and offsets of the step."""
-    kind, dtype = find_backend(backend, device), step.features.dtype
+    kind, dtype = find_backend(backend, device, groups.others.size), step.features.dtype
     side = kind.side(groups, loss, thread_count(threads))
     step = RowStep(*(kind.asarray(each, dtype) for each in step[:3]))
     rows, _ = side.solve_rows(step)

@@ -143,6 +143,7 @@ def _sweep(
         value_tol=config.tol,
         max_iterations=config.max_iterations or SWEEPS,
         callback=lambda step: observer(step, sweep.point),
+        secants=0,  # they save few sweeps, and would carry a backend's rounding into the 7th digit
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
     if result.image is None:
@@ -222,7 +223,7 @@ class Observer:
         if x is not None:
             self._since += 1
             if error < self._lowest:
-                self.best, self._best_step = np.array(x), step
+                self.best, self._best_step = x.copy(), step
                 if error < (1.0 - IMPROVEMENT) * self._lowest:
                     self._since = 0
                 self._lowest = error

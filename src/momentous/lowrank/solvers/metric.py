@@ -14,9 +14,9 @@ from momentous.api import iterate
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.space import Array
+from momentous.lowrank.backends import Backend
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.data.ratings import Floats
-from momentous.lowrank.factors import gram
 from momentous.lowrank.objective import LowRankObjective
 from momentous.methods.in_metric import InMetric
 from momentous.methods.parameter_free import UniversalHeavyBall
@@ -71,26 +71,31 @@ class Metric:
     def __init__(self, objective: LowRankObjective, x: ArrayLike, damping: float = DAMPING):
         _check(objective, damping)
         self.objective, self.damping = objective, float(damping)
-        self.x = np.array(x, objective.dtype)
+        xp = objective.backend.xp
+        self.x = xp.array(x, objective.dtype)
         U, V = objective.split(self.x)
-        bad = np.flatnonzero(~np.isfinite(self.x))
-        if bad.size:
+        if not xp.isfinite(self.x).all():
+            bad = int(xp.flatnonzero(~xp.isfinite(self.x))[0])
             raise ValueError(
-                f"x[{bad[0]}] is {self.x[bad[0]]}: a metric can be taken at finite points only"
+                f"x[{bad}] is {self.x[bad]}: a metric can be taken at finite points only"
             )
         self._scale = math.sqrt(objective.ratings.nnz)
         self._sides = self._blocks(0, U, V), self._blocks(1, V, U)
-        self._balance = _Balance(self._sides, objective.balance) if objective.balance else None
+        self._balance: _Balance | None = None
+        if objective.balance:
+            self._balance = _Balance(self._sides, objective.balance, objective.backend)
         self.origin = self.coordinates(self.x)
 
     def _blocks(self, which: int, own: Floats, fixed: Floats) -> Blocks:
         """D for the factor ``own``, whose rows meet those of ``fixed`` in their entries."""
-        problem, diagonal = self.objective, np.arange(self.objective.rank)
+        problem, xp = self.objective, self.objective.backend.xp
+        diagonal = xp.arange(problem.rank)
         blocks = problem.side(which).blocks(fixed)
         if problem.loss.dense_weight:
-            p, q = np.tril_indices(problem.rank)
-            blocks[p, q] += problem.loss.dense_weight * gram(fixed)[p, q, None]
-        mean = float(np.mean(blocks[diagonal, diagonal])) or 1.0  # a factor may be zero
+            p, q = xp.tril_indices(problem.rank)
+            of_fixed = problem.backend.gram(fixed)
+            blocks[p, q] += problem.loss.dense_weight * of_fixed[p, q, None]
+        mean = float(blocks[diagonal, diagonal].mean()) or 1.0  # a factor may be zero
         blocks[diagonal, diagonal] += problem.weights[which].T + self.damping * mean
         return problem.backend.factorised(blocks, own, problem.dtype)
 
@@ -108,7 +113,8 @@ class Metric:
 
     def inner(self, a: ArrayLike, b: ArrayLike) -> float:
         """<a, M b>, summed in double precision."""
-        return float(np.dot(np.asarray(a, np.float64), self.apply(b).astype(np.float64)))
+        far = self.objective.backend.asarray(a, np.float64)
+        return float(far @ self.apply(b).astype(np.float64))
 
     def coordinates(self, v: ArrayLike) -> Floats:
         """S v/sqrt(N), the Euclidean norm of which is |v|_M."""
@@ -140,7 +146,8 @@ class Metric:
         return self._give(y, self._scale)
 
     def _take(self, v: ArrayLike) -> list[Floats]:
-        return [np.ascontiguousarray(part.T) for part in self.objective.split(v)]
+        xp = self.objective.backend.xp
+        return [xp.ascontiguousarray(part.T) for part in self.objective.split(v)]
 
     def _give(self, parts: list[Floats], scale: float) -> Floats:
         x = self.objective.join(parts[0].T, parts[1].T)
@@ -149,14 +156,19 @@ class Metric:
 
 
 class _Balance:
-    """What the balance term does in the metric, all through symmetric r x r matrices."""
+    """What the balance term does in the metric, all through symmetric r x r matrices.
 
-    def __init__(self, sides: tuple[Blocks, Blocks], weight: float):
+    These are NumPy arrays for every backend.
+    """
+
+    def __init__(self, sides: tuple[Blocks, Blocks], weight: float, backend: Backend):
         self.sides, self.weight = sides, weight
+        self.backend = backend
         rank = len(sides[0].factor)
         self.p, self.q = p, q = np.tril_indices(rank)
         self.basis = np.where(p == q, 1.0, math.sqrt(0.5))  # entries of an orthonormal basis
-        C = sides[0].products() + sides[1].products()  # <W, J D^-1 J'W'>, for any W and W'
+        # <W, J D^-1 J'W'>, for any W and W'
+        C = backend.to_host(sides[0].products() + sides[1].products())
         half = np.where(p == q, 0.5, math.sqrt(0.5))
         C = (C[p, q] + C[q, p]) * half[:, None, None]
         C = (C[:, p, q] + C[:, q, p]) * half
@@ -181,7 +193,7 @@ class _Balance:
     def _imbalance(self, y: list[Floats]) -> Matrix:
         """J y in the basis."""
         (U, V), (dU, dV) = (side.factor for side in self.sides), y
-        half = np.asarray(dU @ U.T - dV @ V.T, np.float64)
+        half = self.backend.to_host(dU @ U.T - dV @ V.T).astype(np.float64)
         packed: Matrix = (half + half.T)[self.p, self.q] / self.basis
         return packed
 
@@ -190,7 +202,8 @@ class _Balance:
         U, V = (side.factor for side in self.sides)
         W = np.empty((len(U), len(U)), U.dtype)
         W[self.p, self.q] = W[self.q, self.p] = 2.0 * self.weight * packed * self.basis
-        return [W @ U, -W @ V]
+        there = self.backend.xp.asarray(W)
+        return [there @ U, -there @ V]
 
     def _dual(self, packed: Matrix) -> list[Floats]:
         """balance K'W."""
@@ -304,7 +317,7 @@ def minimize_in_metric(
     np.float64(6.0)
     """
     metrics = GaussNewton(objective, damping)
-    start = objective.start() if x0 is None else np.asarray(x0, objective.dtype)
+    start = objective.start() if x0 is None else objective.backend.asarray(x0, objective.dtype)
     run = iterate(
         objective.value_and_gradient, start, jac=True, method=InMetric(method, metrics), **options
     )

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from momentous.lowrank.backends.base import DAMPING, Backend
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import balanced, least_penalty
 from momentous.lowrank.objective import LowRankObjective
 
@@ -118,7 +118,7 @@ class Sweep:
             both = self._rescaled(*self._in_order(own, other))
             rescaled = both[1 - self.side]
             current = None if self._one_sided else both[self.side]
-            image, _ = self.objective.half_sweep(self.side, current, rescaled)
+            image, _ = objective.half_sweep(self.side, current, rescaled, with_value=False)
             self._last = _Round(state, other, rescaled, image)
             if self._one_sided:
                 return image, value
@@ -143,10 +143,16 @@ class Sweep:
         """The same predictions under the least penalty of the factors."""
         if not self._rescales:
             return P, Q
-        xp, r = self.objective.backend.xp, self.objective.rank
+        backend, r = self.objective.backend, self.objective.rank
         weights = (weights[:, 0] for weights in self.objective.weights)
-        U, V = least_penalty(P[:, :r], Q[:, :r], *weights)
-        return xp.hstack([U, P[:, r:]]), xp.hstack([V, Q[:, r:]])
+        U, V = least_penalty(
+            P[:, :r],
+            Q[:, :r],
+            *weights,
+            gram=lambda factor, weight: backend.to_host(backend.gram(factor, weight)),
+            asarray=backend.xp.asarray,
+        )
+        return backend.xp.hstack([U, P[:, r:]]), backend.xp.hstack([V, Q[:, r:]])
 
 
 class _Round(NamedTuple):
@@ -160,10 +166,10 @@ class _Round(NamedTuple):
 
 def better_determined(objective: LowRankObjective) -> int:
     """The side, 0 or 1, with fewer rows of less than 2 r entries; of equals the smaller one."""
-    groups: tuple[Compressed, Compressed] = objective.groups
-    few = [int(np.count_nonzero(np.diff(side.starts) < 2 * objective.rank)) for side in groups]
+    counts = [objective.side(which).counts for which in (ROWS, COLS)]
+    few = [int(np.count_nonzero(side < 2 * objective.rank)) for side in counts]
     if few[0] == few[1]:
-        few = [side.starts.size for side in groups]
+        few = [side.size for side in counts]
     return 0 if few[0] < few[1] else 1
 
 
@@ -206,7 +212,8 @@ class _PlainSweep(Sweep):
 
         (Balanced in between, they would turn under the momentum, which would then lead nowhere.)
         """
-        return balanced(*self.objective.split(self.point(x)))
+        to_host = self.objective.backend.to_host
+        return balanced(*(to_host(side) for side in self.objective.split(self.point(x))))
 
     def _half_step(self, which: int, current: Any, fixed: Any) -> tuple[Floats, float]:
         """F is that after the step for a quadratic loss, and that before it for others."""

@@ -1,107 +1,375 @@
 """What L-BFGS remembers of the curvature, and the direction that follows from it.
 
-The two-loop recursion is run on numbers: the direction is a combination of the gradient, the steps
-and the changes, and all that it needs are inner products of those.  An iteration computes 2 m of
-them, with the new gradient (a change is a difference of gradients, so its products are differences
-of known ones), and then adds up 2 m + 1 vectors in one pass: less than half the memory traffic of
-the recursion on vectors, and one reduction over ranks where that has 2 m in a row.
+The direction is a combination of the gradient, the steps s_i and the changes y_i of the gradient
+along them; its weights follow from inner products of those alone, in the compact form of Byrd,
+Nocedal and Schnabel, "Representations of quasi-Newton matrices and their use in limited memory
+methods", Math. Programming 63 (1994), theorem 2.2.  An iteration computes 2 m products with the new
+gradient and 2 m with the new change of it, and adds up 2 m + 1 vectors in one pass: half of the
+memory traffic of the recursion on vectors, and two reductions over ranks where that has 2 m in a
+row.  Where vectors are so long that even this counts, changes are not corrected by values (see
+`correction`), and their products are differences of known ones.
+
+`Listed` keeps arrays of any library, one by one.  `Stacked` keeps short NumPy vectors as rows of
+two arrays, so that the products with all of them are two calls of BLAS.  Neither ever changes what
+it has been made of: see `Stacked` for how.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from operator import mul
+from typing import Any
 
+import numpy as np
+
+from momentous.core.blocks import ROW
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
+from momentous.methods.classical.curvature import Curvature, blas, correction, is_of_use
 
-# A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.
-SMALLEST_COSINE = 1e-10
+# Vectors up to this length are stacked: there calls cost more than arithmetic.
+STACKED = 1 << 17
+# BLAS libraries keep to one thread for matrices of so many entries (OpenBLAS: 9,216), so that sums
+# do not depend on how many threads there are.
+ONE_THREAD = 9216
 
 
-@record
-class Curvature:
-    """Steps s_i, changes y_i of the gradient along them, the oldest first, and their products."""
+class Pairs(Curvature):
+    """The newest pairs, the oldest of them first, and their products.
 
-    steps: tuple[Array, ...] = ()
-    changes: tuple[Array, ...] = ()
-    steps_changes: tuple[tuple[float, ...], ...] = ()  # row i: <s_i, y_j> for j >= i, otherwise 0
-    changes_changes: tuple[tuple[float, ...], ...] = ()  # row i: <y_i, y_j>
-    steps_gradient: tuple[float, ...] = ()  # <s_i, g> with the gradient where the method stands
-    changes_gradient: tuple[float, ...] = ()  # <y_i, g>
+    H is the BFGS update of (<s, y>/<y, y>) I of the newest pair by all pairs.
+    """
+
+    __slots__ = ("_blas", "changes_changes", "most", "steps_changes", "to_changes", "to_steps")
+
+    _blas: Any
+    most: int  # pairs to keep
+    corrects: bool  # are changes corrected by what values say?
+    steps_changes: np.ndarray  # [i, j]: <s_i, y_j> for i <= j; nothing below the diagonal is used
+    changes_changes: np.ndarray  # [i, j]: <y_i, y_j> for i <= j
+    to_steps: np.ndarray  # <s_i, g> with the gradient where the method stands
+    to_changes: np.ndarray  # <y_i, g>
+
+    def direction(self, space: Space, gradient: Array) -> Array:
+        if not len(self):
+            return gradient * -1.0
+        r, yy, routines = self.steps_changes, self.changes_changes, self._blas
+        scale = float(r[-1, -1] / yy[-1, -1])
+        # H g = scale g + S q - scale Y p, with R p = S'g, R'q = (D + scale Y'Y) p - scale Y'g;
+        # R is the upper triangle of S'Y, D its diagonal.
+        p = routines.dtrsv(r, self.to_steps)
+        q = routines.dsymv(scale, yy, p, -scale, self.to_changes)
+        q += r.diagonal() * p
+        q = routines.dtrsv(r, q, 1, 0, 0, 1, 0, 1)  # transposed, into q; keywords cost time
+        return self._combined(space, scale, gradient, p, q)
+
+    def _combined(
+        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+    ) -> Array:
+        """scale Y p - S q - scale g"""
+        raise NotImplementedError
+
+    def packed(self) -> StoredPairs:
+        steps, changes = self.vectors()
+        first = len(self.to_steps) - len(self)
+        matrices = (self.steps_changes, self.changes_changes)
+        upper = (tuple(np.triu(a[first:, first:]).ravel().tolist()) for a in matrices)
+        to_gradient = (tuple(a[first:].tolist()) for a in (self.to_steps, self.to_changes))
+        return StoredPairs(self.most, self.corrects, steps, changes, *upper, *to_gradient)
+
+    def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """The steps and the changes."""
+        raise NotImplementedError
+
+
+class Listed(Pairs):
+    """Pairs of arrays of any library, or of long ones."""
+
+    __slots__ = ("changes", "corrects", "steps")
+
+    def __init__(
+        self,
+        most: int,
+        steps: tuple[Array, ...] = (),
+        changes: tuple[Array, ...] = (),
+        *,
+        corrects: bool,
+    ):
+        self.most, self._blas, self.corrects = most, blas(), corrects
+        self.steps, self.changes = steps, changes
+        self.steps_changes = self.changes_changes = np.empty((0, 0))
+        self.to_steps = self.to_changes = np.empty(0)
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def at(self, space: Space, sample: Sample) -> Curvature:
-        """The same pairs, with the products of the gradient there."""
-        g = sample.gradient
-        return dataclasses.replace(
-            self,
-            steps_gradient=space.inners(self.steps, g),
-            changes_gradient=space.inners(self.changes, g),
-        )
+    def at(self, space: Space, sample: Sample) -> Listed:
+        moved = Listed(self.most, self.steps, self.changes, corrects=self.corrects)
+        moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
+        moved._take_gradient(space, sample.gradient)
+        return moved
 
-    def extended(self, space: Space, here: Sample, there: Sample, most: int) -> Curvature:
-        """With the pair of the step from here to there, if it is of use."""
-        moved = self.at(space, there)
+    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
         s = space.combination(there.point, -1.0, here.point)
         y = space.combination(there.gradient, -1.0, here.gradient)
-        sy, yy = space.inner(s, y), space.inner(y, y)
-        if not (yy > 0 and sy > SMALLEST_COSINE * space.norm(s) * math.sqrt(yy)):
-            return moved
-        to_steps = _differences(moved.steps_gradient, self.steps_gradient)
-        to_changes = _differences(moved.changes_gradient, self.changes_gradient)
-        new_row = (0.0,) * len(self) + (sy,)
-        grown = Curvature(
-            steps=(*moved.steps, s),
-            changes=(*moved.changes, y),
-            steps_changes=(*_with_column(self.steps_changes, to_steps), new_row),
-            changes_changes=(*_with_column(self.changes_changes, to_changes), (*to_changes, yy)),
-            steps_gradient=(*moved.steps_gradient, space.inner(s, there.gradient)),
-            changes_gradient=(*moved.changes_gradient, space.inner(y, there.gradient)),
-        )
-        return grown if len(grown) <= most else grown.without_the_oldest()
+        ss, sy, theta = space.inner(s, s), space.inner(s, y), 0.0
+        if self.corrects:
+            slope = space.inner(s, here.gradient)
+            theta = correction(here.value - there.value, slope, sy, noise)
+        if theta and ss > 0.0:
+            y = space.combination(y, theta / ss, s)
+            sy += theta
+        yy = space.inner(y, y)
+        if not is_of_use(ss, sy, yy):
+            return self.at(space, there)
+        old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
+        steps, changes = self.steps[old:], self.changes[old:]
+        after = Listed(self.most, (*steps, s), (*changes, y), corrects=self.corrects)
+        after._take_gradient(space, there.gradient)
+        if self.corrects:
+            to_s, to_y = (np.array(space.inners(list_, y)) for list_ in (steps, changes))
+        else:  # y is a difference of gradients, and so are its products
+            to_s = after.to_steps[:-1] - self.to_steps[old:]
+            to_y = after.to_changes[:-1] - self.to_changes[old:]
+        after.steps_changes = _grown(self.steps_changes, old, to_s, sy)
+        after.changes_changes = _grown(self.changes_changes, old, to_y, yy)
+        return after
 
-    def without_the_oldest(self) -> Curvature:
-        return Curvature(
-            steps=self.steps[1:],
-            changes=self.changes[1:],
-            steps_changes=tuple(row[1:] for row in self.steps_changes[1:]),
-            changes_changes=tuple(row[1:] for row in self.changes_changes[1:]),
-            steps_gradient=self.steps_gradient[1:],
-            changes_gradient=self.changes_gradient[1:],
-        )
+    def _take_gradient(self, space: Space, g: Array) -> None:
+        self.to_steps = np.array(space.inners(self.steps, g))
+        self.to_changes = np.array(space.inners(self.changes, g))
 
-    def direction(self, space: Space, gradient: Array) -> Array:
-        """-H g, where H is the BFGS update of (<s, y>/<y, y>) I of the newest pair by all pairs."""
-        m = len(self)
-        if m == 0:
-            return gradient * -1.0
-        scale = self.steps_changes[-1][-1] / self.changes_changes[-1][-1]
-        a, c = [0.0] * m, [0.0] * m  # c = a - b, the weights of the steps
-        for i in reversed(range(m)):  # the newest first
-            row = self.steps_changes[i]
-            a[i] = (self.steps_gradient[i] - _dot(row, a)) / row[i]
-        for i, column in enumerate(zip(*self.steps_changes, strict=True)):
-            q = self.changes_gradient[i] - _dot(self.changes_changes[i], a)
-            c[i] = a[i] - (scale * q + _dot(column, c)) / column[i]
-        weights = [-scale, *(scale * w for w in a), *(-w for w in c)]
-        return space.weighted_sum(weights, (gradient, *self.changes, *self.steps))
+    def _combined(
+        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+    ) -> Array:
+        weights = [-scale, *(scale * p).tolist(), *(-q).tolist()]
+        return space.weighted_sum(weights, (g, *self.changes, *self.steps))
+
+    def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        return self.steps, self.changes
 
 
-def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return float(sum(map(mul, a, b)))
+def _grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
+    """The upper triangle without its first ``old`` rows and columns, with one more column."""
+    k = len(column) + 1
+    new = np.empty((k, k), order="F")
+    new[:-1, :-1] = matrix[old:, old:]
+    new[:-1, -1], new[-1, -1] = column, last
+    return new
 
 
-def _differences(after: tuple[float, ...], before: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(p - q for p, q in zip(after, before, strict=True))
+class _Rows:
+    """Room for twice as many pairs as are kept; behind them, pairs of zeros to begin with.
+
+    A pair has a number, its row.  The product of pairs i <= j, less than m = ``most`` apart, stands
+    at place j m + i of a flat array.  There m pairs in a row have the upper triangle of a matrix
+    with m rows, column by column, and a new pair writes where no other has written.
+    """
+
+    __slots__ = ("blas", "changes", "changes_changes", "most", "steps", "steps_changes", "used")
+
+    def __init__(self, most: int, size: int):
+        self.most, self.used, self.blas = most, most, blas()
+        self.steps, self.changes = np.zeros((2 * most, size)), np.zeros((2 * most, size))
+        places = 2 * most * (most + 1)
+        self.steps_changes, self.changes_changes = np.zeros(places), np.zeros(places)
+        self.steps_changes[: most * (most + 1) : most + 1] = 1.0  # R can be inverted
+
+    def matrix(self, products: np.ndarray, end: int) -> np.ndarray:
+        """The upper triangle of the products of the pairs before ``end``."""
+        m = self.most
+        first = (end - m) * (m + 1)
+        return products[first : first + m * m].reshape(m, m).T
+
+    def moved(self, end: int) -> _Rows:
+        """The pairs before ``end`` alone, in arrays of their own."""
+        new, m = _Rows(self.most, self.steps.shape[1]), self.most
+        new.steps[:m], new.changes[:m] = self.steps[end - m : end], self.changes[end - m : end]
+        here, there = slice(m * m), slice((end - m) * (m + 1), (end - m) * (m + 1) + m * m)
+        new.steps_changes[here] = self.steps_changes[there]
+        new.changes_changes[here] = self.changes_changes[there]
+        return new
 
 
-def _with_column(
-    rows: tuple[tuple[float, ...], ...], column: tuple[float, ...]
-) -> tuple[tuple[float, ...], ...]:
-    return tuple((*row, entry) for row, entry in zip(rows, column, strict=True))
+class Stacked(Pairs):
+    """Pairs in the rows before ``end`` of arrays that the curvatures of a run share.
+
+    A row is written once.  An extension writes the row ``end``, which neither this curvature nor
+    any before it looks at; if another extension has taken that row already (a step that was cut
+    short is taken again), or if there is none left, it moves to arrays of its own.
+    """
+
+    __slots__ = ("changes", "count", "end", "rows", "shape", "steps")
+
+    corrects = True
+
+    def __init__(self, shape: tuple[int, ...], rows: _Rows, end: int, count: int):
+        self.most, self._blas = rows.most, rows.blas
+        self.shape, self.rows, self.end, self.count = shape, rows, end, count
+        begin = end - rows.most
+        self.steps, self.changes = rows.steps[begin:end].T, rows.changes[begin:end].T
+
+    @staticmethod
+    def suits(space: Space) -> bool:
+        """Are the vectors of this space such as can be stacked?"""
+        return space.plain and not space.has_own_inner and space.size <= STACKED
+
+    @classmethod
+    def filled(
+        cls,
+        most: int,
+        shape: tuple[int, ...],
+        steps: Sequence[Array] = (),
+        changes: Sequence[Array] = (),
+    ) -> Stacked:
+        """These pairs; their products are for the caller to fill in."""
+        rows, k = _Rows(most, math.prod(shape)), len(steps)
+        for i in range(k):
+            rows.steps[most - k + i] = steps[i].reshape(-1)
+            rows.changes[most - k + i] = changes[i].reshape(-1)
+        made = cls(shape, rows, most, k)
+        made.to_steps, made.to_changes = np.zeros(most), np.zeros(most)
+        made._take_matrices()
+        return made
+
+    def __len__(self) -> int:
+        return self.count
+
+    def at(self, space: Space, sample: Sample) -> Stacked:
+        moved = Stacked(self.shape, self.rows, self.end, self.count)
+        moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
+        moved._take_gradient(sample.gradient.reshape(-1))
+        return moved
+
+    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Stacked:
+        rows, end = self.rows, self.end
+        if rows.used != end or end == 2 * self.most:
+            rows, end = rows.moved(end), self.most
+        s, y = rows.steps[end], rows.changes[end]
+        g, before = there.gradient.reshape(-1), here.gradient.reshape(-1)
+        np.subtract(there.point.reshape(-1), here.point.reshape(-1), s)
+        np.subtract(g, before, y)
+        rows.used = end + 1
+        inner = self._blas.ddot if s.size <= ROW else space.inner
+        ss, sy = inner(s, s), inner(s, y)
+        theta = correction(here.value - there.value, inner(s, before), sy, noise)
+        if theta and ss > 0.0:
+            self._blas.daxpy(s, y, s.size, theta / ss)
+            sy += theta
+        if not is_of_use(ss, sy, inner(y, y)):
+            return self.at(space, there)
+        after = Stacked(self.shape, rows, end + 1, min(self.count + 1, self.most))
+        after._take_products(g, y)
+        return after
+
+    def _take_products(self, g: np.ndarray, y: np.ndarray) -> None:
+        """Those with the gradient, and those of the newest change, which go into the matrices."""
+        rows, m = self.rows, self.most
+        last = (self.end - 1) * (m + 1) + 1  # behind the place of the newest pair with itself
+        r, yy = rows.steps_changes[last - m : last], rows.changes_changes[last - m : last]
+        if self.steps.size <= ONE_THREAD:
+            self._take_gradient(g)
+            product = self._blas.dgemv  # transposed, into the last but five
+            product(1.0, self.steps, y, 0.0, r, 0, 1, 0, 1, 1, 1)
+            product(1.0, self.changes, y, 0.0, yy, 0, 1, 0, 1, 1, 1)
+        else:
+            both = np.array([g, y])
+            self.to_steps, r[:] = _products(self.steps, both)
+            self.to_changes, yy[:] = _products(self.changes, both)
+        self._take_matrices()
+
+    def _take_matrices(self) -> None:
+        rows = self.rows
+        self.steps_changes = rows.matrix(rows.steps_changes, self.end)
+        self.changes_changes = rows.matrix(rows.changes_changes, self.end)
+
+    def _take_gradient(self, g: np.ndarray) -> None:
+        if self.steps.size <= ONE_THREAD:
+            product, m = self._blas.dgemv, self.most
+            self.to_steps = product(1.0, self.steps, g, 0.0, np.empty(m), 0, 1, 0, 1, 1, 1)
+            self.to_changes = product(1.0, self.changes, g, 0.0, np.empty(m), 0, 1, 0, 1, 1, 1)
+        else:
+            (self.to_steps,) = _products(self.steps, g[np.newaxis])
+            (self.to_changes,) = _products(self.changes, g[np.newaxis])
+
+    def _combined(
+        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+    ) -> Array:
+        if len(self.steps) <= ROW:
+            product = self._blas.dgemv
+            part = product(scale, self.changes, p, -scale, g.reshape(-1))
+            whole = product(-1.0, self.steps, q, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
+            return whole.reshape(self.shape)
+        fresh = g.reshape(-1) * -scale
+        _add_product(fresh, self.changes, scale * p)
+        _add_product(fresh, self.steps, -q)
+        return fresh.reshape(self.shape)
+
+    def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        window = slice(self.end - self.count, self.end)
+        shape = self.shape
+        steps, changes = self.rows.steps[window], self.rows.changes[window]
+        return tuple(s.reshape(shape) for s in steps), tuple(y.reshape(shape) for y in changes)
+
+
+def _products(columns: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Row by row, the inner products of a vector with all columns."""
+    if len(columns) <= ROW:
+        short: np.ndarray = np.vecdot(columns.T, vectors[:, np.newaxis])
+        return short
+    parts, whole = _parts(columns)
+    cut = vectors[:, :whole].reshape(len(vectors), len(parts), -1).transpose(1, 0, 2)
+    sums: np.ndarray = np.matmul(cut, parts).sum(axis=0)
+    if whole < len(columns):
+        sums += vectors[:, whole:] @ columns[whole:]
+    return sums
+
+
+def _add_product(total: np.ndarray, columns: np.ndarray, weights: np.ndarray) -> None:
+    """total += the sum of all columns with their weights."""
+    parts, whole = _parts(columns)
+    total[:whole] += np.matmul(parts, weights).reshape(-1)
+    if whole < total.size:
+        total[whole:] += columns[whole:] @ weights
+
+
+def _parts(columns: np.ndarray) -> tuple[np.ndarray, int]:
+    """A stack of matrices, each some rows of all columns and small enough for one thread, and how
+    many rows these are together."""
+    size, count = columns.shape
+    height = max(8, ONE_THREAD // count // 8 * 8)
+    whole = size // height * height
+    return columns[:whole].T.reshape(count, -1, height).transpose(1, 2, 0), whole
+
+
+@record
+class StoredPairs:
+    """`Pairs` in a checkpoint: vectors, and the upper triangles row by row."""
+
+    most: int
+    corrects: bool
+    steps: tuple[Array, ...]
+    changes: tuple[Array, ...]
+    steps_changes: tuple[float, ...]
+    changes_changes: tuple[float, ...]
+    to_steps: tuple[float, ...]
+    to_changes: tuple[float, ...]
+
+    def unpacked(self, space: Space | None) -> Pairs:
+        """As it was; without a space, with its vectors one by one."""
+        k = len(self.steps)
+        if not len(self.changes) == len(self.to_steps) == len(self.to_changes) == k <= self.most:
+            raise ValueError(f"{k} steps, {len(self.changes)} changes, {self.most} at the most")
+        matrices = (self.steps_changes, self.changes_changes)
+        r, yy = (np.array(matrix).reshape((k, k)) for matrix in matrices)
+        if space is None or not Stacked.suits(space):
+            listed = Listed(self.most, self.steps, self.changes, corrects=self.corrects)
+            listed.steps_changes, listed.changes_changes = map(np.asfortranarray, (r, yy))
+            listed.to_steps, listed.to_changes = np.array(self.to_steps), np.array(self.to_changes)
+            return listed
+        made = Stacked.filled(self.most, space.shape, self.steps, self.changes)
+        if k:
+            made.steps_changes[-k:, -k:], made.changes_changes[-k:, -k:] = r, yy
+            made.to_steps[-k:], made.to_changes[-k:] = self.to_steps, self.to_changes
+        return made

@@ -202,8 +202,7 @@ def limited(space: Space, step_size: float, norm: float) -> float:
 
     Where f has no lower bound, step sizes grow without bound.
     """
-    longest = math.sqrt(float(space.xp.finfo(space.dtype).max))
-    return min(step_size, longest / max(norm, 1.0))
+    return min(step_size, math.sqrt(space.largest) / max(norm, 1.0))
 
 
 def halted(sample: Sample, step_size: float, value: float) -> Ending:

@@ -47,9 +47,9 @@ class Rounding:
         """What the value at a start tells: later ones may be made of terms of that size."""
         return cls(NOISE * space.rounding * abs(value), math.inf)
 
-    def between(self, space: Space, *values: float) -> float:
+    def between(self, space: Space, value: float, other: float = 0.0) -> float:
         """The noise of the difference of such values."""
-        return max(NOISE * space.rounding * max(abs(value) for value in values), self.level)
+        return max(NOISE * space.rounding * max(abs(value), abs(other)), self.level)
 
     def size(self, space: Space, value: float) -> float:
         """How large the terms are, to judge by the noise, of which such a value is made."""

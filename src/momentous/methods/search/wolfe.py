@@ -20,12 +20,14 @@ DOUBTFUL = 1e-3  # of what values are made of: a smaller change may be noise
 # The next trial: how near to the ends of the bracket, and how many times as far as the last.
 NEAREST = 0.2
 LEAST_GROWTH, MOST_GROWTH = 2.0, 4.0
+# The same after a guess, of which the scale may be wrong by orders of magnitude.
+FIRST_NEAREST, FIRST_GROWTH = 0.01, 10.0
 # After so many trials that all were too short f may have no lower bound: the growth is squared each
 # time, and the search soon ends at the longest step that the dtype allows.
 ORDINARY = 10
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Trial:
     """A step length, and what is known there."""
 
@@ -34,7 +36,7 @@ class Trial:
     slope: float = math.nan
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Found:
     """The end of a search."""
 
@@ -54,50 +56,54 @@ def search(
     *,
     conditions: tuple[float, float],
     most: int,
+    guess: bool = False,
 ) -> Found:
     """Seek t with f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>.
 
     ``slope`` is <g, d> < 0, ``conditions`` are c1 and c2.  Where values are level within their
     noise the first condition is <grad f(x + t d), d> <= (2 c1 - 1) <g, d>.  The noise is measured
     where the fourth trial fails and the change sought is small.  After ``most`` trials the last
-    whose value satisfies the first condition is taken.
+    whose value satisfies the first condition is taken.  Where the first trial is a mere ``guess``
+    the next may be much nearer, or much farther.
     """
     space, (c1, c2) = oracle.space, conditions
-    longest = limited(space, math.inf, space.norm(direction))
+    longest = limited(space, math.inf, math.sqrt(space.inner(direction, direction)))
     t = min(first, longest)
-    low, high = Trial(0.0, here.value, slope), None
+    low, high = None, None
     taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
     for trials in range(1, most + 1):
         point = space.combination(here.point, t, direction)
-        value, expected = oracle.value(point), -t * slope
-        falls, trial = value <= here.value + c1 * t * slope, Trial(t, value)
-        small = expected <= DOUBTFUL * rounding.size(space, here.value)
-        if not falls and trials > PATIENCE and small and rounding.doubts(expected):
-            rounding = rounding.measured(oracle, here, direction, slope, expected, t)
-        noise = rounding.between(space, here.value, value)
-        if math.isfinite(value) and (falls or abs(value - here.value) <= noise):
+        value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
+        falls = value <= here.value + c1 * t * slope
+        if not falls and trials > PATIENCE:
+            expected, size = -t * slope, rounding.size(space, here.value)
+            if expected <= DOUBTFUL * size and rounding.doubts(expected):
+                rounding = rounding.measured(oracle, here, direction, slope, expected, t)
+        level = falls or abs(value - here.value) <= rounding.between(space, here.value, value)
+        if level and math.isfinite(value):
             there = oracle.gradient(point)
-            finite |= there.finite
-            trial.slope = space.inner(there.gradient, direction) if there.finite else math.nan
-            if not there.finite:
-                trial.value = math.nan  # there is nothing to interpolate
-            elif falls or trial.slope <= (2 * c1 - 1) * slope:
-                if trial.slope >= c2 * slope:
+            usable = math.isfinite(there.grad_norm)
+            if usable:
+                finite, slope_there = True, space.inner(there.gradient, direction)
+            else:
+                value = math.nan  # there is nothing to interpolate
+            if usable and (falls or slope_there <= (2 * c1 - 1) * slope):
+                if slope_there >= c2 * slope:
                     return Found(t, there, rounding, "")
-                before, low = low, trial
+                before, low = low or Trial(0.0, here.value, slope), Trial(t, value, slope_there)
                 if falls:
                     taken = Found(t, there, rounding, "")
                 if high is None and t >= longest:
                     break
-                t = (
-                    min(_beyond(before, low, trials), longest)
-                    if high is None
-                    else _between(low, high)
-                )
+                if high is None:
+                    most_growth = FIRST_GROWTH if guess else MOST_GROWTH
+                    t = min(_beyond(before, low, trials, most_growth), longest)
+                else:
+                    t = _between(low, high, NEAREST)
                 continue
         finite |= math.isfinite(value)
-        high = trial
-        t = _between(low, high)
+        low, high = low or Trial(0.0, here.value, slope), Trial(t, value)
+        t = _between(low, high, FIRST_NEAREST if guess and low.t == 0.0 else NEAREST)
     if taken is not None:
         return dataclasses.replace(taken, rounding=rounding)
     seen = (
@@ -109,7 +115,7 @@ def search(
     return Found(0.0, None, rounding, seen)
 
 
-def _between(low: Trial, high: Trial) -> float:
+def _between(low: Trial, high: Trial, nearest: float) -> float:
     """Where the parabola through value and slope at low and value at high is least, not too near
     to either end; the middle where there is no such parabola."""
     width = high.t - low.t
@@ -117,13 +123,13 @@ def _between(low: Trial, high: Trial) -> float:
     share = -low.slope * width / (2 * bend) if bend > 0.0 else math.nan
     if not math.isfinite(share):
         share = 0.5
-    return low.t + width * min(max(share, NEAREST), 1.0 - NEAREST)
+    return low.t + width * min(max(share, nearest), 1.0 - NEAREST)
 
 
-def _beyond(before: Trial, low: Trial, trials: int) -> float:
-    """Where the slope would vanish if it went on changing as it did, two to four times as far."""
+def _beyond(before: Trial, low: Trial, trials: int, most_growth: float) -> float:
+    """Where the slope would vanish if it went on changing as it did, within bounds."""
     if trials > ORDINARY:
         return low.t * math.pow(MOST_GROWTH, 2.0 ** min(trials - ORDINARY, 8))
     change = low.slope - before.slope
     further = low.t - low.slope * (low.t - before.t) / change if change > 0.0 else math.inf
-    return min(max(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)
+    return min(max(further, LEAST_GROWTH * low.t), most_growth * low.t)

@@ -1,0 +1,347 @@
+"""The low-rank problems on a GPU: what sweeps, gradients and fits take, against bounds.
+
+    python benchmarks/gpu.py [--only sweeps,gradient,fit,scaling,cpu,parts,vectors] [--data FOLDER]
+
+All times are medians of repeated runs after a warm-up, in ms unless said otherwise, with the host's
+part: a call ends when its numbers have come back.  The twins of MovieLens 10M and of the Netflix
+prize data are made first, which takes a minute or two on the CPU; a folder keeps them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import cupy
+import numpy as np
+
+from momentous import accelerate
+from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep, find_backend
+from momentous.lowrank.backends import RowStep
+from momentous.lowrank.data.ratings import Compressed, checked_storage
+from momentous.lowrank.data.twins import MODELS, power_law
+from momentous.lowrank.losses import find_loss
+from momentous.lowrank.model import fit_model, save_model
+from momentous.lowrank.solvers.fit import FitConfig
+
+SWEEP_BOUNDS = {10: 3.5, 16: 8.0, 64: 60.0, 128: 250.0}  # ms, Netflix twin
+GRADIENT_BOUND, SMALL_SWEEP_BOUND, ACCELERATED_BOUND = 0.3, 0.4, 150.0
+
+
+def timed(work: Callable[[], Any], repeats: int = 20, warm: int = 3) -> float:
+    """Median time of a call, in ms; the device has finished before the clock is read."""
+    for _ in range(warm):
+        work()
+    times = []
+    for _ in range(repeats):
+        cupy.cuda.Device().synchronize()
+        began = perf_counter()
+        work()
+        cupy.cuda.Device().synchronize()
+        times.append(1e3 * (perf_counter() - began))
+    return median(times)
+
+
+def report(name: str, found: float, bound: float | None = None, unit: str = "ms") -> None:
+    verdict = (
+        "" if bound is None else f"   bound {bound:g}: {'met' if found <= bound else 'NOT MET'}"
+    )
+    print(f"{name:58}{found:10.3f} {unit}{verdict}", flush=True)
+
+
+def twin(name: str, folder: Path | None) -> Ratings:
+    """A twin in float32, from the folder if it is there."""
+    if folder is not None and (folder / f"{name}.values.npy").exists():
+        parts = [np.load(folder / f"{name}.{part}.npy") for part in ("starts", "others", "values")]
+        model = MODELS[name]
+        return checked_storage((model.users, model.items), *parts)
+    ratings = Ratings.twin(name).astype(np.float32)
+    if folder is not None:
+        for part in ("starts", "others", "values"):
+            np.save(folder / f"{name}.{part}.npy", getattr(ratings.by_row, part))
+    return ratings
+
+
+def bandwidth() -> float:
+    """Of a copy on the device, in TB/s, bytes read and written."""
+    a, b = cupy.zeros(1 << 28, np.float32), cupy.empty(1 << 28, np.float32)
+    return 2 * a.nbytes / (1e-3 * timed(lambda: cupy.copyto(b, a))) / 1e12
+
+
+def sweeps(folder: Path | None) -> None:
+    """Plain sweeps of alternating least squares, and 20 accelerated ones."""
+    for name, ranks in (("ml-10m", {10: SMALL_SWEEP_BOUND, 64: None}), ("netflix", SWEEP_BOUNDS)):
+        ratings = twin(name, folder)
+        print(f"\n{name}: {ratings}")
+        for rank, bound in ranks.items():
+            rows, columns, both = plain_sweep(ratings, rank)
+            report(f"  sweep, rank {rank} (rows {rows:.2f}, columns {columns:.2f})", both, bound)
+        accelerated(ratings, ACCELERATED_BOUND if name == "netflix" else None)
+
+
+def plain_sweep(ratings: Ratings, rank: int) -> tuple[float, float, float]:
+    """Half a sweep for the rows, one for the columns, and both in turn."""
+    objective = LowRankObjective(ratings, rank, balance=0.0, ridge=5.0, device="cuda")
+    U, V = objective.split(objective.random_start(np.random.default_rng(0)))
+    sides = objective.side(0), objective.side(1)
+    steps = [
+        RowStep(objective.weights[which], other, with_value=which == 0)
+        for which, other in ((0, V), (1, U))
+    ]
+
+    def half(which: int) -> None:
+        sides[which].solve_rows(steps[which])
+
+    def both() -> None:
+        half(0)
+        half(1)
+
+    return timed(lambda: half(0), 10), timed(lambda: half(1), 10), timed(both, 20)
+
+
+def accelerated(ratings: Ratings, bound: float | None) -> None:
+    """20 accelerated sweeps with restarts, biases and rescaling, as in `MatrixCompletion`."""
+    mean = ratings.mean
+    penalty = Penalty(1.2, 2.0, 0.5, biases=True)
+    objective = LowRankObjective(ratings, 10, balance=0.0, ridge=penalty, mean=mean, device="cuda")
+    sweep = Sweep(objective)
+    start = sweep.begin(objective.random_start(np.random.default_rng(0)))
+
+    def work() -> None:
+        accelerate(sweep, start, value=True, max_iterations=20, tol=0.0)
+
+    report("  20 accelerated sweeps, rank 10, biases", timed(work, 3, 1), bound)
+
+
+def gradient(folder: Path | None) -> None:
+    """Value and gradient at rank 10, against PyTorch's autograd."""
+    ratings = twin("ml-10m", folder)
+    print(f"\nvalue and gradient, {ratings}")
+    found = {}
+    for loss in ("squared", "logistic", "implicit"):
+        data = ratings.signs() if loss == "logistic" else ratings
+        for dtype in (np.float32, np.float64):
+            objective = LowRankObjective(data, 10, loss, dtype=dtype, device="cuda")
+            x = objective.random_start(np.random.default_rng(0))
+            found[loss, dtype] = timed(lambda o=objective, x=x: o.value_and_gradient(x), 50)
+            bound = {"squared": GRADIENT_BOUND, "logistic": 1.5 * found["squared", np.float32]}
+            single = dtype == np.float32
+            report(f"  {loss}, {np.dtype(dtype)}", found[loss, dtype],
+                   bound.get(loss) if single else None)  # fmt: skip
+            del objective
+    import torch
+
+    device = torch.device("cuda")
+    rows, cols = (torch.as_tensor(np.array(one), device=device).long()
+                  for one in (ratings.rows, ratings.cols))  # fmt: skip
+    values = torch.as_tensor(np.array(ratings.values), device=device)
+    U, V = (torch.randn(n, 10, device=device, requires_grad=True) for n in ratings.shape)
+
+    def with_torch() -> None:
+        z = (U[rows] * V[cols]).sum(1)
+        loss = 0.5 * ((z - values) ** 2).mean() + ((U.T @ U - V.T @ V) ** 2).sum()
+        torch.autograd.grad(loss, (U, V))
+
+    other = timed(with_torch, 10)
+    report("  PyTorch's autograd, squared, float32", other)
+    report("  times faster than PyTorch (asked for: 40)", other / found["squared", np.float32],
+           unit="")  # fmt: skip
+
+
+def fit(folder: Path | None) -> None:
+    """From ratings in memory to a saved model."""
+    ratings = twin("netflix", folder)
+    print(f"\nfit and save, {ratings}")
+    small = twin("ml-10m", folder)
+    config = FitConfig(rank=10, max_iterations=20, tol=0.0, device="cuda")
+    fit_model(small, config)  # compiles
+    for _ in range(2):
+        began = perf_counter()
+        found = fit_model(ratings, config)
+        report("  whole fit, 20 iterations, s", perf_counter() - began, None, "s")
+        report("  of it in the iterations, s", found.result.time, 0.3, "s")
+    with tempfile.TemporaryDirectory() as place:
+        began = perf_counter()
+        save_model(found.model, Path(place) / "model", {})
+        report("  save, s", perf_counter() - began, None, "s")
+
+
+def parts(folder: Path | None) -> None:
+    """Kernel by kernel, from CuPy's own clock."""
+    small = twin("ml-10m", folder)
+    objective = LowRankObjective(small, 10, device="cuda")
+    x = objective.random_start(np.random.default_rng(0))
+    objective.value_and_gradient(x)
+    print("\nkernel by kernel: value and gradient, ml-10m; then sweeps, netflix")
+    for name, ms in kernel_times(lambda: objective.value_and_gradient(x)).items():
+        report(f"  value and gradient: {name}", ms)
+    ratings = twin("netflix", folder)
+    for rank in (10, 16, 64, 128):
+        objective = LowRankObjective(ratings, rank, balance=0.0, ridge=5.0, device="cuda")
+        U, V = objective.split(objective.random_start(np.random.default_rng(0)))
+        for which, other in ((0, V), (1, U)):
+            side = objective.side(which)
+            step = RowStep(objective.weights[which], other)
+            side.solve_rows(step)
+            for name, ms in kernel_times(lambda s=side, t=step: s.solve_rows(t)).items():
+                report(f"  rank {rank}, {('rows', 'columns')[which]}: {name}", ms)
+
+
+def kernel_times(work: Callable[[], Any]) -> dict[str, float]:
+    """Time in each of our kernels: each launch is waited for."""
+    from momentous.lowrank.backends.cuda import modules
+
+    times: dict[str, float] = {}
+    look_up = modules.Module.get_function
+
+    def watched(module: Any, name: str) -> Any:
+        kernel = look_up(module, name)
+
+        def call(*arguments: Any) -> None:
+            cupy.cuda.Device().synchronize()
+            began = perf_counter()
+            kernel(*arguments)
+            cupy.cuda.Device().synchronize()
+            times[name] = times.get(name, 0.0) + 1e3 * (perf_counter() - began)
+
+        call.num_regs = kernel.num_regs  # type: ignore[attr-defined]
+        call.shared_size_bytes = kernel.shared_size_bytes  # type: ignore[attr-defined]
+        return call
+
+    modules.Module.get_function = watched  # type: ignore[method-assign]
+    try:
+        work()
+    finally:
+        modules.Module.get_function = look_up  # type: ignore[method-assign]
+    return times
+
+
+def cpu(folder: Path | None) -> None:
+    """The same sweep on this machine's CPU, by the backend that "auto" takes there."""
+    ratings = twin("ml-10m", folder)
+    for rank in (10, 32, 64, 128):
+        took = []
+        for device in ("cuda", "cpu"):
+            objective = LowRankObjective(ratings, rank, balance=0.0, ridge=5.0, device=device)
+            U, V = objective.split(objective.random_start(np.random.default_rng(0)))
+
+            def sweep(o: LowRankObjective = objective, U: Any = U, V: Any = V) -> None:
+                o.half_sweep(0, None, V)
+                o.half_sweep(1, None, U)
+
+            took.append(timed(sweep, 5 if device == "cuda" else 2, 1))
+        name = f"{objective.backend.name} on {objective.threads} threads"
+        report(f"  rank {rank}: GPU {took[0]:.2f} ms, {name}", took[1])
+        report("    times faster", took[1] / took[0], unit="")
+
+
+def scaling(folder: Path | None) -> None:
+    """A sweep at rank 10 from a million entries on, in single precision, until memory ends."""
+    print("\nsynthetic entries, rank 10: entries, bytes on the device, ms per sweep")
+    pool = cupy.get_default_memory_pool()
+    for entries in (10**6, 10**7, 10**8, 3 * 10**8, 10**9):
+        try:
+            line = scaled_sweep(entries)
+        except (MemoryError, cupy.cuda.memory.OutOfMemoryError) as error:
+            line = str(error)
+        print(f"  {entries:>14,}  {line}", flush=True)
+        pool.free_all_blocks()
+
+
+def scaled_sweep(entries: int) -> str:
+    """Users with 200 entries on average, and items as popular as those of the Netflix data."""
+    users, items = entries // 200, 17_770
+    law = power_law(items, 100_480_507, 1, 232_944, 1.5)
+    ends = cupy.asarray(np.cumsum(law) / law.sum())
+    others = cupy.empty(entries, np.int32)
+    for begin in range(0, entries, 10**7):
+        part = slice(begin, min(begin + 10**7, entries))
+        others[part] = cupy.searchsorted(ends[:-1], cupy.random.random(part.stop - part.start))
+    counts = cupy.random.geometric(1 / 180, users).astype(np.int64) + 20
+    starts = cupy.zeros(users + 1, np.int64)
+    cupy.cumsum(counts, out=starts[1:])
+    starts = cupy.minimum(starts, entries)
+    starts[-1] = entries
+    values = cupy.random.randint(1, 6, entries).astype(np.float32)
+    backend = find_backend("cuda", "cuda")
+    side: Any = backend.side(Compressed(starts, others, values), find_loss("squared"), 1)
+    twin_side = side.twin(items)
+    U, V = (cupy.random.standard_normal((n, 10), np.float32) for n in (users, items))
+    weights = [cupy.full((n, 10), 5.0, np.float32) for n in (users, items)]
+
+    def sweep() -> None:
+        side.solve_rows(RowStep(weights[0], V))
+        twin_side.solve_rows(RowStep(weights[1], U))
+
+    ms = timed(sweep, 5, 2)
+    return f"{cupy.get_default_memory_pool().used_bytes():>16,}  {ms:9.3f}"
+
+
+def vectors(folder: Path | None) -> None:
+    """`minimize` at d = 10 million on the device: what an iteration costs beside the gradient.
+
+    The unit is one pass over a vector: half of a copy.
+    """
+    import jax
+    import torch
+
+    from momentous import LBFGS, AdaRAGD, AdaRHB, minimize
+
+    size = 10**7
+    scales = np.linspace(1.0, 10.0, size, dtype=np.float32)
+    unit = 4.0 * size / (bandwidth() * 1e9)  # ms
+    print(f"\nminimize, d = {size:,}, float32; one pass over a vector takes {unit:.4f} ms")
+    step = {"step_size": 0.05, "hessian_lipschitz": 1.0, "eps": 1e-6}
+    methods = AdaRAGD(**step), AdaRHB(**step), LBFGS()
+    libraries = {
+        "cupy": (cupy.asarray, lambda f: f),
+        "torch": (lambda a: torch.as_tensor(a, device="cuda"), torch.compile),
+        "jax": (jax.numpy.asarray, jax.jit),
+    }
+    for library, (convert, compiled) in libraries.items():
+        a, x0 = convert(scales), convert(np.ones(size, np.float32))
+        both = compiled(lambda x, a=a: (0.5 * (a * x * x).sum(), a * x))
+        ready = torch.cuda.synchronize if library == "torch" else cupy.cuda.Device().synchronize
+        for method in methods:
+
+            def run(m: Any = method, f: Any = both, x: Any = x0) -> Any:
+                return minimize(f, x, jac=True, method=m, tol=0.0, max_iterations=40)
+
+            run()
+            ready()
+            began = perf_counter()
+            result = run()
+            ready()
+            took = 1e3 * (perf_counter() - began)
+            one = timed(lambda f=both, x=x0: float(f(x)[0]), 10)
+            rest = (took - result.njev * one) / max(1, result.nit)
+            report(f"  {library}, {method.name}: per iteration, {result.njev} gradients of "
+                   f"{one:.3f} in {result.nit}", rest)  # fmt: skip
+            report("    in passes over a vector", rest / unit, unit="")
+
+
+SECTIONS = {
+    "sweeps": sweeps, "gradient": gradient, "fit": fit, "scaling": scaling, "cpu": cpu,
+    "parts": parts, "vectors": vectors,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="sweeps,gradient,fit,scaling,cpu")
+    parser.add_argument("--data", type=Path)
+    chosen = parser.parse_args()
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    print(f"{properties['name'].decode()}, CuPy {cupy.__version__}, NumPy {np.__version__}")
+    report("copy on the device", bandwidth(), None, "TB/s")
+    for name in chosen.only.split(","):
+        SECTIONS[name](chosen.data)
+
+
+if __name__ == "__main__":
+    main()

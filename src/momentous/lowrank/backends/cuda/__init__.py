@@ -1,0 +1,222 @@
+"""The backend for NVIDIA GPUs: CUDA kernels compiled at run time through CuPy.
+
+No kernel adds floating-point numbers by atomics, so the same call on the same GPU gives the same
+bits.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
+from momentous.lowrank.backends.blocks import Blocks, Matrix
+from momentous.lowrank.backends.cuda import layout
+from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.blocks import CudaBlocks
+from momentous.lowrank.backends.cuda.launch import (
+    grams_of,
+    launch,
+    packed,
+    parameters_of,
+    total,
+    weighted_gram,
+    weighted_squares,
+)
+from momentous.lowrank.backends.cuda.modules import (
+    Module,
+    entry_kernels,
+    row_kernels,
+)
+from momentous.lowrank.backends.cuda.solve import RowSolver
+from momentous.lowrank.backends.cuda.start import truncated_svd
+from momentous.lowrank.backends.device import check_memory, require_gpu
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.losses import Loss
+
+# In single precision rows are solved as they are where the ridge is above this share of |f_j|^2,
+# on average; below it a row of few entries may be nearly singular, and sums are in double.
+SAFE_RIDGE = 1e-3
+
+
+class CudaBackend(Backend):
+    """Passes and row solves on the current GPU."""
+
+    name = "cuda"
+    device = "cuda"
+    xp = cupy
+
+    def __init__(self) -> None:
+        require_gpu()
+        self._pairs: weakref.WeakKeyDictionary[Ratings, tuple[Any, Any, Any]]
+        self._pairs = weakref.WeakKeyDictionary()
+
+    def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
+        check_memory(groups, 1)
+        return CudaSide(groups, loss)
+
+    def side_of(
+        self, ratings: Ratings, which: int, loss: Loss, threads: int, other: Side | None
+    ) -> Side:
+        if other is None:
+            check_memory(ratings.by_row, 2)
+            other = CudaSide(ratings.by_row, loss)
+            if which == 0:
+                return other
+        assert isinstance(other, CudaSide)
+        return other.twin(ratings.shape[which])
+
+    def factorised(self, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
+        return CudaBlocks.of(blocks, factor, dtype)
+
+    def asarray(self, array: Any, dtype: Any) -> Any:
+        return cupy.asarray(array, dtype, order="C")
+
+    def to_host(self, array: Any) -> Floats:
+        host: Floats = cupy.asnumpy(array)
+        return host
+
+    def gram(self, factor: Any, weights: Any = None) -> Any:
+        return weighted_gram(factor, weights)
+
+    def weighted_squares(self, weights: Any, factor: Any) -> float:
+        return weighted_squares(weights, factor)
+
+    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Any, Any]:
+        found = truncated_svd(ratings, rank, values)
+        return super().svd_start(ratings, rank, values) if found is None else found
+
+    def sum_of_errors(
+        self, loss: Loss, left: Any, right: Any, ratings: Ratings, limits: tuple[float, float]
+    ) -> float:
+        pairs = self._pairs.get(ratings)
+        if pairs is None:
+            pairs = self._pairs[ratings] = (
+                cupy.asarray(ratings.rows),
+                cupy.asarray(ratings.cols),
+                cupy.asarray(ratings.values, left.dtype),
+            )
+        module = entry_kernels(left.shape[1], left.dtype, loss)
+        errors = cupy.empty(ratings.nnz, np.float64)
+        launch(module, "pair_errors", ratings.nnz, (
+            ratings.nnz, *pairs, packed(left), packed(right), parameters_of(loss),
+            float(limits[0]), float(limits[1]), errors,
+        ))  # fmt: skip
+        return total(errors)
+
+    def plain_objective(
+        self, side: Callable[[int], Any], x: Any, cut: int, terms: PlainTerms, gradient: Any
+    ) -> float:
+        size, weights = x.shape[1], (terms.balance, terms.ridge, terms.dense)
+        both = packed(x)
+        rows = both[:cut], both[cut:]
+        # The long passes first: the host prepares the rest meanwhile.
+        passes = [side(which).pass_chunks(rows[which], rows[1 - which], size) for which in (0, 1)]
+        grams = grams_of(x, cut)
+        sums = [one for which in (0, 1) for one in (side(which).chunks.firsts, passes[which][1])]
+        launch(passes[0][0], "finish_gradient", x.size, (
+            cut * size, x.size, *sums, terms.scale, x, grams, *weights, gradient,
+        ))  # fmt: skip
+        return terms.scale * total(passes[0][2], grams, weights)
+
+
+class CudaSide(Side):
+    """Entries on the device, cut into chunks that a warp or a block works on."""
+
+    threads = 1
+
+    def __init__(self, groups: Compressed, loss: Loss):
+        arrays = (groups.starts, groups.others, groups.values)
+        self.groups = Compressed(*(cupy.ascontiguousarray(cupy.asarray(one)) for one in arrays))
+        self.loss = loss
+        self.chunks = layout.cut(self.groups.starts, int(self.groups.others.size))
+        self.parameters = parameters_of(loss)
+        self._twin: CudaSide | weakref.ref[CudaSide] | None = None
+        self._precision: tuple[Any, Any] | None = None  # weights, and the type of sums for them
+
+    @property
+    def counts(self) -> Any:
+        return cupy.asnumpy(cupy.diff(self.groups.starts))
+
+    def twin(self, others: int) -> CudaSide:
+        """The same entries grouped by the other side, made once."""
+        twin = self._twin() if isinstance(self._twin, weakref.ref) else self._twin
+        if twin is None:
+            twin = CudaSide(layout.turned(self.groups, others), self.loss)
+            twin._twin, self._twin = weakref.ref(self), twin
+        return twin
+
+    # --- value and gradient -----------------------------------------------------------------------
+
+    def value(self, left: Any, right: Any) -> float:
+        left, right = cupy.asarray(left), cupy.asarray(right)
+        return total(self._pass(packed(left), packed(right), left.shape[1]))
+
+    def add_gradient(self, left: Any, right: Any, scale: float, own: Any, far: Any) -> float:
+        left, right = cupy.asarray(left), cupy.asarray(right)
+        rows, others = packed(left), packed(right)
+        totals = self._pass(rows, others, left.shape[1], scale, own)
+        self.twin(len(right))._pass(others, rows, left.shape[1], scale, far)
+        return total(totals)
+
+    def _pass(self, left: Any, right: Any, size: int, scale: float = 0.0, own: Any = None) -> Any:
+        """The losses of each chunk; adds to the gradient of the left side, where there is one."""
+        module, gradients, totals = self.pass_chunks(left, right, size, own is not None)
+        if own is not None:
+            launch(module, "add_chunks", own.size, (
+                own.size, self.chunks.firsts, gradients, scale, own,
+            ))  # fmt: skip
+        return totals
+
+    def pass_chunks(
+        self, left: Any, right: Any, size: int, with_gradient: bool = True
+    ) -> tuple[Module, Any, Any]:
+        """The kernels, the left side's gradient and the losses, chunk by chunk."""
+        groups, chunks = self.groups, self.chunks
+        module = entry_kernels(size, left.dtype, self.loss)
+        gradients = cupy.empty((chunks.total if with_gradient else 0, left.shape[1]), left.dtype)
+        totals = cupy.empty(chunks.total, np.float64)
+        launch(module, "pass_entries", 32 * chunks.total, (
+            chunks.total, chunks.order, chunks.owners, chunks.bounds, groups.others, groups.values,
+            left, right, self.parameters, int(with_gradient), gradients, totals,
+        ), 128)  # fmt: skip
+        return module, gradients, totals
+
+    # --- half sweeps ------------------------------------------------------------------------------
+
+    def solve_rows(self, step: RowStep) -> tuple[Any, float]:
+        dtype = step.features.dtype
+        given: list[Any] = [
+            one if one is None or isinstance(one, bool) else cupy.asarray(one, dtype, order="C")
+            for one in step
+        ]
+        asked = RowStep(*given)
+        size = asked.features.shape[1]
+        sums = self._sum_type(step.weights, asked)
+        kernels = row_kernels(size, dtype, sums, self.loss, asked.offsets is not None)
+        features = packed(asked.features, kernels.stride, kernels.offset_at, asked.offsets)
+        return RowSolver(self, kernels, asked, features, sums).run()
+
+    def _sum_type(self, key: Any, step: RowStep) -> Any:
+        """Double where single precision could make a near-singular system indefinite."""
+        if step.features.dtype == np.float64:
+            return np.float64
+        if self._precision is None or self._precision[0] is not key:
+            squares = float(cupy.vdot(step.features, step.features)) / len(step.features)
+            safe = float(step.weights.min()) > SAFE_RIDGE * squares
+            self._precision = key, np.float32 if safe else np.float64
+        return self._precision[1]
+
+    def blocks(self, right: Any) -> Any:
+        right = cupy.asarray(right)
+        rank, dtype = right.shape[1], right.dtype
+        curvatures = self.loss.largest_curvature(self.groups.values)
+        values = cupy.empty(self.groups.values.shape, dtype)
+        values[...] = curvatures
+        kernels = row_kernels(rank, dtype, dtype, None, False)
+        features = packed(right, kernels.stride)
+        step = RowStep(None, features)  # type: ignore[arg-type]
+        return RowSolver(self, kernels, step, features, dtype).blocks(values)

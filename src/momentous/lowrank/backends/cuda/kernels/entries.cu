@@ -1,0 +1,161 @@
+// The pass over all entries: losses, and the gradient of the factor that the entries are grouped by.
+//
+// One warp per chunk of a group.  As many lanes as it takes to read a row of the other factor, 16
+// bytes each, share an entry, so a warp reads several whole rows at a time.  The loss of STEPS
+// entries is evaluated at once, one entry per lane.  Nothing is added by atomics: the same bits every
+// time.
+
+constexpr int Q = (SIZE + V - 1) / V;                     // pieces of 16 bytes in a row
+constexpr int LANES = power_of_two(Q < 32 ? Q : 32);      // that share an entry
+constexpr int PER_LANE = (Q + LANES - 1) / LANES;         // pieces per lane
+constexpr int SLOTS = 32 / LANES;                         // entries at a time
+constexpr int STEPS = PER_LANE > 1 ? 2 : 4;               // such rounds at once
+constexpr bool SHARED_LOSS = LANES >= STEPS;
+
+extern "C" __global__ void __launch_bounds__(128) pass_entries(
+    Int chunks, const int* order, const int* owners, const uint2* bounds, const int* others,
+    const T* values, const Vec* left, const Vec* right, const double* parameters, Int with_gradient,
+    Vec* gradients, double* totals) {
+    Int warp = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+    if (warp >= chunks) return;
+    const int lane = threadIdx.x % 32, part = lane % LANES, slot = lane / LANES;
+    const int chunk = order[warp];
+    const Int begin = bounds[warp].x, end = bounds[warp].y;
+    Vec u[PER_LANE], g[PER_LANE];
+#pragma unroll
+    for (int p = 0; p < PER_LANE; p++) {
+        int piece = part + LANES * p;
+#pragma unroll
+        for (int i = 0; i < V; i++) u[p].v[i] = g[p].v[i] = T(0);
+        if (piece < Q) u[p] = left[Int(owners[chunk]) * Q + piece];
+    }
+    double total = 0.0;
+    for (Int base = begin + slot; base - slot < end; base += SLOTS * STEPS) {
+        Vec f[STEPS][PER_LANE];
+        int other[STEPS];
+        T z[STEPS], slopes[STEPS];
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            Int k = base + s * SLOTS;
+            other[s] = k < end ? others[k] : -1;
+        }
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int p = 0; p < PER_LANE; p++) {
+                int piece = part + LANES * p;
+#pragma unroll
+                for (int i = 0; i < V; i++) f[s][p].v[i] = T(0);
+                if (other[s] >= 0 && piece < Q) f[s][p] = right[Int(other[s]) * Q + piece];
+            }
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            z[s] = T(0);
+#pragma unroll
+            for (int p = 0; p < PER_LANE; p++)
+#pragma unroll
+                for (int i = 0; i < V; i++) z[s] += u[p].v[i] * f[s][p].v[i];
+#pragma unroll
+            for (int half = LANES / 2; half; half /= 2) z[s] += __shfl_xor_sync(ALL, z[s], half);
+        }
+        if (SHARED_LOSS) {
+            T mine = z[0];
+            const int step = part % STEPS;
+#pragma unroll
+            for (int s = 1; s < STEPS; s++)
+                if (step == s) mine = z[s];
+            Int k = base + step * SLOTS;
+            T slope = T(0);
+            if (k < end) {
+                Entry e = entry(mine, values[k], parameters);
+                slope = e.slope;
+                if (part < STEPS) total += e.value;
+            }
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) slopes[s] = __shfl_sync(ALL, slope, slot * LANES + s);
+        } else {
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                Int k = base + s * SLOTS;
+                slopes[s] = T(0);
+                if (k < end) {
+                    Entry e = entry(z[s], values[k], parameters);
+                    slopes[s] = e.slope;
+                    if (part == 0) total += e.value;
+                }
+            }
+        }
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int p = 0; p < PER_LANE; p++)
+#pragma unroll
+                for (int i = 0; i < V; i++) g[p].v[i] += slopes[s] * f[s][p].v[i];
+    }
+    if (with_gradient) {
+#pragma unroll
+        for (int p = 0; p < PER_LANE; p++) {
+#pragma unroll
+            for (int i = 0; i < V; i++)
+#pragma unroll
+                for (int half = LANES; half < 32; half *= 2)
+                    g[p].v[i] += __shfl_xor_sync(ALL, g[p].v[i], half);
+            int piece = part + LANES * p;
+            if (slot == 0 && piece < Q) gradients[Int(chunk) * Q + piece] = g[p];
+        }
+    }
+    total = add_all(total);
+    if (lane == 0) totals[chunk] = total;
+}
+
+// own += scale times the sum over a row's chunks, in double precision.
+extern "C" __global__ void add_chunks(
+    Int count, const int* firsts, const T* gradients, double scale, T* own) {
+    Int at = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (at >= count) return;
+    Int row = at / SIZE, q = at % SIZE;
+    double sum = 0.0;
+    for (int chunk = firsts[row]; chunk < firsts[row + 1]; chunk++)
+        sum += gradients[Int(chunk) * Q * V + q];
+    own[at] += T(scale * sum);
+}
+
+// out = scale times (the sum over a row's chunks + ridge p + 2 balance p (G - H) + dense p H), where G
+// and H are the Gram matrices of the row's factor and of the other one; for all rows of both.
+extern "C" __global__ void finish_gradient(
+    Int cut, Int count, const int* left_firsts, const T* left_gradients, const int* right_firsts,
+    const T* right_gradients, double scale, const T* x, const double* grams, double balance,
+    double ridge, double dense, T* out) {
+    Int at = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (at >= count) return;
+    const bool is_left = at < cut;
+    const Int row = (is_left ? at : at - cut) / SIZE, q = at % SIZE;
+    const int* firsts = is_left ? left_firsts : right_firsts;
+    const T* gradients = is_left ? left_gradients : right_gradients;
+    const double *gram = grams + (is_left ? 0 : SIZE * SIZE), *other = grams + (is_left ? SIZE * SIZE : 0);
+    double sum = ridge * double(x[at]);
+    for (int chunk = firsts[row]; chunk < firsts[row + 1]; chunk++)
+        sum += gradients[Int(chunk) * Q * V + q];
+    if (balance != 0.0 || dense != 0.0)
+        for (int k = 0; k < SIZE; k++) {
+            double far = other[k * SIZE + q];
+            sum += double(x[at - q + k]) * (2.0 * balance * (gram[k * SIZE + q] - far) + dense * far);
+        }
+    out[at] = T(scale * sum);
+}
+
+// The prediction for each of some pairs, and what it is worth there: the loss's error.
+extern "C" __global__ void pair_errors(
+    Int count, const int* rows, const int* cols, const T* values, const Vec* left, const Vec* right,
+    const double* parameters, double low, double high, double* errors) {
+    Int k = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (k >= count) return;
+    const Vec *u = left + Int(rows[k]) * Q, *v = right + Int(cols[k]) * Q;
+    T z = T(0);
+    for (int p = 0; p < Q; p++) {
+        Vec a = u[p], b = v[p];
+#pragma unroll
+        for (int i = 0; i < V; i++) z += a.v[i] * b.v[i];
+    }
+    errors[k] = error_of(z, values[k], parameters, low, high);
+}

@@ -1,0 +1,166 @@
+// Kernels without a size and a loss: rows packed for reading, and blocks of a metric.
+
+// Rows of `width` numbers as rows of `stride`, an offset of each at the place `offset_at`, else 0.
+extern "C" __global__ void pack(
+    Int rows, Int width, Int stride, Int offset_at, const T* from, const T* offsets, T* to) {
+    Int at = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (at >= rows * stride) return;
+    Int row = at / stride, q = at % stride;
+    to[at] = q < width ? from[row * width + q] : offsets && q == offset_at ? offsets[row] : T(0);
+}
+
+// Blocks L[p][q][i], one per row i, and vectors v[p][i]: neighbouring threads have neighbouring rows.
+
+// Cholesky's A = L L' in place, in the lower triangles.
+extern "C" __global__ void factorise(Int rows, Int rank, double* L) {
+    Int i = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= rows) return;
+    for (Int q = 0; q < rank; q++)
+        for (Int p = q; p < rank; p++) {
+            double sum = L[(p * rank + q) * rows + i];
+            for (Int k = 0; k < q; k++) sum -= L[(p * rank + k) * rows + i] * L[(q * rank + k) * rows + i];
+            L[(p * rank + q) * rows + i] = p == q ? sqrt(sum) : sum / L[(q * rank + q) * rows + i];
+        }
+}
+
+// y = L v (0), L' v (1), L^-1 v (2) or L'^-1 v (3).
+extern "C" __global__ void apply(Int rows, Int rank, Int what, const T* L, const T* v, T* y) {
+    Int i = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= rows) return;
+    for (Int step = 0; step < rank; step++) {
+        const Int p = what == 3 ? rank - 1 - step : step;
+        T sum = what < 2 ? T(0) : v[p * rows + i];
+        if (what == 0)
+            for (Int q = 0; q <= p; q++) sum += L[(p * rank + q) * rows + i] * v[q * rows + i];
+        if (what == 1)
+            for (Int q = p; q < rank; q++) sum += L[(q * rank + p) * rows + i] * v[q * rows + i];
+        if (what == 2)
+            for (Int q = 0; q < p; q++) sum -= L[(p * rank + q) * rows + i] * y[q * rows + i];
+        if (what == 3)
+            for (Int q = p + 1; q < rank; q++) sum -= L[(q * rank + p) * rows + i] * y[q * rows + i];
+        y[p * rows + i] = what < 2 ? sum : sum / L[(p * rank + p) * rows + i];
+    }
+}
+
+// The lower triangle of (L L')^-1, as D[p][q][i]; X gets L^-1.
+extern "C" __global__ void invert(Int rows, Int rank, const T* L, T* X, T* D) {
+    Int i = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= rows) return;
+    for (Int p = 0; p < rank; p++) {
+        T inverse = T(1) / L[(p * rank + p) * rows + i];
+        for (Int q = 0; q <= p; q++) {
+            T sum = p == q ? T(1) : T(0);
+            for (Int k = q; k < p; k++) sum -= L[(p * rank + k) * rows + i] * X[(k * rank + q) * rows + i];
+            X[(p * rank + q) * rows + i] = sum * inverse;
+        }
+    }
+    for (Int p = 0; p < rank; p++)
+        for (Int q = 0; q <= p; q++) {
+            T sum = T(0);
+            for (Int k = p; k < rank; k++) sum += X[(k * rank + p) * rows + i] * X[(k * rank + q) * rows + i];
+            D[(p * rank + q) * rows + i] = sum;
+        }
+}
+
+// Sums of w_i u_i u_i' in double precision: the lower triangle, one partial sum per block.  The first
+// blocks have the rows before the cut, the others those after it.
+extern "C" __global__ void __launch_bounds__(256) weighted_gram(
+    Int cut, Int rows, Int first_blocks, Int rank, Int stride, const T* factor, const T* weights,
+    double* partial) {
+    constexpr int HELD = 16384 / sizeof(T);  // numbers in shared memory
+    __shared__ T held[HELD];
+    __shared__ T weight[HELD];
+    const Int many = HELD / rank, pairs = rank * (rank + 1) / 2;
+    const bool is_first = blockIdx.x < first_blocks;
+    const Int from = is_first ? 0 : cut, to = is_first ? cut : rows;
+    const Int blocks = is_first ? first_blocks : gridDim.x - first_blocks;
+    const Int share = (to - from + blocks - 1) / blocks;
+    const Int begin = from + share * (is_first ? blockIdx.x : blockIdx.x - first_blocks);
+    const Int end = begin + share < to ? begin + share : to;
+    for (Int group = 0; group < pairs; group += 4 * 256) {
+        double sums[4] = {0.0, 0.0, 0.0, 0.0};
+        int down[4], right[4];
+        for (int m = 0; m < 4; m++) {
+            Int pair = group + m * 256 + threadIdx.x;
+            int a = int((sqrt(8.0 * double(pair) + 1.0) - 1.0) / 2.0);
+            while (Int(a + 1) * (a + 2) / 2 <= pair) a++;
+            while (Int(a) * (a + 1) / 2 > pair) a--;
+            down[m] = pair < pairs ? a : 0;
+            right[m] = pair < pairs ? int(pair - Int(a) * (a + 1) / 2) : 0;
+        }
+        for (Int base = begin; base < end; base += many) {
+            const Int count = end - base < many ? end - base : many;
+            __syncthreads();
+            for (Int k = threadIdx.x; k < count * rank; k += 256)
+                held[k] = factor[(base + k / rank) * stride + k % rank];
+            for (Int k = threadIdx.x; k < count; k += 256)
+                weight[k] = weights ? weights[(base + k) * stride] : T(1);
+            __syncthreads();
+            for (int m = 0; m < 4; m++)
+                if (group + m * 256 + Int(threadIdx.x) < pairs)
+                    for (Int k = 0; k < count; k++)
+                        sums[m] += double(weight[k]) * double(held[k * rank + down[m]]) *
+                                   double(held[k * rank + right[m]]);
+        }
+        for (int m = 0; m < 4; m++) {
+            Int pair = group + m * 256 + threadIdx.x;
+            if (pair < pairs) partial[Int(blockIdx.x) * pairs + pair] = sums[m];
+        }
+    }
+}
+
+// The blocks' sums added up, as full symmetric matrices, one for each part of the rows; one warp per
+// pair of columns.
+extern "C" __global__ void fold_gram(
+    Int first_blocks, Int blocks, Int rank, const double* partial, double* out) {
+    const Int warp = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32, pairs = rank * (rank + 1) / 2;
+    const Int part = warp / pairs, pair = warp % pairs;
+    if (part > (first_blocks < blocks)) return;
+    double sum = 0.0;
+    for (Int k = (part ? first_blocks : 0) + threadIdx.x % 32; k < (part ? blocks : first_blocks); k += 32)
+        sum += partial[k * pairs + pair];
+    sum = add_all(sum);
+    if (threadIdx.x % 32 != 0) return;
+    Int a = Int((sqrt(8.0 * double(pair) + 1.0) - 1.0) / 2.0);
+    while ((a + 1) * (a + 2) / 2 <= pair) a++;
+    while (a * (a + 1) / 2 > pair) a--;
+    const Int b = pair - a * (a + 1) / 2;
+    out += part * rank * rank;
+    out[a * rank + b] = out[b * rank + a] = sum;
+}
+
+// Sums over a block's share, in a fixed order: of all numbers; and, where there are Gram matrices G
+// and H of two factors, half of balance |G - H|^2 + ridge trace(G + H) + dense <G, H> more.
+__device__ inline void write_block_sum(double sum, double* out) {
+    __shared__ double room[32];
+    sum = add_all(sum);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        sum = add_all(threadIdx.x < blockDim.x / 32 ? room[threadIdx.x] : 0.0);
+        if (threadIdx.x == 0) out[blockIdx.x] = sum;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) add_up(
+    Int count, const double* numbers, Int rank, const double* grams, double balance, double ridge,
+    double dense, double* out) {
+    double sum = 0.0;
+    for (Int k = Int(blockIdx.x) * 256 + threadIdx.x; k < count; k += 256 * gridDim.x) sum += numbers[k];
+    if (blockIdx.x == 0)
+        for (Int k = threadIdx.x; k < rank * rank; k += 256) {
+            double g = grams[k], h = grams[rank * rank + k];
+            sum += 0.5 * (balance * (g - h) * (g - h) + dense * g * h);
+            if (k % (rank + 1) == 0) sum += 0.5 * ridge * (g + h);
+        }
+    write_block_sum(sum, out);
+}
+
+// The same of all w p^2.
+extern "C" __global__ void __launch_bounds__(256) weighted_squares(
+    Int count, const T* weights, const T* numbers, double* out) {
+    double sum = 0.0;
+    for (Int k = Int(blockIdx.x) * 256 + threadIdx.x; k < count; k += 256 * gridDim.x)
+        sum += double(weights[k]) * double(numbers[k]) * double(numbers[k]);
+    write_block_sum(sum, out);
+}

@@ -1,0 +1,198 @@
+"""The kernels as CUDA source, compiled by NVRTC once per size, number type and loss."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST
+from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.losses import Loss
+
+FOLDER = Path(__file__).with_name("kernels")
+TILE = 8
+LARGEST_SIZE = 258  # rank 256, a bias and a constant
+# Registers that hold the sums of a row: beyond these the tiles take over.
+SUMS_IN_REGISTERS = 190
+# Registers of a block that solves one row: a processor has 65536, and a thread needs some 40 beside
+# its tile.
+TILE_REGISTERS = 65_000
+
+# The body of ``Entry entry(A z, A x, const double* parameters)``: value, slope, curvature; and of
+# ``double error_of(double z, double x, const double* parameters, double low, double high)``.
+# They say what `Loss.entry` and `Loss.error` say.
+ENTRIES = {
+    "squared": (
+        "A slope = z - x; return {A(0.5) * slope * slope, slope, A(1)};",
+        "z = z < low ? low : z > high ? high : z; return (z - x) * (z - x);",
+    ),
+    "logistic": (
+        "A margin = x * z; A e = exp(margin < A(0) ? margin : -margin);"
+        "A wrong = (margin > A(0) ? e : A(1)) / (A(1) + e);"
+        "A curvature = wrong * (A(1) - wrong);"
+        "return {(margin < A(0) ? -margin : A(0)) + log1p(e), -x * wrong,"
+        " curvature > A(1e-8) ? curvature : A(1e-8)};",
+        "double margin = x * z; return (margin < 0.0 ? -margin : 0.0) + log1p(exp(-fabs(margin)));",
+    ),
+    "implicit": (
+        "A more = A(parameters[0]) * x; A missing = A(1) - z;"
+        "return {A(0.5) * ((A(1) + more) * missing * missing - z * z), more * z - A(1) - more,"
+        " more};",
+        "return (1.0 - z) * (1.0 - z);",
+    ),
+    # For `Side.blocks`: the values are the curvatures.
+    "weights": ("return {A(0), A(0), x};", "return 0.0;"),
+}
+
+
+class Module:
+    """A compiled module whose kernels are looked up once."""
+
+    def __init__(self, code: str):
+        self._raw = cupy.RawModule(code=code, options=("--std=c++17",))
+        self._found: dict[str, Any] = {}
+
+    def get_function(self, name: str) -> Any:
+        """The kernel of that name."""
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = self._raw.get_function(name)
+        return found
+
+
+class RowKernels(NamedTuple):
+    """The kernels of half a sweep, and what they ask of the arrays."""
+
+    module: Module
+    size: int
+    stride: int  # numbers in a row of the features
+    offset_at: int  # where the offset is among them
+    partial: int  # sums per chunk
+    tiled: bool
+    solves: bool  # False: a row's system is too large for one block
+    splits: int  # blocks per chunk
+    threads: int  # of a block of "gram"
+    solvers: int  # of a block of "solve"
+
+
+def entry_source(loss: Loss | None) -> str:
+    """The loss in CUDA; None: `Side.blocks` with given weights."""
+    name = "weights" if loss is None else loss.name
+    given = getattr(loss, "cuda_entry", None) or ENTRIES.get(name)
+    if given is None:
+        raise ValueError(
+            f"the loss {name!r} is not written in CUDA; take device='cpu', or give its class an "
+            "attribute cuda_entry: the bodies of entry and error_of, as in momentous.lowrank."
+            "backends.cuda.modules.ENTRIES"
+        )
+    entry, error = given
+    return (
+        "__device__ inline Entry entry(A z, A x, const double* parameters) { " + entry + " }\n"
+        "__device__ inline double error_of(double z, double x, const double* parameters, "
+        "double low, double high) { " + error + " }\n"
+    )
+
+
+def check_size(size: int) -> None:
+    """Raise where a row has more numbers than the kernels are made for."""
+    if size > LARGEST_SIZE:
+        raise ValueError(
+            f"device='cuda' is for ranks up to 256, and a row has {size} numbers here; take "
+            "device='cpu'"
+        )
+
+
+def entry_kernels(size: int, dtype: Any, loss: Loss) -> Module:
+    """The module with the pass over all entries."""
+    return _entry_kernels(_device(), size, dtype, loss)
+
+
+@cache
+def _entry_kernels(device: int, size: int, dtype: Any, loss: Loss) -> Module:
+    check_size(size)
+    return _compiled(device, ("entries.cu",), (
+        ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", str(size)),
+    ), entry_source(loss))  # fmt: skip
+
+
+def row_kernels(size: int, dtype: Any, sums: Any, loss: Loss | None, offset: bool) -> RowKernels:
+    """The kernels of half a sweep, with sums of a given type."""
+    return _row_kernels(_device(), size, dtype, sums, loss, offset)
+
+
+@cache
+def _row_kernels(
+    device: int, size: int, dtype: Any, sums: Any, loss: Loss | None, offset: bool
+) -> RowKernels:
+    check_size(size)
+    per_vector, width = 16 // np.dtype(dtype).itemsize, np.dtype(sums).itemsize
+    in_registers = (size * (size + 3) // 2 + 1) * width // 4
+    tiled = size > 16 or in_registers > SUMS_IN_REGISTERS
+    across = -(-size // TILE)
+    tiles, padded = across * (across + 1) // 2, across * TILE
+    if tiled:
+        stride, offset_at = padded + per_vector * offset, padded
+        partial = tiles * TILE**2 + (size + 5) // 4 * 4
+    else:
+        stride, offset_at = -(-(size + offset) // per_vector) * per_vector, size
+        partial = (size * (size + 3) // 2 + 5) // 4 * 4
+    solves = not tiled or tiles * (TILE**2 * width // 4 + 40) <= TILE_REGISTERS
+    splits = -(-tiles // 256) if tiled else 1
+    per_block = -(-tiles // splits)
+    shared = next(g for g in (32, 16, 8, 4, 2, 1) if g == 1 or per_block * g <= 192)
+    defines = (
+        ("T", _c_type(dtype)), ("A", _c_type(sums)), ("SIZE", str(size)),
+        ("STRIDE", str(stride)), ("OFFSET", str(int(offset))),
+        ("UNIT", str(int(loss is not None and loss.unit_curvature))),
+        ("CUT", str(int(loss is not None and loss.self_concordant))),
+        ("QUADRATIC", str(int(loss is not None and loss.quadratic))),
+        ("DENSE", repr(float(0.0 if loss is None else loss.dense_weight))),
+        ("DAMPING", repr(DAMPING)), ("LEAST", repr(LEAST)), ("FULL_STEP", repr(FULL_STEP)),
+        ("TILED_SOLVE", str(int(solves))),
+    )  # fmt: skip
+    files = ("async.cu", "rows.cu", "tiled_rows.cu" if tiled else "small_rows.cu", "chunks.cu")
+    return RowKernels(
+        _compiled(device, files, defines, entry_source(loss)),
+        size,
+        stride,
+        offset_at,
+        partial,
+        tiled,
+        solves,
+        splits,
+        -(-per_block * shared // 32) * 32 if tiled else 128,
+        -(-max(tiles, padded) // 32) * 32 if tiled else 64,
+    )
+
+
+def plain_kernels(dtype: Any) -> Module:
+    """The module of what has no size and no loss: packing rows, solving blocks."""
+    return _plain_kernels(_device(), dtype)
+
+
+@cache
+def _plain_kernels(device: int, dtype: Any) -> Module:
+    return _compiled(device, ("plain.cu",), (
+        ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", "1"),
+    ), "")  # fmt: skip
+
+
+@cache
+def _compiled(
+    device: int, files: tuple[str, ...], defines: tuple[tuple[str, str], ...], loss: str
+) -> Module:
+    parts = [(FOLDER / name).read_text() for name in files]
+    common = (FOLDER / "common.cu").read_text()
+    named = "".join(f"#define {name} {value}\n" for name, value in defines)
+    return Module(named + common + loss + "".join(parts))
+
+
+def _device() -> int:
+    return int(cupy.cuda.Device().id)
+
+
+def _c_type(dtype: Any) -> str:
+    return {4: "float", 8: "double"}[np.dtype(dtype).itemsize]

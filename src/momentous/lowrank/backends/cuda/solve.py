@@ -1,0 +1,187 @@
+"""Half a sweep on the device: sums of each chunk, sums of each row, and the rows' systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from momentous.lowrank.backends.base import DAMPING, LEAST, RowStep
+from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
+from momentous.lowrank.backends.cuda.modules import RowKernels
+
+HELD = 1 << 31  # bytes of sums that are held at a time
+REGISTERS, SHARED = 65536, 96 << 10  # of a processor; of its shared memory, what caches can spare
+
+
+def _resident_blocks(kernel: Any, threads: int, chunks: int) -> int:
+    """As many blocks as run at a time, one chunk per warp at least."""
+    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    registers = -(-kernel.num_regs // 8) * 8 * threads
+    fitting = min(REGISTERS // registers, SHARED // max(1, kernel.shared_size_bytes), 16)
+    return int(min(processors * max(1, fitting), -(-chunks * 32 // threads)))
+
+
+class RowSolver:
+    """One call of `Side.solve_rows`, by ranges of rows where the sums of all would not fit."""
+
+    def __init__(self, side: Any, kernels: RowKernels, step: RowStep, features: Any, sums: Any):
+        self.side, self.kernels, self.step = side, kernels, step
+        self.features, self.sums = features, np.dtype(sums)
+        self.rows = int(side.groups.starts.size) - 1
+
+    def run(self) -> tuple[Any, float]:
+        """The new rows, and what they say about the objective."""
+        side, step, kernels = self.side, self.step, self.kernels
+        loss, size = side.loss, kernels.size
+        solutions = cupy.empty((self.rows, size), step.features.dtype)
+        row_values = cupy.empty(self.rows, np.float64)
+        cut = loss.self_concordant
+        changes = cupy.empty((self.rows if cut else 0, size), self.sums)
+        reach = cupy.empty(self.rows if cut else 0, self.sums)
+        current = 0 if step.current is None else step.current
+        gram, pull, rest = self._dense()
+        for first, count, first_chunk, partial in self._summed(side.groups.values, current):
+            if kernels.solves:
+                threads = 1 if kernels.tiled else kernels.solvers
+                kernels.module.get_function("solve")(
+                    (-(-count // threads),), (kernels.solvers,),
+                    (first, count, first_chunk, side.chunks.firsts, partial, step.weights, current,
+                     gram, pull, rest, solutions, changes, reach, row_values),
+                )  # fmt: skip
+            else:
+                rows = slice(first, first + count)
+                self._solve_large(
+                    rows, first_chunk, partial, gram, pull, rest, solutions, row_values,
+                    changes, reach,
+                )  # fmt: skip
+        if cut:
+            chunks = side.chunks
+            launch(kernels.module, "furthest_moves", 32 * chunks.total, (
+                chunks.total, chunks.owners, chunks.begins, side.groups.others, self.features,
+                changes, reach,
+            ), 128)  # fmt: skip
+            launch(kernels.module, "shorten_steps", self.rows, (
+                self.rows, reach, changes, current, solutions,
+            ))  # fmt: skip
+        return solutions, total(row_values) if step.with_value else 0.0
+
+    def blocks(self, values: Any) -> Any:
+        """The sums of products alone, weighted with these values: (size, size, rows)."""
+        size = self.kernels.size
+        out = cupy.zeros((size, size, self.rows), np.float64)
+        for first, count, first_chunk, partial in self._summed(values, 0):
+            part = cupy.zeros((size, size, count), np.float64)
+            self._unpack(first, count, first_chunk, partial, part)
+            out[:, :, first : first + count] = part
+        return out
+
+    def _dense(self) -> tuple[Any, Any, float]:
+        """F'F, F'o and o'o, for a loss with a dense part."""
+        if not self.side.loss.dense_weight:
+            return 0, 0, 0.0
+        features, offsets = self.step.features, self.step.offsets
+        gram = weighted_gram(features)
+        if offsets is None:
+            return gram, cupy.zeros(self.kernels.size, np.float64), 0.0
+        far = offsets.astype(np.float64)
+        return gram, far @ features.astype(np.float64), float(far @ far)
+
+    def _summed(self, values: Any, current: Any) -> Iterator[tuple[int, int, int, Any]]:
+        """Ranges of rows and their sums: first row, number of rows, first chunk, sums."""
+        side, kernels = self.side, self.kernels
+        groups, chunks = side.groups, side.chunks
+        firsts = chunks.on_host
+        held = max(1, HELD // (kernels.partial * self.sums.itemsize))
+        first = 0
+        while first < self.rows:
+            begin, last = int(firsts[first]), self.rows
+            if kernels.tiled:
+                last = int(np.searchsorted(firsts, begin + held, side="right")) - 1
+                last = min(max(last, first + 1), self.rows)
+            count = int(firsts[last]) - begin
+            partial = cupy.empty((count, kernels.partial), self.sums)
+            if count:
+                gram = kernels.module.get_function("gram")
+                common = groups.others, values, self.features, current, side.parameters, partial
+                if kernels.tiled:
+                    gram((count, kernels.splits), (kernels.threads,), (
+                        begin, count, chunks.begins, chunks.owners, *common,
+                    ))  # fmt: skip
+                else:
+                    gram((_resident_blocks(gram, kernels.threads, count),), (kernels.threads,), (
+                        begin, count, chunks.order, chunks.bounds, chunks.owners, *common,
+                    ))  # fmt: skip
+            rows = chunks.several[slice(*np.searchsorted(chunks.several_on_host, (first, last)))]
+            if rows.size:
+                kernels.module.get_function("add_chunks")(
+                    (rows.size, min(64, -(-kernels.partial // 256))), (256,),
+                    (begin, rows, chunks.firsts, partial),
+                )  # fmt: skip
+            yield first, last - first, begin, partial
+            first = last
+
+    def _unpack(self, first: int, count: int, first_chunk: int, partial: Any, out: Any) -> None:
+        size = self.kernels.size
+        launch(self.kernels.module, "unpack", count * size * (size + 1) // 2, (
+            first, count, first_chunk, self.side.chunks.firsts, partial, out,
+        ))  # fmt: skip
+
+    def _solve_large(
+        self, rows: slice, first_chunk: int, partial: Any, gram: Any, pull: Any, rest: float,
+        solutions: Any, row_values: Any, changes: Any, reach: Any,
+    ) -> None:  # fmt: skip
+        """The same as the kernel does, by CuPy's batched solver: for systems beyond a block."""
+        step, loss, size = self.step, self.side.loss, self.kernels.size
+        count = rows.stop - rows.start
+        lower = cupy.zeros((size, size, count), np.float64)
+        self._unpack(rows.start, count, first_chunk, partial, lower)
+        lower = lower.transpose(2, 0, 1)
+        systems = lower + cupy.tril(lower, -1).transpose(0, 2, 1)
+        firsts = self.side.chunks.firsts[rows.start : rows.stop + 1]
+        some = firsts[:-1] < firsts[1:]
+        tails = cupy.zeros((count, size + 2), np.float64)
+        begin = partial.shape[1] - (size + 5) // 4 * 4
+        tails[some] = partial[firsts[:-1][some] - first_chunk, begin : begin + size + 2]
+        b, losses, most = tails[:, :size], tails[:, size], tails[:, size + 1]
+        before = cupy.zeros((count, size), np.float64)
+        if step.current is not None:
+            before += step.current[rows]
+        square = 2.0 * losses
+        if loss.dense_weight:
+            systems += loss.dense_weight * gram
+            moved = before @ gram
+            b = b - loss.dense_weight * (moved + pull)
+            square = square + loss.dense_weight * (
+                cupy.sum(before * (moved + 2.0 * pull), axis=1) + rest
+            )
+        else:
+            before *= some[:, None]
+        weights = step.weights[rows].astype(np.float64)
+        b = b - weights * before
+        square = square + cupy.sum(weights * before * before, axis=1)
+        diagonal = cupy.arange(size)
+        trace = cupy.trace(systems, axis1=1, axis2=2)[:, None]
+        damping = cupy.maximum(cupy.maximum(DAMPING * trace, LEAST) - weights, 0.0)
+        systems[:, diagonal, diagonal] += weights + damping
+        sides = cupy.stack([b, damping * before], axis=2)
+        found = cupy.linalg.solve(systems, sides)
+        change, away = found[:, :, 0], found[:, :, 1]
+        if loss.quadratic:
+            whole = change - away
+            gains, safe = (
+                cupy.sum(d * (b + damping * (d + start)), axis=1)
+                for d, start in ((whole, before), (change, 0.0))
+            )
+            raised = gains < 0.0
+            change = cupy.where(raised[:, None], change, whole)
+            row_values[rows] = 0.5 * (square - cupy.where(raised, safe, gains))
+        else:
+            row_values[rows] = losses
+        if loss.self_concordant:
+            far = cupy.sum(change * change, axis=1) * most > 3.0
+            reach[rows] = cupy.where(far, 0.0, -1.0)
+            changes[rows] = change
+        solutions[rows] = before + change

@@ -1,0 +1,94 @@
+"""Proximal gradient steps: a gradient step on the smooth part, then the map of the other part."""
+
+import numpy as np
+
+from momentous.testbed.maps.problem import MapProblem, Rng, Vector
+
+
+def lasso(
+    samples: int, variables: int, weight: float = 0.02, correlation: float = 0.9, rng: Rng = 0
+) -> MapProblem:
+    """|A x - b|^2/(2 m) + w max|A'b/m| |x|_1 by iterative shrinkage, with steps of 1/L.
+
+    I. Daubechies, M. Defrise, C. De Mol, Commun. Pure Appl. Math. 57 (2004).  Neighbouring columns
+    are correlated; a tenth of the true coefficients are not zero.
+    """
+    rng = np.random.default_rng(rng)
+    A = _correlated(rng, samples, variables, correlation)
+    truth = rng.standard_normal(variables) * (rng.random(variables) < 0.1)
+    b = A @ truth + 0.1 * rng.standard_normal(samples)
+    lipschitz = float(np.linalg.norm(A, 2)) ** 2 / samples
+    penalty = weight * float(np.abs(A.T @ b).max()) / samples
+
+    def both(x: Vector) -> tuple[Vector, float]:
+        rest = A @ x - b
+        value = 0.5 * float(rest @ rest) / samples + penalty * float(np.abs(x).sum())
+        moved = x - A.T @ rest / (samples * lipschitz)
+        return np.sign(moved) * np.maximum(np.abs(moved) - penalty / lipschitz, 0.0), value
+
+    return MapProblem(
+        name=f"lasso-{samples}x{variables}",
+        description="iterative shrinkage for the lasso",
+        start=np.zeros(variables),
+        step_and_value=both,
+    )
+
+
+def nonnegative_squares(
+    samples: int, variables: int, correlation: float = 0.9, rng: Rng = 0
+) -> MapProblem:
+    """|A z - b|^2/(2 m) over z >= 0 by projected gradients, at z = max(x, 0)."""
+    rng = np.random.default_rng(rng)
+    A = _correlated(rng, samples, variables, correlation)
+    b = A @ np.maximum(rng.standard_normal(variables), 0.0) + rng.standard_normal(samples)
+    lipschitz = float(np.linalg.norm(A, 2)) ** 2 / samples
+
+    def both(x: Vector) -> tuple[Vector, float]:
+        z = np.maximum(x, 0.0)
+        rest = A @ z - b
+        moved = z - A.T @ rest / (samples * lipschitz)
+        return np.maximum(moved, 0.0), 0.5 * float(rest @ rest) / samples
+
+    return MapProblem(
+        name=f"nonnegative-squares-{samples}x{variables}",
+        description="projected gradients for nonnegative least squares",
+        start=np.zeros(variables),
+        step_and_value=both,
+    )
+
+
+def sparse_logistic(
+    samples: int, variables: int, weight: float = 0.02, correlation: float = 0.9, rng: Rng = 0
+) -> MapProblem:
+    """Logistic regression with an l1 penalty by proximal gradients, with steps of 1/L."""
+    rng = np.random.default_rng(rng)
+    A = _correlated(rng, samples, variables, correlation)
+    truth = rng.standard_normal(variables) * (rng.random(variables) < 0.1)
+    chance = 1.0 / (1.0 + np.exp(-2.0 * (A @ truth)))
+    signed = A * np.where(rng.random(samples) < chance, 1.0, -1.0)[:, None]
+    lipschitz = float(np.linalg.norm(A, 2)) ** 2 / (4 * samples)
+    penalty = weight * float(np.abs(signed.sum(axis=0)).max()) / (2 * samples)
+
+    def both(x: Vector) -> tuple[Vector, float]:
+        margins = signed @ x
+        value = float(np.mean(np.logaddexp(0.0, -margins))) + penalty * float(np.abs(x).sum())
+        slope = -signed.T @ np.exp(-np.logaddexp(0.0, margins)) / samples
+        moved = x - slope / lipschitz
+        return np.sign(moved) * np.maximum(np.abs(moved) - penalty / lipschitz, 0.0), value
+
+    return MapProblem(
+        name=f"sparse-logistic-{samples}x{variables}",
+        description="proximal gradients for a sparse logistic regression",
+        start=np.zeros(variables),
+        step_and_value=both,
+    )
+
+
+def _correlated(
+    rng: np.random.Generator, samples: int, variables: int, correlation: float
+) -> np.ndarray:
+    """Columns of variance 1, each correlated with the one before."""
+    A = rng.standard_normal((samples, variables))
+    for j in range(1, variables):
+        A[:, j] = correlation * A[:, j - 1] + np.sqrt(1 - correlation**2) * A[:, j]
+    return A

@@ -1,0 +1,278 @@
+"""Files for the fuzz targets: good ones, as the library writes and reads them, and crafted ones."""
+
+import functools
+import gzip
+import io
+import json
+import tempfile
+import typing
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from fuzz_damage import Make, crafted_arrays, crafted_header, crafted_json, npz, packed
+from momentous import minimize
+from momentous.io.optional import require
+from momentous.lab.compare.table import Comparison, Row
+from momentous.lab.paper.folder import FINDINGS, INDEX_KIND, StudyFolder
+from momentous.lab.paper.problems import PROBLEMS
+from momentous.lab.paper.results import Bound, Growth
+from momentous.lab.paper.runs import PaperRunInfo
+from momentous.lab.record import Outcome, RunInfo, RunRecord
+from momentous.lowrank import OneBitMatrixCompletion, read_ratings
+
+# --- good files -----------------------------------------------------------------------------------
+
+
+def triples(count: int = 60) -> list[tuple[int, int, float]]:
+    """Users 1 to 25, items 1 to 18, half stars."""
+    rng = np.random.default_rng(1)
+    cells = rng.permutation(25 * 18)[:count].tolist()
+    return [(c // 18 + 1, c % 18 + 1, float(rng.integers(1, 11)) / 2) for c in cells]
+
+
+def text(between: str, header: bool = True, ids: str = "{}", quote: str = "") -> bytes:
+    lines = [between.join(("userId", "movieId", "rating"))] if header else []
+    for user, item, value in triples():
+        names = [f"{quote}{ids.format(number)}{quote}" for number in (user, item)]
+        lines.append(between.join([*names, str(value)]))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def netflix() -> bytes:
+    lines = []
+    for movie in sorted({item for _, item, _ in triples()}):
+        lines.append(f"{movie}:")
+        lines += [f"{u},{int(v) + 1},2005-09-06" for u, item, v in triples() if item == movie]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def market(sizes: str = "25 18 60", entries: str | None = None) -> bytes:
+    head = f"%%MatrixMarket matrix coordinate real general\n% a comment\n{sizes}\n"
+    if entries is None:
+        entries = "".join(f"{u} {i} {v}\n" for u, i, v in triples())
+    return (head + entries).encode()
+
+
+def gz(data: bytes, level: int = 9) -> bytes:
+    return gzip.compress(data, level, mtime=0)
+
+
+def dense() -> bytes:
+    return b"1,2,3,4,5,6,7,8,9\n1,,3,99,5,6,7,8,9\n" + b"1,2,3,4,5,6,7,8,\n" * 5
+
+
+def json_lines() -> bytes:
+    rows = (dict(zip(("user", "item", "rating"), row, strict=True)) for row in triples())
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def sparse(form: str) -> bytes:
+    users, items, values = zip(*triples(), strict=True)
+    matrix = scipy.sparse.coo_array((values, (np.array(users) - 1, np.array(items) - 1)), (25, 18))
+    sink = io.BytesIO()
+    scipy.sparse.save_npz(sink, matrix.asformat(form), compressed=False)
+    return sink.getvalue()
+
+
+def parquet(columns: dict[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    table = require("pyarrow", "app", "Parquet").table(columns)
+    require("pyarrow.parquet", "app", "Parquet").write_table(table, sink)
+    return sink.getvalue()
+
+
+def rating_tables() -> list[bytes]:
+    users, items, values = zip(*triples(), strict=True)
+    rest = {"item": items, "rating": values}
+    return [parquet({"user": u, **rest}) for u in (users, [f"id {user}" for user in users])]
+
+
+def written(write: Callable[[Path], Any], name: str = "file", inside: str = "") -> bytes:
+    """What a function of the library writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        write(path)
+        return (path / inside if inside else path).read_bytes()
+
+
+def caches() -> list[bytes]:
+    def make(path: Path, ids: str) -> None:
+        source = path.with_name("ratings.csv")
+        source.write_bytes(text(",", ids=ids))
+        read_ratings(source)
+        source.with_name("ratings.csv.momentous.npz").rename(path)
+
+    return [written(functools.partial(make, ids=ids)) for ids in ("{}", "id {}")]
+
+
+def model(kind: type, ids: str = "") -> bytes:
+    rows = triples(300)
+    pairs = np.array([[u, i] for u, i, _ in rows])
+    if ids:
+        pairs = np.char.add(ids, pairs.astype(str))
+    values = np.array([value for *_, value in rows])
+    given = values > 2.5 if kind is OneBitMatrixCompletion else values
+    fitted = kind(rank=3, max_iterations=5, threads=1, random_state=0, validation_share=0.2)
+    return written(fitted.fit(pairs, given).save)
+
+
+START, TOLERANCE = np.array([-1.2, 1.0, -0.5, 0.8]), 1e-9
+
+
+def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:
+    rest, gradient = x[1:] - x[:-1] ** 2, np.zeros_like(x)
+    gradient[:-1] = -400 * x[:-1] * rest - 2 * (1 - x[:-1])
+    gradient[1:] += 200 * rest
+    return float(100 * rest @ rest + (1 - x[:-1]) @ (1 - x[:-1])), gradient
+
+
+def checkpoint(method: str) -> bytes:
+    run = functools.partial(minimize, rosenbrock, START, jac=True, method=method, max_iterations=9)
+    return written(lambda path: run(checkpoint=path, tol=TOLERANCE))
+
+
+def run_record(info_type: type = RunInfo, **more: Any) -> bytes:
+    given = {"step_size": 0.5, "pairs": [1, 2]}
+    info = info_type(next(iter(PROBLEMS)), "gd", given, "a machine", **more)
+    counts = {"nfev": np.arange(5), "njev": np.arange(1, 6)}
+    rest = {name: np.linspace(0.0, 1.0, 5) for name in ("time", "fun", "grad_norm", "step_size")}
+    events = [(1, "RESTART", 1.0), (3, "ROLLBACK", 2.0)]
+    record = RunRecord.from_columns(info, Outcome("converged", "done", 4, 1), counts | rest, events)
+    return written(record.save)
+
+
+def comparison(ending: str) -> bytes:
+    hints = typing.get_type_hints(Row)
+    kinds = {str: "text", int: 3, float: 1.5, bool: True}
+    row = Row(**{name: kinds.get(hint) for name, hint in hints.items()})
+    return written(Comparison([row, replace(row, method="cg", nit=4)]).save, f"table{ending}")
+
+
+def findings() -> bytes:
+    bound = Bound("Theorem 1", "gradients", "a function", "1/eps", 3.0, 2.0)
+    growth = Growth("gd", [1.0, 2.0], [3.0, 4.0], 0.9)
+    return written(lambda path: StudyFolder(path).save_findings([bound], [growth]), "", FINDINGS)
+
+
+def study() -> bytes:
+    sets = [{
+        "figure": "demo", "data": "small", "twin": False, "problem": "small",
+        "profile": "paper", "plotted": 5, "runs": {"gd": "runs/gd.parquet"},
+    }]  # fmt: skip
+    return json.dumps({"kind": INDEX_KIND, "run_sets": sets}).encode()
+
+
+@functools.cache
+def paper_run() -> bytes:
+    return run_record(
+        PaperRunInfo, data="small", twin=False, profile="paper", step_size=None, step_from="given",
+        iterations=5, shape=(2, 2), entries=3, rank=1, fingerprint="x", threads=1,
+    )  # fmt: skip
+
+
+# --- crafted files --------------------------------------------------------------------------------
+
+
+def crafted_text(good: list[bytes]) -> Iterator[bytes]:
+    """Lines that took time in the square of their size, or memory without a limit."""
+    yield from (b"", b"\n", b"\0", b"\xef\xbb\xbf", b"\xff\xfe1\x00", b"\n" * 300_000)
+    yield b" " * 300_000
+    yield from (b"[" * 200_000, b"{" * 200_000, b'{"a":' * 50_000, b'"' * 50_001, b"1,2,3" * 99_999)
+    yield b",".join([b"1"] * 50_000) + b"\n"
+    yield b",".join(b"x%d" % k for k in range(50_000)) + b"\n"
+    yield (b'"' + b"a," * 100 + b"\n") * 500
+    for data in good:
+        first, *rest = data.splitlines(keepends=True)
+        after = b"".join(rest)
+        long = b"1" * 20_000 + b"x"
+        for value in (long, b"nan", b"-inf", b"1e999", b"0x10", b"1_0", b"", b"3 4"):
+            cut = rest[0].rstrip(b"0123456789.\n") + value + b"\n"
+            yield first + cut + b"".join(rest[1:])
+        yield first + rest[0].rstrip() + b" " * 200_000 + b"\n" + after
+        yield b"\n" * 70_000 + data
+        yield data.replace(b"\n", b"\r")
+        yield data + b"x" * 3_000_000
+        yield first * 3 + after
+        yield data.replace(rest[1], b"x" * 5000 + rest[1])
+
+
+def crafted_market(good: list[bytes]) -> Iterator[bytes]:
+    sizes = (
+        "300000000 3 1", "3 3 5", "3 3 1", "3 3 1000000000000000000", "1000000000000000000 3 1",
+        f"{10**30} 3 1", "-3 3 1", "3.0 3.0 1", "0 0 0", "3 3", "", "3 3 2 4", "x y z",
+    )  # fmt: skip
+    yield from (market(size, "1 1 5\n2 2 1\n") for size in sizes)
+    rows = ("0 1 5", "4 1 5", "1 -1 5", f"{2**63} 1 5", f"{2**64 + 1} 1 5", "1 1 nan", "1 1")
+    yield from (market("3 3 2", f"{row}\n2 2 1\n") for row in (*rows, "1 1 5 6"))
+    words = (b"pattern", b"complex", b"x" * 5000, b"")
+    yield from (good[0].replace(b"real", word) for word in words)
+    yield from (good[0].replace(b"coordinate", b"array"), good[0].replace(b"general", b"symmetric"))
+
+
+def crafted_zips(good: list[bytes]) -> Iterator[bytes]:
+    plain = text(",")
+    bomb = packed([("ratings.csv", b"1,2,3\n" * 3_000_000)], zipfile.ZIP_DEFLATED)
+    yield from (bomb, packed([]), packed([("", plain)]), packed([("../ratings.csv", plain)]))
+    yield from (packed([("ratings.csv", plain)] * 2), packed([("ratings.csv", good[0])]))
+    yield packed([("a/", b""), ("ratings.csv", plain), ("ratings.dat", text("::", False))])
+    for method in range(1, 99):  # compression that nobody knows, and flags of encryption
+        for flags in (0, 1, 0x41):
+            changed = bytearray(good[0])
+            for place, start in ((8, b"PK\x03\x04"), (10, b"PK\x01\x02")):
+                at = changed.find(start)
+                changed[at + place - 2] |= flags
+                changed[at + place] = method
+            yield bytes(changed)
+
+
+def crafted_sparse(good: list[bytes]) -> Iterator[bytes | Make]:
+    for data in good:
+        yield from crafted_arrays(data)
+    csr = {
+        "format": np.bytes_("csr"), "shape": np.array([3, 4]), "indptr": np.array([0, 2, 3, 5]),
+        "indices": np.array([0, 1, 2, 0, 3]), "data": np.arange(1.0, 6.0),
+    }  # fmt: skip
+    changes = {
+        "indptr": ([0, 10**8, 5, 5], [0, 2, 1, 5], [-1, 2, 3, 5], [1, 2, 3, 5], [0, 5], [0, 2**62]),
+        "indices": ([0, 1, 4, 0, 3], [0, 1, -7, 0, 3], [0, 1, 2**30, 0, 3], [0, 1, 2]),
+        "shape": ([3, 2], [3, -4], [2**62, 2**62], [3, 4, 5], [10**9, 4], [0, 0], []),
+    }
+    for name, values in changes.items():
+        yield from (npz(**{**csr, name: np.array(value)}) for value in values)
+
+
+def crafted_archives(good: list[bytes]) -> Iterator[Make]:
+    for data in good:
+        yield from crafted_arrays(data)
+        yield from crafted_header(data)
+
+
+def crafted_texts_of_json(good: list[bytes]) -> Iterator[Make]:
+    return crafted_json(good[0])
+
+
+def crafted_records(good: list[bytes]) -> Iterator[Make]:
+    """Run records whose metadata or columns say something else; the checksums are right."""
+    files = require("pyarrow.parquet", "app", "Parquet")
+    table = files.read_table(io.BytesIO(good[0]))
+
+    def packed_table(changed: Any) -> bytes:
+        sink = io.BytesIO()
+        files.write_table(changed, sink)
+        return sink.getvalue()
+
+    def with_metadata(make: Make) -> bytes:
+        return packed_table(table.replace_schema_metadata({b"momentous": make()}))
+
+    for make in crafted_json(table.schema.metadata[b"momentous"]):
+        yield functools.partial(with_metadata, make)
+    for place, name in enumerate(table.column_names):
+        for column in (["x"] * 5, [None] * 5, [[1]] * 5, [2**62] * 5, [-1.5] * 5):
+            changed = table.set_column(place, name, [column])
+            yield functools.partial(packed_table, changed)

@@ -1,0 +1,241 @@
+"""The fuzz targets: every reader of the library, with good files to damage and crafted ones.
+
+A target reads a file with the public function that a user would call, and then uses what it got as
+far as compiled kernels see it.  It may end well, or in the error class that the reader documents.
+"""
+
+import functools
+import gzip
+import os
+import random
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fuzz_damage import Make, packed, wounded, wounded_member
+from fuzz_files import (
+    START,
+    TOLERANCE,
+    caches,
+    checkpoint,
+    comparison,
+    crafted_archives,
+    crafted_market,
+    crafted_records,
+    crafted_sparse,
+    crafted_text,
+    crafted_texts_of_json,
+    crafted_zips,
+    dense,
+    findings,
+    gz,
+    json_lines,
+    market,
+    model,
+    netflix,
+    paper_run,
+    rating_tables,
+    rosenbrock,
+    run_record,
+    sparse,
+    study,
+    text,
+)
+from momentous import minimize
+from momentous.core.checkpoint import CheckpointError
+from momentous.io.archive import ArchiveError
+from momentous.lab.compare.table import Comparison
+from momentous.lab.paper.folder import FINDINGS, INDEX, StudyFolder
+from momentous.lab.record import RecordError, RunInfo, RunRecord
+from momentous.lowrank import (
+    MatrixCompletion,
+    OneBitMatrixCompletion,
+    Ratings,
+    RatingsFileError,
+    read_ratings,
+)
+from momentous.lowrank.data import read_pairs
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader: what its files are called, good ones, how one is read, and how it may refuse."""
+
+    name: str
+    group: str  # "readers" or "archives"
+    ending: str
+    make: Callable[[], list[bytes]]
+    read: Callable[[Path], None]
+    refusals: tuple[type[Exception], ...]
+    craft: Callable[[list[bytes]], Iterable[bytes | Make]] = lambda good: ()
+    zipped: bool = False  # members are damaged too
+
+    @functools.cached_property
+    def good(self) -> list[bytes]:
+        """Files that must be accepted."""
+        return self.make()
+
+    @functools.cached_property
+    def crafted(self) -> list[bytes | Make]:
+        """Files made to do harm, or how to make them."""
+        return list(self.craft(self.good))
+
+    def case(self, seed: int, number: int) -> bytes:
+        """A file by its number: first the crafted ones, then good ones with random damage."""
+        if number < len(self.crafted):
+            made = self.crafted[number]
+            return made if isinstance(made, bytes) else made()
+        rng = random.Random(f"{self.name} {seed} {number - len(self.crafted)}")
+        data, other = rng.choice(self.good), rng.choice(self.good)
+        if self.zipped and rng.random() < 0.6:
+            return wounded_member(data, rng)
+        if self.ending.endswith(".gz") and rng.random() < 0.6:
+            inner = wounded(gzip.decompress(data), gzip.decompress(other), rng)
+            return gzip.compress(inner, 1, mtime=0)
+        return wounded(data, other, rng)
+
+    def attempt(self, path: Path) -> str:
+        """Read a file: "accepted", or "refused" by one of the errors that the reader documents."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            try:
+                self.read(path)
+            except self.refusals:
+                return "refused"
+        return "accepted"
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+
+def use(ratings: Ratings) -> None:
+    """Everything in it is in range, and the other side is made by a kernel."""
+    rows, cols = ratings.shape
+    assert np.isfinite(ratings.values).all()
+    assert ratings.rows.size == ratings.cols.size == ratings.values.size == ratings.nnz
+    assert 0 <= ratings.rows.min(initial=0) <= ratings.rows.max(initial=0) < max(rows, 1)
+    assert 0 <= ratings.cols.min(initial=0) <= ratings.cols.max(initial=0) < max(cols, 1)
+    assert ratings.by_col.starts[-1] == ratings.nnz
+
+
+def any_ratings(path: Path, **options: Any) -> None:
+    use(read_ratings(path, cache=False, progress=False, **options))
+
+
+def any_pairs(path: Path) -> None:
+    assert read_pairs(path).shape[1] == 2
+
+
+def any_model(path: Path, kind: type) -> None:
+    fitted = kind.load(path)
+    known = fitted.model_.rows.ids, fitted.model_.cols.ids
+    fitted.predict(np.array([[user, item] for user in known[0][:3] for item in known[1][:3]]))
+    fitted.recommend(known[0][0], n=3)
+    new = np.array(["a", "a"]) if known[0].dtype.kind in "US" else np.array([10**6, 10**6])
+    labels = fitted.classes_ if kind is OneBitMatrixCompletion else np.array([1.0, 0.0])
+    fitted.fold_in(np.column_stack([new, known[1][[0, -1]]]), labels)
+
+
+def any_checkpoint(path: Path) -> None:
+    limits = {"max_iterations": 30, "max_evaluations": 200}
+    result = minimize(rosenbrock, START, jac=True, resume=path, tol=TOLERANCE, **limits)
+    assert not result.success or np.linalg.norm(rosenbrock(result.x)[1]) <= 1.01 * TOLERANCE
+
+
+def in_study(path: Path, name: str) -> StudyFolder:
+    place = path.parent / "study"
+    folder = StudyFolder(place)
+    path.replace(place / name)
+    return folder
+
+
+def any_findings(path: Path) -> None:
+    in_study(path, FINDINGS).load_findings()
+
+
+def any_study(path: Path) -> None:
+    folder = in_study(path, INDEX)
+    folder.runs.mkdir(exist_ok=True)
+    (folder.runs / "gd.parquet").write_bytes(paper_run())
+    folder.run_sets()
+
+
+FILE, RECORD, WRONG = (RatingsFileError,), (RecordError,), (ValueError,)
+
+TARGETS = [
+    Target("csv", "readers", ".csv",
+           lambda: [text(","), text(",", False), text(";"), text(",", ids="\u00e9{}")],
+           any_ratings, FILE, crafted_text),
+    Target("csv-skip", "readers", ".csv", lambda: [text(","), text(",", False)],
+           functools.partial(any_ratings, skip_bad=True), FILE, crafted_text),
+    Target("tsv", "readers", ".tsv", lambda: [text("\t"), text("\t", False)], any_ratings, FILE,
+           crafted_text),
+    Target("spaces", "readers", ".txt", lambda: [text(" ", False)], any_ratings, FILE),
+    Target("colons", "readers", ".dat", lambda: [text("::", False)], any_ratings, FILE,
+           crafted_text),
+    Target("quotes", "readers", ".csv",
+           lambda: [text(",", ids="a, {}", quote='"'), text(",", ids='b "" {}', quote='"')],
+           any_ratings, FILE),
+    Target("netflix", "readers", ".txt", lambda: [netflix()], any_ratings, FILE),
+    Target("dense", "readers", ".csv", lambda: [dense()],
+           functools.partial(any_ratings, format="dense"), FILE),
+    Target("market", "readers", ".mtx", lambda: [market()], any_ratings, FILE, crafted_market),
+    Target("jsonl", "readers", ".jsonl", lambda: [json_lines()], any_ratings, FILE, crafted_text),
+    Target("parquet", "readers", ".parquet", rating_tables, any_ratings, FILE),
+    Target("gz", "readers", ".csv.gz",
+           lambda: [gz(text(",")), gz(text("::", False), 0)],
+           any_ratings, FILE),
+    Target("zip", "readers", ".zip",
+           lambda: [packed([("ratings.csv", text(","))], zipfile.ZIP_DEFLATED),
+                    packed([("u.data", text("\t", False))])],
+           any_ratings, FILE, crafted_zips, zipped=True),
+    Target("npz", "readers", ".npz", lambda: [*map(sparse, ("csr", "csc", "coo"))], any_ratings,
+           FILE, crafted_sparse, zipped=True),
+    Target("cache", "readers", ".momentous.npz", caches, any_ratings, FILE, crafted_archives,
+           zipped=True),
+    Target("pairs", "readers", ".csv",
+           lambda: [text(","), text("::", False), text("\t", quote='"')],
+           any_pairs, FILE, crafted_text),
+    Target("record", "readers", ".parquet", lambda: [run_record()],
+           lambda path: RunRecord.load(path, RunInfo) and None, RECORD, crafted_records),
+    Target("table", "readers", ".parquet", lambda: [comparison(".parquet")],
+           lambda path: Comparison.load(path) and None, RECORD),
+    Target("table-csv", "readers", ".csv", lambda: [comparison(".csv")],
+           lambda path: Comparison.load(path) and None, RECORD, crafted_text),
+    Target("findings", "readers", ".json", lambda: [findings()], any_findings, WRONG,
+           crafted_texts_of_json),
+    Target("study", "readers", ".json", lambda: [study()], any_study, WRONG,
+           crafted_texts_of_json),
+    Target("model", "archives", ".model",
+           lambda: [model(MatrixCompletion), model(MatrixCompletion, "id ")],
+           functools.partial(any_model, kind=MatrixCompletion), (ArchiveError,), crafted_archives,
+           zipped=True),
+    Target("model-one-bit", "archives", ".model", lambda: [model(OneBitMatrixCompletion)],
+           functools.partial(any_model, kind=OneBitMatrixCompletion), (ArchiveError,),
+           crafted_archives, zipped=True),
+    Target("checkpoint", "archives", ".npz",
+           lambda: [*map(checkpoint, ("auto", "ada-ragd", "cg", "universal-hb"))], any_checkpoint,
+           (CheckpointError,), crafted_archives, zipped=True),
+]  # fmt: skip
+
+
+def faulty(path: Path) -> None:
+    """A reader that does what the file says, to see whether it is found out."""
+    word = path.read_bytes()
+    if word == b"crash":
+        os.abort()
+    if word == b"traceback":
+        raise ZeroDivisionError
+    if word == b"refused":
+        raise RatingsFileError(path, "refused")
+
+
+SELF_TEST = Target(
+    "self-test", "none", ".csv", lambda: [b"accepted"], faulty, FILE,
+    lambda good: [b"accepted", b"traceback", b"crash", b"refused", b"accepted"],
+)  # fmt: skip

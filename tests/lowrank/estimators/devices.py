@@ -1,0 +1,42 @@
+"""A fixture by which a module's tests of estimators run on the GPU, too, where there is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from momentous.lowrank import LowRankObjective
+from momentous.lowrank.backends import Backend, find_backend
+from momentous.lowrank.backends.device import gpu_available
+
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not gpu_available(), reason="no GPU to use")]
+# These compare bits with a fit that a fixture has made on the CPU.
+SAME_BITS = {
+    "test_ids_may_be_strings_or_numbers_with_gaps",
+    "test_pairs_ratings_sparse_matrices_and_tables_give_the_same_fit",
+    "test_ratings_become_labels_by_a_threshold",
+}
+
+
+def backend_on_gpu(backend="auto", device="cpu", entries=0):
+    """What `find_backend` is replaced by: the GPU's backend for whoever asks for the CPU."""
+    if isinstance(backend, Backend):
+        return backend
+    find_backend(backend, device, entries)  # what is refused there is refused here
+    return find_backend("cuda", "cuda")
+
+
+def objective_on_gpu(*given, backend="auto", device="cpu", **named):
+    """What `LowRankObjective` is replaced by where estimators make it."""
+    return LowRankObjective(*given, backend=backend_on_gpu(backend, device), **named)
+
+
+@pytest.fixture(autouse=True, params=["cpu", pytest.param("cuda", marks=GPU)])
+def device(request, monkeypatch):
+    """Where a test's fits run."""
+    if request.param == "cuda":
+        if request.node.originalname in SAME_BITS:
+            pytest.skip("compares bits with a fit on the CPU")
+        monkeypatch.setattr("momentous.lowrank.model.fitted.find_backend", backend_on_gpu)
+        for module in ("solvers.fit", "estimators.imputer"):
+            monkeypatch.setattr(f"momentous.lowrank.{module}.LowRankObjective", objective_on_gpu)
+    return request.param
