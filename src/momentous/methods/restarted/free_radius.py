@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
@@ -31,6 +31,7 @@ WIDENED = 2.0  # the largest step allowed is multiplied by this
 AGAIN = 1.5  # an early end that was refused is asked for again so many times later
 ALLOWANCE = 500  # iterations that may be lost beyond as many as have paid
 SMALLEST = 1e-300  # q is above 0
+STANDSTILL = 2.0**-10  # a first step of this many units of rounding of x is none
 FLAT = 4.0  # the mean is looked at where |v|^2 <= FLAT S/k
 
 
@@ -40,8 +41,8 @@ class FreeEpoch:
 
     x: Array  # x^k
     x_prev: Array  # x^{k-1}
-    last: Sample  # y^{k-1} with its gradient
     mean: Array  # ybar, the mean of y^0..y^{k-1} with the weights (t + 1) eta_t
+    last: Sample | None = None  # y^{k-1} with its gradient
     k: int = 0
     travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2
     weight: float = 0.0  # W = sum of (t + 1) eta_t
@@ -52,7 +53,7 @@ class FreeEpoch:
     @staticmethod
     def at(x: Array) -> FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        return FreeEpoch(x=x, x_prev=x, last=NO_SAMPLE, mean=x)
+        return FreeEpoch(x=x, x_prev=x, mean=x)
 
     def advanced(
         self, space: Space, sample: Sample, x_next: Array, moved: float, eta: float
@@ -151,7 +152,7 @@ class FreeRadius:
         if not sample.finite:
             return self._not_finite(oracle, memory, sample, sample.point)
         eta = now.step_size
-        if epoch.k:
+        if epoch.last is not None:
             bend = eta * _bend(space, sample, epoch.last)
             if bend > LONGEST and k == 2:
                 return self._too_long(oracle, memory, sample)
@@ -168,7 +169,7 @@ class FreeRadius:
         x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
         if not math.isfinite(epoch.travelled + moved):
             return self._not_finite(oracle, memory, sample, x_next)
-        if moved == 0.0 and k == 1:
+        if k == 1 and math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
             return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
         after = FreeMemory(
             epoch=epoch.advanced(space, sample, x_next, moved, eta),
@@ -283,7 +284,8 @@ class FreeRadius:
         """A new epoch from the start of this one."""
         epoch, start = memory.epoch, memory.start
         # After a first step the gradient at x^0 is still there.
-        oracle.recall(epoch.last if epoch.last.point is start.point else start)
+        last = epoch.last
+        oracle.recall(start if last is None or last.point is not start.point else last)
         events: Events = (Event(EventKind.ROLLBACK, float(epoch.k)),)
         ending = None
         if not sample.finite:
