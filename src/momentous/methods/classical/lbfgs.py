@@ -41,6 +41,7 @@ class LBFGSMemory:
     current: Sample
     curvature: Curvature
     rounding: Rounding  # how noisy values are
+    corrects: bool = True  # until a search fails: are pairs corrected by values?
 
     def as_step(
         self, step_size: float, events: Events = (), ending: Ending | None = None
@@ -154,9 +155,9 @@ class LBFGS(Method[LBFGSMemory]):
             memory = dataclasses.replace(memory, rounding=found.rounding)
             return self._forgotten(oracle, memory, found.seen)
         there, rounding = found.sample, found.rounding
-        noise = rounding.between(space, here.value, there.value)
+        noise = rounding.between(space, here.value, there.value) if memory.corrects else math.inf
         curvature = memory.curvature.extended(space, here, there, noise)
-        return LBFGSMemory(there, curvature, rounding).as_step(found.step_size)
+        return LBFGSMemory(there, curvature, rounding, memory.corrects).as_step(found.step_size)
 
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
@@ -176,7 +177,10 @@ class LBFGS(Method[LBFGSMemory]):
         """No way along that direction: drop the pairs; without pairs there is no way at all."""
         if memory.curvature:
             event = Event(EventKind.RESTART, float(len(memory.curvature)))
-            after = dataclasses.replace(memory, curvature=self._no_pairs(oracle.space))
+            # Values that cancel are noisier than they look: they may have spoilt the pairs.
+            after = dataclasses.replace(
+                memory, curvature=self._no_pairs(oracle.space), corrects=False
+            )
             return after.as_step(0.0, (event,))
         norm = memory.current.grad_norm
         ending = Ending(
