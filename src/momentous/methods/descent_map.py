@@ -258,7 +258,7 @@ class DescentMap(Method[MapMemory]):
     def _evaluate(self, oracle: Oracle, memory: MapMemory) -> tuple[Sample, bool]:
         """The sample at y^k, and whether it can be used."""
         if self.has_values and self._accepts_here(memory):
-            # First the value: where the two are had apart, the map is not applied in vain.
+            # First the value: where the two are had apart, the map is not applied for nothing.
             value, limit = oracle.value(memory.y), memory.lowest + memory.noise
             if not (memory.without_momentum or self.restart in ("either", "function")):
                 limit -= self.decrease
