@@ -212,7 +212,7 @@ def test_on_long_vectors_there_are_combinations_only_if_asked_for(size, options)
 
 
 def test_a_combination_that_rises_costs_one_value_and_has_a_pause():
-    """The objective is infinite where combinations lead: each of them is tried once, and refused."""
+    """The objective is infinite where combinations lead: each is tried once, and refused."""
     rates = np.array([0.99, 0.95, 0.9, 0.5])
     user = Counting()
 
