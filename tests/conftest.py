@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import itertools
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,12 @@ import numpy as np
 import pytest
 
 import momentous
+
+# Signals that the tests send to processes of their own: what starts the tests (nohup, a shell's
+# background) may have them ignored, and processes inherit that.
+for _name, _handler in {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG_DFL}.items():
+    if signal.getsignal(getattr(signal, _name, signal.SIGINT)) is signal.SIG_IGN:
+        signal.signal(getattr(signal, _name), _handler)
 
 # --- functions ----------------------------------------------------------------------------------
 
