@@ -48,20 +48,16 @@ class WholeMatrix(Curvature):
         y = _flat(space, there.gradient) - g
         n, routines = s.size, self._blas
         dot, times, add = routines.ddot, routines.dsymv, routines.daxpy
-        ss, sy = dot(s, s), dot(s, y)
-        theta = correction(here.value - there.value, dot(s, g), sy, noise)
-        if theta and ss > 0.0:
-            add(s, y, n, theta / ss)
-            sy += theta
-        yy = dot(y, y)
-        if not is_of_use(ss, sy, yy):
+        sy, yy = dot(s, y), dot(y, y)
+        if not is_of_use(dot(s, s), sy, yy):
             return self
+        t = correction(here.value - there.value, dot(s, g), sy, noise)
         # V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
-        # s s'/<s, y> is added.
+        # s s'/(t <s, y>) is added.
         a = times(1.0, self._first, y)
         add(s, a, n, -0.5 * dot(y, a) / sy)
         c = times(1.0, self._rest, y)
-        add(s, c, n, -0.5 * dot(y, c) / sy - 0.5)
+        add(s, c, n, -0.5 * dot(y, c) / sy - 0.5 / t)
         update = routines.dsyr2
         first = update(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first)  # copies, changed
         rest = update(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest)
