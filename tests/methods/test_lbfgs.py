@@ -13,6 +13,8 @@ from momentous.core.space import Space
 from momentous.methods.classical.lbfgs import default_memory
 from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
+from momentous.methods.search.wolfe import Trial
+from momentous.methods.search.wolfe import _between as between
 
 PROBLEMS = [
     testbed.rosenbrock(20),
@@ -55,10 +57,10 @@ def naive(problem, iterations, memory, fused, c1=1e-4, c2=0.9):
                 t = np.clip(root, 2 * q, 10 * q)
             else:  # where a + b h + c h^p is least between them, p = 2 without the slope at high
                 a, b, h = low[1], low[2], high[0] - low[0]
-                near, rest = 0.2 ** max(too_long, 1), high[1] - a - b * h
+                near, rest = 0.2 ** max(too_long - 3, 1), high[1] - a - b * h
                 if not pairs and low[0] == 0:  # the first t is a mere guess
                     near = 0.01
-                p = np.clip((high[2] - b) * h / rest, 1.5, 10) if fused else 2
+                p = np.clip((high[2] - b) * h / rest, 2, 10) if fused else 2
                 least = (-b * h / (p * rest)) ** (1 / (p - 1)) if rest > 0 else 0.5
                 t = low[0] + h * np.clip(least, near, 0.8)
         s, y, factor = new - x, problem.gradient(new) - g, 1.0
@@ -252,3 +254,28 @@ def test_bad_parameters_are_refused_by_name():
     for parameters in (*whole, {"curvature": 1.0}, {"sufficient_decrease": 0.6}):
         with pytest.raises(ValueError, match=next(iter(parameters))):
             momentous.LBFGS(**parameters)
+
+
+@pytest.mark.parametrize("power", [2, 3, 4, 7])
+def test_between_two_trials_powers_are_met_exactly(power):
+    low, high = Trial(0.0, 0.0, -1.0), Trial(1.0, 4.0, 5.0 * power - 1.0)  # -t + 5 t^power
+    least = (5 * power) ** (-1 / (power - 1))
+    assert between(low, high, 0.0) == pytest.approx(least, rel=1e-12)
+    parabola = between(low, Trial(1.0, 4.0), 0.0)  # the slope at the end is not known
+    assert parabola == pytest.approx(0.1, rel=1e-12)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_narrow_wall_beside_long_ways_costs_few_trials(fused):
+    # The first steps learn the curvature of x[1:], and the next are far too long for x[0].
+    def value(x):
+        return float(1e10 * x[0] ** 4 + x[1:] @ x[1:])
+
+    def gradient(x):
+        return np.concatenate(([4e10 * x[0] ** 3], 2 * x[1:]))
+
+    fun, jac = ((lambda x: (value(x), gradient(x))), True) if fused else (value, gradient)
+    start = np.array([1e-3, 1e3, 2e3])
+    result = minimize(fun, start, jac=jac, method="lbfgs", tol=1e-6)
+    assert result.success
+    assert result.nfev <= 55  # about 40; 75 with parabolas and a correction of y along s

@@ -19,14 +19,15 @@ from momentous.methods.search.rounding import Rounding
 # A search that goes on for longer asks how noisy the values are.
 PATIENCE = 3
 DOUBTFUL = 1e-3  # of what values are made of: a smaller change may be noise
-# The next trial: how near to the ends of the bracket, and how many times as far as the last.  With
-# each trial in a row that is too long the next may be nearer to the lower end, by the same factor.
+# The next trial: how near to the ends of the bracket, and how many times as far as the last.  After
+# PATIENCE trials in a row that are too long the next may be nearer to the lower end, by the same
+# factor each time: then it is not noise that makes them fail, and the scale is wrong.
 NEAREST = 0.2
 LEAST_GROWTH, MOST_GROWTH = 2.0, 10.0
 # The same after a guess, of which the scale may be wrong by orders of magnitude.
 FIRST_NEAREST = 0.01
 # The range of the power by which f grows along a bracket.
-LEAST_POWER, MOST_POWER = 1.5, 10.0
+LEAST_POWER, MOST_POWER = 2.0, 10.0
 # After so many trials that all were too short f may have no lower bound: the growth is squared each
 # time, and the search soon ends at the longest step that the dtype allows.
 ORDINARY = 10
@@ -112,7 +113,8 @@ def search(
         if oracle.fused and math.isfinite(value):  # the gradient has come with the value
             high.slope = space.inner(oracle.gradient(point).gradient, direction)
         too_long += 1
-        t = _between(low, high, FIRST_NEAREST if guess and low.t == 0.0 else NEAREST**too_long)
+        nearest = NEAREST ** max(too_long - PATIENCE, 1)
+        t = _between(low, high, FIRST_NEAREST if guess and low.t == 0.0 else nearest)
     if taken is not None:
         return dataclasses.replace(taken, rounding=rounding)
     seen = (
