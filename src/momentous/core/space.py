@@ -276,6 +276,11 @@ def _default_inner(like: Array) -> Inner:
 
 def _combined(x: Array, weight: float, y: Array, z: Array) -> Array:
     if z is None:
+        # One operation in place of two, with the same bits, for the two weights that most have.
+        if weight == 1.0:
+            return x + y
+        if weight == -1.0:
+            return x - y
         fresh = y * weight
     else:
         fresh = y - z

@@ -7,6 +7,8 @@ whatever the library of x.
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,21 +22,29 @@ class WholeMatrix(Curvature):
     """H of all pairs, from (<s, y>/<y, y>) I of the newest pair: H = scale A + C.
 
     With V_i = I - y_i s_i'/<s_i, y_i>, A is V_k' ... V_1' V_1 ... V_k, and C what the update adds;
-    a pair changes each of them by a matrix of rank two.
+    a pair changes each of them by a matrix of rank two.  That is done when H is first asked for: by
+    then nobody holds the curvature before it any more, as a rule, and its matrices need no copy.
     """
 
-    __slots__ = ("_blas", "_count", "_first", "_rest", "_scale")
+    __slots__ = ("_blas", "_count", "_first", "_rest", "_scale", "_update")
 
-    def __init__(self, first: np.ndarray, rest: np.ndarray, scale: float, count: int):
+    def __init__(
+        self,
+        first: np.ndarray,
+        rest: np.ndarray,
+        scale: float,
+        count: int,
+        update: tuple[np.ndarray, np.ndarray, np.ndarray, float] | None = None,
+    ):
         self._first, self._rest = first, rest  # A and C; only the upper triangles are used
         self._scale, self._count = scale, count
+        self._update = update  # of A and C by the newest pair: s, a, c and <s, y>, see `extended`
         self._blas = blas()
 
     @classmethod
     def unknown(cls, dimension: int) -> WholeMatrix:
         """Without pairs, for so many variables."""
-        first, rest = np.eye(dimension), np.zeros((dimension, dimension))
-        return cls(np.asfortranarray(first), np.asfortranarray(rest), 1.0, 0)
+        return cls(np.eye(dimension, order="F"), np.zeros((dimension, dimension), order="F"), 1.0, 0)
 
     def __len__(self) -> int:
         return self._count
@@ -43,9 +53,12 @@ class WholeMatrix(Curvature):
         return self
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
-        g = _flat(space, here.gradient)
-        s = _flat(space, there.point) - _flat(space, here.point)
-        y = _flat(space, there.gradient) - g
+        if self._update is not None:
+            self._settle(*self._update)
+        x, g, x_new, g_new = _flat(
+            space, here.point, here.gradient, there.point, there.gradient
+        )
+        s, y = x_new - x, g_new - g
         n, routines = s.size, self._blas
         dot, times, add = routines.ddot, routines.dsymv, routines.daxpy
         ss, sy = dot(s, s), dot(s, y)
@@ -62,22 +75,40 @@ class WholeMatrix(Curvature):
         add(s, a, n, -0.5 * dot(y, a) / sy)
         c = times(1.0, self._rest, y)
         add(s, c, n, -0.5 * dot(y, c) / sy - 0.5)
-        update = routines.dsyr2
-        first = update(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first)  # copies, changed
-        rest = update(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest)
-        return WholeMatrix(first, rest, sy / yy, self._count + 1)
+        return WholeMatrix(self._first, self._rest, sy / yy, self._count + 1, (s, a, c, sy))
+
+    def _settle(self, s: np.ndarray, a: np.ndarray, c: np.ndarray, sy: float) -> None:
+        """Update A and C by the newest pair: in place where nobody else holds them."""
+        update, n, alone = self._blas.dsyr2, s.size, self._holders() == _ALONE
+        self._update = None
+        self._first = update(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first, alone)
+        self._rest = update(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest, alone)
+
+    def _holders(self) -> int:
+        """The reference count of A, which is that of C, too."""
+        return sys.getrefcount(self._first)
 
     def direction(self, space: Space, gradient: Array) -> Array:
-        times, g = self._blas.dsymv, _flat(space, gradient)
+        if self._update is not None:
+            self._settle(*self._update)
+        times = self._blas.dsymv
+        (g,) = _flat(space, gradient)
         part = times(-self._scale, self._first, g)
         host = times(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
         host = host.reshape(space.shape)
         return host if space.plain else space.from_numpy(host)
 
     def packed(self) -> StoredMatrix:
+        if self._update is not None:
+            self._settle(*self._update)
         corner = np.tril_indices(len(self._first))
         parts = (tuple(part.T[corner].tolist()) for part in (self._first, self._rest))
         return StoredMatrix(self._count, self._scale, *parts)
+
+
+# The reference count of a matrix that one curvature holds.  How many references a call adds depends
+# on the Python version and on debuggers: it is measured, in a call of the same form.
+_ALONE = WholeMatrix(np.empty((0, 0)), np.empty((0, 0)), 1.0, 0)._holders()
 
 
 @record
@@ -99,8 +130,8 @@ class StoredMatrix:
         return WholeMatrix(first, rest, self.scale, self.count)
 
 
-def _flat(space: Space, a: Array) -> np.ndarray:
-    if space.plain:
-        flat: np.ndarray = a.reshape(-1)
-        return flat
-    return to_numpy(a).reshape(-1).astype(np.float64)
+def _flat(space: Space, *arrays: Array) -> Sequence[np.ndarray]:
+    """The arrays as flat ones on the host, in double precision."""
+    if space.plain and len(space.shape) == 1:
+        return arrays
+    return [to_numpy(a).reshape(-1).astype(np.float64) for a in arrays]
