@@ -228,11 +228,10 @@ class Run(Iterator[IntermediateResult]):
         for event in report.events:
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
-        trace = self.trace
-        if trace is not None:
-            trace.add(progress, shown, report.step_size)
+        if self.trace is not None:
+            self.trace.add(progress, shown, report.step_size)
             for event in report.events:
-                trace.events.append((progress.nit, event))
+                self.trace.events.append((progress.nit, event))
         self._decide()
 
     def _decide(self) -> None:
