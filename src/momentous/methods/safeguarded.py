@@ -190,7 +190,9 @@ class Safeguarded(Method[SafeguardedMemory]):
             mark=norm,
         )
         memory = SafeguardedMemory(fast, None, here, norm, False, turn)
-        return memory.as_step(dataclasses.replace(fast.report, sample=here))
+        report = copied(fast.report)
+        report.sample = here
+        return memory.as_step(report)
 
     def with_new_tolerance(
         self, step: Step[SafeguardedMemory], tol: float | None
@@ -218,7 +220,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         inner, turn = self.fast.step(oracle, memory.fast.memory), memory.turn
         report, smallest = inner.report, memory.smallest
         stand = _standing(oracle, report, turn.fast_from)
-        best = _lower(_noise(oracle, memory), memory.best, stand)
+        best = _lower(oracle, memory, stand)
         if stand.grad_norm < smallest:
             smallest = stand.grad_norm
         ahead = memory.ahead and best is memory.best
@@ -296,7 +298,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         after = copied(memory)
         after.guaranteed = inner
         stand = _standing(oracle, report, origin)
-        after.best = _lower(_noise(oracle, after), memory.best, stand)
+        after.best = _lower(oracle, after, stand)
         after.ahead = memory.ahead or after.best is not memory.best
         ended, total = report.ending, _evaluations(oracle)
         if ended is not None and ended.status.is_output:
@@ -389,9 +391,11 @@ def _noise(oracle: Oracle, memory: SafeguardedMemory) -> float:
     return max(oracle.space.value_noise(memory.best.value), memory.noise)
 
 
-def _lower(noise: float, best: Sample, other: Sample) -> Sample:
-    """The lower of the two; where noise may be all the difference, the one with less gradient."""
+def _lower(oracle: Oracle, memory: SafeguardedMemory, other: Sample) -> Sample:
+    """The best point or another one, whichever is lower; where noise may be all the difference, the
+    one with less gradient."""
+    best = memory.best
     change = other.value - best.value
-    if abs(change) <= noise and other.has_finite_gradient:
+    if abs(change) <= _noise(oracle, memory) and other.has_finite_gradient:
         return other if other.grad_norm < best.grad_norm else best
     return other if change < 0.0 else best

@@ -146,14 +146,17 @@ class CachedOracle(Oracle):
         else:
             # Let the old gradient go before the user's code makes a new one.
             self._last = last = None
-        if not self._asked:
-            self._note_request(last)
+        # From here on small things are written out rather than called: this is the hottest place.
+        if not self._asked:  # `_note_request`
+            self._asked = True
+            if last is None:
+                self._carried = None
         set_writable(x, False)
         writes = x._version if self.space.counts_writes else 0
         interrupts = self.interrupts
         if interrupts.pending:
             interrupts.raise_pending()
-        interrupts.depth += 1  # `with interrupts` without its two calls: this is the hottest place
+        interrupts.depth += 1  # `with interrupts`
         try:
             value, answer, values = self._call_gradient(x, math.nan if last is None else last.value)
         except BaseException as error:
