@@ -101,6 +101,7 @@ class Run(Iterator[IntermediateResult]):
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
+        self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         if resume is None:
             self._begin(x0, tol, seed)
         else:
@@ -183,8 +184,10 @@ class Run(Iterator[IntermediateResult]):
         oracle, progress, started = self.oracle, self.progress, perf_counter()
         oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
-        last = self.report
-        self.report = Report(NO_SAMPLE, last.step_size, (), None, last.accepted, last.noise)
+        last, self.report = self.report, self._unfinished
+        unfinished = self._unfinished  # one for all steps: making a report takes time
+        unfinished.step_size, unfinished.noise = last.step_size, last.noise
+        unfinished.accepted = last.accepted
         del last
         step = self.method.step(oracle, self.memory)
         sample, trace = step.report.sample, self.trace

@@ -80,8 +80,8 @@ class SafeguardedMemory:
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
         best, noise, limit = self.best, self.noise, report.limit
-        if report.accepted is best and report.noise == noise and report.ending is ending:
-            if not events:  # that is all there is to say, too
+        if report.accepted is best and report.noise == noise:
+            if report.ending is ending and not events:  # there is nothing else to say
                 return Step(self, report)
         accepted = report.sample if report.accepted is None else report.accepted
         if accepted.point is not best.point:  # not to end above what the other one has found
@@ -210,14 +210,11 @@ class Safeguarded(Method[SafeguardedMemory]):
         return max(wanted, math.sqrt(oracle.space.rounding) * start_norm)
 
     def step(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
-        if memory.turn.guarding:
+        turn = memory.turn
+        if turn.guarding:
             assert memory.guaranteed is not None
             return self._guard(oracle, memory, memory.guaranteed)
-        return self._run(oracle, memory)
-
-    def _run(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
-        """A step of H."""
-        inner, turn = self.fast.step(oracle, memory.fast.memory), memory.turn
+        inner = self.fast.step(oracle, memory.fast.memory)
         report, smallest = inner.report, memory.smallest
         stand = _standing(oracle, report, turn.fast_from)
         best = _lower(oracle, memory, stand)
@@ -226,7 +223,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         ahead = memory.ahead and best is memory.best
         after = SafeguardedMemory(inner, memory.guaranteed, best, smallest, ahead, turn)
         ended = report.ending
-        if ended is None and _evaluations(oracle) - turn.began < turn.allowance:
+        if ended is None and oracle.nfev + oracle.njev - turn.began < turn.allowance:
             return after.as_step(report)
         if ended is not None and ended.success:
             return after.as_step(report, ending=ended)
@@ -396,6 +393,8 @@ def _lower(oracle: Oracle, memory: SafeguardedMemory, other: Sample) -> Sample:
     one with less gradient."""
     best = memory.best
     change = other.value - best.value
+    if change < 0.0 and other.grad_norm < best.grad_norm:  # whatever the noise
+        return other
     if abs(change) <= _noise(oracle, memory) and other.has_finite_gradient:
         return other if other.grad_norm < best.grad_norm else best
     return other if change < 0.0 else best
