@@ -257,7 +257,7 @@ def to_numpy(a: Array) -> np.ndarray:
 def set_writable(a: Array, writable: bool) -> None:
     """Guard (or release) a NumPy array: user code that writes into x fails loudly, not silently."""
     if type(a) is np.ndarray:
-        a.flags.writeable = writable
+        a.setflags(write=writable)  # less than half the time of `flags.writeable =`
 
 
 def _default_inner(like: Array) -> Inner:

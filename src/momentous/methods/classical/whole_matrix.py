@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 
 import numpy as np
+from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
 
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
-from momentous.methods.classical.curvature import Curvature, blas, correction, is_of_use
+from momentous.methods.classical.curvature import Curvature, correction, is_of_use
 
 
 class WholeMatrix(Curvature):
@@ -26,7 +26,7 @@ class WholeMatrix(Curvature):
     then nobody holds the curvature before it any more, as a rule, and its matrices need no copy.
     """
 
-    __slots__ = ("_blas", "_count", "_first", "_rest", "_scale", "_update")
+    __slots__ = ("_count", "_first", "_rest", "_scale", "_update")
 
     def __init__(
         self,
@@ -39,7 +39,6 @@ class WholeMatrix(Curvature):
         self._first, self._rest = first, rest  # A and C; only the upper triangles are used
         self._scale, self._count = scale, count
         self._update = update  # of A and C by the newest pair: s, a, c and <s, y>, see `extended`
-        self._blas = blas()
 
     @classmethod
     def unknown(cls, dimension: int) -> WholeMatrix:
@@ -55,34 +54,29 @@ class WholeMatrix(Curvature):
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
         if self._update is not None:
             self._settle(*self._update)
-        x, g, x_new, g_new = _flat(
-            space, here.point, here.gradient, there.point, there.gradient
-        )
-        s, y = x_new - x, g_new - g
-        n, routines = s.size, self._blas
-        dot, times, add = routines.ddot, routines.dsymv, routines.daxpy
-        ss, sy = dot(s, s), dot(s, y)
-        theta = correction(here.value - there.value, dot(s, g), sy, noise)
+        g, g_new = _flat(space, here.gradient), _flat(space, there.gradient)
+        s, y = _flat(space, there.point) - _flat(space, here.point), g_new - g
+        n, ss, sy = s.size, ddot(s, s), ddot(s, y)
+        theta = correction(here.value - there.value, ddot(s, g), sy, noise)
         if theta and ss > 0.0:
-            add(s, y, n, theta / ss)
+            daxpy(s, y, n, theta / ss)
             sy += theta
-        yy = dot(y, y)
+        yy = ddot(y, y)
         if not is_of_use(ss, sy, yy):
             return self
         # V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
         # s s'/<s, y> is added.
-        a = times(1.0, self._first, y)
-        add(s, a, n, -0.5 * dot(y, a) / sy)
-        c = times(1.0, self._rest, y)
-        add(s, c, n, -0.5 * dot(y, c) / sy - 0.5)
+        a, c = dsymv(1.0, self._first, y), dsymv(1.0, self._rest, y)
+        daxpy(s, a, n, -0.5 * ddot(y, a) / sy)
+        daxpy(s, c, n, -0.5 * ddot(y, c) / sy - 0.5)
         return WholeMatrix(self._first, self._rest, sy / yy, self._count + 1, (s, a, c, sy))
 
     def _settle(self, s: np.ndarray, a: np.ndarray, c: np.ndarray, sy: float) -> None:
         """Update A and C by the newest pair: in place where nobody else holds them."""
-        update, n, alone = self._blas.dsyr2, s.size, self._holders() == _ALONE
+        n, alone = s.size, self._holders() == _ALONE
         self._update = None
-        self._first = update(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first, alone)
-        self._rest = update(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest, alone)
+        self._first = dsyr2(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first, alone)
+        self._rest = dsyr2(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest, alone)
 
     def _holders(self) -> int:
         """The reference count of A, which is that of C, too."""
@@ -91,11 +85,10 @@ class WholeMatrix(Curvature):
     def direction(self, space: Space, gradient: Array) -> Array:
         if self._update is not None:
             self._settle(*self._update)
-        times = self._blas.dsymv
-        (g,) = _flat(space, gradient)
-        part = times(-self._scale, self._first, g)
-        host = times(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
-        host = host.reshape(space.shape)
+        g = _flat(space, gradient)
+        part = dsymv(-self._scale, self._first, g)
+        part = dsymv(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # in place: keywords are slow
+        host = part.reshape(space.shape)
         return host if space.plain else space.from_numpy(host)
 
     def packed(self) -> StoredMatrix:
@@ -130,8 +123,7 @@ class StoredMatrix:
         return WholeMatrix(first, rest, self.scale, self.count)
 
 
-def _flat(space: Space, *arrays: Array) -> Sequence[np.ndarray]:
-    """The arrays as flat ones on the host, in double precision."""
-    if space.plain and len(space.shape) == 1:
-        return arrays
-    return [to_numpy(a).reshape(-1).astype(np.float64) for a in arrays]
+def _flat(space: Space, a: Array) -> np.ndarray:
+    """As a flat array on the host, in double precision."""
+    flat: np.ndarray = a if space.plain else to_numpy(a).astype(np.float64)
+    return flat if flat.ndim == 1 else flat.reshape(-1)
