@@ -43,7 +43,9 @@ class WholeMatrix(Curvature):
     @classmethod
     def unknown(cls, dimension: int) -> WholeMatrix:
         """Without pairs, for so many variables."""
-        return cls(np.eye(dimension, order="F"), np.zeros((dimension, dimension), order="F"), 1.0, 0)
+        return cls(
+            np.eye(dimension, order="F"), np.zeros((dimension, dimension), order="F"), 1.0, 0
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -87,7 +89,9 @@ class WholeMatrix(Curvature):
             self._settle(*self._update)
         g = _flat(space, gradient)
         part = dsymv(-self._scale, self._first, g)
-        part = dsymv(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # in place: keywords are slow
+        part = dsymv(
+            -1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1
+        )  # in place: keywords are slow
         host = part.reshape(space.shape)
         return host if space.plain else space.from_numpy(host)
 
