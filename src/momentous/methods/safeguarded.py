@@ -80,9 +80,9 @@ class SafeguardedMemory:
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
         best, noise, limit = self.best, self.noise, report.limit
-        if report.accepted is best and report.noise == noise:
-            if report.ending is ending and not events:  # there is nothing else to say
-                return Step(self, report)
+        told = report.accepted is best and report.noise == noise and report.ending is ending
+        if told and not events:
+            return Step(self, report)  # there is nothing else to say
         accepted = report.sample if report.accepted is None else report.accepted
         if accepted.point is not best.point:  # not to end above what the other one has found
             limit = RiseLimit(best, noise, self.turn.slack, convex=True)

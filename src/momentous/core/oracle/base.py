@@ -140,7 +140,7 @@ class CachedOracle(Oracle):
     def gradient(self, x: Array) -> Sample:
         last = self._last
         if last is not None and last.point is x:
-            if last.evaluated:
+            if last.gradient is not None or last.image is not None:  # `evaluated`
                 self._asked = True
                 return last
         else:

@@ -43,9 +43,8 @@ class WholeMatrix(Curvature):
     @classmethod
     def unknown(cls, dimension: int) -> WholeMatrix:
         """Without pairs, for so many variables."""
-        return cls(
-            np.eye(dimension, order="F"), np.zeros((dimension, dimension), order="F"), 1.0, 0
-        )
+        first = np.eye(dimension, order="F")
+        return cls(first, np.zeros_like(first), 1.0, 0)
 
     def __len__(self) -> int:
         return self._count
@@ -56,8 +55,10 @@ class WholeMatrix(Curvature):
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
         if self._update is not None:
             self._settle(*self._update)
-        g, g_new = _flat(space, here.gradient), _flat(space, there.gradient)
-        s, y = _flat(space, there.point) - _flat(space, here.point), g_new - g
+        x, x_new, g, g_new = here.point, there.point, here.gradient, there.gradient
+        if not (space.plain and len(space.shape) == 1):
+            x, x_new, g, g_new = (_flat(space, a) for a in (x, x_new, g, g_new))
+        s, y = x_new - x, g_new - g
         n, ss, sy = s.size, ddot(s, s), ddot(s, y)
         theta = correction(here.value - there.value, ddot(s, g), sy, noise)
         if theta and ss > 0.0:
