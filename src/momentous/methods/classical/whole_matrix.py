@@ -54,7 +54,7 @@ class WholeMatrix(Curvature):
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
         if self._update is not None:
-            self._settle(*self._update)
+            self._settle()
         x, x_new, g, g_new = here.point, there.point, here.gradient, there.gradient
         if not (space.plain and len(space.shape) == 1):
             x, x_new, g, g_new = (_flat(space, a) for a in (x, x_new, g, g_new))
@@ -74,8 +74,10 @@ class WholeMatrix(Curvature):
         daxpy(s, c, n, -0.5 * ddot(y, c) / sy - 0.5)
         return WholeMatrix(self._first, self._rest, sy / yy, self._count + 1, (s, a, c, sy))
 
-    def _settle(self, s: np.ndarray, a: np.ndarray, c: np.ndarray, sy: float) -> None:
+    def _settle(self) -> None:
         """Update A and C by the newest pair: in place where nobody else holds them."""
+        assert self._update is not None
+        s, a, c, sy = self._update
         n, alone = s.size, self._holders() == _ALONE
         self._update = None
         self._first = dsyr2(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first, alone)
@@ -87,7 +89,7 @@ class WholeMatrix(Curvature):
 
     def direction(self, space: Space, gradient: Array) -> Array:
         if self._update is not None:
-            self._settle(*self._update)
+            self._settle()
         g = _flat(space, gradient)
         part = dsymv(-self._scale, self._first, g)
         part = dsymv(
@@ -98,7 +100,7 @@ class WholeMatrix(Curvature):
 
     def packed(self) -> StoredMatrix:
         if self._update is not None:
-            self._settle(*self._update)
+            self._settle()
         corner = np.tril_indices(len(self._first))
         parts = (tuple(part.T[corner].tolist()) for part in (self._first, self._rest))
         return StoredMatrix(self._count, self._scale, *parts)
