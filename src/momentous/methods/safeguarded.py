@@ -80,9 +80,6 @@ class SafeguardedMemory:
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
         best, noise, limit = self.best, self.noise, report.limit
-        told = report.accepted is best and report.noise == noise and report.ending is ending
-        if told and not events:
-            return Step(self, report)  # there is nothing else to say
         accepted = report.sample if report.accepted is None else report.accepted
         if accepted.point is not best.point:  # not to end above what the other one has found
             limit = RiseLimit(best, noise, self.turn.slack, convex=True)
@@ -224,6 +221,8 @@ class Safeguarded(Method[SafeguardedMemory]):
         after = SafeguardedMemory(inner, memory.guaranteed, best, smallest, ahead, turn)
         ended = report.ending
         if ended is None and oracle.nfev + oracle.njev - turn.began < turn.allowance:
+            if best is report.accepted and memory.guaranteed is None:
+                return Step(after, report)  # there is nothing to add: as most steps are
             return after.as_step(report)
         if ended is not None and ended.success:
             return after.as_step(report, ending=ended)

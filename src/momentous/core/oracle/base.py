@@ -152,8 +152,8 @@ class CachedOracle(Oracle):
             if last is None:
                 self._carried = None
         set_writable(x, False)
-        writes = x._version if self.space.counts_writes else 0
-        interrupts = self.interrupts
+        counts_writes, interrupts = self.space.counts_writes, self.interrupts
+        writes = x._version if counts_writes else 0
         if interrupts.pending:
             interrupts.raise_pending()
         interrupts.depth += 1  # `with interrupts`
@@ -164,7 +164,7 @@ class CachedOracle(Oracle):
             raise
         finally:
             interrupts.depth -= 1
-        if self.space.counts_writes and x._version != writes:
+        if counts_writes and x._version != writes:
             raise _written()
         self.nfev += values
         self.njev += 1
