@@ -14,6 +14,7 @@ import pytest
 from momentous import LBFGS, Safeguarded, iterate, minimize, testbed
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
+from momentous.methods.classical import whole_matrix
 from momentous.methods.classical.curvature import correction, is_of_use
 from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
@@ -110,6 +111,24 @@ def test_the_whole_matrix_is_copied_only_for_those_who_keep_an_older_one(method)
 
     assert len(set(places(deque(maxlen=1)))) == 1
     assert len(set(places([]))) == 12
+
+
+def test_an_interrupted_update_of_the_whole_matrix_leaves_one_without_pairs(monkeypatch):
+    samples, _ = walk(5, 4)
+    space, g = Space(samples[0].point), samples[-1].gradient
+    curvature = extended(WholeMatrix.unknown(5), space, samples)
+    calls = iter([whole_matrix.dsyr2])
+
+    def interrupted(*arguments):
+        for update in calls:
+            return update(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(whole_matrix, "dsyr2", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        curvature.direction(space, g)
+    assert len(curvature) == 0
+    assert np.array_equal(curvature.direction(space, g), -g)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "whole"])

@@ -79,9 +79,16 @@ class WholeMatrix(Curvature):
         assert self._update is not None
         s, a, c, sy = self._update
         n, alone = s.size, self._holders() == _ALONE
-        self._update = None
-        self._first = dsyr2(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first, alone)
-        self._rest = dsyr2(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest, alone)
+        try:
+            self._first = dsyr2(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first, alone)
+            self._rest = dsyr2(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest, alone)
+        except BaseException:  # interrupted: A and C do not belong together any more
+            nothing = WholeMatrix.unknown(n)
+            self._first, self._rest = nothing._first, nothing._rest
+            self._scale, self._count = 1.0, 0
+            raise
+        finally:
+            self._update = None
 
     def _holders(self) -> int:
         """The reference count of A, which is that of C, too."""
@@ -92,9 +99,7 @@ class WholeMatrix(Curvature):
             self._settle()
         g = _flat(space, gradient)
         part = dsymv(-self._scale, self._first, g)
-        part = dsymv(
-            -1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1
-        )  # in place: keywords are slow
+        part = dsymv(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
         host = part.reshape(space.shape)
         return host if space.plain else space.from_numpy(host)
 
