@@ -429,7 +429,8 @@ def test_names_in_run_files_cannot_act_on_the_terminal(ratings, tmp_path):
 )
 def test_an_index_that_would_write_elsewhere_or_show_nothing_is_refused(key, value, tmp_path):
     entry = {"figure": "fig1", "data": "small", "twin": False, "problem": "completion",
-             "profile": "paper", "plotted": 4, "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
+             "profile": "paper", "device": "CPU", "plotted": 4,
+             "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
     content = {"kind": "momentous study", "run_sets": [{**entry, key: value}]}
     (tmp_path / "study.json").write_text(json.dumps(content))
     assert f"study.json is damaged ({key} is" in said("reproduce", "report", "--out", tmp_path)
@@ -439,7 +440,8 @@ def test_a_run_of_an_unknown_problem_is_refused(tmp_path):
     (tmp_path / "runs").mkdir()
     a_record(an_info(problem="../../elsewhere"), None).save(tmp_path / "runs" / "gd.parquet")
     entry = {"figure": "demo", "data": "small", "twin": False, "problem": "completion",
-             "profile": "paper", "plotted": 4, "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
+             "profile": "paper", "device": "CPU", "plotted": 4,
+             "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
     content = {"kind": "momentous study", "run_sets": [entry]}
     (tmp_path / "study.json").write_text(json.dumps(content))
     assert "its problem is '../../elsewhere'" in said("reproduce", "report", "--out", tmp_path)

@@ -14,7 +14,7 @@ from momentous.lab.paper.results import FIGURE_NAMES, Bound, Claim, Growth, RunS
 from momentous.lab.report import tables
 from momentous.lab.report.figures import draw_comparison, draw_long_run, plot_growth
 from momentous.lab.report.page import write_page
-from momentous.lab.text import counted, listed, markdown_table, prose
+from momentous.lab.text import listed, markdown_table, prose
 
 TITLE = "Restarted nonconvex acceleration: the paper's experiments, run again"
 LEAD = (
@@ -101,10 +101,9 @@ def _what_was_run(run_sets: Sequence[RunSet]) -> Iterator[str]:
     if not infos:
         return
     yield "## What was run, and where"
-    threads = sorted({info.threads for info in infos})
-    setups = listed(list(dict.fromkeys(info.setup for info in infos)))
+    machines = listed(list(dict.fromkeys(info.machine for info in infos)))
     yield prose(
-        f"{setups}; {listed([counted(n, 'thread') for n in threads])}. The methods start from the "
+        f"{machines}. The methods start from the "
         "truncated SVD of the observed matrix; a value counts as one evaluation and a gradient as "
         "another, and what only the pictures need is not counted."
     )
