@@ -121,7 +121,7 @@ class Task:
         where = problem.objective.threads if problem.device == CPU else problem.device
         settings: list[Any] = [
             problem.data.fingerprint, problem.name, problem.profile, where,
-            self.instance.described(), self.method.divergence_factor,
+            self.instance.description(), self.method.divergence_factor,
         ]  # fmt: skip
         if self.trial:
             settings.append(self.iterations)
