@@ -166,7 +166,8 @@ def test_an_iteration_takes_one_pass_and_the_points_stay_on_the_gpu(
 
 @on_gpu
 def test_figures_run_on_the_gpu_and_go_on_after_an_interrupt(device, data, monkeypatch, tmp_path):
-    whole = reproduce(["fig1", "fig3"], tmp_path / "whole", data, device=device)
+    how = {"device": device, "methods": ["ada-ragd", "gd"]}
+    whole = reproduce(["fig1", "fig3"], tmp_path / "whole", data, **how)
     assert len(whole.run_sets()) == 3
     taken, original = [], PaperProblem.gradient
 
@@ -179,8 +180,8 @@ def test_figures_run_on_the_gpu_and_go_on_after_an_interrupt(device, data, monke
     with monkeypatch.context() as patch:
         patch.setattr(PaperProblem, "gradient", interrupting)
         with pytest.raises(KeyboardInterrupt):
-            reproduce(["fig1", "fig3"], tmp_path / "cut", data, device=device)
-    again = reproduce(["fig1", "fig3"], tmp_path / "cut", data, device=device)
+            reproduce(["fig1", "fig3"], tmp_path / "cut", data, **how)
+    again = reproduce(["fig1", "fig3"], tmp_path / "cut", data, **how)
     for one, other in zip(whole.run_sets(), again.run_sets(), strict=True):
         for name, run in one.by_method.items():
             assert run.fun.tobytes() == other.by_method[name].fun.tobytes()
