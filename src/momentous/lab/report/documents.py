@@ -79,7 +79,7 @@ def write_account(
         "# The experiments of the paper, run again",
         *(prose(paragraph) for paragraph in opening.split("\n\n") if paragraph.strip()),
         prose(
-            f"`{command}` made this page; every number on it is computed from the recorded runs."
+            f"`{command}` made this page; every number below is computed from the recorded runs."
         ),
         *_figures(study.run_sets, links),
         *_claims(study.claims),
