@@ -11,7 +11,7 @@ import dataclasses
 import math
 
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.record import record
+from momentous.core.record import copied, record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
@@ -26,6 +26,7 @@ DECREASE = 0.05  # an epoch must lower f by this times S/(eta k)
 LONGEST = 1.0  # eta |g - g'|/|y - y'| above this: the step is too long ...
 SHORTENED = 0.7  # ... and becomes this much of what would do
 GROWTH = 1.2
+CANCELLED = 1e-12  # a difference of squares this much smaller than they are says nothing
 EASED = 1.5  # q after an accepted epoch is divided by this
 WIDENED = 2.0  # the largest step allowed is multiplied by this
 AGAIN = 1.5  # an early end that was refused is asked for again so many times later
@@ -37,48 +38,53 @@ FLAT = 4.0  # the mean is looked at where |v|^2 <= FLAT S/k
 
 @record
 class FreeEpoch:
-    """Where an epoch stands after k of its iterations."""
+    """Where an epoch stands after k of its iterations; v_k = x^k - x^{k-1}."""
 
     x: Array  # x^k
     x_prev: Array  # x^{k-1}
-    mean: Array  # ybar, the mean of y^0..y^{k-1} with the weights (t + 1) eta_t
-    last: Sample | None = None  # y^{k-1} with its gradient
+    points: Array  # sum of (t + 1) eta_t/eta_0 y^t, t < k
+    gradient: Array = None  # g_{k-1}
+    grad_norm: float = math.nan  # |g_{k-1}|
     k: int = 0
-    travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2
-    weight: float = 0.0  # W = sum of (t + 1) eta_t
-    spread: float = 0.0  # sum of (t + 1) eta_t |y^t - ybar|^2
+    moved: float = 0.0  # |v_k|^2
+    slope: float = 0.0  # <g_{k-1}, v_k>
+    travelled: float = 0.0  # S, the sum of the |v_t|^2
+    first_step: float = 0.0  # eta_0
+    weight: float = 0.0  # W = sum of (t + 1) eta_t/eta_0
+    path: float = 0.0  # the length of the way y^0, y^1, .., y^{k-1}
+    mean_path: float = 0.0  # the mean of that length up to y^t, with the weights of W
+    spread: float = 0.0  # W times its variance, no less than that of the y^t
     mean_due: float = 2.0  # the iteration from which on the mean is looked at again
     early_due: float = 1.0  # ... and from which on the epoch may end early
 
     @staticmethod
     def at(x: Array) -> FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        return FreeEpoch(x=x, x_prev=x, mean=x)
+        return FreeEpoch(x=x, x_prev=x, points=x)
 
     def advanced(
-        self, space: Space, sample: Sample, x_next: Array, moved: float, eta: float
+        self, space: Space, sample: Sample, x_next: Array, moved: float, eta: float, apart: float
     ) -> FreeEpoch:
-        """The same after one more iteration, of squared length ``moved``."""
-        k, asked = self.k + 1, sample.point
-        share = k * eta
-        weight = self.weight + share
-        mean, spread = asked, 0.0
-        if self.k:
-            distance = space.distance_squared(asked, self.mean)
-            spread = self.spread + share * (self.weight / weight) * distance
-            mean = space.combination(self.mean, share / weight, asked, self.mean)
+        """The same after one more iteration, at a sample that is ``apart`` from the one before."""
+        k, norm = self.k + 1, sample.grad_norm
+        first, points, weight, path, mean_path, spread = eta, self.points, 1.0, 0.0, 0.0, 0.0
+        if k > 1:
+            first = self.first_step
+            share = k * (eta / first)
+            weight = self.weight + share
+            points = space.combination(points, share, sample.point)
+            path = self.path + apart
+            ahead = path - self.mean_path
+            mean_path = self.mean_path + share / weight * ahead
+            spread = self.spread + share * ahead * (path - mean_path)
+        # beta v_k = v_{k+1} + eta g: the three squares give the product of the last two.
+        beta, step = self.k / k, eta * norm
+        slope = (beta * beta * self.moved - moved - step * step) / (2 * eta)
         return FreeEpoch(
-            x=x_next,
-            x_prev=self.x,
-            last=sample,
-            mean=mean,
-            k=k,
-            travelled=self.travelled + moved,
-            weight=weight,
-            spread=spread,
-            mean_due=self.mean_due,
-            early_due=self.early_due,
-        )
+            x_next, self.x, points, sample.gradient, norm, k, moved, slope,
+            self.travelled + moved, first, weight, path, mean_path, spread,
+            self.mean_due, self.early_due,
+        )  # fmt: skip
 
 
 @record
@@ -101,15 +107,14 @@ class FreeMemory:
 
     epoch: FreeEpoch
     learned: Learned
-    start: Sample  # x^0 and f(x^0): the last accepted point
-    start_norm: float  # |grad f(x^0)|
+    start: Sample  # x^0, the last accepted point; its gradient is known from the first step on
     limit: RiseLimit  # for an end within the epoch: if it has climbed, it would be discarded
 
     def as_step(
         self, sample: Sample, step_size: float, events: Events = (), ending: Ending | None = None
     ) -> Step[FreeMemory]:
         """The step that led here."""
-        report = Report(sample, step_size, events, ending, accepted=self.start, limit=self.limit)
+        report = Report(sample, step_size, events, ending, self.start, 0.0, self.limit)
         return Step(self, report)
 
 
@@ -128,83 +133,94 @@ class FreeRadius:
         learned = Learned(
             eta, most=math.inf, sharpness=1 / norm if norm else 1.0, price=math.inf, mark=norm
         )
-        return self._at_start(oracle, sample, learned).as_step(sample, eta)
+        return self._at_start(oracle, sample.point, learned).as_step(sample, eta)
 
     def moved_to(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """On at another point with what was learned."""
         oracle.recall(sample)
-        after = self._at_start(oracle, sample, memory.learned)
+        after = self._at_start(oracle, sample.point, memory.learned)
         return after.as_step(sample, memory.learned.step_size)
 
-    def _at_start(self, oracle: Oracle, sample: Sample, learned: Learned) -> FreeMemory:
+    def _at_start(self, oracle: Oracle, x: Array, learned: Learned) -> FreeMemory:
         """The memory at the start of an epoch, whose value is asked for if it is not known."""
-        value = oracle.value(sample.point)
-        start = Sample(sample.point, value)
+        value, start = oracle.value(x), oracle.last
+        assert start is not None
         limit = RiseLimit(start, allowance=oracle.space.value_noise(value))
-        epoch = FreeEpoch.at(sample.point)
-        return FreeMemory(epoch, learned, start, sample.grad_norm, limit)
+        return FreeMemory(FreeEpoch.at(x), learned, start, limit)
 
     def step(self, oracle: Oracle, memory: FreeMemory) -> Step[FreeMemory]:
         """One iteration: one gradient, and now and then one of the mean or a value."""
-        epoch, now, space = memory.epoch, memory.learned, oracle.space
+        epoch, now, space, start = memory.epoch, memory.learned, oracle.space, memory.start
         k, theta = epoch.k + 1, 1 / (epoch.k + 1)
         sample = oracle.gradient(self.scheme.asked(space, epoch.x, epoch.x_prev, theta))
         if not sample.has_finite_gradient:
             return self._not_finite(oracle, memory, sample, sample.point)
-        eta = now.step_size
-        if epoch.last is not None:
-            bend = eta * _bend(space, sample, epoch.last)
+        eta, apart = now.step_size, 0.0
+        if k > 1:
+            step = eta * epoch.grad_norm
+            apart = self.scheme.apart(theta, epoch.moved, eta * epoch.slope, step)
+            bend = eta * _change(space, sample, epoch) / apart if apart else 0.0
             if bend > LONGEST and k == 2:
                 return self._too_long(oracle, memory, sample)
-            if bend > LONGEST:
-                # The step shrinks where it is, and rho' stays as it is.
-                factor = SHORTENED * max(LONGEST / bend, 0.5)
-                eta *= factor
-                q = max(now.sharpness * factor * factor, SMALLEST)
-                now = dataclasses.replace(now, sharpness=q)
-            elif bend < self.scheme.roomy:
-                longest = min(now.most, limited(space, math.inf, sample.grad_norm))
-                eta = max(eta, min(GROWTH * eta, longest))
+            if bend > LONGEST or bend < self.scheme.roomy(k):
+                now = self._with_other_step(space, now, sample, k, bend)
+                eta = now.step_size
         e = self.scheme.base(space, epoch.x, epoch.x_prev, theta, sample.point)
         x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
         if not math.isfinite(epoch.travelled + moved):
             return self._not_finite(oracle, memory, sample, x_next)
-        if k == 1 and math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
-            return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
-        after = FreeMemory(
-            epoch=epoch.advanced(space, sample, x_next, moved, eta),
-            learned=now if eta == now.step_size else dataclasses.replace(now, step_size=eta),
-            start=memory.start,
-            start_norm=sample.grad_norm if k == 1 else memory.start_norm,
-            limit=memory.limit,
-        )
-        full = not k**2.5 * now.sharpness * math.sqrt(after.epoch.travelled) <= RESTART * eta
+        if k == 1:
+            if math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
+                return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
+            sample.value, start = start.value, sample
+        reached = epoch.advanced(space, sample, x_next, moved, eta, apart)
+        after = FreeMemory(reached, now, start, memory.limit)
+        full = not k**2.5 * now.sharpness * math.sqrt(reached.travelled) <= RESTART * eta
         if full or moved == 0.0:  # x does not move any more: there is nothing to wait for
             return self._ended(oracle, after, sample)
-        if k >= epoch.early_due and _climbs(space, sample, x_next, epoch.x):
-            return self._ended_early(oracle, after, sample)
-        if k >= epoch.mean_due and moved * k <= FLAT * after.epoch.travelled:
-            return self._looked_at_mean(oracle, after, sample, moved)
+        if reached.slope > 0.0 and k >= epoch.early_due:
+            return self._ended_early(oracle, memory, after, sample)
+        if k >= epoch.mean_due and moved * k <= FLAT * reached.travelled:
+            return self._looked_at_mean(oracle, after, sample)
         return after.as_step(sample, eta)
 
+    def _with_other_step(
+        self, space: Space, now: Learned, sample: Sample, k: int, bend: float
+    ) -> Learned:
+        """A shorter step where it is, with the same rho'; or a longer one, with the same q."""
+        now, eta = copied(now), now.step_size
+        if bend > LONGEST:
+            factor = SHORTENED * max(LONGEST / bend, 0.5)
+            now.step_size = eta * factor
+            now.sharpness = max(now.sharpness * factor * factor, SMALLEST)
+            return now
+        growth = self.scheme.growth(k)
+        if growth * bend > SHORTENED:
+            growth = SHORTENED / bend
+        longest = min(now.most, limited(space, math.inf, sample.grad_norm))
+        now.step_size = max(eta, min(growth * eta, longest))
+        return now
+
     def _looked_at_mean(
-        self, oracle: Oracle, memory: FreeMemory, sample: Sample, moved: float
+        self, oracle: Oracle, memory: FreeMemory, sample: Sample
     ) -> Step[FreeMemory]:
         """rho' becomes at least what the gradient at ybar proves of rho.
 
-        The mean of the gradients is k |v|/W long, and that at ybar differs from it by no more than
-        rho/2 times the mean square of the distances.
+        The mean of the gradients is k |v|/(eta_0 W) long, and that at ybar differs from it by no
+        more than rho/2 times the mean square of the distances.
         """
         epoch, now, space = memory.epoch, memory.learned, oracle.space
         k, eta = epoch.k, now.step_size
         epoch.mean_due = 2.0 * k
-        middle = oracle.gradient(epoch.mean)
+        mean = space.weighted_sum((1 / epoch.weight,), (epoch.points,))
+        middle = oracle.gradient(mean)
         events: Events = ()
         if not middle.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
         elif epoch.spread > 0.0:
-            noise = NOISE * space.rounding * space.norm(epoch.mean) / eta
-            gap = middle.grad_norm - k * math.sqrt(moved) / epoch.weight - noise
+            noise = NOISE * space.rounding * space.norm(mean) / eta
+            of_gradients = k * math.sqrt(epoch.moved) / (epoch.first_step * epoch.weight)
+            gap = middle.grad_norm - of_gradients - noise
             proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
             if proven > now.sharpness:
                 memory.learned = dataclasses.replace(now, sharpness=proven)
@@ -225,12 +241,19 @@ class FreeRadius:
         now = dataclasses.replace(now, paid=now.paid + k)
         return self._accepted(oracle, memory, sample, now)
 
-    def _ended_early(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
+    def _ended_early(
+        self, oracle: Oracle, before: FreeMemory, memory: FreeMemory, sample: Sample
+    ) -> Step[FreeMemory]:
         """The momentum leads uphill: end the epoch here, if that is paid for."""
-        epoch, now, k = memory.epoch, memory.learned, memory.epoch.k
+        epoch, last, now, k = memory.epoch, before.epoch, memory.learned, memory.epoch.k
         eta, q = now.step_size, now.sharpness
-        value = self._value(oracle, epoch.x)
-        if self._low_enough(oracle, memory, memory.epoch.x, value):
+        # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
+        climb = (epoch.slope + eta * epoch.grad_norm * epoch.grad_norm) * k / last.k
+        end = self.scheme.turning_point(
+            oracle.space, epoch.x, last.x, last.x_prev, climb, last.slope
+        )
+        value = self._value(oracle, end)
+        if self._low_enough(oracle, memory, end, value):
             # That of a full epoch of k iterations, or of the poorest so far.
             price = min(now.price, DECREASE * RESTART * eta * (RESTART / q) / q / k**7)
             most = now.paid + ALLOWANCE
@@ -238,7 +261,7 @@ class FreeRadius:
                 now = dataclasses.replace(now, paid=now.paid + k)
             elif now.lost + k <= most:
                 now = dataclasses.replace(now, lost=now.lost + k)
-            elif (norm := oracle.gradient(epoch.x).grad_norm) <= now.mark / 2:
+            elif (norm := oracle.gradient(end).grad_norm) <= now.mark / 2:
                 now = dataclasses.replace(now, paid=now.paid + k, mark=norm)
             if now is not memory.learned:
                 return self._accepted(oracle, memory, sample, now)
@@ -283,9 +306,7 @@ class FreeRadius:
     ) -> Step[FreeMemory]:
         """A new epoch from the start of this one."""
         epoch, start = memory.epoch, memory.start
-        # After a first step the gradient at x^0 is still there.
-        last = epoch.last
-        oracle.recall(start if last is None or last.point is not start.point else last)
+        oracle.recall(start)
         events: Events = (Event(EventKind.ROLLBACK, float(epoch.k)),)
         ending = None
         if not sample.has_finite_gradient:
@@ -297,8 +318,7 @@ class FreeRadius:
                     "not finite; no smaller step helps: check jac at result.best_x and around it",
                     {"grad_norm": sample.grad_norm, "step_size": now.step_size},
                 )
-        fresh = FreeEpoch.at(start.point)
-        after = FreeMemory(fresh, now, start, memory.start_norm, memory.limit)
+        after = FreeMemory(FreeEpoch.at(start.point), now, start, memory.limit)
         return after.as_step(sample, memory.learned.step_size, events, ending)
 
     def _accepted(
@@ -318,8 +338,7 @@ class FreeRadius:
             now = dataclasses.replace(now, most=most, sharpness=q)
         known = oracle.last
         assert known is not None
-        after = self._at_start(oracle, known, now)
-        after.start_norm = memory.start_norm
+        after = self._at_start(oracle, known.point, now)
         events += (Event(EventKind.RESTART, float(memory.epoch.k)),)
         return after.as_step(sample, memory.learned.step_size, events)
 
@@ -340,7 +359,7 @@ class FreeRadius:
             return True
         noise = oracle.space.value_noise(before)
         level = required <= SIGNAL * noise and abs(value - before) <= noise
-        return level and oracle.gradient(x).grad_norm < memory.start_norm
+        return level and oracle.gradient(x).grad_norm < memory.start.grad_norm
 
 
 def _at_rounding(norm: float, step_size: float) -> Ending:
@@ -355,12 +374,11 @@ def _at_rounding(norm: float, step_size: float) -> Ending:
     )
 
 
-def _bend(space: Space, sample: Sample, last: Sample) -> float:
-    """|grad f(y) - grad f(y')|/|y - y'|, a lower bound of L."""
-    distance = space.distance(sample.point, last.point)
-    return space.distance(sample.gradient, last.gradient) / distance if distance else 0.0
-
-
-def _climbs(space: Space, sample: Sample, x_next: Array, x: Array) -> bool:
-    """Does the step lead uphill, to judge by the gradient?"""
-    return space.inner(sample.gradient, space.combination(x_next, -1.0, x)) > 0.0
+def _change(space: Space, sample: Sample, epoch: FreeEpoch) -> float:
+    """|g_k - g_{k-1}|, from the norms and one product where these tell."""
+    norm, before = sample.grad_norm, epoch.grad_norm
+    squares = norm * norm + before * before
+    square = squares - 2 * space.inner(sample.gradient, epoch.gradient)
+    if CANCELLED * squares < square < math.inf:
+        return math.sqrt(square)
+    return space.distance(sample.gradient, epoch.gradient)
