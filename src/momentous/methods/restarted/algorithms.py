@@ -14,7 +14,7 @@ a radius without eps (`FreeRadius`)     `AdaRAGD` with nothing      `AdaRHB` wit
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array
@@ -94,6 +94,8 @@ class RHB(FixedRadius):
 class Adaptive(AdaptiveRadius):
     """The paper's rule where any of its parameters is given, the free one where nothing is."""
 
+    free: ClassVar[FreeRadius]
+
     by_paper: bool = False
 
     @classmethod
@@ -108,19 +110,19 @@ class Adaptive(AdaptiveRadius):
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[Any]:
         if self.is_free:
-            return FreeRadius(self.scheme).start(oracle, x0)
+            return self.free.start(oracle, x0)
         return super().start(oracle, x0, tol, seed)
 
     def step(self, oracle: Oracle, memory: Any) -> Step[Any]:
         if isinstance(memory, FreeMemory):
-            return FreeRadius(self.scheme).step(oracle, memory)
+            return self.free.step(oracle, memory)
         return super().step(oracle, memory)
 
     def moved_to(
         self, oracle: Oracle, memory: Any, sample: Sample, tol: float | None, seed: int
     ) -> Step[Any]:
         if isinstance(memory, FreeMemory):
-            return FreeRadius(self.scheme).moved_to(oracle, memory, sample)
+            return self.free.moved_to(oracle, memory, sample)
         return super().moved_to(oracle, memory, sample, tol, seed)
 
 
@@ -196,6 +198,7 @@ class AdaRAGD(Adaptive):
     )
     cost = "1 gradient; 1 value per restart"
     scheme = NESTEROV
+    free = FreeRadius(NESTEROV)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,3 +223,4 @@ class AdaRHB(Adaptive):
     )
     cost = "1 gradient; 1 value per restart"
     scheme = HEAVY_BALL
+    free = FreeRadius(HEAVY_BALL)

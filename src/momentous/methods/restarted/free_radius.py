@@ -33,7 +33,8 @@ AGAIN = 1.5  # an early end that was refused is asked for again so many times la
 ALLOWANCE = 500  # iterations that may be lost beyond as many as have paid
 SMALLEST = 1e-300  # q is above 0
 STANDSTILL = 2.0**-10  # a first step of this many units of rounding of x is none
-FLAT = 4.0  # the mean is looked at where |v|^2 <= FLAT S/k
+LOOKS = 4  # the mean is looked at in iterations 4, 16, 64, ... or after, ...
+FLAT = 4.0  # ... where |v|^2 <= FLAT S/k
 
 
 @record
@@ -54,8 +55,8 @@ class FreeEpoch:
     path: float = 0.0  # the length of the way y^0, y^1, .., y^{k-1}
     mean_path: float = 0.0  # the mean of that length up to y^t, with the weights of W
     spread: float = 0.0  # W times its variance, no less than that of the y^t
-    mean_due: float = 2.0  # the iteration from which on the mean is looked at again
-    early_due: float = 1.0  # ... and from which on the epoch may end early
+    mean_due: int = LOOKS  # the iteration from which on the mean is looked at again
+    early_due: int = 1  # ... and from which on the epoch may end early
 
     @staticmethod
     def at(x: Array) -> FreeEpoch:
@@ -211,7 +212,7 @@ class FreeRadius:
         """
         epoch, now, space = memory.epoch, memory.learned, oracle.space
         k, eta = epoch.k, now.step_size
-        epoch.mean_due = 2.0 * k
+        epoch.mean_due = LOOKS * k
         mean = space.weighted_sum((1 / epoch.weight,), (epoch.points,))
         middle = oracle.gradient(mean)
         events: Events = ()
