@@ -66,6 +66,7 @@ def naive(problem, heavy_ball, most):
         x = before = end = x0
         points, lengths, weights = [], [], []
         k, S, mean_due, early_due, last, why = 0, 0.0, 4, 1, None, ""
+        longest, least = eta, q * rule.SHORTEST**2
         while not why and len(asked) < most:
             e = x + k / (k + 1) * (x - before)
             y = x if heavy_ball else e
@@ -82,10 +83,14 @@ def naive(problem, heavy_ball, most):
                     break
                 if bend > 1:
                     factor = 0.7 * max(1 / bend, 0.5)
-                    eta, q = eta * factor, q * factor**2
+                    eta, q = eta * factor, max(q * factor**2, least)
+                    if eta < longest * rule.SHORTEST:
+                        why = "far too long"
+                        break
                 elif bend < roomy:
                     eta = max(eta, min(min(growth, 0.7 / bend) * eta, widest))
-            x_next = e - eta * g
+                    longest = max(longest, eta)
+            x_next, used = e - eta * g, eta
             v = x_next - x
             k, S = k + 1, S + v @ v
             points.append(y)
@@ -116,32 +121,38 @@ def naive(problem, heavy_ball, most):
                 spread = np.average((np.array(lengths) - centre) ** 2, weights=weights)
                 noise = 32 * 2.0**-53 * norm(mean) / eta
                 gap = norm(gradient(mean)) - k * norm(v) / W - noise
-                q = max(q, 2 * gap * eta**2 / spread)
+                proven = 2 * gap * eta**2 / spread
+                if proven > q:
+                    q, least = proven, proven * rule.SHORTEST**2
             before, x, last = x, x_next, (y, g)
-        if why == "too long":
+        if why in ("too long", "far too long"):
             end = x
         fall = f(x0) - f(end)
-        falls = fall >= 0.05 * S / (eta * k)
+        falls = fall >= 0.05 * S / (used * k)
         if why == "too long":
             eta = eta / 2
+        elif why == "far too long" and falls:
+            pass
         elif falls:
             if why == "full":
                 price, paid = min(price, fall / k), paid + k
             widest, q = 2 * widest, q / 1.5
         else:
-            eta, lost = eta / 2, lost + k
+            eta, lost = (longest / 4 if why == "far too long" else eta / 2), lost + k
             q = max(2 * q, 64 * eta / ((k / 2) ** 2.5 * math.sqrt(S)) if k > 2 else 0.0)
             widest = eta
         if falls:
             # The heavy ball has taken its last gradient there, unless the epoch was full.
-            there = heavy_ball and (why == "too long" or (why == "early" and end is before))
+            there = heavy_ball and ("long" in why or (why == "early" and end is before))
             x0, known = end, g if there else None
     return asked
 
 
 @each_method
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_it_asks_where_the_naive_rule_asks(method, name):
+@pytest.mark.parametrize("shortest", [rule.SHORTEST, 0.5], ids=["as it is", "often too long"])
+def test_it_asks_where_the_naive_rule_asks(method, name, shortest, monkeypatch):
+    monkeypatch.setattr(rule, "SHORTEST", shortest)
     problem = PROBLEMS[name]
     seen = Watched(problem)
     momentous.minimize(
@@ -267,7 +278,8 @@ def test_what_was_learned_goes_along_to_another_point(method):
     step, oracle = steps[-1], run.oracle
     there = oracle.gradient(problem.start + 0.1)
     moved = method.moved_to(oracle, step.memory, there, None, 0)
-    assert moved.memory.learned is step.memory.learned
+    for name in ("step_size", "most", "sharpness", "price", "mark", "paid", "lost"):
+        assert getattr(moved.memory.learned, name) == getattr(step.memory.learned, name)
     assert moved.memory.start.value == problem.value(there.point)
     assert moved.memory.epoch.k == 0
 

@@ -25,6 +25,7 @@ RESTART = 64.0  # c of the restart rule
 DECREASE = 0.05  # an epoch must lower f by this times S/(eta k)
 LONGEST = 1.0  # eta |g - g'|/|y - y'| above this: the step is too long ...
 SHORTENED = 0.7  # ... and becomes this much of what would do
+SHORTEST = 1 / 64  # an epoch ends where its step is this much shorter than it was in it
 GROWTH = 1.2
 CANCELLED = 1e-12  # a difference of squares this much smaller than they are says nothing
 EASED = 1.5  # q after an accepted epoch is divided by this
@@ -100,6 +101,8 @@ class Learned:
     paid: int = 0  # iterations of epochs that have paid
     lost: int = 0  # iterations of those that ended early and have not, or were discarded
     walls: int = 0  # how often something was not finite
+    longest: float = 0.0  # eta at its longest in this epoch
+    least: float = 0.0  # q may not fall below this in this epoch
 
 
 @record
@@ -147,7 +150,7 @@ class FreeRadius:
         value, start = oracle.value(x), oracle.last
         assert start is not None
         limit = RiseLimit(start, allowance=oracle.space.value_noise(value))
-        return FreeMemory(FreeEpoch.at(x), learned, start, limit)
+        return FreeMemory(FreeEpoch.at(x), _afresh(learned), start, limit)
 
     def step(self, oracle: Oracle, memory: FreeMemory) -> Step[FreeMemory]:
         """One iteration: one gradient, and now and then one of the mean or a value."""
@@ -162,10 +165,13 @@ class FreeRadius:
             apart = self.scheme.apart(theta, epoch.moved, eta * epoch.slope, step)
             bend = eta * _change(space, sample, epoch) / apart if apart else 0.0
             if bend > LONGEST and k == 2:
-                return self._too_long(oracle, memory, sample)
+                half = dataclasses.replace(now, step_size=eta / 2)
+                return self._too_long(oracle, memory, sample, half)
             if bend > LONGEST or bend < self.scheme.roomy(k):
                 now = self._with_other_step(space, now, sample, k, bend)
                 eta = now.step_size
+                if eta < SHORTEST * now.longest:
+                    return self._too_long(oracle, memory, sample, now)
         e = self.scheme.base(space, epoch.x, epoch.x_prev, theta, sample.point)
         x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
         if not math.isfinite(epoch.travelled + moved):
@@ -193,13 +199,14 @@ class FreeRadius:
         if bend > LONGEST:
             factor = SHORTENED * max(LONGEST / bend, 0.5)
             now.step_size = eta * factor
-            now.sharpness = max(now.sharpness * factor * factor, SMALLEST)
+            now.sharpness = max(now.sharpness * factor * factor, now.least, SMALLEST)
             return now
         growth = self.scheme.growth(k)
         if growth * bend > SHORTENED:
             growth = SHORTENED / bend
         longest = min(now.most, limited(space, math.inf, sample.grad_norm))
         now.step_size = max(eta, min(growth * eta, longest))
+        now.longest = max(now.longest, now.step_size)
         return now
 
     def _looked_at_mean(
@@ -224,7 +231,7 @@ class FreeRadius:
             gap = middle.grad_norm - of_gradients - noise
             proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
             if proven > now.sharpness:
-                memory.learned = dataclasses.replace(now, sharpness=proven)
+                memory.learned = dataclasses.replace(now, sharpness=proven, least=SHORTEST**2 * proven)
             sample = smallest_gradient(sample, middle)
         return memory.as_step(sample, eta, events)
 
@@ -269,13 +276,21 @@ class FreeRadius:
         epoch.early_due = math.ceil(AGAIN * k)
         return memory.as_step(sample, eta)
 
-    def _too_long(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
-        """The gradient after the first step says that the step was too long."""
-        half = dataclasses.replace(memory.learned, step_size=memory.learned.step_size / 2)
-        value = self._value(oracle, memory.epoch.x)
-        if self._low_enough(oracle, memory, memory.epoch.x, value):
-            return self._accepted(oracle, memory, sample, half, eased=False)
-        return self._back(oracle, memory, sample, half)
+    def _too_long(
+        self, oracle: Oracle, memory: FreeMemory, sample: Sample, now: Learned
+    ) -> Step[FreeMemory]:
+        """The gradients say that the step was too long: the epoch ends, and a shorter one is next.
+
+        After the first step, or where the epoch has come to quite another place.
+        """
+        x = memory.epoch.x
+        if self._low_enough(oracle, memory, x, self._value(oracle, x)):
+            return self._accepted(oracle, memory, sample, now, eased=False)
+        if memory.epoch.k == 1:
+            return self._back(oracle, memory, sample, now)
+        # What is too long where momentum has led to says little of x^0.
+        now.step_size = now.longest / 2
+        return self._discarded(oracle, dataclasses.replace(memory, learned=now), sample)
 
     def _discarded(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """Back to x^0 with half of the step, and q such that half as many iterations end it."""
@@ -319,7 +334,7 @@ class FreeRadius:
                     "not finite; no smaller step helps: check jac at result.best_x and around it",
                     {"grad_norm": sample.grad_norm, "step_size": now.step_size},
                 )
-        after = FreeMemory(FreeEpoch.at(start.point), now, start, memory.limit)
+        after = FreeMemory(FreeEpoch.at(start.point), _afresh(now), start, memory.limit)
         return after.as_step(sample, memory.learned.step_size, events, ending)
 
     def _accepted(
@@ -373,6 +388,11 @@ def _at_rounding(norm: float, step_size: float) -> Ending:
         grad_norm=norm,
         step_size=step_size,
     )
+
+
+def _afresh(now: Learned) -> Learned:
+    """The same at the start of an epoch."""
+    return dataclasses.replace(now, longest=now.step_size, least=SHORTEST**2 * now.sharpness)
 
 
 def _change(space: Space, sample: Sample, epoch: FreeEpoch) -> float:
