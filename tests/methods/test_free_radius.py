@@ -62,6 +62,22 @@ def naive(problem, heavy_ball, most):
     eta = norm(other - x0) / norm(gradient(other) - g0)
     q, widest, price, mark, paid, lost = 1 / norm(g0), math.inf, math.inf, norm(g0), 0, 0
     known = g0  # the gradient at x0, where it has been taken
+
+    def is_granted(end):
+        nonlocal paid, lost, mark
+        fall, room = f(x0) - f(end), paid + 500
+        if fall < 0.05 * S / (used * k):
+            return False
+        if lost <= room and fall / k >= min(price, 0.05 * 64**2 * eta / q**2 / k**7):
+            paid += k
+        elif lost + k <= room:
+            lost += k
+        elif norm(gradient(end)) <= mark / 2:
+            mark, paid = norm(problem.gradient(end)), paid + k
+        else:
+            return False
+        return True
+
     while len(asked) < most:
         x = before = end = x0
         points, lengths, weights = [], [], []
@@ -104,15 +120,7 @@ def naive(problem, heavy_ball, most):
                     fall, climb = last[1] @ (x - before), g @ (x - before)
                     share = fall / (fall - climb) if fall < 0 else 0.0
                     end = x if share >= 0.7 else before + share * (x - before)
-                fall = f(x0) - f(end)
-                if fall >= 0.05 * S / (eta * k):
-                    room = paid + 500
-                    if lost <= room and fall / k >= min(price, 0.05 * 64**2 * eta / q**2 / k**7):
-                        paid, why = paid + k, "early"
-                    elif lost + k <= room:
-                        lost, why = lost + k, "early"
-                    elif norm(gradient(end)) <= mark / 2:
-                        mark, paid, why = norm(problem.gradient(end)), paid + k, "early"
+                why = "early" if is_granted(end) else ""
                 early_due = math.ceil(1.5 * k)
             elif k >= mean_due and (v @ v) * k <= 4 * S:
                 mean_due = 4 * k
@@ -131,13 +139,14 @@ def naive(problem, heavy_ball, most):
         falls = fall >= 0.05 * S / (used * k)
         if why == "too long":
             eta = eta / 2
-        elif why == "far too long" and falls:
-            pass
-        elif falls:
+        elif why == "far too long" and is_granted(x):
+            falls = True
+        elif falls and why != "far too long":
             if why == "full":
                 price, paid = min(price, fall / k), paid + k
             widest, q = 2 * widest, q / 1.5
         else:
+            falls = False
             eta, lost = (longest / 4 if why == "far too long" else eta / 2), lost + k
             q = max(2 * q, 64 * eta / ((k / 2) ** 2.5 * math.sqrt(S)) if k > 2 else 0.0)
             widest = eta

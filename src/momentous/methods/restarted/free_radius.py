@@ -165,13 +165,12 @@ class FreeRadius:
             apart = self.scheme.apart(theta, epoch.moved, eta * epoch.slope, step)
             bend = eta * _change(space, sample, epoch) / apart if apart else 0.0
             if bend > LONGEST and k == 2:
-                half = dataclasses.replace(now, step_size=eta / 2)
-                return self._too_long(oracle, memory, sample, half)
+                return self._too_long(oracle, memory, sample)
             if bend > LONGEST or bend < self.scheme.roomy(k):
                 now = self._with_other_step(space, now, sample, k, bend)
                 eta = now.step_size
                 if eta < SHORTEST * now.longest:
-                    return self._too_long(oracle, memory, sample, now)
+                    return self._far_too_long(oracle, memory, sample, now)
         e = self.scheme.base(space, epoch.x, epoch.x_prev, theta, sample.point)
         x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
         if not math.isfinite(epoch.travelled + moved):
@@ -231,7 +230,9 @@ class FreeRadius:
             gap = middle.grad_norm - of_gradients - noise
             proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
             if proven > now.sharpness:
-                memory.learned = dataclasses.replace(now, sharpness=proven, least=SHORTEST**2 * proven)
+                memory.learned = dataclasses.replace(
+                    now, sharpness=proven, least=SHORTEST**2 * proven
+                )
             sample = smallest_gradient(sample, middle)
         return memory.as_step(sample, eta, events)
 
@@ -254,41 +255,53 @@ class FreeRadius:
     ) -> Step[FreeMemory]:
         """The momentum leads uphill: end the epoch here, if that is paid for."""
         epoch, last, now, k = memory.epoch, before.epoch, memory.learned, memory.epoch.k
-        eta, q = now.step_size, now.sharpness
+        eta = now.step_size
         # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
         climb = (epoch.slope + eta * epoch.grad_norm * epoch.grad_norm) * k / last.k
         end = self.scheme.turning_point(
             oracle.space, epoch.x, last.x, last.x_prev, climb, last.slope
         )
-        value = self._value(oracle, end)
-        if self._low_enough(oracle, memory, end, value):
-            # That of a full epoch of k iterations, or of the poorest so far.
-            price = min(now.price, DECREASE * RESTART * eta * (RESTART / q) / q / k**7)
-            most = now.paid + ALLOWANCE
-            if now.lost <= most and (memory.start.value - value) / k >= price:
-                now = dataclasses.replace(now, paid=now.paid + k)
-            elif now.lost + k <= most:
-                now = dataclasses.replace(now, lost=now.lost + k)
-            elif (norm := oracle.gradient(end).grad_norm) <= now.mark / 2:
-                now = dataclasses.replace(now, paid=now.paid + k, mark=norm)
-            if now is not memory.learned:
-                return self._accepted(oracle, memory, sample, now)
+        granted = self._granted(oracle, memory, now, end)
+        if granted is not None:
+            return self._accepted(oracle, memory, sample, granted)
         epoch.early_due = math.ceil(AGAIN * k)
         return memory.as_step(sample, eta)
 
-    def _too_long(
+    def _granted(
+        self, oracle: Oracle, memory: FreeMemory, now: Learned, end: Array
+    ) -> Learned | None:
+        """What is known after an epoch that ends early at a point; None if it may not."""
+        k, eta, q = memory.epoch.k, now.step_size, now.sharpness
+        value = self._value(oracle, end)
+        if not self._low_enough(oracle, memory, end, value):
+            return None
+        # That of a full epoch of k iterations, or of the poorest so far.
+        price = min(now.price, DECREASE * RESTART * eta * (RESTART / q) / q / k**7)
+        most = now.paid + ALLOWANCE
+        if now.lost <= most and (memory.start.value - value) / k >= price:
+            return dataclasses.replace(now, paid=now.paid + k)
+        if now.lost + k <= most:
+            return dataclasses.replace(now, lost=now.lost + k)
+        if (norm := oracle.gradient(end).grad_norm) <= now.mark / 2:
+            return dataclasses.replace(now, paid=now.paid + k, mark=norm)
+        return None
+
+    def _too_long(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
+        """The gradient after the first step says that the step was too long."""
+        x, half = memory.epoch.x, copied(memory.learned)
+        half.step_size /= 2
+        if self._low_enough(oracle, memory, x, self._value(oracle, x)):
+            return self._accepted(oracle, memory, sample, half, eased=False)
+        return self._back(oracle, memory, sample, half)
+
+    def _far_too_long(
         self, oracle: Oracle, memory: FreeMemory, sample: Sample, now: Learned
     ) -> Step[FreeMemory]:
-        """The gradients say that the step was too long: the epoch ends, and a shorter one is next.
-
-        After the first step, or where the epoch has come to quite another place.
-        """
-        x = memory.epoch.x
-        if self._low_enough(oracle, memory, x, self._value(oracle, x)):
-            return self._accepted(oracle, memory, sample, now, eased=False)
-        if memory.epoch.k == 1:
-            return self._back(oracle, memory, sample, now)
-        # What is too long where momentum has led to says little of x^0.
+        """The step ``now`` is so short that momentum must have led to quite another place."""
+        granted = self._granted(oracle, memory, now, memory.epoch.x)
+        if granted is not None:
+            return self._accepted(oracle, memory, sample, granted, eased=False)
+        # What is too long here says little of x^0.
         now.step_size = now.longest / 2
         return self._discarded(oracle, dataclasses.replace(memory, learned=now), sample)
 
