@@ -16,6 +16,7 @@ from momentous.lowrank.backends import blocks
 from momentous.lowrank.solvers.metric import DAMPING
 from momentous.methods import (
     LBFGS,
+    AdaRAGD,
     AdaRHB,
     GradientDescent,
     ParameterFreeAGD,
@@ -159,11 +160,15 @@ def test_factors_of_zeros_still_have_a_metric(zero):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("method", [UniversalHeavyBall, ParameterFreeAGD])
+@pytest.mark.parametrize(
+    "method",
+    [UniversalHeavyBall(1.0), ParameterFreeAGD(1.0), AdaRAGD(), AdaRHB()],
+    ids=lambda method: method.name,
+)
 def test_it_needs_fewer_evaluations_than_lbfgs_for_the_same_objective(loss, method):
     problem = made(loss, shape=(80, 50), count=1200, balance=1.0, ridge=0.5)
     settings = {"tol": 1e-6, "max_evaluations": 20_000}
-    ours = minimize_in_metric(problem, method=method(gradient_lipschitz=1.0), **settings)
+    ours = minimize_in_metric(problem, method=method, **settings)
     theirs = minimize(
         problem.value_and_gradient, problem.start(), jac=True, method=LBFGS(memory=10), **settings
     )

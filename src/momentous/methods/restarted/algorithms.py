@@ -145,8 +145,8 @@ class AdaRAGD(Adaptive):
     where the gradient at the mean of the epoch's points proves it too small, and after epochs that
     were discarded.  Proven are O(eps^(-7/4) log(1/eps)) gradients with a constant made of the run's
     own steps and rho'; that these are of the order 1/L and rho is not proven: docs/adaptive.md has
-    the proof and the gap.  One gradient per iteration, one more whenever k has doubled, one value
-    per end of an epoch.  Scaling f, or x where |x0| > 1, changes nothing.
+    the proof and the gap.  One gradient per iteration, one more whenever k has grown fourfold, one
+    value per end of an epoch.  Scaling f, or x where |x0| > 1, changes nothing.
 
     :meth:`paper` is Algorithm 2 even so: the step size comes from one extra gradient, eta = 1/L
     with L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);
@@ -208,7 +208,8 @@ class AdaRHB(Adaptive):
     The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters
     it shares; the decrease is tested at z^k, where the next epoch starts (Theorem 5).  One gradient
     per iteration, one value per restart.  With nothing given it has the rule of :class:`AdaRAGD`
-    with nothing given, and starts epochs at x^k; :meth:`paper` is Algorithm 4 even so.
+    with nothing given, and starts epochs at x^k or, after a step that leads uphill, before it;
+    :meth:`paper` is Algorithm 4 even so.
 
     References
     ----------

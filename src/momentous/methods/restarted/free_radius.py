@@ -166,7 +166,7 @@ class FreeRadius:
             bend = eta * _change(space, sample, epoch) / apart if apart else 0.0
             if bend > LONGEST and k == 2:
                 return self._too_long(oracle, memory, sample)
-            if bend > LONGEST or bend < self.scheme.roomy(k):
+            if bend > LONGEST or (eta < now.most and bend < self.scheme.roomy(k)):
                 now = self._with_other_step(space, now, sample, k, bend)
                 eta = now.step_size
                 if eta < SHORTEST * now.longest:
@@ -362,9 +362,9 @@ class FreeRadius:
         """A new epoch from the point whose value was asked for last."""
         if eased:
             # Where walls are met again and again, the step may not come back each time.
-            most = now.most * WIDENED ** (1 / (1 + now.walls))
-            q = max(now.sharpness / EASED, SMALLEST)
-            now = dataclasses.replace(now, most=most, sharpness=q)
+            now = copied(now)
+            now.most *= WIDENED ** (1 / (1 + now.walls))
+            now.sharpness = max(now.sharpness / EASED, SMALLEST)
         known = oracle.last
         assert known is not None
         after = self._at_start(oracle, known.point, now)
@@ -405,7 +405,9 @@ def _at_rounding(norm: float, step_size: float) -> Ending:
 
 def _afresh(now: Learned) -> Learned:
     """The same at the start of an epoch."""
-    return dataclasses.replace(now, longest=now.step_size, least=SHORTEST**2 * now.sharpness)
+    now = copied(now)
+    now.longest, now.least = now.step_size, SHORTEST**2 * now.sharpness
+    return now
 
 
 def _change(space: Space, sample: Sample, epoch: FreeEpoch) -> float:
