@@ -28,9 +28,9 @@ LEAST_GROWTH, MOST_GROWTH = 2.0, 10.0
 FIRST_NEAREST = 0.01
 # The range of the power by which f grows along a bracket.
 LEAST_POWER, MOST_POWER = 2.0, 10.0
-# After so many trials that all were too short f may have no lower bound: the growth is squared each
-# time, and the search soon ends at the longest step that the dtype allows.
-ORDINARY = 10
+# After so many trials that all were too short f may have no lower bound: the growth, from then on
+# this one, is squared each time, and the search soon ends at the longest step of the dtype.
+ORDINARY, ENDLESS_GROWTH = 10, 4.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -147,7 +147,7 @@ def _between(low: Trial, high: Trial, nearest: float) -> float:
 def _beyond(before: Trial, low: Trial, trials: int) -> float:
     """Where the slope would vanish if it went on changing as it did, within bounds."""
     if trials > ORDINARY:
-        return low.t * math.pow(MOST_GROWTH, 2.0 ** min(trials - ORDINARY, 8))
+        return low.t * math.pow(ENDLESS_GROWTH, 2.0 ** min(trials - ORDINARY, 8))
     change = low.slope - before.slope
     further = low.t - low.slope * (low.t - before.t) / change if change > 0.0 else math.inf
     return min(max(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)
