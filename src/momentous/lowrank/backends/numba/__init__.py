@@ -21,8 +21,10 @@ require("numba", "app", "backend='numba'")
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     block_rows,
+    in_strips,
     read_only,
     share_rows,
+    system_in_strips,
 )
 
 FEWEST = 10_000  # entries that a second thread is worth
@@ -94,23 +96,23 @@ class NumbaSide(Side):
         rows, size = step.weights.shape
         dtype = step.features.dtype
         solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
-        features = read_only(step.features)
+        features = in_strips(step.features)
         # |f_j|^2, which bounds how far a step of a given length can move a prediction.
         lengths = row_values
         if loss.self_concordant:
             lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
-        gram, pull, rest = np.empty((0, 0)), np.empty(0), 0.0
+        gram, pull, rest = np.empty((0, 0, 0)), np.empty(0), 0.0
         if loss.dense_weight:
             F, o = features.astype(np.float64, copy=False), offsets.astype(np.float64)
-            gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(size)
+            gram, pull = system_in_strips(F.T @ F), F.T @ o if o.size else np.zeros(len(F.T))
             rest = float(o @ o)
         before = read_only(np.zeros_like(solutions) if step.current is None else step.current)
         weights, from_zero = read_only(step.weights), step.current is None
 
         def work(first: int, last: int) -> None:
             kernels.solve_rows(
-                (0,) * size, from_zero, step.with_value, groups.starts, groups.others,
+                size, from_zero, step.with_value, groups.starts, groups.others,
                 groups.values, features, lengths, offsets, gram, pull, rest, before, weights,
                 first, last, loss.parameters, solutions, row_values,
             )  # fmt: skip
@@ -122,12 +124,12 @@ class NumbaSide(Side):
         groups, rank = self.groups, right.shape[1]
         blocks = np.zeros((rank, rank, groups.starts.size - 1))
         curvatures: Any = self.loss.largest_curvature(groups.values)
-        fixed, weighted = read_only(right), np.ndim(curvatures) > 0
+        fixed, weighted = in_strips(right), np.ndim(curvatures) > 0
         weights = read_only(curvatures.astype(fixed.dtype)) if weighted else groups.values
 
         def work(first: int, last: int) -> None:
             block_rows(
-                (0,) * rank, groups.starts, groups.others, weights, fixed, weighted, first, last,
+                rank, groups.starts, groups.others, weights, fixed, weighted, first, last,
                 blocks,
             )  # fmt: skip
 

@@ -61,7 +61,7 @@ class _Rows:
             self.builder.store(vector, place, align=self.alignment)
 
 
-def _total(builder: Any, vectors: list[Any]) -> Any:
+def total(builder: Any, vectors: list[Any]) -> Any:
     """Sum of all elements of all vectors."""
     total = None
     for vector in vectors:
@@ -78,7 +78,7 @@ def _total(builder: Any, vectors: list[Any]) -> Any:
     return total
 
 
-def _filled(builder: Any, number: Any, length: int) -> Any:
+def filled(builder: Any, number: Any, length: int) -> Any:
     """A vector that has the same number everywhere."""
     kind = ir.VectorType(number.type, length)
     one = builder.insert_element(kind(ir.Undefined), number, I32(0))
@@ -86,7 +86,7 @@ def _filled(builder: Any, number: Any, length: int) -> Any:
 
 
 def _add_multiple(builder: Any, to: Any, factor: Any, vector: Any) -> Any:
-    scaled = builder.fmul(_filled(builder, factor, vector.type.count), vector, flags=FUSE)
+    scaled = builder.fmul(filled(builder, factor, vector.type.count), vector, flags=FUSE)
     return builder.fadd(to, scaled, flags=FUSE)
 
 
@@ -116,7 +116,7 @@ def row_products(
             j = builder.load(builder.gep(index, [builder.add(begin, loop.index)]))
             v = table.load(builder.sext(j, I64))
             products = [builder.fmul(a, b) for a, b in zip(u, v, strict=True)]
-            builder.store(_total(builder, products), builder.gep(result, [loop.index]))
+            builder.store(total(builder, products), builder.gep(result, [loop.index]))
         return context.get_dummy_value()
 
     return signature, generate
