@@ -26,18 +26,18 @@ from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_entry, kernel_of
 from momentous.lowrank.backends.numba.lanes import row_products, spread_slopes
 from momentous.lowrank.backends.numba.row_kernels import (
-    PIECE,
     add_penalty,
     furthest_move,
+    piece_of,
     scale_lines,
     shortest_change,
     solve,
+    well_determined,
 )
 from momentous.lowrank.backends.numba.tiles import (
     SIDE,
     add_dots,
     add_products,
-    add_slopes,
     eliminate,
     gather_lines,
 )
@@ -122,6 +122,7 @@ def weigh(
 
 @compiled_kernel()
 def add_row(
+    size: int,
     from_zero: bool,
     with_value: bool,
     others: NDArray[np.int32],
@@ -141,23 +142,24 @@ def add_row(
 ) -> float:
     """Add the entries from begin to end - 1, at the row u, to its system and its right-hand side;
     returns the sum of their losses."""
-    loss = 0.0
-    for piece in range(begin, end, PIECE):
-        count = min(PIECE, end - piece)
+    loss, length = 0.0, z.size
+    for piece in range(begin, end, length):
+        count = min(length, end - piece)
         gather_lines(others, piece, count, features, T)
-        z[:] = 0.0
         if offsets.size:
             for k in range(count):
                 z[k] = offsets[others[piece + k]]
+        else:
+            for k in range(count):
+                z[k] = 0.0
         if not from_zero:
             add_dots(count, u, T, z)
         loss += weigh(count, values, piece, z, slopes, with_value or QUADRATIC, parameters)
-        add_slopes(count, slopes, T, side)
         if UNIT:
-            add_products(count, T, T, A)
+            add_products(size, count, T, T, A, slopes, side)
         else:
             scale_lines(count, z, T, S)
-            add_products(count, S, T, A)
+            add_products(size, count, S, T, A, slopes, side)
     return loss
 
 
@@ -199,11 +201,12 @@ def solve_rows(
 ) -> None:
     """Solve for the rows first to last - 1; ``from_zero``: all that is in ``current`` is 0."""
     width = features.shape[1]
-    strips = width // SIDE
-    T, A = np.empty((strips, PIECE, SIDE)), np.empty((strips, width, SIDE))
-    S, scaled = np.empty_like(T), np.empty_like(A)
-    inverses, shares = np.empty(width), np.zeros((SIDE, SIDE))
-    z, slopes = np.empty(PIECE), np.empty(PIECE)
+    strips, length = width // SIDE, piece_of(width)
+    T, exact_T = np.empty((strips, length, SIDE), features.dtype), np.empty((strips, length, SIDE))
+    S, exact_S = np.empty_like(T), np.empty_like(exact_T)
+    A, scaled = np.empty((strips, width, SIDE)), np.empty((strips, width, SIDE))
+    inverses, shares = np.empty(width), np.empty(max(width, SIDE * SIDE))
+    z, slopes = np.empty(length), np.empty(length)
     u, side, x = np.zeros(width), np.zeros(width), np.zeros(width)
     damping, other, away = np.zeros(width), np.zeros(width), np.zeros(width)
     for i in range(first, last):
@@ -216,29 +219,37 @@ def solve_rows(
         if DENSE != 0.0:
             A += DENSE * gram
         loss = add_row(
-            from_zero, with_value, others, values, features, offsets, begin, end, u, parameters,
-            T, S, z, slopes, A, side,
+            size, from_zero, with_value, others, values, features, offsets, begin, end, u,
+            parameters, T, S, z, slopes, A, side,
         )  # fmt: skip
+        if T.itemsize < 8 and not well_determined(size, weights[i], A):
+            side[:], A[:] = 0.0, 0.0
+            if DENSE != 0.0:
+                A += DENSE * gram
+            loss = add_row(
+                size, from_zero, with_value, others, values, features, offsets, begin, end, u,
+                parameters, exact_T, exact_S, z, slopes, A, side,
+            )  # fmt: skip
         if DENSE != 0.0:
             loss += add_dense(gram, pull, rest, u, side)
         penalty, damped = add_penalty(size, weights[i], u, A, side, damping)
         square = 2.0 * loss + penalty
         eliminate(A, scaled, inverses, shares)
-        product, step = solve(A, inverses, side, x), 1.0
+        product, step = solve(A, inverses, side, shares, x), 1.0
         row_values[i] = loss
         if QUADRATIC:
             row_values[i] = 0.5 * (square - product)
             if damped:
                 row_values[i] = 0.5 * shortest_change(
-                    A, inverses, damping, u, side, square, product, x, other, away
+                    A, inverses, damping, u, side, square, product, x, other, away, shares
                 )
         if CUT:
-            most = length = 0.0
+            most = square = 0.0
             for k in range(begin, end):
                 most = max(most, lengths[others[k]])
             for q in range(size):
-                length += x[q] * x[q]
-            if length * most > FULL_STEP * FULL_STEP:
+                square += x[q] * x[q]
+            if square * most > FULL_STEP * FULL_STEP:
                 reach = furthest_move(x, others, features, begin, end)
                 if reach > FULL_STEP:
                     step = math.log(1.0 + reach) / reach

@@ -21,13 +21,18 @@ from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_po
 from momentous.lowrank.backends.numba.tiles import (
     SIDE,
     add_products,
-    backward,
-    forward,
     gather_lines,
+    substitute,
 )
 from momentous.lowrank.data.ratings import Floats
 
-PIECE = 64  # entries gathered at a time: up to rank 64 or so they fit the fastest cache
+# Numbers gathered at a time, in 32 to 256 entries: these and a few tiles fit the fastest cache.
+GATHERED = 4096
+FEWEST, MOST = 32, 256
+# Sums of products are in single precision, for factors in single precision, where all weights are
+# above this share of the trace: their error, at most 1e-6 of it, is then small beside the penalty.
+PENALTY_SHARE = 1e-4
+LEAST_PENALTY = 1e-20  # products of factors that matter beside it do not underflow
 RANGES = 4  # of rows for each thread, so that none waits long for the others
 
 
@@ -40,6 +45,24 @@ def in_strips(factor: Any) -> Any:
 def system_in_strips(matrix: Matrix) -> Matrix:
     """A symmetric matrix, whose size 8 divides, in the order of a row's system."""
     return np.ascontiguousarray(matrix.reshape(len(matrix), -1, SIDE).transpose(1, 0, 2))
+
+
+@compiled_kernel()
+def piece_of(width: int) -> int:
+    """Entries that are gathered at a time."""
+    return min(max(GATHERED // width, FEWEST), MOST)
+
+
+@compiled_kernel()
+def well_determined(size: int, weights: Floats, A: Matrix) -> bool:
+    """Is the penalty so large that errors of single precision in the sums A do not matter?
+
+    Not so where anything overflowed: then the trace is not finite."""
+    trace, least = 0.0, np.inf
+    for q in range(size):
+        trace += A[q // SIDE, q, q % SIDE]
+        least = min(least, np.float64(weights[q]))
+    return least > PENALTY_SHARE * trace + LEAST_PENALTY
 
 
 @compiled_kernel()
@@ -64,12 +87,11 @@ def add_penalty(
 
 
 @compiled_kernel("contract", "reassoc")
-def solve(A: Matrix, inverses: Matrix, side: Matrix, x: Matrix) -> float:
+def solve(A: Matrix, inverses: Matrix, side: Matrix, shares: Matrix, x: Matrix) -> float:
     """The solution x for a right-hand side, after elimination; returns side.x, and leaves in
-    ``side`` what is left of it after elimination."""
-    strips, product = A.shape[0], 0.0
-    forward(A, inverses, side.reshape(strips, SIDE))
-    backward(A, inverses, side.reshape(strips, SIDE), x.reshape(strips, SIDE))
+    ``side`` what elimination makes of it."""
+    product = 0.0
+    substitute(A, inverses, side, shares, x)
     for q in range(side.size):
         product += side[q] * side[q] * inverses[q]
     return product
@@ -87,13 +109,14 @@ def shortest_change(
     x: Matrix,
     pull: Matrix,
     away: Matrix,
+    shares: Matrix,
 ) -> float:
     """Make of x, the shortest change of u, the change to the shortest row, unless that would raise
     the square; returns what the square is then."""
     after = square - product
     for q in range(x.size):
         pull[q] = damping[q] * u[q]
-    solve(A, inverses, pull, away)
+    substitute(A, inverses, pull, shares, away)
     shortest = after
     for q in range(x.size):
         shortest += side[q] * pull[q] * inverses[q]  # (the first right-hand side) . away
@@ -144,21 +167,23 @@ def block_rows(
 ) -> None:
     """Fill in the lower triangles of the rows first to last - 1."""
     width = fixed.shape[1]
-    T, A = np.empty((width // SIDE, PIECE, SIDE)), np.empty((width // SIDE, width, SIDE))
-    S, factors = np.empty_like(T), np.zeros(PIECE)
+    length = piece_of(width)
+    T, A = np.empty((width // SIDE, length, SIDE)), np.empty((width // SIDE, width, SIDE))
+    S, factors = np.empty_like(T), np.zeros(length)
+    nothing, side = np.zeros(length), np.zeros(width)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
         A[:] = 0.0
-        for piece in range(begin, end, PIECE):
-            count = min(PIECE, end - piece)
+        for piece in range(begin, end, length):
+            count = min(length, end - piece)
             gather_lines(others, piece, count, fixed, T)
             if weighted:
                 for k in range(count):
                     factors[k] = weights[piece + k]
                 scale_lines(count, factors, T, S)
-                add_products(count, S, T, A)
+                add_products(rank, count, S, T, A, nothing, side)
             else:
-                add_products(count, T, T, A)
+                add_products(rank, count, T, T, A, nothing, side)
         for p in range(rank):
             for q in range(p + 1):
                 blocks[p, q, i] = A[p // SIDE, q, p % SIDE]

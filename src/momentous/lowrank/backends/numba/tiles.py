@@ -10,6 +10,8 @@ This file needs numba, so is itself imported only where it is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from momentous.lowrank.backends.blocks import Matrix
@@ -30,31 +32,46 @@ from momentous.lowrank.data.ratings import Floats
 SIDE = 8  # rows and columns of a tile
 DOUBLE, SINGLE = ir.DoubleType(), ir.FloatType()
 VECTOR = ir.VectorType(DOUBLE, SIDE)
+ZERO = VECTOR([0.0] * SIDE)
 
 
 class _Lines:
-    """An array as lines of 8 numbers, from an offset in numbers on."""
+    """An array as lines of 8 numbers."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, array: Any, offset: Any = None):
+    def __init__(self, context: Any, builder: Any, kind: Any, array: Any):
         self.builder = builder
         self.type = context.get_value_type(kind.dtype)
-        self.vector = ir.VectorType(self.type, SIDE)
         self.alignment = kind.dtype.bitwidth // 8
-        data = make_array(kind)(context, builder, array).data
-        self.data = data if offset is None else builder.gep(data, [offset])
+        self.data = make_array(kind)(context, builder, array).data
+
+    def moved(self, offset: Any) -> _Lines:
+        """The same from so many numbers further on."""
+        other = copy(self)
+        other.data = self.builder.gep(self.data, [offset])
+        return other
 
     def number(self, k: Any) -> Any:
         return self.builder.load(self.builder.gep(self.data, [k]))
 
-    def _place(self, k: Any) -> Any:
-        first = self.builder.gep(self.data, [self.builder.mul(k, I64(SIDE))])
-        return self.builder.bitcast(first, self.vector.as_pointer())
+    def put(self, k: Any, number: Any) -> None:
+        self.builder.store(number, self.builder.gep(self.data, [k]))
 
-    def load(self, k: Any) -> Any:
-        return self.builder.load(self._place(k), align=self.alignment)
+    def _place(self, k: Any, columns: int) -> Any:
+        first = self.builder.gep(self.data, [self.builder.mul(k, I64(SIDE))])
+        return self.builder.bitcast(first, ir.VectorType(self.type, columns).as_pointer())
+
+    def load(self, k: Any, columns: int = SIDE) -> Any:
+        return self.builder.load(self._place(k, columns), align=self.alignment)
 
     def store(self, k: Any, vector: Any) -> None:
-        self.builder.store(vector, self._place(k), align=self.alignment)
+        self.builder.store(vector, self._place(k, vector.type.count), align=self.alignment)
+
+
+def _lines(context: Any, builder: Any, signature: Any, values: Any, *which: int) -> list[_Lines]:
+    """These arguments, each from the number on that is the argument after it."""
+    return [
+        _Lines(context, builder, signature.args[k], values[k]).moved(values[k + 1]) for k in which
+    ]
 
 
 def _double(builder: Any, vector: Any) -> Any:
@@ -62,48 +79,143 @@ def _double(builder: Any, vector: Any) -> Any:
 
 
 def _plus(builder: Any, to: Any, number: Any, vector: Any) -> Any:
-    scaled = builder.fmul(filled(builder, number, SIDE), vector, flags=FUSE)
+    scaled = builder.fmul(filled(builder, number, vector.type.count), vector, flags=FUSE)
     return builder.fadd(to, scaled, flags=FUSE)
 
 
-def _rows_at_once(context: Any, number: Any) -> int:
-    """Rows of a tile whose sums fit the registers: 32 of 64 bytes, or 16 of 32 bytes."""
-    features: str = context.codegen().magic_tuple()[2]
-    return 8 if number == SINGLE or "+avx512f" in features else 4
+class _Tile:
+    """Sums of 8 rows and up to 8 columns of ``left'right`` in registers, to be added to ``out``."""
+
+    def __init__(self, builder: Any, right: _Lines, out: _Lines, places: list[Any], columns: int):
+        self.builder, self.right, self.out = builder, right, out
+        self.places, self.columns = places, columns
+        # In single precision sums begin with 0, and are added to `out` in double precision.
+        self.apart = right.type == SINGLE
+        zero = ir.VectorType(right.type, columns)([0.0] * columns)
+        self.sums = [cgutils.alloca_once_value(builder, zero) for _ in places]
+        for place, one in zip(places, self.sums, strict=True):
+            builder.store(zero if self.apart else out.load(place, columns), one)
+
+    def add(self, k: Any, numbers: list[Any]) -> None:
+        """Add the line k of ``right`` times these numbers, one per row."""
+        builder = self.builder
+        line = self.right.load(k, self.columns)
+        for number, one in zip(numbers, self.sums, strict=True):
+            builder.store(_plus(builder, builder.load(one), number, line), one)
+
+    def store(self) -> None:
+        builder = self.builder
+        for place, one in zip(self.places, self.sums, strict=True):
+            found = builder.load(one)
+            if self.apart:
+                before = self.out.load(place, self.columns)
+                found = builder.fadd(before, builder.fpext(found, before.type))
+            self.out.store(place, found)
+
+
+def _add_tiles(
+    context: Any, builder: Any, count: Any, left: _Lines, rights: list[_Lines], outs: list[_Lines],
+    columns: int = SIDE, extra: Callable[[Any], None] | None = None,
+) -> None:  # fmt: skip
+    """``out[i, q] += sum_k left[k, i] right[k, q]`` for each pair of right and out; ``extra`` is
+    called once for every line k."""
+    wide = "+avx512f" in context.codegen().magic_tuple()[2]  # 32 registers in place of 16
+    rows = SIDE if wide or left.type == SINGLE or columns < SIDE else SIDE // 2
+    at_once = len(rights) if wide else 1
+    for first in range(0, SIDE, rows):
+        places = [I64(first + i) for i in range(rows)]
+        for begin in range(0, len(rights), at_once):
+            chosen = slice(begin, begin + at_once)
+            tiles = [
+                _Tile(builder, right, out, places, columns)
+                for right, out in zip(rights[chosen], outs[chosen], strict=True)
+            ]
+            with cgutils.for_range(builder, count, intp=I64) as loop:
+                line = builder.mul(loop.index, I64(SIDE))
+                numbers = [left.number(builder.add(line, place)) for place in places]
+                for tile in tiles:
+                    tile.add(loop.index, numbers)
+                if extra is not None and first == 0:
+                    extra(loop.index)
+            for tile in tiles:
+                tile.store()
 
 
 @intrinsic
 def add_tile(
-    typing: Any, count: Any, left: Any, l: Any, right: Any, r: Any, out: Any, o: Any
-) -> Any:  # fmt: skip
-    """``out[i, q] += sum_k left[k, i] right[k, q]``, lines from the offsets l, r and o on.
+    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any
+) -> Any:
+    """``out[i, q] += sum_k left[k, i] right[k, q]`` for 8 rows i and 8 columns q.
 
-    The sum is in the precision of left and right, and is added to ``out`` in that of ``out``.
+    Lines begin at these numbers of the arrays.  The sum is in the precision of left and right.
     """
-    signature = types.void(count, left, l, right, r, out, o)
+    signature = types.void(count, left, at_left, right, at_right, out, at)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds = signature.args
-        left, right, out = (
-            _Lines(context, builder, kinds[k], values[k], values[k + 1]) for k in (1, 3, 5)
-        )
-        rows = _rows_at_once(context, left.type)
-        zero = right.vector([0.0] * SIDE)
-        for first in range(0, SIDE, rows):
-            places = [I64(first + i) for i in range(rows)]
-            begin = [zero if right.type == SINGLE else out.load(place) for place in places]
-            sums = [cgutils.alloca_once_value(builder, one) for one in begin]
-            with cgutils.for_range(builder, values[0], intp=I64) as loop:
-                line = right.load(loop.index)
-                here = builder.mul(loop.index, I64(SIDE))
-                for place, one in zip(places, sums, strict=True):
-                    number = left.number(builder.add(here, place))
-                    builder.store(_plus(builder, builder.load(one), number, line), one)
-            for place, one in zip(places, sums, strict=True):
-                found = builder.load(one)
-                if right.type == SINGLE:
-                    found = builder.fadd(out.load(place), builder.fpext(found, VECTOR))
-                out.store(place, found)
+        left, right, out = _lines(context, builder, signature, values, 1, 3, 5)
+        _add_tiles(context, builder, values[0], left, [right], [out])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def add_diagonal_tile(
+    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any,
+    factors: Any, side: Any, at_side: Any,
+) -> Any:  # fmt: skip
+    """`add_tile`, and ``side[q] += sum_k factors[k] right[k, q]`` in double precision."""
+    signature = types.void(
+        count, left, at_left, right, at_right, out, at, factors, side, at_side
+    )
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        left, right, out, side = _lines(context, builder, signature, values, 1, 3, 5, 8)
+        factors = _Lines(context, builder, signature.args[7], values[7])
+        found = cgutils.alloca_once_value(builder, ZERO)
+        builder.store(side.load(I64(0)), found)
+
+        def extra(k: Any) -> None:
+            line = _double(builder, right.load(k))
+            builder.store(_plus(builder, builder.load(found), factors.number(k), line), found)
+
+        _add_tiles(context, builder, values[0], left, [right], [out], extra=extra)
+        side.store(I64(0), builder.load(found))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def add_half_tile(
+    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any
+) -> Any:
+    """`add_tile` for the first 4 columns."""
+    signature = types.void(count, left, at_left, right, at_right, out, at)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        left, right, out = _lines(context, builder, signature, values, 1, 3, 5)
+        _add_tiles(context, builder, values[0], left, [right], [out], SIDE // 2)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def add_two_tiles(
+    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any,
+    next_right: Any, next_out: Any,
+) -> Any:  # fmt: skip
+    """`add_tile`, and the same for the next strip, so many numbers further on: each number of
+    ``left`` is read once for both."""
+    signature = types.void(
+        count, left, at_left, right, at_right, out, at, next_right, next_out
+    )
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        left, right, out = _lines(context, builder, signature, values, 1, 3, 5)
+        rights, outs = [right, right.moved(values[7])], [out, out.moved(values[8])]
+        _add_tiles(context, builder, values[0], left, rights, outs)
         return context.get_dummy_value()
 
     return signature, generate
@@ -111,28 +223,22 @@ def add_tile(
 
 @intrinsic
 def add_side(
-    typing: Any, count: Any, slopes: Any, right: Any, r: Any, side: Any, s: Any
+    typing: Any, count: Any, factors: Any, right: Any, at_right: Any, side: Any, at: Any
 ) -> Any:
-    """``side[q] += sum_k slopes[k] right[k, q]``, in double precision."""
-    signature = types.void(count, slopes, right, r, side, s)
+    """``side[q] += sum_k factors[k] right[k, q]`` for 8 columns q, in double precision."""
+    signature = types.void(count, factors, right, at_right, side, at)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds = signature.args
-        slope = _Lines(context, builder, kinds[1], values[1])
-        right = _Lines(context, builder, kinds[2], values[2], values[3])
-        side = _Lines(context, builder, kinds[4], values[4], values[5])
+        factor = _Lines(context, builder, signature.args[1], values[1])
+        right, side = _lines(context, builder, signature, values, 2, 4)
         # Four sums at once: one alone would wait for itself.
-        zero = VECTOR([0.0] * SIDE)
-        sums = [
-            cgutils.alloca_once_value(builder, side.load(I64(0)) if k == 0 else zero)
-            for k in range(4)
-        ]
-        for one in sums[1:]:
-            builder.store(zero, one)
+        sums = [cgutils.alloca_once_value(builder, ZERO) for _ in range(4)]
+        for one in sums:
+            builder.store(ZERO, one)
 
         def add(k: Any, one: Any) -> None:
             line = _double(builder, right.load(k))
-            builder.store(_plus(builder, builder.load(one), slope.number(k), line), one)
+            builder.store(_plus(builder, builder.load(one), factor.number(k), line), one)
 
         fours = builder.ashr(values[0], I64(2))
         with cgutils.for_range(builder, fours, intp=I64) as loop:
@@ -143,26 +249,57 @@ def add_side(
         with cgutils.for_range(builder, builder.sub(values[0], done), intp=I64) as loop:
             add(builder.add(done, loop.index), sums[0])
         a, b, c, d = (builder.load(one) for one in sums)
-        side.store(I64(0), builder.fadd(builder.fadd(a, b), builder.fadd(c, d)))
+        found = builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
+        side.store(I64(0), builder.fadd(side.load(I64(0)), found))
         return context.get_dummy_value()
 
     return signature, generate
 
 
 @intrinsic
-def finish_tile(
-    typing: Any, shares: Any, inverses: Any, i: Any, tile: Any, o: Any, scaled: Any
-) -> Any:
-    """Eliminate within the 8 rows of a tile: ``tile[b] += shares[b, c] tile[c]`` for b > c, in
-    order; in ``scaled`` the rows times ``-inverses``."""
-    signature = types.void(shares, inverses, i, tile, o, scaled)
+def pivot_tile(typing: Any, tile: Any, at: Any, inverses: Any, i: Any, shares: Any) -> Any:
+    """Eliminate in the upper triangle of a tile on the diagonal.
+
+    In ``inverses``, from i on, those of the pivots, 0 where there is nothing to divide by; in
+    ``shares`` what `finish_tile` needs.  Numbers one by one: each waits for the pivot before it.
+    """
+    signature = types.void(tile, at, inverses, i, shares)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds = signature.args
-        share = _Lines(context, builder, kinds[0], values[0])
-        inverse = _Lines(context, builder, kinds[1], values[1], values[2])
-        tile = _Lines(context, builder, kinds[3], values[3], values[4])
-        scaled = _Lines(context, builder, kinds[5], values[5], values[4])
+        tile, inverses = _lines(context, builder, signature, values, 0, 2)
+        shares = _Lines(context, builder, signature.args[4], values[4])
+        upper = {(a, b): tile.number(I64(SIDE * a + b)) for a in range(SIDE) for b in range(a, SIDE)}
+        for c in range(SIDE):
+            pivot = upper[c, c]
+            inverse = builder.select(
+                builder.fcmp_ordered(">", pivot, DOUBLE(0.0)),
+                builder.fdiv(DOUBLE(1.0), pivot),
+                DOUBLE(0.0),
+            )
+            inverses.put(I64(c), inverse)
+            for a in range(c + 1, SIDE):
+                share = builder.fmul(builder.fneg(upper[c, a]), inverse)
+                shares.put(I64(SIDE * a + c), share)
+                for b in range(a, SIDE):
+                    product = builder.fmul(share, upper[c, b], flags=FUSE)
+                    upper[a, b] = builder.fadd(upper[a, b], product, flags=FUSE)
+        for (a, b), number in upper.items():
+            tile.put(I64(SIDE * a + b), number)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def finish_tile(typing: Any, shares: Any, inverses: Any, i: Any, tile: Any, at: Any, scaled: Any) -> Any:
+    """Eliminate within the 8 rows of a tile: ``tile[b] += shares[b, c] tile[c]`` for b > c, in
+    order; in ``scaled``, at the same place, the rows times ``-inverses``."""
+    signature = types.void(shares, inverses, i, tile, at, scaled)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        share = _Lines(context, builder, signature.args[0], values[0])
+        inverse, tile = _lines(context, builder, signature, values, 1, 3)
+        scaled = _Lines(context, builder, signature.args[5], values[5]).moved(values[4])
         rows = [tile.load(I64(k)) for k in range(SIDE)]
         for c in range(SIDE):
             for b in range(c + 1, SIDE):
@@ -171,6 +308,75 @@ def finish_tile(
             tile.store(I64(c), rows[c])
             factor = builder.fneg(inverse.number(I64(c)))
             scaled.store(I64(c), builder.fmul(filled(builder, factor, SIDE), rows[c]))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def finish_side(
+    typing: Any, tile: Any, at: Any, inverses: Any, i: Any, side: Any, scaled: Any
+) -> Any:
+    """Eliminate in 8 numbers of a right-hand side, from i on, by the tile on the diagonal; in
+    ``scaled`` what is left of them over minus the pivots."""
+    signature = types.void(tile, at, inverses, i, side, scaled)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        tile, inverse = _lines(context, builder, signature, values, 0, 2)
+        side, scaled = (
+            _Lines(context, builder, signature.args[k], values[k]).moved(values[3]) for k in (4, 5)
+        )
+        numbers = [side.number(I64(k)) for k in range(SIDE)]
+        for c in range(SIDE):
+            share = builder.fmul(builder.fneg(numbers[c]), inverse.number(I64(c)))
+            scaled.put(I64(c), share)
+            for b in range(c + 1, SIDE):
+                product = builder.fmul(share, tile.number(I64(SIDE * c + b)), flags=FUSE)
+                numbers[b] = builder.fadd(numbers[b], product, flags=FUSE)
+        for c in range(SIDE):
+            side.put(I64(c), numbers[c])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def substitute_tile(
+    typing: Any, A: Any, p: Any, inverses: Any, side: Any, x: Any
+) -> Any:
+    """The 8 numbers of x that belong to the strip p, from those of the strips after it."""
+    signature = types.void(A, p, inverses, side, x)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds, p = signature.args, values[1]
+        strips, rows = _strips_and_rows(context, builder, kinds[0], values[0])
+        first = builder.mul(p, I64(SIDE))
+        A, inverse, side, x = (
+            _Lines(context, builder, kinds[k], values[k]) for k in (0, 2, 3, 4)
+        )
+        dots = [cgutils.alloca_once_value(builder, ZERO) for _ in range(SIDE)]
+        for one in dots:
+            builder.store(ZERO, one)
+        after = builder.add(p, I64(1))
+        with cgutils.for_range(builder, builder.sub(strips, after), intp=I64) as loop:
+            strip = builder.add(after, loop.index)
+            line = builder.add(builder.mul(strip, rows), first)
+            known = x.load(strip)
+            for c, one in enumerate(dots):
+                product = builder.fmul(A.load(builder.add(line, I64(c))), known, flags=FUSE)
+                builder.store(builder.fadd(builder.load(one), product, flags=FUSE), one)
+        tile = A.moved(builder.mul(builder.add(builder.mul(p, rows), first), I64(SIDE)))
+        inverse, side, x = (lines.moved(first) for lines in (inverse, side, x))
+        rest = [
+            builder.fsub(side.number(I64(c)), total(builder, [builder.load(one)]))
+            for c, one in enumerate(dots)
+        ]
+        for c in range(SIDE - 1, -1, -1):
+            found = builder.fmul(rest[c], inverse.number(I64(c)))
+            x.put(I64(c), found)
+            for b in range(c):
+                product = builder.fmul(tile.number(I64(SIDE * b + c)), found, flags=FUSE)
+                rest[b] = builder.fsub(rest[b], product, flags=FUSE)
         return context.get_dummy_value()
 
     return signature, generate
@@ -187,10 +393,9 @@ def add_dots(typing: Any, count: Any, u: Any, T: Any, z: Any) -> Any:
         u = _Lines(context, builder, kinds[1], values[1])
         table = _Lines(context, builder, kinds[2], values[2])
         out = _Lines(context, builder, kinds[3], values[3])
-        zero = VECTOR([0.0] * SIDE)
-        dot = cgutils.alloca_once_value(builder, zero)
+        dot = cgutils.alloca_once_value(builder, ZERO)
         with cgutils.for_range(builder, values[0], intp=I64) as entry:
-            builder.store(zero, dot)
+            builder.store(ZERO, dot)
             with cgutils.for_range(builder, strips, intp=I64) as strip:
                 place = builder.add(builder.mul(strip.index, rows), entry.index)
                 line = _double(builder, table.load(place))
@@ -236,87 +441,54 @@ def _strips_and_rows(context: Any, builder: Any, kind: Any, array: Any) -> Any:
 
 
 @compiled_kernel()
-def add_products(count: int, S: Floats, T: Floats, A: Matrix) -> None:
-    """The upper tiles of ``A += S'T``, of the first ``count`` rows of S and T."""
-    strips, strip, far = A.shape[0], SIDE * T.shape[1], SIDE * A.shape[1]
-    for c in range(strips):
-        for a in range(c, strips):
-            add_tile(count, S, c * strip, T, a * strip, A, a * far + c * SIDE * SIDE)
-
-
-@compiled_kernel()
-def add_slopes(count: int, slopes: Matrix, T: Floats, side: Matrix) -> None:
-    """``side += T'slopes``, of the first ``count`` rows of T."""
-    for s in range(T.shape[0]):
-        add_side(count, slopes, T, s * SIDE * T.shape[1], side, s * SIDE)
-
-
-@compiled_kernel("contract")
-def pivot_tile(rows: Matrix, inverses: Matrix, shares: Matrix) -> None:
-    """Eliminate in the tile on the diagonal, 8 rows: inverses of the pivots, 0 where there is nothing
-    to divide by, and what `finish_tile` needs."""
-    for c in range(SIDE):
-        inverse = 1.0 / rows[c, c] if rows[c, c] > 0.0 else 0.0
-        inverses[c] = inverse
-        for b in range(c + 1, SIDE):
-            share = -rows[c, b] * inverse
-            shares[b, c] = share
-            for q in range(SIDE):
-                rows[b, q] += share * rows[c, q]
+def add_products(
+    size: int, count: int, S: Floats, T: Floats, A: Matrix, slopes: Matrix, side: Matrix
+) -> None:
+    """The upper tiles of ``A += S'T``, and ``side += T'slopes``, of the first ``count`` rows."""
+    strip, far, tile = SIDE * T.shape[1], SIDE * A.shape[1], SIDE * SIDE
+    half = (size - 1) % SIDE < SIDE // 2
+    whole = A.shape[0] - half
+    last = whole * strip
+    for c in range(whole):
+        here = c * strip
+        place = c * (far + tile)
+        add_diagonal_tile(count, S, here, T, here, A, place, slopes, side, SIDE * c)
+        for a in range(c + 1, whole - 1, 2):
+            add_two_tiles(count, S, here, T, a * strip, A, a * far + c * tile, strip, far)
+        if (whole - c) % 2 == 0:
+            add_tile(count, S, here, T, last - strip, A, (whole - 1) * far + c * tile)
+        if half:
+            add_half_tile(count, S, here, T, last, A, whole * far + c * tile)
+    if half:
+        add_half_tile(count, S, last, T, last, A, whole * (far + tile))
+        add_side(count, slopes, T, last, side, SIDE * whole)
 
 
 @compiled_kernel()
 def eliminate(A: Matrix, scaled: Matrix, inverses: Matrix, shares: Matrix) -> None:
     """Gauss's elimination in the upper tiles of A; in ``scaled`` its rows over minus the pivots.
 
-    Every tile is finished before the next row of tiles begins (left-looking), so that its numbers
-    stay in registers while all rows above it are taken off.
+    A row of tiles is finished before the next one begins (left-looking), so that the numbers of a
+    tile stay in registers while all rows above it are taken off.
     """
     strips, far, tile = A.shape[0], SIDE * A.shape[1], SIDE * SIDE
     for p in range(strips):
-        for a in range(p, strips):
-            add_tile(SIDE * p, scaled, p * far, A, a * far, A, a * far + p * tile)
-        pivot_tile(
-            A[p, SIDE * p : SIDE * p + SIDE], inverses[SIDE * p : SIDE * p + SIDE], shares
-        )
+        place = p * (far + tile)
+        add_tile(SIDE * p, scaled, p * far, A, p * far, A, place)
+        pivot_tile(A, place, inverses, SIDE * p, shares)
         for a in range(p + 1, strips):
-            finish_tile(shares, inverses, SIDE * p, A, a * far + p * tile, scaled)
+            place = a * far + p * tile
+            add_tile(SIDE * p, scaled, p * far, A, a * far, A, place)
+            finish_tile(shares, inverses, SIDE * p, A, place, scaled)
 
 
-@compiled_kernel("contract")
-def forward(A: Matrix, inverses: Matrix, side: Matrix) -> None:
-    """Eliminate in a right-hand side, (strips, 8), what `eliminate` did in the rows."""
-    strips = A.shape[0]
+@compiled_kernel()
+def substitute(A: Matrix, inverses: Matrix, side: Matrix, shares: Matrix, x: Matrix) -> None:
+    """The solution x for a right-hand side, after `eliminate`; leaves in ``side`` what elimination
+    makes of it."""
+    strips, far, tile = A.shape[0], SIDE * A.shape[1], SIDE * SIDE
     for p in range(strips):
-        first = SIDE * p
-        rows = A[p, first : first + SIDE]
-        for c in range(SIDE):
-            share = side[p, c] * inverses[first + c]
-            for b in range(c + 1, SIDE):
-                side[p, b] -= share * rows[c, b]
-        for a in range(p + 1, strips):
-            below = A[a, first : first + SIDE]
-            for c in range(SIDE):
-                share = side[p, c] * inverses[first + c]
-                for q in range(SIDE):
-                    side[a, q] -= share * below[c, q]
-
-
-@compiled_kernel("contract", "reassoc")
-def backward(A: Matrix, inverses: Matrix, side: Matrix, x: Matrix) -> None:
-    """The solution x, (strips, 8), after `eliminate` and `forward`."""
-    strips = A.shape[0]
+        add_side(SIDE * p, shares, A, p * far, side, SIDE * p)
+        finish_side(A, p * (far + tile), inverses, SIDE * p, side, shares)
     for p in range(strips - 1, -1, -1):
-        first = SIDE * p
-        for c in range(SIDE):
-            rest = side[p, c]
-            for a in range(p + 1, strips):
-                for q in range(SIDE):
-                    rest -= A[a, first + c, q] * x[a, q]
-            x[p, c] = rest
-        rows = A[p, first : first + SIDE]
-        for c in range(SIDE - 1, -1, -1):
-            value = x[p, c] * inverses[first + c]
-            x[p, c] = value
-            for b in range(c):
-                x[p, b] -= rows[b, c] * value
+        substitute_tile(A, p, inverses, side, x)
