@@ -21,7 +21,6 @@ require("numba", "app", "backend='numba'")
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     block_rows,
-    in_strips,
     read_only,
     share_rows,
     system_in_strips,
@@ -96,7 +95,7 @@ class NumbaSide(Side):
         rows, size = step.weights.shape
         dtype = step.features.dtype
         solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
-        features = in_strips(step.features)
+        features = read_only(step.features)
         # |f_j|^2, which bounds how far a step of a given length can move a prediction.
         lengths = row_values
         if loss.self_concordant:
@@ -105,14 +104,14 @@ class NumbaSide(Side):
         gram, pull, rest = np.empty((0, 0, 0)), np.empty(0), 0.0
         if loss.dense_weight:
             F, o = features.astype(np.float64, copy=False), offsets.astype(np.float64)
-            gram, pull = system_in_strips(F.T @ F), F.T @ o if o.size else np.zeros(len(F.T))
+            gram, pull = system_in_strips(F.T @ F), F.T @ o if o.size else np.zeros(size)
             rest = float(o @ o)
         before = read_only(np.zeros_like(solutions) if step.current is None else step.current)
         weights, from_zero = read_only(step.weights), step.current is None
 
         def work(first: int, last: int) -> None:
             kernels.solve_rows(
-                size, from_zero, step.with_value, groups.starts, groups.others,
+                from_zero, step.with_value, groups.starts, groups.others,
                 groups.values, features, lengths, offsets, gram, pull, rest, before, weights,
                 first, last, loss.parameters, solutions, row_values,
             )  # fmt: skip
@@ -124,12 +123,12 @@ class NumbaSide(Side):
         groups, rank = self.groups, right.shape[1]
         blocks = np.zeros((rank, rank, groups.starts.size - 1))
         curvatures: Any = self.loss.largest_curvature(groups.values)
-        fixed, weighted = in_strips(right), np.ndim(curvatures) > 0
+        fixed, weighted = read_only(right), np.ndim(curvatures) > 0
         weights = read_only(curvatures.astype(fixed.dtype)) if weighted else groups.values
 
         def work(first: int, last: int) -> None:
             block_rows(
-                rank, groups.starts, groups.others, weights, fixed, weighted, first, last,
+                groups.starts, groups.others, weights, fixed, weighted, first, last,
                 blocks,
             )  # fmt: skip
 

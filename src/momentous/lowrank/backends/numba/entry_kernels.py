@@ -33,6 +33,7 @@ from momentous.lowrank.backends.numba.row_kernels import (
     shortest_change,
     solve,
     well_determined,
+    whole_strips,
 )
 from momentous.lowrank.backends.numba.tiles import (
     SIDE,
@@ -122,7 +123,6 @@ def weigh(
 
 @compiled_kernel()
 def add_row(
-    size: int,
     from_zero: bool,
     with_value: bool,
     others: NDArray[np.int32],
@@ -142,7 +142,7 @@ def add_row(
 ) -> float:
     """Add the entries from begin to end - 1, at the row u, to its system and its right-hand side;
     returns the sum of their losses."""
-    loss, length = 0.0, z.size
+    loss, length, size = 0.0, z.size, features.shape[1]
     for piece in range(begin, end, length):
         count = min(length, end - piece)
         gather_lines(others, piece, count, features, T)
@@ -168,9 +168,9 @@ def add_dense(gram: Matrix, pull: Matrix, rest: float, u: Matrix, side: Matrix) 
     """Add the descent direction of the sum over all pairs, and return its value at the row u; gram
     (in strips), pull and rest are F'F, F'o and o'o."""
     value = rest
-    for q in range(u.size):
+    for q in range(pull.size):
         moved = 0.0
-        for p in range(u.size):
+        for p in range(pull.size):
             moved += gram[p // SIDE, q, p % SIDE] * u[p]
         side[q] -= DENSE * (moved + pull[q])
         value += u[q] * (moved + 2.0 * pull[q])
@@ -179,7 +179,6 @@ def add_dense(gram: Matrix, pull: Matrix, rest: float, u: Matrix, side: Matrix) 
 
 @compiled_kernel()
 def solve_rows(
-    size: int,
     from_zero: bool,
     with_value: bool,
     starts: NDArray[np.int64],
@@ -200,7 +199,8 @@ def solve_rows(
     row_values: Matrix,
 ) -> None:
     """Solve for the rows first to last - 1; ``from_zero``: all that is in ``current`` is 0."""
-    width = features.shape[1]
+    size = features.shape[1]
+    width = whole_strips(size)
     strips, length = width // SIDE, piece_of(width)
     T, exact_T = np.empty((strips, length, SIDE), features.dtype), np.empty((strips, length, SIDE))
     S, exact_S = np.empty_like(T), np.empty_like(exact_T)
@@ -219,7 +219,7 @@ def solve_rows(
         if DENSE != 0.0:
             A += DENSE * gram
         loss = add_row(
-            size, from_zero, with_value, others, values, features, offsets, begin, end, u,
+            from_zero, with_value, others, values, features, offsets, begin, end, u,
             parameters, T, S, z, slopes, A, side,
         )  # fmt: skip
         if T.itemsize < 8 and not well_determined(size, weights[i], A):
@@ -227,7 +227,7 @@ def solve_rows(
             if DENSE != 0.0:
                 A += DENSE * gram
             loss = add_row(
-                size, from_zero, with_value, others, values, features, offsets, begin, end, u,
+                from_zero, with_value, others, values, features, offsets, begin, end, u,
                 parameters, exact_T, exact_S, z, slopes, A, side,
             )  # fmt: skip
         if DENSE != 0.0:

@@ -85,6 +85,36 @@ def filled(builder: Any, number: Any, length: int) -> Any:
     return builder.shuffle_vector(one, kind(ir.Undefined), ir.VectorType(I32, length)([0] * length))
 
 
+def mask_of(builder: Any, count: Any, length: int) -> Any:
+    """Which of so many places of a vector are among the first ``count``."""
+    kind = ir.VectorType(I64, length)
+    return builder.icmp_signed("<", kind(list(range(length))), filled(builder, count, length))
+
+
+def load_masked(builder: Any, place: Any, mask: Any) -> Any:
+    """The vector there, with 0 where the mask is not set: nothing is read from memory for these."""
+    vector = place.type.pointee
+    size = 32 if isinstance(vector.element, ir.FloatType) else 64
+    name = f"llvm.masked.load.v{vector.count}f{size}.p0"
+    kinds = [place.type, I32, mask.type, vector]
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(vector, kinds), name
+    )
+    return builder.call(function, [place, I32(size // 8), mask, vector([0.0] * vector.count)])
+
+
+def store_masked(builder: Any, vector: Any, place: Any, mask: Any) -> None:
+    """Store what the mask is set for, and touch nothing else."""
+    kind = vector.type
+    size = 32 if isinstance(kind.element, ir.FloatType) else 64
+    name = f"llvm.masked.store.v{kind.count}f{size}.p0"
+    kinds = [kind, place.type, I32, mask.type]
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), kinds), name
+    )
+    builder.call(function, [vector, place, I32(size // 8), mask])
+
+
 def _add_multiple(builder: Any, to: Any, factor: Any, vector: Any) -> Any:
     scaled = builder.fmul(filled(builder, factor, vector.type.count), vector, flags=FUSE)
     return builder.fadd(to, scaled, flags=FUSE)

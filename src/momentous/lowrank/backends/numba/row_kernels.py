@@ -36,15 +36,17 @@ LEAST_PENALTY = 1e-20  # products of factors that matter beside it do not underf
 RANGES = 4  # of rows for each thread, so that none waits long for the others
 
 
-def in_strips(factor: Any) -> Any:
-    """The rows filled up with zeros to whole strips, as a read-only array."""
-    more = -factor.shape[1] % SIDE
-    return read_only(np.pad(factor, ((0, 0), (0, more))) if more else factor)
-
-
 def system_in_strips(matrix: Matrix) -> Matrix:
-    """A symmetric matrix, whose size 8 divides, in the order of a row's system."""
-    return np.ascontiguousarray(matrix.reshape(len(matrix), -1, SIDE).transpose(1, 0, 2))
+    """A symmetric matrix, filled up with zeros, in the order of a row's system."""
+    more = -len(matrix) % SIDE
+    full = np.pad(matrix, (0, more))
+    return np.ascontiguousarray(full.reshape(len(full), -1, SIDE).transpose(1, 0, 2))
+
+
+@compiled_kernel()
+def whole_strips(size: int) -> int:
+    """The least multiple of 8 that is no less."""
+    return (size + SIDE - 1) // SIDE * SIDE
 
 
 @compiled_kernel()
@@ -137,7 +139,7 @@ def furthest_move(
     most = 0.0
     for k in range(begin, end):
         j, product = others[k], 0.0
-        for q in range(x.size):
+        for q in range(fixed.shape[1]):
             product += x[q] * fixed[j, q]
         most = max(most, abs(product))
     return most
@@ -155,7 +157,6 @@ def scale_lines(count: int, factors: Matrix, T: Floats, S: Floats) -> None:
 
 @compiled_kernel()
 def block_rows(
-    rank: int,
     starts: NDArray[np.int64],
     others: NDArray[np.int32],
     weights: Floats,
@@ -166,7 +167,8 @@ def block_rows(
     blocks: Matrix,
 ) -> None:
     """Fill in the lower triangles of the rows first to last - 1."""
-    width = fixed.shape[1]
+    rank = fixed.shape[1]
+    width = whole_strips(rank)
     length = piece_of(width)
     T, A = np.empty((width // SIDE, length, SIDE)), np.empty((width // SIDE, width, SIDE))
     S, factors = np.empty_like(T), np.zeros(length)

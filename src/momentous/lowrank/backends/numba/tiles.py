@@ -23,7 +23,9 @@ from momentous.lowrank.backends.numba.lanes import (
     filled,
     intrinsic,
     ir,
+    load_masked,
     make_array,
+    mask_of,
     total,
     types,
 )
@@ -56,15 +58,15 @@ class _Lines:
     def put(self, k: Any, number: Any) -> None:
         self.builder.store(number, self.builder.gep(self.data, [k]))
 
-    def _place(self, k: Any, columns: int) -> Any:
+    def place(self, k: Any, columns: int = SIDE) -> Any:
         first = self.builder.gep(self.data, [self.builder.mul(k, I64(SIDE))])
         return self.builder.bitcast(first, ir.VectorType(self.type, columns).as_pointer())
 
     def load(self, k: Any, columns: int = SIDE) -> Any:
-        return self.builder.load(self._place(k, columns), align=self.alignment)
+        return self.builder.load(self.place(k, columns), align=self.alignment)
 
     def store(self, k: Any, vector: Any) -> None:
-        self.builder.store(vector, self._place(k, vector.type.count), align=self.alignment)
+        self.builder.store(vector, self.place(k, vector.type.count), align=self.alignment)
 
 
 def _lines(context: Any, builder: Any, signature: Any, values: Any, *which: int) -> list[_Lines]:
@@ -75,7 +77,9 @@ def _lines(context: Any, builder: Any, signature: Any, values: Any, *which: int)
 
 
 def _double(builder: Any, vector: Any) -> Any:
-    return vector if vector.type.element == DOUBLE else builder.fpext(vector, VECTOR)
+    if vector.type.element == DOUBLE:
+        return vector
+    return builder.fpext(vector, ir.VectorType(DOUBLE, vector.type.count))
 
 
 def _plus(builder: Any, to: Any, number: Any, vector: Any) -> Any:
@@ -115,14 +119,14 @@ class _Tile:
 
 def _add_tiles(
     context: Any, builder: Any, count: Any, left: _Lines, rights: list[_Lines], outs: list[_Lines],
-    columns: int = SIDE, extra: Callable[[Any], None] | None = None,
+    columns: int = SIDE, height: int = SIDE, extra: Callable[[Any], None] | None = None,
 ) -> None:  # fmt: skip
     """``out[i, q] += sum_k left[k, i] right[k, q]`` for each pair of right and out; ``extra`` is
     called once for every line k."""
     wide = "+avx512f" in context.codegen().magic_tuple()[2]  # 32 registers in place of 16
-    rows = SIDE if wide or left.type == SINGLE or columns < SIDE else SIDE // 2
+    rows = height if wide or left.type == SINGLE or columns < SIDE else SIDE // 2
     at_once = len(rights) if wide else 1
-    for first in range(0, SIDE, rows):
+    for first in range(0, height, rows):
         places = [I64(first + i) for i in range(rows)]
         for begin in range(0, len(rights), at_once):
             chosen = slice(begin, begin + at_once)
@@ -159,28 +163,45 @@ def add_tile(
     return signature, generate
 
 
+def _add_tile_and_side(context: Any, builder: Any, signature: Any, values: Any, size: int) -> None:
+    left, right, out, side = _lines(context, builder, signature, values, 1, 3, 5, 8)
+    factors = _Lines(context, builder, signature.args[7], values[7])
+    found = cgutils.alloca_once(builder, ir.VectorType(DOUBLE, size))
+    builder.store(side.load(I64(0), size), found)
+
+    def extra(k: Any) -> None:
+        line = _double(builder, right.load(k, size))
+        builder.store(_plus(builder, builder.load(found), factors.number(k), line), found)
+
+    _add_tiles(context, builder, values[0], left, [right], [out], size, size, extra)
+    side.store(I64(0), builder.load(found))
+
+
 @intrinsic
 def add_diagonal_tile(
     typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any,
     factors: Any, side: Any, at_side: Any,
 ) -> Any:  # fmt: skip
     """`add_tile`, and ``side[q] += sum_k factors[k] right[k, q]`` in double precision."""
-    signature = types.void(
-        count, left, at_left, right, at_right, out, at, factors, side, at_side
-    )
+    signature = types.void(count, left, at_left, right, at_right, out, at, factors, side, at_side)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        left, right, out, side = _lines(context, builder, signature, values, 1, 3, 5, 8)
-        factors = _Lines(context, builder, signature.args[7], values[7])
-        found = cgutils.alloca_once_value(builder, ZERO)
-        builder.store(side.load(I64(0)), found)
+        _add_tile_and_side(context, builder, signature, values, SIDE)
+        return context.get_dummy_value()
 
-        def extra(k: Any) -> None:
-            line = _double(builder, right.load(k))
-            builder.store(_plus(builder, builder.load(found), factors.number(k), line), found)
+    return signature, generate
 
-        _add_tiles(context, builder, values[0], left, [right], [out], extra=extra)
-        side.store(I64(0), builder.load(found))
+
+@intrinsic
+def add_corner_tile(
+    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any,
+    factors: Any, side: Any, at_side: Any,
+) -> Any:  # fmt: skip
+    """`add_diagonal_tile` for the first 4 rows and columns."""
+    signature = types.void(count, left, at_left, right, at_right, out, at, factors, side, at_side)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _add_tile_and_side(context, builder, signature, values, SIDE // 2)
         return context.get_dummy_value()
 
     return signature, generate
@@ -410,26 +431,32 @@ def add_dots(typing: Any, count: Any, u: Any, T: Any, z: Any) -> Any:
 
 
 @intrinsic
-def gather_lines(
-    typing: Any, others: Any, begin: Any, count: Any, fixed: Any, T: Any
-) -> Any:
-    """``T[s, k] = fixed[others[begin + k], 8 s : 8 s + 8]``, in the precision of T."""
+def gather_lines(typing: Any, others: Any, begin: Any, count: Any, fixed: Any, T: Any) -> Any:
+    """``T[s, k] = fixed[others[begin + k], 8 s : 8 s + 8]``, in the precision of T; what is beyond
+    the end of a row is 0."""
     signature = types.void(others, begin, count, fixed, T)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kinds = signature.args
         strips, rows = _strips_and_rows(context, builder, kinds[4], values[4])
+        _, size = _strips_and_rows(context, builder, kinds[3], values[3])
         index = make_array(kinds[0])(context, builder, values[0]).data
         source = _Lines(context, builder, kinds[3], values[3])
         table = _Lines(context, builder, kinds[4], values[4])
+        whole = builder.sub(strips, I64(1))
+        inside = mask_of(builder, builder.sub(size, builder.mul(whole, I64(SIDE))), SIDE)
+
+        def store(line: Any, strip: Any, entry: Any) -> None:
+            if table.type != source.type:
+                line = builder.fpext(line, VECTOR)
+            table.store(builder.add(builder.mul(strip, rows), entry), line)
+
         with cgutils.for_range(builder, values[2], intp=I64) as entry:
             j = builder.load(builder.gep(index, [builder.add(values[1], entry.index)]))
-            first = builder.mul(builder.sext(j, I64), strips)
-            with cgutils.for_range(builder, strips, intp=I64) as strip:
-                line = source.load(builder.add(first, strip.index))
-                if table.type != source.type:
-                    line = builder.fpext(line, VECTOR)
-                table.store(builder.add(builder.mul(strip.index, rows), entry.index), line)
+            row = source.moved(builder.mul(builder.sext(j, I64), size))
+            with cgutils.for_range(builder, whole, intp=I64) as strip:
+                store(row.load(strip.index), strip.index, entry.index)
+            store(load_masked(builder, row.place(whole), inside), whole, entry.index)
         return context.get_dummy_value()
 
     return signature, generate
@@ -460,8 +487,8 @@ def add_products(
         if half:
             add_half_tile(count, S, here, T, last, A, whole * far + c * tile)
     if half:
-        add_half_tile(count, S, last, T, last, A, whole * (far + tile))
-        add_side(count, slopes, T, last, side, SIDE * whole)
+        place = whole * (far + tile)
+        add_corner_tile(count, S, last, T, last, A, place, slopes, side, SIDE * whole)
 
 
 @compiled_kernel()
