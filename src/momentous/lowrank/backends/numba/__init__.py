@@ -18,7 +18,9 @@ from momentous.lowrank.losses import Loss
 
 require("numba", "app", "backend='numba'")
 
+from momentous.lowrank.backends.numba.announce import announce_compilations  # noqa: E402
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
+from momentous.lowrank.backends.numba.lanes import lanes_of  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     block_rows,
     read_only,
@@ -26,6 +28,7 @@ from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     system_in_strips,
 )
 
+announce_compilations()
 FEWEST = 10_000  # entries that a second thread is worth
 
 
@@ -40,6 +43,10 @@ class NumbaBackend(Backend):
 
 class NumbaSide(Side):
     """Entries that threads share.
+
+    Kernels are compiled once per loss and precision, and kept on disk.  One is not for all ranks:
+    that of the gradient has a version of its own for every rank up to 16, which is up to 1.5 times
+    as fast as the one for all.
 
     In a pass each thread has a range of groups, of about equally many entries, and a gradient of
     the right factor of its own; these are added up in a fixed order.  So the same ratings and the
@@ -59,24 +66,27 @@ class NumbaSide(Side):
         self.ranges = [(int(a), int(b)) for a, b in pairwise(cuts)]
 
     def value(self, left: Floats, right: Floats) -> float:
-        none = np.empty((0, left.shape[1]), left.dtype)
-        return self._run(left, right, 0.0, none, [none] * self.threads)
+        none, rank = np.empty((0, left.shape[1]), left.dtype), left.shape[1]
+        return self._run(rank, left, right, 0.0, none, [none] * self.threads)
 
     def add_gradient(
         self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
         # Fresh buffers, so that several callers may evaluate at the same time.
         others = [np.zeros_like(far) for _ in range(self.threads - 1)]
-        total = self._run(left, right, scale, own, [far, *others])
+        total = self._run(lanes_of(far.shape[1]), left, right, scale, own, [far, *others])
         for part in others:
             far += part
         return total
 
     def _run(
-        self, left: Floats, right: Floats, scale: float, own: Floats, far: list[Floats]
+        self, lanes: Any, left: Floats, right: Floats, scale: float, own: Floats, far: list[Floats]
     ) -> float:
-        kernels, groups = kernels_for(type(self.loss)), self.groups
-        lanes, parameters = (0,) * left.shape[1], self.loss.parameters
+        kernels, groups, parameters = (
+            kernels_for(type(self.loss)),
+            self.groups,
+            self.loss.parameters,
+        )
         left, right = read_only(left), read_only(right)
 
         def work(thread: int) -> float:

@@ -67,7 +67,7 @@ def evaluate(z: Floats, x: Floats, count: int, scale: Any, parameters: tuple[flo
 
 @compiled_kernel()
 def add_groups(
-    lanes: tuple[int, ...],
+    lanes: tuple[int, ...] | int,
     left: Floats,
     right: Floats,
     starts: NDArray[np.int64],
@@ -201,7 +201,7 @@ def solve_rows(
     """Solve for the rows first to last - 1; ``from_zero``: all that is in ``current`` is 0."""
     size = features.shape[1]
     width = whole_strips(size)
-    strips, length = width // SIDE, piece_of(width)
+    strips, length = width // SIDE, piece_of(width, features.itemsize)
     T, exact_T = np.empty((strips, length, SIDE), features.dtype), np.empty((strips, length, SIDE))
     S, exact_S = np.empty_like(T), np.empty_like(exact_T)
     A, scaled = np.empty((strips, width, SIDE)), np.empty((strips, width, SIDE))

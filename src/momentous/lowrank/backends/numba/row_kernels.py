@@ -26,9 +26,10 @@ from momentous.lowrank.backends.numba.tiles import (
 )
 from momentous.lowrank.data.ratings import Floats
 
-# Numbers gathered at a time, in 32 to 256 entries: these and a few tiles fit the fastest cache.
+# Numbers gathered at a time: these and a few tiles fit the fastest cache.  32 to 256 entries; in
+# single precision no more than 64, because sums of that many products are in single precision, too.
 GATHERED = 4096
-FEWEST, MOST = 32, 256
+FEWEST, MOST, MOST_IN_SINGLE = 32, 256, 64
 # Sums of products are in single precision, for factors in single precision, where all weights are
 # above this share of the trace: their error, at most 1e-6 of it, is then small beside the penalty.
 PENALTY_SHARE = 1e-4
@@ -50,9 +51,9 @@ def whole_strips(size: int) -> int:
 
 
 @compiled_kernel()
-def piece_of(width: int) -> int:
+def piece_of(width: int, itemsize: int) -> int:
     """Entries that are gathered at a time."""
-    return min(max(GATHERED // width, FEWEST), MOST)
+    return min(max(GATHERED // width, FEWEST), MOST if itemsize == 8 else MOST_IN_SINGLE)
 
 
 @compiled_kernel()
@@ -169,7 +170,7 @@ def block_rows(
     """Fill in the lower triangles of the rows first to last - 1."""
     rank = fixed.shape[1]
     width = whole_strips(rank)
-    length = piece_of(width)
+    length = piece_of(width, 8)
     T, A = np.empty((width // SIDE, length, SIDE)), np.empty((width // SIDE, width, SIDE))
     S, factors = np.empty_like(T), np.zeros(length)
     nothing, side = np.zeros(length), np.zeros(width)

@@ -229,9 +229,7 @@ def add_two_tiles(
 ) -> Any:  # fmt: skip
     """`add_tile`, and the same for the next strip, so many numbers further on: each number of
     ``left`` is read once for both."""
-    signature = types.void(
-        count, left, at_left, right, at_right, out, at, next_right, next_out
-    )
+    signature = types.void(count, left, at_left, right, at_right, out, at, next_right, next_out)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         left, right, out = _lines(context, builder, signature, values, 1, 3, 5)
@@ -289,7 +287,9 @@ def pivot_tile(typing: Any, tile: Any, at: Any, inverses: Any, i: Any, shares: A
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         tile, inverses = _lines(context, builder, signature, values, 0, 2)
         shares = _Lines(context, builder, signature.args[4], values[4])
-        upper = {(a, b): tile.number(I64(SIDE * a + b)) for a in range(SIDE) for b in range(a, SIDE)}
+        upper = {
+            (a, b): tile.number(I64(SIDE * a + b)) for a in range(SIDE) for b in range(a, SIDE)
+        }
         for c in range(SIDE):
             pivot = upper[c, c]
             inverse = builder.select(
@@ -312,7 +312,9 @@ def pivot_tile(typing: Any, tile: Any, at: Any, inverses: Any, i: Any, shares: A
 
 
 @intrinsic
-def finish_tile(typing: Any, shares: Any, inverses: Any, i: Any, tile: Any, at: Any, scaled: Any) -> Any:
+def finish_tile(
+    typing: Any, shares: Any, inverses: Any, i: Any, tile: Any, at: Any, scaled: Any
+) -> Any:
     """Eliminate within the 8 rows of a tile: ``tile[b] += shares[b, c] tile[c]`` for b > c, in
     order; in ``scaled``, at the same place, the rows times ``-inverses``."""
     signature = types.void(shares, inverses, i, tile, at, scaled)
@@ -362,9 +364,7 @@ def finish_side(
 
 
 @intrinsic
-def substitute_tile(
-    typing: Any, A: Any, p: Any, inverses: Any, side: Any, x: Any
-) -> Any:
+def substitute_tile(typing: Any, A: Any, p: Any, inverses: Any, side: Any, x: Any) -> Any:
     """The 8 numbers of x that belong to the strip p, from those of the strips after it."""
     signature = types.void(A, p, inverses, side, x)
 
@@ -372,9 +372,7 @@ def substitute_tile(
         kinds, p = signature.args, values[1]
         strips, rows = _strips_and_rows(context, builder, kinds[0], values[0])
         first = builder.mul(p, I64(SIDE))
-        A, inverse, side, x = (
-            _Lines(context, builder, kinds[k], values[k]) for k in (0, 2, 3, 4)
-        )
+        A, inverse, side, x = (_Lines(context, builder, kinds[k], values[k]) for k in (0, 2, 3, 4))
         dots = [cgutils.alloca_once_value(builder, ZERO) for _ in range(SIDE)]
         for one in dots:
             builder.store(ZERO, one)
