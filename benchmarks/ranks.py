@@ -1,9 +1,9 @@
-"""A sweep of alternating least squares at ranks 10 to 128: time, share of BLAS's speed, old and new.
+"""A sweep of alternating least squares at ranks 10 to 128: time, share of BLAS's speed, versions.
 
 On a twin of MovieLens-1M, ridge 10, both half sweeps from the factors that three sweeps give.  The
 speed of BLAS is that of a product of two 1024 x 1024 matrices on one thread.  "GFLOP/s" counts what
 a sweep must do, N r (r + 1) for the sums of each side and r^3/3 for each system, whatever the
-kernels spend on zeros.  Times are CPU seconds, the least of several; wall seconds stand beside them.
+kernels spend on zeros.  Times are CPU seconds, the least of several, with wall seconds beside them.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/ranks.py [--rank 10 32 50 64 128] [--old FOLDER ...]
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends.base import FULL_STEP
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_entry, kernel_of
+from momentous.lowrank.backends.numba.elimination import eliminate
 from momentous.lowrank.backends.numba.lanes import row_products, spread_slopes
 from momentous.lowrank.backends.numba.row_kernels import (
     add_penalty,
@@ -39,7 +40,6 @@ from momentous.lowrank.backends.numba.tiles import (
     SIDE,
     add_dots,
     add_products,
-    eliminate,
     gather_lines,
 )
 from momentous.lowrank.data.ratings import Floats

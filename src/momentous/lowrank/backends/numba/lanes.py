@@ -1,9 +1,9 @@
 """Rows of a factor as SIMD vectors: what plain compiled loops over the rank are too slow for.
 
 A row of r numbers is taken in pieces whose lengths are powers of two (10 = 8 + 2), each one LLVM
-vector; LLVM maps these to whatever registers the machine has. A low rank reaches the compiler as the
-length of a tuple, so that there is one compiled version per rank and no loop over the rank in it; a
-higher one is a number at run time, and all of them have one version.
+vector; LLVM maps these to whatever registers the machine has. A low rank reaches the compiler as
+the length of a tuple, so that there is one compiled version per rank and no loop over the rank in
+it; a higher one is a number at run time, and all of them have one version.
 `benchmarks/lowrank_gradient.py` measures the whole. This file needs numba, so is itself
 imported only where it is used.
 """

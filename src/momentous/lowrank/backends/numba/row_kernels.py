@@ -18,12 +18,8 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends.base import DAMPING, LEAST
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_pool
-from momentous.lowrank.backends.numba.tiles import (
-    SIDE,
-    add_products,
-    gather_lines,
-    substitute,
-)
+from momentous.lowrank.backends.numba.elimination import substitute
+from momentous.lowrank.backends.numba.tiles import SIDE, add_products, gather_lines
 from momentous.lowrank.data.ratings import Floats
 
 # Numbers gathered at a time: these and a few tiles fit the fastest cache.  32 to 256 entries; in

@@ -1,9 +1,9 @@
-"""Tiles of 8 x 8 numbers in registers: sums of products and elimination, for every rank.
+"""Tiles of 8 x 8 numbers in registers: sums of products of entries, for every rank.
 
 Rows of a factor, of a system and of a triangular factor are cut into **strips** of 8 columns, the
 last one filled up with zeros: an array (strips, rows, 8), in which the rows of a strip follow each
-other in memory.  A tile is 8 rows of a strip; the loops over tiles have their counts at run time, so
-that a kernel is compiled once and not once per rank.  `benchmarks/ranks.py` measures the whole.
+other in memory.  A tile is 8 rows of a strip; the loops over tiles have their counts at run time,
+so that a kernel is compiled once and not once per rank.  `benchmarks/ranks.py` measures the whole.
 
 This file needs numba, so is itself imported only where it is used.
 """
@@ -37,7 +37,7 @@ VECTOR = ir.VectorType(DOUBLE, SIDE)
 ZERO = VECTOR([0.0] * SIDE)
 
 
-class _Lines:
+class Lines:
     """An array as lines of 8 numbers."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, array: Any):
@@ -46,7 +46,7 @@ class _Lines:
         self.alignment = kind.dtype.bitwidth // 8
         self.data = make_array(kind)(context, builder, array).data
 
-    def moved(self, offset: Any) -> _Lines:
+    def moved(self, offset: Any) -> Lines:
         """The same from so many numbers further on."""
         other = copy(self)
         other.data = self.builder.gep(self.data, [offset])
@@ -69,20 +69,20 @@ class _Lines:
         self.builder.store(vector, self.place(k, vector.type.count), align=self.alignment)
 
 
-def _lines(context: Any, builder: Any, signature: Any, values: Any, *which: int) -> list[_Lines]:
+def lines_at(context: Any, builder: Any, signature: Any, values: Any, *which: int) -> list[Lines]:
     """These arguments, each from the number on that is the argument after it."""
     return [
-        _Lines(context, builder, signature.args[k], values[k]).moved(values[k + 1]) for k in which
+        Lines(context, builder, signature.args[k], values[k]).moved(values[k + 1]) for k in which
     ]
 
 
-def _double(builder: Any, vector: Any) -> Any:
+def in_double(builder: Any, vector: Any) -> Any:
     if vector.type.element == DOUBLE:
         return vector
     return builder.fpext(vector, ir.VectorType(DOUBLE, vector.type.count))
 
 
-def _plus(builder: Any, to: Any, number: Any, vector: Any) -> Any:
+def plus(builder: Any, to: Any, number: Any, vector: Any) -> Any:
     scaled = builder.fmul(filled(builder, number, vector.type.count), vector, flags=FUSE)
     return builder.fadd(to, scaled, flags=FUSE)
 
@@ -90,7 +90,7 @@ def _plus(builder: Any, to: Any, number: Any, vector: Any) -> Any:
 class _Tile:
     """Sums of 8 rows and up to 8 columns of ``left'right`` in registers, to be added to ``out``."""
 
-    def __init__(self, builder: Any, right: _Lines, out: _Lines, places: list[Any], columns: int):
+    def __init__(self, builder: Any, right: Lines, out: Lines, places: list[Any], columns: int):
         self.builder, self.right, self.out = builder, right, out
         self.places, self.columns = places, columns
         # In single precision sums begin with 0, and are added to `out` in double precision.
@@ -105,7 +105,7 @@ class _Tile:
         builder = self.builder
         line = self.right.load(k, self.columns)
         for number, one in zip(numbers, self.sums, strict=True):
-            builder.store(_plus(builder, builder.load(one), number, line), one)
+            builder.store(plus(builder, builder.load(one), number, line), one)
 
     def store(self) -> None:
         builder = self.builder
@@ -118,7 +118,7 @@ class _Tile:
 
 
 def _add_tiles(
-    context: Any, builder: Any, count: Any, left: _Lines, rights: list[_Lines], outs: list[_Lines],
+    context: Any, builder: Any, count: Any, left: Lines, rights: list[Lines], outs: list[Lines],
     columns: int = SIDE, height: int = SIDE, extra: Callable[[Any], None] | None = None,
 ) -> None:  # fmt: skip
     """``out[i, q] += sum_k left[k, i] right[k, q]`` for each pair of right and out; ``extra`` is
@@ -156,7 +156,7 @@ def add_tile(
     signature = types.void(count, left, at_left, right, at_right, out, at)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        left, right, out = _lines(context, builder, signature, values, 1, 3, 5)
+        left, right, out = lines_at(context, builder, signature, values, 1, 3, 5)
         _add_tiles(context, builder, values[0], left, [right], [out])
         return context.get_dummy_value()
 
@@ -164,14 +164,14 @@ def add_tile(
 
 
 def _add_tile_and_side(context: Any, builder: Any, signature: Any, values: Any, size: int) -> None:
-    left, right, out, side = _lines(context, builder, signature, values, 1, 3, 5, 8)
-    factors = _Lines(context, builder, signature.args[7], values[7])
+    left, right, out, side = lines_at(context, builder, signature, values, 1, 3, 5, 8)
+    factors = Lines(context, builder, signature.args[7], values[7])
     found = cgutils.alloca_once(builder, ir.VectorType(DOUBLE, size))
     builder.store(side.load(I64(0), size), found)
 
     def extra(k: Any) -> None:
-        line = _double(builder, right.load(k, size))
-        builder.store(_plus(builder, builder.load(found), factors.number(k), line), found)
+        line = in_double(builder, right.load(k, size))
+        builder.store(plus(builder, builder.load(found), factors.number(k), line), found)
 
     _add_tiles(context, builder, values[0], left, [right], [out], size, size, extra)
     side.store(I64(0), builder.load(found))
@@ -215,7 +215,7 @@ def add_half_tile(
     signature = types.void(count, left, at_left, right, at_right, out, at)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        left, right, out = _lines(context, builder, signature, values, 1, 3, 5)
+        left, right, out = lines_at(context, builder, signature, values, 1, 3, 5)
         _add_tiles(context, builder, values[0], left, [right], [out], SIDE // 2)
         return context.get_dummy_value()
 
@@ -232,170 +232,9 @@ def add_two_tiles(
     signature = types.void(count, left, at_left, right, at_right, out, at, next_right, next_out)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        left, right, out = _lines(context, builder, signature, values, 1, 3, 5)
+        left, right, out = lines_at(context, builder, signature, values, 1, 3, 5)
         rights, outs = [right, right.moved(values[7])], [out, out.moved(values[8])]
         _add_tiles(context, builder, values[0], left, rights, outs)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def add_side(
-    typing: Any, count: Any, factors: Any, right: Any, at_right: Any, side: Any, at: Any
-) -> Any:
-    """``side[q] += sum_k factors[k] right[k, q]`` for 8 columns q, in double precision."""
-    signature = types.void(count, factors, right, at_right, side, at)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        factor = _Lines(context, builder, signature.args[1], values[1])
-        right, side = _lines(context, builder, signature, values, 2, 4)
-        # Four sums at once: one alone would wait for itself.
-        sums = [cgutils.alloca_once_value(builder, ZERO) for _ in range(4)]
-        for one in sums:
-            builder.store(ZERO, one)
-
-        def add(k: Any, one: Any) -> None:
-            line = _double(builder, right.load(k))
-            builder.store(_plus(builder, builder.load(one), factor.number(k), line), one)
-
-        fours = builder.ashr(values[0], I64(2))
-        with cgutils.for_range(builder, fours, intp=I64) as loop:
-            first = builder.shl(loop.index, I64(2))
-            for k, one in enumerate(sums):
-                add(builder.add(first, I64(k)), one)
-        done = builder.shl(fours, I64(2))
-        with cgutils.for_range(builder, builder.sub(values[0], done), intp=I64) as loop:
-            add(builder.add(done, loop.index), sums[0])
-        a, b, c, d = (builder.load(one) for one in sums)
-        found = builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
-        side.store(I64(0), builder.fadd(side.load(I64(0)), found))
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def pivot_tile(typing: Any, tile: Any, at: Any, inverses: Any, i: Any, shares: Any) -> Any:
-    """Eliminate in the upper triangle of a tile on the diagonal.
-
-    In ``inverses``, from i on, those of the pivots, 0 where there is nothing to divide by; in
-    ``shares`` what `finish_tile` needs.  Numbers one by one: each waits for the pivot before it.
-    """
-    signature = types.void(tile, at, inverses, i, shares)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        tile, inverses = _lines(context, builder, signature, values, 0, 2)
-        shares = _Lines(context, builder, signature.args[4], values[4])
-        upper = {
-            (a, b): tile.number(I64(SIDE * a + b)) for a in range(SIDE) for b in range(a, SIDE)
-        }
-        for c in range(SIDE):
-            pivot = upper[c, c]
-            inverse = builder.select(
-                builder.fcmp_ordered(">", pivot, DOUBLE(0.0)),
-                builder.fdiv(DOUBLE(1.0), pivot),
-                DOUBLE(0.0),
-            )
-            inverses.put(I64(c), inverse)
-            for a in range(c + 1, SIDE):
-                share = builder.fmul(builder.fneg(upper[c, a]), inverse)
-                shares.put(I64(SIDE * a + c), share)
-                for b in range(a, SIDE):
-                    product = builder.fmul(share, upper[c, b], flags=FUSE)
-                    upper[a, b] = builder.fadd(upper[a, b], product, flags=FUSE)
-        for (a, b), number in upper.items():
-            tile.put(I64(SIDE * a + b), number)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def finish_tile(
-    typing: Any, shares: Any, inverses: Any, i: Any, tile: Any, at: Any, scaled: Any
-) -> Any:
-    """Eliminate within the 8 rows of a tile: ``tile[b] += shares[b, c] tile[c]`` for b > c, in
-    order; in ``scaled``, at the same place, the rows times ``-inverses``."""
-    signature = types.void(shares, inverses, i, tile, at, scaled)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        share = _Lines(context, builder, signature.args[0], values[0])
-        inverse, tile = _lines(context, builder, signature, values, 1, 3)
-        scaled = _Lines(context, builder, signature.args[5], values[5]).moved(values[4])
-        rows = [tile.load(I64(k)) for k in range(SIDE)]
-        for c in range(SIDE):
-            for b in range(c + 1, SIDE):
-                rows[b] = _plus(builder, rows[b], share.number(I64(SIDE * b + c)), rows[c])
-        for c in range(SIDE):
-            tile.store(I64(c), rows[c])
-            factor = builder.fneg(inverse.number(I64(c)))
-            scaled.store(I64(c), builder.fmul(filled(builder, factor, SIDE), rows[c]))
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def finish_side(
-    typing: Any, tile: Any, at: Any, inverses: Any, i: Any, side: Any, scaled: Any
-) -> Any:
-    """Eliminate in 8 numbers of a right-hand side, from i on, by the tile on the diagonal; in
-    ``scaled`` what is left of them over minus the pivots."""
-    signature = types.void(tile, at, inverses, i, side, scaled)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        tile, inverse = _lines(context, builder, signature, values, 0, 2)
-        side, scaled = (
-            _Lines(context, builder, signature.args[k], values[k]).moved(values[3]) for k in (4, 5)
-        )
-        numbers = [side.number(I64(k)) for k in range(SIDE)]
-        for c in range(SIDE):
-            share = builder.fmul(builder.fneg(numbers[c]), inverse.number(I64(c)))
-            scaled.put(I64(c), share)
-            for b in range(c + 1, SIDE):
-                product = builder.fmul(share, tile.number(I64(SIDE * c + b)), flags=FUSE)
-                numbers[b] = builder.fadd(numbers[b], product, flags=FUSE)
-        for c in range(SIDE):
-            side.put(I64(c), numbers[c])
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def substitute_tile(typing: Any, A: Any, p: Any, inverses: Any, side: Any, x: Any) -> Any:
-    """The 8 numbers of x that belong to the strip p, from those of the strips after it."""
-    signature = types.void(A, p, inverses, side, x)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds, p = signature.args, values[1]
-        strips, rows = _strips_and_rows(context, builder, kinds[0], values[0])
-        first = builder.mul(p, I64(SIDE))
-        A, inverse, side, x = (_Lines(context, builder, kinds[k], values[k]) for k in (0, 2, 3, 4))
-        dots = [cgutils.alloca_once_value(builder, ZERO) for _ in range(SIDE)]
-        for one in dots:
-            builder.store(ZERO, one)
-        after = builder.add(p, I64(1))
-        with cgutils.for_range(builder, builder.sub(strips, after), intp=I64) as loop:
-            strip = builder.add(after, loop.index)
-            line = builder.add(builder.mul(strip, rows), first)
-            known = x.load(strip)
-            for c, one in enumerate(dots):
-                product = builder.fmul(A.load(builder.add(line, I64(c))), known, flags=FUSE)
-                builder.store(builder.fadd(builder.load(one), product, flags=FUSE), one)
-        tile = A.moved(builder.mul(builder.add(builder.mul(p, rows), first), I64(SIDE)))
-        inverse, side, x = (lines.moved(first) for lines in (inverse, side, x))
-        rest = [
-            builder.fsub(side.number(I64(c)), total(builder, [builder.load(one)]))
-            for c, one in enumerate(dots)
-        ]
-        for c in range(SIDE - 1, -1, -1):
-            found = builder.fmul(rest[c], inverse.number(I64(c)))
-            x.put(I64(c), found)
-            for b in range(c):
-                product = builder.fmul(tile.number(I64(SIDE * b + c)), found, flags=FUSE)
-                rest[b] = builder.fsub(rest[b], product, flags=FUSE)
         return context.get_dummy_value()
 
     return signature, generate
@@ -408,16 +247,16 @@ def add_dots(typing: Any, count: Any, u: Any, T: Any, z: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kinds = signature.args
-        strips, rows = _strips_and_rows(context, builder, kinds[2], values[2])
-        u = _Lines(context, builder, kinds[1], values[1])
-        table = _Lines(context, builder, kinds[2], values[2])
-        out = _Lines(context, builder, kinds[3], values[3])
+        strips, rows = strips_and_rows(context, builder, kinds[2], values[2])
+        u = Lines(context, builder, kinds[1], values[1])
+        table = Lines(context, builder, kinds[2], values[2])
+        out = Lines(context, builder, kinds[3], values[3])
         dot = cgutils.alloca_once_value(builder, ZERO)
         with cgutils.for_range(builder, values[0], intp=I64) as entry:
             builder.store(ZERO, dot)
             with cgutils.for_range(builder, strips, intp=I64) as strip:
                 place = builder.add(builder.mul(strip.index, rows), entry.index)
-                line = _double(builder, table.load(place))
+                line = in_double(builder, table.load(place))
                 product = builder.fmul(u.load(strip.index), line, flags=FUSE)
                 builder.store(builder.fadd(builder.load(dot), product, flags=FUSE), dot)
             place = builder.gep(out.data, [entry.index])
@@ -436,11 +275,11 @@ def gather_lines(typing: Any, others: Any, begin: Any, count: Any, fixed: Any, T
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kinds = signature.args
-        strips, rows = _strips_and_rows(context, builder, kinds[4], values[4])
-        _, size = _strips_and_rows(context, builder, kinds[3], values[3])
+        strips, rows = strips_and_rows(context, builder, kinds[4], values[4])
+        _, size = strips_and_rows(context, builder, kinds[3], values[3])
         index = make_array(kinds[0])(context, builder, values[0]).data
-        source = _Lines(context, builder, kinds[3], values[3])
-        table = _Lines(context, builder, kinds[4], values[4])
+        source = Lines(context, builder, kinds[3], values[3])
+        table = Lines(context, builder, kinds[4], values[4])
         whole = builder.sub(strips, I64(1))
         inside = mask_of(builder, builder.sub(size, builder.mul(whole, I64(SIDE))), SIDE)
 
@@ -460,7 +299,7 @@ def gather_lines(typing: Any, others: Any, begin: Any, count: Any, fixed: Any, T
     return signature, generate
 
 
-def _strips_and_rows(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+def strips_and_rows(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     shape = make_array(kind)(context, builder, array).shape
     return builder.extract_value(shape, 0), builder.extract_value(shape, 1)
 
@@ -487,33 +326,3 @@ def add_products(
     if half:
         place = whole * (far + tile)
         add_corner_tile(count, S, last, T, last, A, place, slopes, side, SIDE * whole)
-
-
-@compiled_kernel()
-def eliminate(A: Matrix, scaled: Matrix, inverses: Matrix, shares: Matrix) -> None:
-    """Gauss's elimination in the upper tiles of A; in ``scaled`` its rows over minus the pivots.
-
-    A row of tiles is finished before the next one begins (left-looking), so that the numbers of a
-    tile stay in registers while all rows above it are taken off.
-    """
-    strips, far, tile = A.shape[0], SIDE * A.shape[1], SIDE * SIDE
-    for p in range(strips):
-        place = p * (far + tile)
-        add_tile(SIDE * p, scaled, p * far, A, p * far, A, place)
-        pivot_tile(A, place, inverses, SIDE * p, shares)
-        for a in range(p + 1, strips):
-            place = a * far + p * tile
-            add_tile(SIDE * p, scaled, p * far, A, a * far, A, place)
-            finish_tile(shares, inverses, SIDE * p, A, place, scaled)
-
-
-@compiled_kernel()
-def substitute(A: Matrix, inverses: Matrix, side: Matrix, shares: Matrix, x: Matrix) -> None:
-    """The solution x for a right-hand side, after `eliminate`; leaves in ``side`` what elimination
-    makes of it."""
-    strips, far, tile = A.shape[0], SIDE * A.shape[1], SIDE * SIDE
-    for p in range(strips):
-        add_side(SIDE * p, shares, A, p * far, side, SIDE * p)
-        finish_side(A, p * (far + tile), inverses, SIDE * p, side, shares)
-    for p in range(strips - 1, -1, -1):
-        substitute_tile(A, p, inverses, side, x)
