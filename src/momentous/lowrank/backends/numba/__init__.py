@@ -45,8 +45,8 @@ class NumbaSide(Side):
     """Entries that threads share.
 
     Kernels are compiled once per loss and precision, and kept on disk.  One is not for all ranks:
-    that of the gradient has a version of its own for every rank up to 16, which is up to 1.5 times
-    as fast as the one for all.
+    the pass over all entries has a version of its own for every width up to 16, which is up to 1.5
+    times as fast as the one for all.
 
     In a pass each thread has a range of groups, of about equally many entries, and a gradient of
     the right factor of its own; these are added up in a fixed order.  So the same ratings and the
@@ -66,28 +66,28 @@ class NumbaSide(Side):
         self.ranges = [(int(a), int(b)) for a, b in pairwise(cuts)]
 
     def value(self, left: Floats, right: Floats) -> float:
-        none, rank = np.empty((0, left.shape[1]), left.dtype), left.shape[1]
-        return self._run(rank, left, right, 0.0, none, [none] * self.threads)
+        none = np.empty((0, left.shape[1]), left.dtype)
+        return self._run(left, right, 0.0, none, [none] * self.threads)
 
     def add_gradient(
         self, left: Floats, right: Floats, scale: float, own: Floats, far: Floats
     ) -> float:
         # Fresh buffers, so that several callers may evaluate at the same time.
         others = [np.zeros_like(far) for _ in range(self.threads - 1)]
-        total = self._run(lanes_of(far.shape[1]), left, right, scale, own, [far, *others])
+        total = self._run(left, right, scale, own, [far, *others])
         for part in others:
             far += part
         return total
 
     def _run(
-        self, lanes: Any, left: Floats, right: Floats, scale: float, own: Floats, far: list[Floats]
+        self, left: Floats, right: Floats, scale: float, own: Floats, far: list[Floats]
     ) -> float:
         kernels, groups, parameters = (
             kernels_for(type(self.loss)),
             self.groups,
             self.loss.parameters,
         )
-        left, right = read_only(left), read_only(right)
+        lanes, left, right = lanes_of(left.shape[1]), read_only(left), read_only(right)
 
         def work(thread: int) -> float:
             first, last = self.ranges[thread]
