@@ -74,9 +74,7 @@ class Space:
         self.fuses = self._passes is not None or self._total is not None
         self.ahead: tuple[Array, ...] = ()  # see `extrapolated`
         # Long vectors in the memory of the host are handled block by block.
-        self._blocked = self.size > BLOCK and (
-            self.library is np.ndarray or _is_host_tensor(like)
-        )
+        self._blocked = self.size > BLOCK and (self.library is np.ndarray or _is_host_tensor(like))
         self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
         # Short vectors of doubles: NumPy's own operators are the fastest way.
         self.plain = (
@@ -243,7 +241,7 @@ class Space:
         if len(rows) > MOST:
             rest = self.weighted_sum(given[MOST:], rows[MOST - 1 :])
             rows, given = (*rows[: MOST - 1], rest), [*given[:MOST], 1.0]
-        rows = tuple(padded(rows))
+        rows = padded(rows)
         given += [0.0] * (1 + len(rows) - len(given))
         (d, z), (slope, square), _ = self.compute(
             passes.direction(1 + len(rows)), (x, first, *rows), given

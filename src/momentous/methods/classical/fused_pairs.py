@@ -53,9 +53,7 @@ class FusedPairs(Listed):
         steps, changes, g = self.steps[old:], self.changes[old:], there.gradient
         rows = (*steps, *changes)
         group = padded(rows[:MOST])
-        (y,), sums, _ = space.compute(
-            new_pair(len(group)), (g, here.gradient, s, *group)
-        )
+        (y,), sums, _ = space.compute(new_pair(len(group)), (g, here.gradient, s, *group))
         to_s, to_y, ss, sy, yy, *products = sums
         if not is_of_use(ss, sy, yy):
             return self.at(space, there)

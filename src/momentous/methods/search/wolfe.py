@@ -129,7 +129,7 @@ def search(
 
 
 def _slope_at(oracle: Oracle, point: Array, direction: Array) -> tuple[Sample, float]:
-    """The sample at a point, and the slope there along the direction, in one pass where possible."""
+    """The sample at a point and the slope along the direction there, in one pass if possible."""
     if oracle.space.fuses:
         sample, _, (slope,) = oracle.gradient_with(point, GRADIENT_ALONG, (direction,))
         return sample, slope
