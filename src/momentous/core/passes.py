@@ -111,9 +111,10 @@ def weighted_sum(count: int) -> Pass:
 
 @cache
 def direction(count: int) -> Pass:
-    """d = w_1 g + w_2 a_2 + ..., rounded such that x + d has no rounding; d, x + d; <g, d>, |d|^2.
+    """z = x + w_1 g + w_2 a_2 + ..., d = z - x; <g, d>, |d|^2.
 
-    ``count`` vectors, the first of which is g, come after x.
+    ``count`` vectors, the first of which is g, come after x.  With d as the difference of two
+    points it is also, to the last bit, the step from x to z.
     """
 
     def formula(x: Any, *given: Any) -> tuple[Vectors, Products]:

@@ -236,7 +236,7 @@ class Space:
     def direction(
         self, x: Array, weights: Sequence[float], vectors: Sequence[Array]
     ) -> tuple[Array, Array, float, float]:
-        """d = w_1 a_1 + w_2 a_2 + ..., rounded so that x + d is exact; x + d, <a_1, d>, |d|^2."""
+        """z = x + w_1 a_1 + w_2 a_2 + ...: d = z - x, z, <a_1, d> and |d|^2."""
         first, rows, given = vectors[0], tuple(vectors[1:]), [*weights]
         if len(rows) > MOST:
             rest = self.weighted_sum(given[MOST:], rows[MOST - 1 :])
