@@ -126,13 +126,6 @@ def measure(library: Library, size: int, dtype: str, step: float) -> None:
     print(f"\n{library.name} on {library.device}, {dtype}, d = {size:,}: one pass over a vector "
           f"{1e3 * step:.1f} us; value and gradient {1e3 * one:.0f} us, at d = 1,000 "
           f"{1e3 * small:.0f} us")  # fmt: skip
-    must_have = {
-        "ada-ragd, given": 5,
-        "ada-rhb, given": 4,
-        "ada-ragd": 9,
-        "ada-rhb": 8,
-        "lbfgs": 46,
-    }
     methods = AdaRAGD(**given), AdaRHB(**given), AdaRAGD(), AdaRHB(), LBFGS()
     for (name, least), method in zip(MUST_HAVE.items(), methods, strict=True):
         took, gradients = iterations(library, method, both, x0)

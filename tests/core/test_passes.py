@@ -75,7 +75,9 @@ def test_more_vectors_than_a_pass_takes_are_cut_into_groups(library: Library) ->
     np.testing.assert_allclose(space.inners(given, given[3]), products, atol=1e-4)
 
 
-@pytest.mark.parametrize("work, count, numbers", PASSES, ids=lambda item: getattr(item, "name", ""))
+@pytest.mark.parametrize(
+    ("work", "count", "numbers"), PASSES, ids=lambda item: getattr(item, "name", "")
+)
 def test_the_lines_of_cuda_are_the_formula(work: passes.Pass, count: int, numbers: int) -> None:
     text, sums = cuda_passes.source(work, count, numbers, "float64", 2)
     body = text[text.index("    if (first < size") :]
@@ -163,7 +165,7 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
     )
 
 
-# --- gradients are taken as they are where nobody else has them ------------------------------------
+# --- gradients are taken as they are where nobody else has them ----------------------------------
 
 
 def test_fresh_tensors_are_taken_and_others_copied() -> None:
