@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.passes import MOST, Pass
+from momentous.core.passes import MOST, Pass, names, written
 from momentous.io.optional import LazyModule
 
 cupy: Any = LazyModule("cupy", "cuda", "an array of CuPy")
@@ -95,39 +95,13 @@ extern "C" __global__ void __launch_bounds__(256) pass(
 """
 
 
-class _Symbol:
-    """What stands for a vector or a number when a formula is written out: each operation makes a
-    line of CUDA."""
-
-    def __init__(self, text: str, lines: list[str]):
-        self.text, self.lines = text, lines
-
-    def _line(self, sign: str, other: _Symbol) -> _Symbol:
-        name = f"t{len(self.lines)}"
-        self.lines.append(f"const T {name} = {self.text} {sign} {other.text};")
-        return _Symbol(name, self.lines)
-
-    def __add__(self, other: _Symbol) -> _Symbol:
-        return self._line("+", other)
-
-    def __sub__(self, other: _Symbol) -> _Symbol:
-        return self._line("-", other)
-
-    def __mul__(self, other: _Symbol) -> _Symbol:
-        return self._line("*", other)
-
-
 @cache
 def source(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tuple[str, int]:
     """The kernel of a pass in CUDA, ``width`` entries at a time; and how many sums it makes."""
-    lines: list[str] = []
-    given = [f"a{i}" for i in range(vectors)]
-    weights = [f"w{i}" for i in range(numbers)]
-    made, products = work.formula(*(_Symbol(name, lines) for name in (*given, *weights)))
-    out = [f"z{i}" for i in range(len(made))]
-    added = [
-        f"sums[{i}] += double({a.text}) * double({b.text});" for i, (a, b) in enumerate(products)
-    ]
+    given, weights, out = names(work, vectors, numbers)
+    lines, made, products = written(work, given, weights)
+    body = [f"const T {name} = {formula};" for name, formula in lines]
+    body += [f"sums[{i}] += double({a}) * double({b});" for i, (a, b) in enumerate(products)]
     parameters = [f"const T* {name}_" for name in given] + [f"T* {name}_" for name in out]
     parameters += [f"double {name}_" for name in weights]
     parts = {
@@ -139,13 +113,13 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tu
         "LOAD": " ".join(f"const Pack p_{name} = ((const Pack*){name}_)[k];" for name in given)
         + " ".join(f" Pack p_{name};" for name in out),
         "TAKE": " ".join(f"const T {name} = p_{name}.at[j];" for name in given),
-        "LINES": "\n".join((*lines, *added)),
+        "LINES": "\n".join(body),
         "GIVE": " ".join(
-            f"p_{name}.at[j] = {a.text};" for name, a in zip(out, made, strict=True)
+            f"p_{name}.at[j] = {a};" for name, a in zip(out, made, strict=True)
         ),
         "STORE": " ".join(f"((Pack*){name}_)[k] = p_{name};" for name in out),
         "TAKE_ONE": " ".join(f"const T {name} = {name}_[k];" for name in given),
-        "GIVE_ONE": " ".join(f"{name}_[k] = {a.text};" for name, a in zip(out, made, strict=True)),
+        "GIVE_ONE": " ".join(f"{name}_[k] = {a};" for name, a in zip(out, made, strict=True)),
     }  # fmt: skip
     text = KERNEL
     for name, part in parts.items():

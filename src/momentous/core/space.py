@@ -401,8 +401,12 @@ def _device_passes(like: Array) -> Any:
     if str(like.dtype).rsplit(".", 1)[-1] not in ("float32", "float64"):
         return None
     if array_api_compat.is_torch_array(like):
-        # CuPy starts the kernels for PyTorch, too.
-        if like.device.type != "cuda" or find_spec("cupy") is None:
+        if like.device.type != "cuda":
+            return None
+        # Triton comes with PyTorch on Linux; elsewhere CuPy starts the kernels, if it is there.
+        if find_spec("triton") is not None:
+            return import_module("momentous.core.triton_passes").TritonPasses(like)
+        if find_spec("cupy") is None:
             return None
     elif not array_api_compat.is_cupy_array(like):
         return None
