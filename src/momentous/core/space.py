@@ -120,6 +120,20 @@ class Space:
             local = _default_inner(vectors[0])
             return made, self._totalled([local(a, b) for a, b in products]), value
 
+    def joined(self, fun: Any, x: Array, *, differentiate: bool) -> Any:
+        """A function that gives value and gradient, or is to be differentiated, in a form that is
+        compiled together with passes; None where there is no such form."""
+        join = getattr(self._passes, "joined", None)
+        return None if join is None else join(fun, x, differentiate=differentiate)
+
+    def compute_joined(
+        self, joined: Any, x: Array, work: Pass, vectors: Sequence[Array], numbers: Sequence[float]
+    ) -> tuple[Array, tuple[Array, ...], tuple[float, ...], float]:
+        """The gradient at x; what a pass makes of it and of ``vectors``; and the value."""
+        assert self._passes is not None
+        gradient, made, sums, value = self._passes.compute_joined(joined, x, work, vectors, numbers)
+        return gradient, made, self._totalled(sums), value
+
     def brings(self, value: Any) -> bool:
         """Can `compute` bring this value to the host along with its sums?"""
         return self._passes is not None and self._passes.brings(value)

@@ -55,36 +55,40 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
     lines, made, products = written(work, given, weights)
     count = range(len(products))
     # Entries behind the end are read as 0, and so are all that is made of them.
+    shares = [f"tl.store(shares + {i} * programs + program, tl.sum(s{i}))" for i in count]
+    answers = [
+        f"tl.store(answer + {i}, tl.sum(tl.load(shares + {i} * programs + each, "
+        "mask=each < programs, other=0.0, volatile=True)))"
+        for i in count
+    ]
     finish = FINISH.format(
-        share="\n    ".join(f"tl.store(shares + {i} * programs + program, tl.sum(s{i}))" for i in count),
-        answer="\n        ".join(
-            f"tl.store(answer + {i}, tl.sum(tl.load(shares + {i} * programs + each, "
-            "mask=each < programs, other=0.0, volatile=True)))" for i in count
-        ),
-        room=room,
-        count=len(products),
-    )  # fmt: skip
+        share=_block(shares, 4), answer=_block(answers, 8), room=room, count=len(products)
+    )
+    parameters = [f"{name}_, " for name in (*given, *out)]
+    parameters += [f'{name}_: "fp64", ' for name in weights]
     text = KERNEL.format(
-        parameters="".join(f"{name}_, " for name in (*given, *out))
-        + "".join(f'{name}_: "fp64", ' for name in weights),
-        numbers="\n    ".join(f"{name} = tl.full((1,), {name}_, tl.{dtype})" for name in weights)
-        or "pass",
-        zeros="\n    ".join(f"s{i} = tl.zeros((ENTRIES,), tl.float64)" for i in count) or "pass",
-        load="\n        ".join(
-            f"{name} = tl.load({name}_ + k, mask=there, other=0.0)" for name in given
+        parameters="".join(parameters),
+        numbers=_block([f"{name} = tl.full((1,), {name}_, tl.{dtype})" for name in weights], 4),
+        zeros=_block([f"s{i} = tl.zeros((ENTRIES,), tl.float64)" for i in count], 4),
+        load=_block([f"{a} = tl.load({a}_ + k, mask=there, other=0.0)" for a in given], 8),
+        lines=_block([f"{name} = {formula}" for name, formula in lines], 8),
+        store=_block(
+            [f"tl.store({z}_ + k, {a}, mask=there)" for z, a in zip(out, made, strict=True)], 8
         ),
-        lines="\n        ".join(f"{name} = {formula}" for name, formula in lines) or "pass",
-        store="\n        ".join(
-            f"tl.store({name}_ + k, {a}, mask=there)" for name, a in zip(out, made, strict=True)
-        )
-        or "pass",
-        add="\n        ".join(
-            f"s{i} += {a}.to(tl.float64) * {b}.to(tl.float64)" for i, (a, b) in enumerate(products)
-        )
-        or "pass",
+        add=_block(
+            [
+                f"s{i} += {a}.to(tl.float64) * {b}.to(tl.float64)"
+                for i, (a, b) in enumerate(products)
+            ],
+            8,
+        ),
         finish=finish if products else "pass",
     )
     return text, len(products)
+
+
+def _block(lines: Sequence[str], indent: int) -> str:
+    return ("\n" + " " * indent).join(lines) or "pass"
 
 
 @cache
