@@ -415,16 +415,12 @@ def _device_passes(like: Array) -> Any:
     if str(like.dtype).rsplit(".", 1)[-1] not in ("float32", "float64"):
         return None
     if array_api_compat.is_torch_array(like):
-        if like.device.type != "cuda":
+        if like.device.type != "cuda" or find_spec("triton") is None:
             return None
-        # Triton comes with PyTorch on Linux; elsewhere CuPy starts the kernels, if it is there.
-        if find_spec("triton") is not None:
-            return import_module("momentous.core.triton_passes").TritonPasses(like)
-        if find_spec("cupy") is None:
-            return None
-    elif not array_api_compat.is_cupy_array(like):
-        return None
-    return import_module("momentous.core.cuda_passes").CudaPasses(like)
+        return import_module("momentous.core.triton_passes").TritonPasses(like)
+    if array_api_compat.is_cupy_array(like):
+        return import_module("momentous.core.cuda_passes").CudaPasses(like)
+    return None
 
 
 def _is_host_tensor(like: Array) -> bool:
