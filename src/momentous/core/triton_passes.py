@@ -156,7 +156,7 @@ class TritonPasses:
         self, kernel: Any, work: Pass, vectors: Sequence[Any], value: Any, sums: int, given: Any
     ) -> None:
         key = work, value.dtype
-        aligned = all([a.data_ptr() % 16 == 0 for a in vectors])
+        aligned = all(a.data_ptr() % 16 == 0 for a in vectors)
         start = self._starts.get(key) if aligned else None
         if start is not None:
             start(*given)
