@@ -179,7 +179,7 @@ def written(
 def padded(vectors: Sequence[Any]) -> tuple[Any, ...]:
     """With the first one repeated, up to one of a few numbers: for each a pass is compiled."""
     count = next(size for size in SIZES if size >= len(vectors))
-    return (*vectors, *vectors[:1] * (count - len(vectors)))
+    return (*vectors, *[vectors[0]] * (count - len(vectors))) if vectors else ()
 
 
 def _added_up(vectors: Vectors, weights: Vectors) -> Any:
