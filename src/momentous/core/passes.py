@@ -6,7 +6,8 @@ called with blocks of NumPy, traced by JAX, and written out in CUDA (`core.cuda_
 of a pass are made together: they come to the host, and are added up over ranks, in one go.
 
 A pass whose name begins with "gradient" has the gradient as its first vector and its square as its
-first sum.
+first sum.  On a GPU it goes from the end to the beginning: what user code has written last is read
+first, while the GPU's cache still has it; and the next pass, or user code, finds the beginning there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ class Pass:
     name: str
     formula: Callable[..., tuple[Vectors, Products]]
     made: int = 0  # how many new vectors it makes
+
+    @property
+    def backwards(self) -> bool:
+        """Does it go from the end to the beginning?"""
+        return self.name.startswith("gradient")
 
 
 def _inner(a: Any, b: Any) -> tuple[Vectors, Products]:
