@@ -7,7 +7,7 @@ of a pass are made together: they come to the host, and are added up over ranks,
 
 A pass whose name begins with "gradient" has the gradient as its first vector and its square as its
 first sum.  On a GPU it goes from the end to the beginning: what user code has written last is read
-first, while the GPU's cache still has it; and the next pass, or user code, finds the beginning there.
+first, while the GPU's cache still has it, and what comes next finds the beginning there.
 """
 
 from __future__ import annotations
