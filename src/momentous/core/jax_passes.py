@@ -117,7 +117,7 @@ def _has_kernels(device: Any) -> bool:
         with jax.enable_x64(True):
             run, numbers = _jitted(NESTEROV, True), np.array([1.0, 1.0])
             made, sums = run((ones, ones, ones), numbers, ones[:1])
-            return np.asarray(made[0]).tolist() == [2.0] * 8 and sums.tolist() == [8.0, 8.0, 1.0]
+            return bool(made[0].tolist() == [2.0] * 8 and sums.tolist() == [8.0, 8.0, 1.0])
     except Exception:  # whatever the compiler says: there is another way
         return False
 

@@ -22,7 +22,7 @@ class Mailbox:
 
     def __init__(self, places: np.ndarray):
         self._places = places
-        self._bits = memoryview(places.view(np.int64))
+        self._bits: Any = memoryview(places.view(np.int64))  # type: ignore[arg-type]
         self._count, self._open = 0, False
 
     def clear(self, count: int, stream: Callable[[], Any]) -> None:

@@ -323,7 +323,7 @@ class Space:
 
     def _on_host(self, a: Array) -> np.ndarray:
         """The memory of an array of NumPy, or of PyTorch on the host."""
-        return a if self.library is np.ndarray else a.numpy()
+        return np.asarray(a if self.library is np.ndarray else a.numpy())
 
     def _from_host(self, a: np.ndarray) -> Array:
         """The array of this space that has the memory of ``a``."""
