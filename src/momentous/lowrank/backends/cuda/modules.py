@@ -113,7 +113,7 @@ def entry_kernels(size: int, dtype: Any, loss: Loss) -> Module:
 @cache
 def _entry_kernels(device: int, size: int, dtype: Any, loss: Loss) -> Module:
     check_size(size)
-    return _compiled(device, ("entries.cu",), (
+    return _compiled(device, ("sums.cu", "entries.cu"), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", str(size)),
     ), entry_source(loss))  # fmt: skip
 
@@ -175,7 +175,7 @@ def plain_kernels(dtype: Any) -> Module:
 
 @cache
 def _plain_kernels(device: int, dtype: Any) -> Module:
-    return _compiled(device, ("plain.cu",), (
+    return _compiled(device, ("sums.cu", "plain.cu"), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", "1"),
     ), "")  # fmt: skip
 

@@ -10,6 +10,7 @@ constexpr int LANES = power_of_two(Q < 32 ? Q : 32);      // that share an entry
 constexpr int PER_LANE = (Q + LANES - 1) / LANES;         // pieces per lane
 constexpr int SLOTS = 32 / LANES;                         // entries at a time
 constexpr int STEPS = PER_LANE > 1 ? 2 : 4;               // such rounds at once
+constexpr int ROUND = SLOTS * STEPS;                      // entries that a warp has at once
 constexpr bool SHARED_LOSS = LANES >= STEPS;
 
 extern "C" __global__ void __launch_bounds__(128) pass_entries(
@@ -30,15 +31,25 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
         if (piece < Q) u[p] = left[Int(owners[chunk]) * Q + piece];
     }
     double total = 0.0;
-    for (Int base = begin + slot; base - slot < end; base += SLOTS * STEPS) {
-        Vec f[STEPS][PER_LANE];
-        int other[STEPS];
-        T z[STEPS], slopes[STEPS];
+    // Where an entry's factor is, and its value, are read one round ahead.
+    int other[STEPS];
+    T x[SHARED_LOSS ? 1 : STEPS];
+    auto look_up = [&](Int base) {
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             Int k = base + s * SLOTS;
             other[s] = k < end ? others[k] : -1;
+            if (!SHARED_LOSS) x[SHARED_LOSS ? 0 : s] = k < end ? values[k] : T(0);
         }
+        if (SHARED_LOSS) {
+            Int k = base + part % STEPS * SLOTS;
+            x[0] = k < end ? values[k] : T(0);
+        }
+    };
+    look_up(begin + slot);
+    for (Int base = begin + slot; base - slot < end; base += ROUND) {
+        Vec f[STEPS][PER_LANE];
+        T z[STEPS], slopes[STEPS];
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
 #pragma unroll
@@ -48,6 +59,10 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
                 for (int i = 0; i < V; i++) f[s][p].v[i] = T(0);
                 if (other[s] >= 0 && piece < Q) f[s][p] = right[Int(other[s]) * Q + piece];
             }
+        T here[SHARED_LOSS ? 1 : STEPS];
+#pragma unroll
+        for (int s = 0; s < (SHARED_LOSS ? 1 : STEPS); s++) here[s] = x[s];
+        look_up(base + ROUND);
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             z[s] = T(0);
@@ -67,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
             Int k = base + step * SLOTS;
             T slope = T(0);
             if (k < end) {
-                Entry e = entry(mine, values[k], parameters);
+                Entry e = entry(mine, here[0], parameters);
                 slope = e.slope;
                 if (part < STEPS) total += e.value;
             }
@@ -79,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
                 Int k = base + s * SLOTS;
                 slopes[s] = T(0);
                 if (k < end) {
-                    Entry e = entry(z[s], values[k], parameters);
+                    Entry e = entry(z[s], here[SHARED_LOSS ? 0 : s], parameters);
                     slopes[s] = e.slope;
                     if (part == 0) total += e.value;
                 }
@@ -121,12 +136,25 @@ extern "C" __global__ void add_chunks(
 }
 
 // out = scale times (the sum over a row's chunks + ridge p + 2 balance p (G - H) + dense p H), where G
-// and H are the Gram matrices of the row's factor and of the other one; for all rows of both.
-extern "C" __global__ void finish_gradient(
+// and H are the Gram matrices of the row's factor and of the other one; for all rows of both.  The
+// first `summing` blocks add up the losses of all chunks, and half of balance |G - H|^2 +
+// ridge trace(G + H) + dense <G, H> more.
+extern "C" __global__ void __launch_bounds__(256) finish_gradient(
     Int cut, Int count, const int* left_firsts, const T* left_gradients, const int* right_firsts,
     const T* right_gradients, double scale, const T* x, const double* grams, double balance,
-    double ridge, double dense, T* out) {
-    Int at = Int(blockIdx.x) * blockDim.x + threadIdx.x;
+    double ridge, double dense, T* out, Int summing, Int chunks, const double* totals, double* sums) {
+    if (blockIdx.x < summing) {
+        double sum = share_of_sum(chunks, totals, unsigned(summing));
+        if (blockIdx.x == 0)
+            for (int k = threadIdx.x; k < SIZE * SIZE; k += 256) {
+                double g = grams[k], h = grams[SIZE * SIZE + k];
+                sum += 0.5 * (balance * (g - h) * (g - h) + dense * g * h);
+                if (k % (SIZE + 1) == 0) sum += 0.5 * ridge * (g + h);
+            }
+        write_block_sum(sum, sums);
+        return;
+    }
+    Int at = Int(blockIdx.x - summing) * 256 + threadIdx.x;
     if (at >= count) return;
     const bool is_left = at < cut;
     const Int row = (is_left ? at : at - cut) / SIZE, q = at % SIZE;

@@ -129,31 +129,8 @@ extern "C" __global__ void fold_gram(
     out[a * rank + b] = out[b * rank + a] = sum;
 }
 
-// Sums over a block's share, in a fixed order: of all numbers; and, where there are Gram matrices G
-// and H of two factors, half of balance |G - H|^2 + ridge trace(G + H) + dense <G, H> more.
-__device__ inline void write_block_sum(double sum, double* out) {
-    __shared__ double room[32];
-    sum = add_all(sum);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        sum = add_all(threadIdx.x < blockDim.x / 32 ? room[threadIdx.x] : 0.0);
-        if (threadIdx.x == 0) out[blockIdx.x] = sum;
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256) add_up(
-    Int count, const double* numbers, Int rank, const double* grams, double balance, double ridge,
-    double dense, double* out) {
-    double sum = 0.0;
-    for (Int k = Int(blockIdx.x) * 256 + threadIdx.x; k < count; k += 256 * gridDim.x) sum += numbers[k];
-    if (blockIdx.x == 0)
-        for (Int k = threadIdx.x; k < rank * rank; k += 256) {
-            double g = grams[k], h = grams[rank * rank + k];
-            sum += 0.5 * (balance * (g - h) * (g - h) + dense * g * h);
-            if (k % (rank + 1) == 0) sum += 0.5 * ridge * (g + h);
-        }
-    write_block_sum(sum, out);
+extern "C" __global__ void __launch_bounds__(256) add_up(Int count, const double* numbers, double* out) {
+    write_block_sum(share_of_sum(count, numbers, gridDim.x), out);
 }
 
 // The same of all w p^2.
