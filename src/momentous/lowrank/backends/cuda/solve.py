@@ -79,9 +79,8 @@ class RowSolver:
         gram, pull, rest = self._dense()
         for first, count, first_chunk, partial in self._summed(side.groups.values, current):
             if kernels.solves:
-                threads = 1 if kernels.tiled else kernels.solvers
                 kernels.module.get_function("solve")(
-                    (-(-count // threads),), (kernels.solvers,),
+                    (-(-count // kernels.solved),), (kernels.solvers,),
                     (first, count, first_chunk, side.chunks.firsts, partial, step.weights, current,
                      gram, pull, rest, solutions, changes, reach, row_values),
                 )  # fmt: skip

@@ -9,11 +9,11 @@ constexpr int Q = (SIZE + V - 1) / V;                     // pieces of 16 bytes 
 constexpr int LANES = power_of_two(Q < 32 ? Q : 32);      // that share an entry
 constexpr int PER_LANE = (Q + LANES - 1) / LANES;         // pieces per lane
 constexpr int SLOTS = 32 / LANES;                         // entries at a time
-constexpr int STEPS = PER_LANE > 1 ? 2 : 4;               // such rounds at once
+constexpr int STEPS = PER_LANE > 1 ? 2 : PASS_STEPS;      // such rounds at once
 constexpr int ROUND = SLOTS * STEPS;                      // entries that a warp has at once
 constexpr bool SHARED_LOSS = LANES >= STEPS;
 
-extern "C" __global__ void __launch_bounds__(128) pass_entries(
+extern "C" __global__ void __launch_bounds__(128, PER_LANE > 1 ? 1 : PASS_RESIDENT) pass_entries(
     Int chunks, const int* order, const int* owners, const uint2* bounds, const int* others,
     const T* values, const Vec* left, const Vec* right, const double* parameters, Int with_gradient,
     Vec* gradients, double* totals) {
@@ -21,11 +21,11 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
     if (warp >= chunks) return;
     const int lane = threadIdx.x % 32, part = lane % LANES, slot = lane / LANES;
     const int chunk = order[warp];
-    const Int begin = bounds[warp].x, end = bounds[warp].y;
+    const unsigned begin = bounds[warp].x, end = bounds[warp].y;  // below 2^31
     Vec u[PER_LANE], g[PER_LANE];
 #pragma unroll
     for (int p = 0; p < PER_LANE; p++) {
-        int piece = part + LANES * p;
+        const unsigned piece = part + LANES * p;
 #pragma unroll
         for (int i = 0; i < V; i++) u[p].v[i] = g[p].v[i] = T(0);
         if (piece < Q) u[p] = left[Int(owners[chunk]) * Q + piece];
@@ -34,27 +34,27 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
     // Where an entry's factor is, and its value, are read one round ahead.
     int other[STEPS];
     T x[SHARED_LOSS ? 1 : STEPS];
-    auto look_up = [&](Int base) {
+    auto look_up = [&](unsigned base) {
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
-            Int k = base + s * SLOTS;
+            unsigned k = base + s * SLOTS;
             other[s] = k < end ? others[k] : -1;
             if (!SHARED_LOSS) x[SHARED_LOSS ? 0 : s] = k < end ? values[k] : T(0);
         }
         if (SHARED_LOSS) {
-            Int k = base + part % STEPS * SLOTS;
+            unsigned k = base + part % STEPS * SLOTS;
             x[0] = k < end ? values[k] : T(0);
         }
     };
     look_up(begin + slot);
-    for (Int base = begin + slot; base - slot < end; base += ROUND) {
+    for (unsigned base = begin + slot; base - slot < end; base += ROUND) {
         Vec f[STEPS][PER_LANE];
         T z[STEPS], slopes[STEPS];
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
 #pragma unroll
             for (int p = 0; p < PER_LANE; p++) {
-                int piece = part + LANES * p;
+                const unsigned piece = part + LANES * p;
 #pragma unroll
                 for (int i = 0; i < V; i++) f[s][p].v[i] = T(0);
                 if (other[s] >= 0 && piece < Q) f[s][p] = right[Int(other[s]) * Q + piece];
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
 #pragma unroll
             for (int s = 1; s < STEPS; s++)
                 if (step == s) mine = z[s];
-            Int k = base + step * SLOTS;
+            unsigned k = base + step * SLOTS;
             T slope = T(0);
             if (k < end) {
                 Entry e = entry(mine, here[0], parameters);
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
         } else {
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
-                Int k = base + s * SLOTS;
+                unsigned k = base + s * SLOTS;
                 slopes[s] = T(0);
                 if (k < end) {
                     Entry e = entry(z[s], here[SHARED_LOSS ? 0 : s], parameters);
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(128) pass_entries(
 #pragma unroll
                 for (int half = LANES; half < 32; half *= 2)
                     g[p].v[i] += __shfl_xor_sync(ALL, g[p].v[i], half);
-            int piece = part + LANES * p;
+            const unsigned piece = part + LANES * p;
             if (slot == 0 && piece < Q) gradients[Int(chunk) * Q + piece] = g[p];
         }
     }
