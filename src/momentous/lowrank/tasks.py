@@ -84,6 +84,7 @@ def fit_file(
         watch=watch,
         save=save,
         save_every=save_every,
+        with_training_error=True,
     )
     result = found.result
     # A second Ctrl-C must not lose what the first one asked to keep.
@@ -97,10 +98,11 @@ def fit_file(
         "iterations": result.nit,
         "restarts": result.restarts,
         "objective": found.objective,
-        "training_error": found.model.training_error(),
+        "training_error": found.training_error,
         "seconds": result.time,
         "ended": found.message,
-        "interrupted": result.status is Status.INTERRUPTED,
+        "interrupted": result.status is Status.INTERRUPTED and found.error is None,
+        "out_of_memory": found.error is not None,
     }
     if found.held_out_errors:
         facts["held_out_error"] = min(found.held_out_errors)
@@ -208,14 +210,20 @@ def predict_file(
 
 
 def recommend_items(
-    model: Path, users: Iterable[str], count: int = 10, *, exclude_seen: bool = True
+    model: Path,
+    users: Iterable[str],
+    count: int = 10,
+    *,
+    exclude_seen: bool = True,
+    device: str = "cpu",
 ) -> dict[str, list[tuple[Any, float]]]:
     """The best items of each user, with their scores."""
     fitted, _ = load_model(model)
-    best = {user: fitted.recommend(user, count, exclude_seen) for user in users}
+    asked = list(users)
+    best = fitted.recommend_all(asked, count, exclude_seen, device=device)
     return {
         user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))
-        for user, found in best.items()
+        for user, found in zip(asked, best, strict=True)
     }
 
 

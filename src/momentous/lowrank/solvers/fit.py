@@ -126,17 +126,61 @@ def solve(
 ) -> tuple[Floats, Result]:
     """Minimise until the tolerance is reached; the point, and how it was found."""
     x0 = config.start(objective) if start is None else start
-    observer = observer or Observer(objective)
-    x, result = (_sweep if config.by_sweeps else _descend)(objective, config, x0, observer)
-    return x if observer.best is None else observer.best, result
+    observer, memory = observer or Observer(objective), MemoryGuard(objective.backend)
+    run = _sweep if config.by_sweeps else _descend
+    try:
+        x, result = run(objective, config, x0, observer, memory)
+    except KeyboardInterrupt:
+        if memory.error is not None:  # at the start: there is no run yet that could end
+            raise memory.error from None
+        raise
+    observer.error = memory.error
+    return x if observer.best is None else observer.best, memory.told(result)
+
+
+class MemoryGuard:
+    """Where memory ends in the middle of a run, the run ends as by Ctrl-C: with its last point."""
+
+    def __init__(self, backend: Backend):
+        self.backend = backend
+        self.error: MemoryError | None = None
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, as a run is to call it."""
+
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except MemoryError as error:
+                self.error = error.with_traceback(None)  # which holds on to arrays
+            self.backend.release_memory()
+            raise KeyboardInterrupt
+
+        return guarded
+
+    def told(self, result: Result) -> Result:
+        """The result, with the reason in its message; the error itself before the first step."""
+        if self.error is None:
+            return result
+        if not result.nit:
+            raise self.error
+        result["message"] = (
+            f"memory ended after iteration {result.nit}, whose point is kept: "
+            f"{str(self.error).rstrip('.')}; take a lower rank, fewer entries or another device"
+        )
+        return result
 
 
 def _sweep(
-    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
+    objective: LowRankObjective,
+    config: FitConfig,
+    x0: Floats,
+    observer: Observer,
+    memory: MemoryGuard,
 ) -> tuple[Floats, Result]:
     sweep = Sweep(objective)
     result = accelerate(
-        sweep,
+        memory.around(sweep),
         sweep.begin(x0),
         value=True,
         restart="either" if config.solver == "auto" else "always",
@@ -153,12 +197,16 @@ def _sweep(
 
 
 def _descend(
-    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
+    objective: LowRankObjective,
+    config: FitConfig,
+    x0: Floats,
+    observer: Observer,
+    memory: MemoryGuard,
 ) -> tuple[Floats, Result]:
     # What the tolerance is relative to does not depend on where this run begins.
     reference_gradient = objective.gradient(objective.random_start(np.random.default_rng(0)))
     result = minimize(
-        objective.value_and_gradient,
+        memory.around(objective.value_and_gradient),
         x0,
         jac=True,
         method=config.solver,
@@ -208,6 +256,7 @@ class Observer:
         self.objective, self.held_out, self.patience = objective, held_out, patience
         self.watch, self.save, self.save_every = watch, save, save_every
         self.held_out_errors: list[float] = []
+        self.error: MemoryError | None = None  # that ended the run
         self.best: Floats | None = None
         self._best_step: FitProgress | None = None
         self._lowest, self._since, self._saved_at = math.inf, 0, -math.inf

@@ -16,6 +16,7 @@ from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.cuda import layout
 from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.best import best_columns
 from momentous.lowrank.backends.cuda.blocks import CudaBlocks
 from momentous.lowrank.backends.cuda.launch import (
     HostSums,
@@ -110,6 +111,14 @@ class CudaBackend(Backend):
             float(value_range[0]), float(value_range[1]), errors,
         ))  # fmt: skip
         return total(errors)
+
+    def best_columns(
+        self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int
+    ) -> tuple[Any, Floats]:
+        return best_columns(left, right, offsets, seen, count)
+
+    def release_memory(self) -> None:
+        cupy.get_default_memory_pool().free_all_blocks()
 
     def plain_objective(
         self, side: Callable[[int], Any], x: Any, cut: int, terms: PlainTerms, gradient: Any

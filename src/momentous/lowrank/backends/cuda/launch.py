@@ -64,7 +64,7 @@ def _sum_of_blocks(name: str, numbers: Any, arguments: tuple[Any, ...]) -> float
 
 
 class HostSums:
-    """One sum per block over so many numbers, in pinned memory of the host that kernels write to."""
+    """One sum per block over so many numbers, in memory of the host that kernels write to."""
 
     def __init__(self, numbers: int):
         self.blocks = max(1, min(SUM_BLOCKS, -(-numbers // 1024)))

@@ -1,0 +1,96 @@
+"""Memory that ends in the middle of a fit costs one iteration, not the fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from momentous.lowrank import Ratings
+from momentous.lowrank.backends.device import gpu_available
+from momentous.lowrank.backends.numpy import NumpyBackend
+from momentous.lowrank.model import fit_model, load_model, save_model
+from momentous.lowrank.solvers.fit import FitConfig
+
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not gpu_available(), reason="no GPU to use")]
+
+
+class Small(NumpyBackend):
+    """NumPy's, whose memory ends after so many calls to its sides."""
+
+    def __init__(self, calls):
+        self.left = calls
+
+    def side(self, groups, loss, threads):
+        side = super().side(groups, loss, threads)
+        for name in ("solve_rows", "add_gradient"):
+            setattr(side, name, self.counted(getattr(side, name)))
+        return side
+
+    def counted(self, work):
+        def call(*arguments):
+            self.left -= 1
+            if self.left < 0:
+                raise MemoryError("Out of memory allocating 4,096 bytes.")
+            return work(*arguments)
+
+        return call
+
+
+def some_ratings():
+    rng = np.random.default_rng(0)
+    pairs = rng.choice(60 * 40, 900, replace=False)
+    return Ratings(pairs // 40, pairs % 40, rng.integers(1, 6, 900).astype(float), (60, 40))
+
+
+@pytest.mark.parametrize("solver", ["auto", "sweep", "ada-ragd"])
+def test_the_last_point_is_kept_and_can_be_saved(solver, tmp_path):
+    options = {"rank": 3, "tol": 0.0, "max_iterations": 50, "solver": solver, "ridge": 2.0}
+    found = fit_model(some_ratings(), FitConfig(backend=Small(15), **options))
+    assert 2 <= found.result.nit < 15
+    assert isinstance(found.error, MemoryError)
+    assert found.message == (
+        f"memory ended after iteration {found.result.nit}, whose point is kept: Out of memory "
+        "allocating 4,096 bytes; take a lower rank, fewer entries or another device"
+    )
+    whole = fit_model(
+        some_ratings(), FitConfig(backend="numpy", **options | {"max_iterations": found.result.nit})
+    )
+    assert found.objective == pytest.approx(whole.objective, rel=1e-2)
+    save_model(found.model, tmp_path / "model", {})
+    again, _ = load_model(tmp_path / "model")
+    assert again.training_error() == found.model.training_error()
+
+
+def test_without_a_point_yet_the_error_itself_is_raised():
+    with pytest.raises(MemoryError, match="4,096 bytes"):
+        fit_model(some_ratings(), FitConfig(rank=3, backend=Small(0)))
+
+
+def test_an_estimator_has_the_model_when_it_says_that_memory_ended():
+    estimators = pytest.importorskip("momentous.lowrank.estimators")
+    estimator = estimators.MatrixCompletion(rank=3, tol=0.0, max_iterations=50, backend=Small(15))
+    with pytest.raises(MemoryError, match="memory ended after iteration"):
+        estimator.fit(some_ratings())
+    assert np.isfinite(estimator.predict(np.array([[0, 0], [5, 7]]))).all()
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=gpu)])
+def test_memory_that_ends_on_the_gpu(device):
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+
+    def watch(step):
+        if step.nit == 3:  # nothing more than what is in use now
+            pool.free_all_blocks()
+            pool.set_limit(size=max(1, pool.used_bytes()))
+
+    try:
+        found = fit_model(
+            some_ratings(), FitConfig(rank=3, tol=0.0, device=device), watch=watch
+        )
+    finally:
+        pool.set_limit(size=0)
+    assert found.result.nit >= 3
+    assert "bytes" in found.message
+    assert found.model.training_error() < 1.0
