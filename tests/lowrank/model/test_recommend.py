@@ -20,9 +20,7 @@ def model():
     rng = np.random.default_rng(0)
     pairs = rng.choice(40 * 300, 2000, replace=False)
     ids = np.array([f"u{k}" for k in range(40)])
-    ratings = Ratings(
-        pairs // 300, pairs % 300, rng.integers(1, 6, 2000), (40, 300), row_ids=ids
-    )
+    ratings = Ratings(pairs // 300, pairs % 300, rng.integers(1, 6, 2000), (40, 300), row_ids=ids)
     config = FitConfig(rank=4, max_iterations=3, validation_share=0.1, backend="numpy")
     return fit_model(ratings, config).model
 

@@ -86,9 +86,7 @@ def test_memory_that_ends_on_the_gpu(device):
             pool.set_limit(size=max(1, pool.used_bytes()))
 
     try:
-        found = fit_model(
-            some_ratings(), FitConfig(rank=3, tol=0.0, device=device), watch=watch
-        )
+        found = fit_model(some_ratings(), FitConfig(rank=3, tol=0.0, device=device), watch=watch)
     finally:
         pool.set_limit(size=0)
     assert found.result.nit >= 3
