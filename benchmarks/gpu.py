@@ -20,6 +20,8 @@ import cupy
 import numpy as np
 
 from gpu_common import bandwidth, report, timed, twin
+from gpu_file import file
+from gpu_scale import scaling
 from gpu_variants import determinism, variants
 from momentous import accelerate
 from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
@@ -266,9 +268,36 @@ def vectors(folder: Path | None) -> None:
             report("    in passes over a vector", rest / unit, unit="")
 
 
+def implicit(folder: Path | None) -> None:
+    """The GPU's sweeps of the library `implicit`, or else how many operations both take."""
+    ratings = twin("netflix", folder)
+    (users, items), entries, steps = ratings.shape, ratings.nnz, 3
+    print("\nimplicit's alternating least squares on the GPU, Netflix twin")
+    try:
+        from implicit.gpu import als
+
+        for rank in (10, 32, 64, 128):
+            model = als.AlternatingLeastSquares(rank, iterations=1)
+            matrix = ratings.to_sparse()
+            model.fit(matrix, show_progress=False)
+            report(f"  rank {rank}, one fit of 1 iteration",
+                   timed(lambda m=model, x=matrix: m.fit(x, show_progress=False), 2, 1))  # fmt: skip
+    except Exception as error:
+        print(f"  it does not run here: {type(error).__name__}: {error}")
+    print(
+        "  operations per sweep, in units of 10^9: its conjugate gradients (3 steps), ours (exact)"
+    )
+    for rank in (10, 32, 64, 128):
+        # A step and the first residual: a row's factors times a vector, twice; and the Gram matrix.
+        theirs = 2 * (steps + 1) * 4 * entries * rank
+        theirs += (users + items) * ((steps + 1) * 2 * rank**2 + 2 * rank**2)
+        ours = 2 * entries * (rank * (rank + 1) + 2 * rank) + (users + items) * rank**3 // 3
+        print(f"    rank {rank:3d}: {theirs / 1e9:8.0f} {ours / 1e9:8.0f}")
+
+
 SECTIONS = {
     "sweeps": sweeps, "gradient": gradient, "determinism": determinism, "fit": fit, "cpu": cpu,
-    "recommend": recommend,
+    "recommend": recommend, "file": file, "scaling": scaling, "implicit": implicit,
     "parts": parts, "variants": variants, "vectors": vectors,
 }  # fmt: skip
 

@@ -60,7 +60,8 @@ def fit_file(
             f"the model in {out} was fitted with the {start.loss} loss; resume it without a loss, "
             "or write to another file"
         )
-    ratings = Ratings.read(file, **(reading or {}))
+    where = {"device": "cuda"} if config.device == "cuda" else {}
+    ratings = Ratings.read(file, **(reading or {}) | where)
     if threshold is None and config.loss_object.labels:
         threshold = ratings.mean
     if start is not None:

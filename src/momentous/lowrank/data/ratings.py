@@ -103,10 +103,7 @@ class Ratings:
         n = _side_length(col, names[1], asked[1], "column")
         _check_finite(value, lambda k: (row[k], col[k]))
         self._take((m, n), _compress(row, col, value, m, n), names)
-        if self.nnz == value.size:
-            return []
-        repeated = f"{value.size - self.nnz} of {value.size} ratings are for a pair that is rated "
-        return [repeated + "again later; the last one counts"]
+        return repeated_note(value.size, self.nnz)
 
     def _take(
         self,
@@ -281,6 +278,25 @@ def make_ratings(
     return ratings, ratings._fill(entries, shape, ids)
 
 
+def stored_ratings(
+    shape: tuple[int, int],
+    storage: Compressed,
+    ids: tuple[NDArray[Any] | None, NDArray[Any] | None],
+) -> Ratings:
+    """Ratings from arrays that are in order already, and are known to be."""
+    ratings = object.__new__(Ratings)
+    ratings._take(shape, storage, ids)
+    return ratings
+
+
+def repeated_note(given: int, kept: int) -> list[str]:
+    """What there is to say where pairs came more than once."""
+    if given == kept:
+        return []
+    repeated = f"{given - kept} of {given} ratings are for a pair that is rated again later; "
+    return [repeated + "the last one counts"]
+
+
 def checked_storage(
     shape: tuple[int, int],
     starts: NDArray[Any],
@@ -318,9 +334,7 @@ def checked_storage(
     for ids, size, what in zip(names, (m, n), ("row", "column"), strict=True):
         if ids is not None and (ids.size != size or ids.dtype.kind not in "iuUS"):
             raise ValueError(f"there are {size} {what}s but {ids.size} ids, of dtype {ids.dtype}")
-    ratings = object.__new__(Ratings)
-    ratings._take((m, n), Compressed(starts, others, values), names)
-    return ratings
+    return stored_ratings((m, n), Compressed(starts, others, values), names)
 
 
 def check_starts(starts: Integers, groups: int, count: int, name: str) -> None:
