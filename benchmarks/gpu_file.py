@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any
 
 from gpu_common import report
-
 from momentous.lowrank import Ratings
 from momentous.lowrank.data import read
 from momentous.lowrank.model import fit_model, load_model, save_model

@@ -39,8 +39,8 @@ def scaling(folder: Path | None) -> None:
 def scaled(entries: int) -> tuple[float, ...]:
     """Users with 200 ratings on average, and items as popular as those of the Netflix data."""
     import cupy
-    from gpu_common import timed
 
+    from gpu_common import timed
     from momentous.lowrank import find_backend
     from momentous.lowrank.backends import PlainTerms, RowStep
     from momentous.lowrank.losses import find_loss
@@ -55,8 +55,9 @@ def scaled(entries: int) -> tuple[float, ...]:
         U, V = (cupy.random.standard_normal((n, rank), np.float32) for n in (users, ITEMS))
         weights = [cupy.full((n, rank), 5.0, np.float32) for n in (users, ITEMS)]
 
-        def sweep(steps: Any = (RowStep(weights[0], V), RowStep(weights[1], U, None, None, False))
-                  ) -> None:  # fmt: skip
+        steps = RowStep(weights[0], V), RowStep(weights[1], U, with_value=False)
+
+        def sweep(steps: tuple[RowStep, RowStep] = steps) -> None:
             for one, step in zip(sides, steps, strict=True):
                 one.solve_rows(step)
 
