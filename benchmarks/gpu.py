@@ -280,8 +280,8 @@ def implicit(folder: Path | None) -> None:
             model = als.AlternatingLeastSquares(rank, iterations=1)
             matrix = ratings.to_sparse()
             model.fit(matrix, show_progress=False)
-            report(f"  rank {rank}, one fit of 1 iteration",
-                   timed(lambda m=model, x=matrix: m.fit(x, show_progress=False), 2, 1))  # fmt: skip
+            took = timed(lambda m=model, x=matrix: m.fit(x, show_progress=False), 2, 1)
+            report(f"  rank {rank}, one fit of 1 iteration", took)
     except Exception as error:
         print(f"  it does not run here: {type(error).__name__}: {error}")
     print(

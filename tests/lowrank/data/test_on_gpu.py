@@ -14,7 +14,8 @@ duckdb = pytest.importorskip("duckdb")
 
 COLUMNS = [
     "(hash(range) % 700)::SMALLINT AS user, "
-    "(hash(range * 7) % 300)::BIGINT * 100000000000 AS item, (1 + hash(range * 3) % 5)::TINYINT AS rating",
+    "(hash(range * 7) % 300)::BIGINT * 100000000000 AS item, "
+    "(1 + hash(range * 3) % 5)::TINYINT AS rating",
     "(hash(range) % 700)::INTEGER - 300 AS user, (hash(range * 7) % 300)::UINTEGER AS item, "
     "(1 + hash(range * 3) % 5) / 3.0 AS rating",
 ]
