@@ -60,8 +60,8 @@ def fit_file(
             f"the model in {out} was fitted with the {start.loss} loss; resume it without a loss, "
             "or write to another file"
         )
-    where = {"device": "cuda"} if config.device == "cuda" else {}
-    ratings = Ratings.read(file, **(reading or {}) | where)
+    where = "cuda" if config.device == "cuda" else "cpu"
+    ratings = Ratings.read(file, device=where, **(reading or {}))
     if threshold is None and config.loss_object.labels:
         threshold = ratings.mean
     if start is not None:

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
@@ -142,7 +143,16 @@ class Ratings:
         """Mean of all values, summed in double precision."""
         return float(np.mean(self.by_row.values, dtype=np.float64))
 
-    @property
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of all values, in double precision, by blocks that fit the caches."""
+        values, mean, squares = self.by_row.values, np.float64(self.mean), 0.0
+        for begin in range(0, values.size, BLOCK):
+            away = values[begin : begin + BLOCK] - mean
+            squares += float(away @ away)
+        return math.sqrt(squares / values.size)
+
+    @cached_property
     def value_range(self) -> tuple[float, float]:
         """The least and the greatest value."""
         return float(self.values.min()), float(self.values.max())

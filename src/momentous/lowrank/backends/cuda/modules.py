@@ -161,12 +161,12 @@ def _row_kernels(
         ("DAMPING", repr(DAMPING)), ("LEAST", repr(LEAST)), ("FULL_STEP", repr(FULL_STEP)),
         ("SOLVE_RESIDENT", str(SOLVE_RESIDENT)),
     )  # fmt: skip
-    files = "async.cu", "rows.cu", "tiled_rows.cu" if tiled else "small_rows.cu", "chunks.cu"
+    files = ["async.cu", "rows.cu", "tiled_rows.cu" if tiled else "small_rows.cu", "chunks.cu"]
     if tiled and solves:
-        files = *files, "warp_solve.cu" if by_warps else "tiled_solve.cu"
+        files.append("warp_solve.cu" if by_warps else "tiled_solve.cu")
     solvers, solved = (128, 4) if by_warps else (-(-max(tiles, padded) // 32) * 32, 1)
     return RowKernels(
-        _compiled(device, files, defines, entry_source(loss)),
+        _compiled(device, tuple(files), defines, entry_source(loss)),
         size,
         stride,
         offset_at,

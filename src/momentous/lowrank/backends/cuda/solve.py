@@ -129,7 +129,7 @@ class RowSolver:
         for part in side.ranges(kernels, self.sums.itemsize):
             partial = cupy.empty((part.chunks, kernels.partial), self.sums)
             common = groups.others, values, self.features, current, side.parameters, partial
-            own = chunks.begins, chunks.owners
+            own: tuple[Any, ...] = chunks.begins, chunks.owners
             if not kernels.tiled:
                 own = chunks.order, chunks.bounds, chunks.owners
             if part.chunks:
