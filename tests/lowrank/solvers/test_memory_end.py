@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from momentous.lowrank import Ratings
+from momentous.lowrank.backends import BACKENDS
 from momentous.lowrank.backends.device import gpu_available
 from momentous.lowrank.backends.numpy import NumpyBackend
 from momentous.lowrank.model import fit_model, load_model, save_model
@@ -17,7 +18,7 @@ gpu = [pytest.mark.gpu, pytest.mark.skipif(not gpu_available(), reason="no GPU t
 class Small(NumpyBackend):
     """NumPy's, whose memory ends after so many calls to its sides."""
 
-    def __init__(self, calls):
+    def __init__(self, calls=15):
         self.left = calls
 
     def side(self, groups, loss, threads):
@@ -72,6 +73,24 @@ def test_an_estimator_has_the_model_when_it_says_that_memory_ended():
     with pytest.raises(MemoryError, match="memory ended after iteration"):
         estimator.fit(some_ratings())
     assert np.isfinite(estimator.predict(np.array([[0, 0], [5, 7]]))).all()
+
+
+def test_the_command_writes_the_model_and_says_why_it_ended(tmp_path, monkeypatch):
+    testing = pytest.importorskip("click.testing")
+    from momentous.cli.fit import command
+
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(BACKENDS, "small", type("Small15", (Small,), {"name": "small"}))
+    ratings = some_ratings()
+    table = np.column_stack([ratings.rows, ratings.cols, ratings.values.astype(int)])
+    np.savetxt("ratings.csv", table, "%d", ",")
+    words = ["ratings.csv", "--out", "model", "--rank", "3", "--tol", "0", "--backend", "small"]
+    done = testing.CliRunner().invoke(command, words)
+    assert done.exit_code == 1
+    assert "Error: memory ended after iteration" in done.output
+    assert "the model as it stands is in model" in done.output
+    assert load_model("model")[0].training_error() < 1.2
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=gpu)])
