@@ -125,18 +125,16 @@ class CudaBackend(Backend):
     ) -> float:
         size, sides = x.shape[1], (side(0), side(1))
         main, beside = cupy.cuda.get_current_stream(), second_stream()
-        begun = mark(main)
         both = packed(x)
-        is_packed = mark(main)
+        begun = mark(main)
         rows = both[:cut], both[cut:]
-        with beside:
+        left = sides[0].pass_chunks(*rows, size)
+        with beside:  # beside the end of one long pass and the beginning of the other
             beside.wait_event(begun)
             grams = grams_of(x, cut)
-        left = sides[0].pass_chunks(*rows, size)
-        with beside:
-            beside.wait_event(is_packed)
-            right = sides[1].pass_chunks(*rows[::-1], size)
-            main.wait_event(mark(beside))
+            folded = mark(beside)
+        right = sides[1].pass_chunks(*rows[::-1], size)
+        main.wait_event(folded)
         losses, sums = left.losses, HostSums(left.losses.size)
         launch(left.module, "finish_gradient", 256 * sums.blocks + x.size, (
             cut * size, x.size, sides[0].chunks.firsts, left.gradients, sides[1].chunks.firsts,

@@ -50,12 +50,12 @@ def ranges_of(chunks: Chunks, kernels: RowKernels, itemsize: int) -> list[Range]
 
 
 def _resident_blocks(kernels: RowKernels, chunks: int) -> int:
-    """As many blocks as run at a time, one chunk per warp at least."""
+    """As many blocks as run at a time, a pair of chunks per warp at least."""
     kernel, threads = kernels.module.get_function("gram"), kernels.threads
     processors = cupy.cuda.runtime.deviceGetAttribute(PROCESSORS, cupy.cuda.runtime.getDevice())
     registers = -(-kernel.num_regs // 8) * 8 * threads
     fitting = min(REGISTERS // registers, SHARED // max(1, kernel.shared_size_bytes), 16)
-    return int(min(processors * max(1, fitting), -(-chunks * 32 // threads)))
+    return int(min(processors * max(1, fitting), -(-chunks * 16 // threads)))
 
 
 class RowSolver:

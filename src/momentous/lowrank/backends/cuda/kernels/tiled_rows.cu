@@ -30,10 +30,20 @@ constexpr int TASKS = (K * Q + THREADS - 1) / THREADS;  // pieces that a thread 
 constexpr int PARTIAL = TILES * AREA + (SIZE + 2 + 3) / 4 * 4;
 constexpr int RIGHT = TILES * AREA, LOSS = RIGHT + SIZE, MOST = LOSS + 1;
 
-__device__ inline void read_eight(const T* from, A* to) {
+// Where a piece of an entry's features is in shared memory.  Threads of a warp read the same piece of
+// neighbouring tiles at a time: without this order, from the same banks.
+constexpr int PIECES = TILE / V;  // of a tile
+__device__ inline int place_of(int piece) {
+    return piece < ACROSS * PIECES ? piece ^ (piece / 8 % PIECES) : piece;
+}
+
+__device__ inline int place_of_number(int q) { return place_of(q / V) * V + q % V; }
+
+// The numbers of a tile, whose first piece is at this place.
+__device__ inline void read_eight(const Vec* from, int first, A* to) {
 #pragma unroll
-    for (int p = 0; p < TILE / V; p++) {
-        Vec piece = ((const Vec*)from)[p];
+    for (int p = 0; p < PIECES; p++) {
+        Vec piece = from[first ^ p];
 #pragma unroll
         for (int i = 0; i < V; i++) to[p * V + i] = A(piece.v[i]);
     }
@@ -71,12 +81,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
     alignas(16) __shared__ A pulls[K];
     __shared__ A row[PADDED], curvatures[K];
     __shared__ A losses[K], squares[K];
-    const int me = threadIdx.x, tile = blockIdx.y * BLOCK_TILES + me / G, turn = me % G;
-    const bool working = me / G < BLOCK_TILES && tile < TILES;
+    // Neighbouring lanes have neighbouring tiles, and the same turn.
+    constexpr int LANE_TILES = 32 / G;
+    const int me = threadIdx.x, turn = me % 32 / LANE_TILES;
+    const int own = me / 32 * LANE_TILES + me % LANE_TILES, tile = blockIdx.y * BLOCK_TILES + own;
+    const bool working = own < BLOCK_TILES && tile < TILES;
     const Int chunk = first + blockIdx.x, begin = begins[chunk], end = begins[chunk + 1];
     const int rounds = int((end - begin + K - 1) / K);
     int down = 0, right = 0;
     if (working) find_tile(tile, down, right);
+    const int down_place = place_of(down * PIECES), right_place = place_of(right * PIECES);
     if (current)
         for (int q = me; q < SIZE; q += THREADS) row[q] = current[Int(owners[chunk]) * SIZE + q];
     int next[TASKS];
@@ -93,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
         for (int m = 0; m < TASKS; m++) {
             int task = me + THREADS * m, j = next[m];
             if (task < K * Q)
-                copy_async(&staged[round & 1][task / Q * QS + task % Q],
+                copy_async(&staged[round & 1][task / Q * QS + place_of(task % Q)],
                            features + Int(j < 0 ? 0 : j) * Q + task % Q, j >= 0);
         }
         close_group();
@@ -119,9 +133,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
             const T* f = here + k * QS * V;
             A z = A(0), square = A(0);
             if (current)
-                for (int q = helper; q < SIZE; q += HELPERS) z += row[q] * A(f[q]);
+                for (int q = helper; q < SIZE; q += HELPERS) z += row[q] * A(f[place_of_number(q)]);
             if (CUT)
-                for (int q = helper; q < SIZE; q += HELPERS) square += A(f[q]) * A(f[q]);
+                for (int q = helper; q < SIZE; q += HELPERS) {
+                    const A number = A(f[place_of_number(q)]);
+                    square += number * number;
+                }
 #pragma unroll
             for (int half = HELPERS / 2; half; half /= 2) {
                 z += __shfl_xor_sync(ALL, z, half);
@@ -143,8 +160,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
 #pragma unroll 2
             for (int k = turn; k < K; k += G) {
                 A a[TILE], b[TILE];
-                read_eight(here + k * QS * V + down * TILE, a);
-                read_eight(here + k * QS * V + right * TILE, b);
+                read_eight(staged[round & 1] + k * QS, down_place, a);
+                read_eight(staged[round & 1] + k * QS, right_place, b);
                 if (!UNIT) {
                     A curvature = curvatures[k];
 #pragma unroll
@@ -159,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
         if (blockIdx.y == 0) {
 #pragma unroll
             for (int m = 0; m < (SIZE + THREADS - 1) / THREADS; m++) {
-                int q = me + m * THREADS;
+                const int q = me + m * THREADS, at = place_of_number(q);
                 if (q < SIZE)
 #pragma unroll 2
                     for (int k = 0; k < K; k += TILE) {
@@ -167,14 +184,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
                         read_sums(pulls + k, pull);
 #pragma unroll
                         for (int i = 0; i < TILE; i++)
-                            right_side[m] += pull[i] * A(here[(k + i) * QS * V + q]);
+                            right_side[m] += pull[i] * A(here[(k + i) * QS * V + at]);
                     }
             }
         }
     }
     A* out = partial + (chunk - first) * PARTIAL;
     // Each of the threads that share a tile keeps its share of the sums.
-    share_sums<G / 2, AREA>(sums, turn);
+    share_sums<G / 2, AREA, LANE_TILES>(sums, turn);
     if (working) {
         constexpr int SHARE = AREA / G, N = SHARE < int(16 / sizeof(A)) ? 1 : 16 / sizeof(A);
 #pragma unroll
