@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from momentous.lowrank import Ratings
-from momentous.lowrank.backends import base
+from momentous.lowrank.backends import base, find_backend
 from momentous.lowrank.backends.device import gpu_available
+from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.model import fit_model
 from momentous.lowrank.solvers.fit import FitConfig
 
@@ -64,3 +65,19 @@ def test_what_was_rated_can_be_kept(model, device):
     rated = sum(int(np.count_nonzero(one.rows == 3)) for one in (model.seen, model.held_out))
     assert best[0].items.size == 300
     assert best[1].items.size == 300 - rated
+
+
+@DEVICES
+def test_of_equal_scores_the_first_is_better(device):
+    rng = np.random.default_rng(0)
+    left, right = (rng.integers(-1, 2, (n, 2)).astype(np.float32) for n in (30, 200))
+    seen = Compressed(np.arange(31, dtype=np.int64), np.arange(30, dtype=np.int32), np.zeros(30))
+    offsets = np.zeros(200, np.float32)
+    backend = find_backend("auto", device)
+    columns, scores = backend.best_columns(left, right, offsets, [seen], 9)
+    for row in range(30):
+        expected = left[row] @ right.T
+        expected[row] = -np.inf
+        order = np.argsort(-expected, kind="stable")[:9]
+        assert columns[row].tolist() == order.tolist()
+        assert scores[row].tolist() == expected[order].tolist()

@@ -184,7 +184,8 @@ class Backend(ABC):
         """The columns j with the highest ``u_i . v_j + o_j`` for each row i, best first, and these.
 
         The columns that a row has entries for in ``seen`` are left out, and of equal ones the first
-        is better.  Where a row has fewer than ``count`` others, the rest of its columns is -1.
+        is better.  Where a row has fewer than ``count`` others, the rest of its columns is -1; there
+        are at least ``count`` columns in all.
         """
         columns = np.full((len(left), count), -1, np.int64)
         scores = np.zeros((len(left), count), left.dtype)
@@ -195,9 +196,9 @@ class Backend(ABC):
                 starts = known.starts[part.start : part.stop + 1]
                 rows = np.repeat(np.arange(len(block)), np.diff(starts))
                 block[rows, known.others[starts[0] : starts[-1]]] = -np.inf
-            best = np.argsort(-block, axis=1, kind="stable")[:, :count]
-            scores[part, : best.shape[1]] = np.take_along_axis(block, best, 1)
-            columns[part, : best.shape[1]] = best
+            best = _lowest(-block, count)
+            scores[part] = np.take_along_axis(block, best, 1)
+            columns[part] = best
         columns[scores == -np.inf] = -1
         return columns, scores
 
@@ -218,6 +219,19 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<backend {self.name} on {self.device}>"
+
+
+def _lowest(numbers: Floats, count: int) -> NDArray[np.intp]:
+    """The places of the lowest numbers of each row, in order; of equal ones the first."""
+    if count >= numbers.shape[1]:
+        return np.argsort(numbers, axis=1, kind="stable")
+    places = np.sort(np.argpartition(numbers, count - 1, axis=1)[:, :count], axis=1)
+    low = np.take_along_axis(numbers, places, 1)
+    found = np.take_along_axis(places, np.argsort(low, axis=1, kind="stable"), 1)
+    # Where others are equal to the last one, the first of them need not be among these.
+    tied = np.count_nonzero(numbers <= low.max(axis=1, keepdims=True), axis=1) > count
+    found[tied] = np.argsort(numbers[tied], axis=1, kind="stable")[:, :count]
+    return found
 
 
 # In the order in which "auto" looks for one; those that are not loaded yet by module and class.

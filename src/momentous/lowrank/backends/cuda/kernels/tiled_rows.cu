@@ -94,21 +94,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
     if (current)
         for (int q = me; q < SIZE; q += THREADS) row[q] = current[Int(owners[chunk]) * SIZE + q];
     int next[TASKS];
+    // Written so that one address does for all pieces of a thread, where that is so.
+    constexpr bool EVEN = THREADS % Q == 0;
+    auto entry_of = [&](int m) { return EVEN ? me / Q + m * (THREADS / Q) : (me + THREADS * m) / Q; };
+    auto piece_of = [&](int m) { return EVEN ? me % Q : (me + THREADS * m) % Q; };
     auto look_up = [&](int round) {
 #pragma unroll
         for (int m = 0; m < TASKS; m++) {
-            int task = me + THREADS * m;
-            Int k = begin + Int(K) * round + task / Q;
-            next[m] = task < K * Q && k < end ? others[k] : -1;
+            Int k = begin + Int(K) * round + entry_of(m);
+            next[m] = entry_of(m) < K && k < end ? others[k] : -1;
         }
     };
     auto stage = [&](int round) {
 #pragma unroll
         for (int m = 0; m < TASKS; m++) {
-            int task = me + THREADS * m, j = next[m];
-            if (task < K * Q)
-                copy_async(&staged[round & 1][task / Q * QS + place_of(task % Q)],
-                           features + Int(j < 0 ? 0 : j) * Q + task % Q, j >= 0);
+            const int entry = entry_of(m), piece = piece_of(m), j = next[m];
+            if (entry < K)
+                copy_async(&staged[round & 1][entry * QS + place_of(piece)],
+                           features + Int(j < 0 ? 0 : j) * Q + piece, j >= 0);
         }
         close_group();
     };
@@ -193,6 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gram(
     // Each of the threads that share a tile keeps its share of the sums.
     share_sums<G / 2, AREA, LANE_TILES>(sums, turn);
     if (working) {
+        find_tile(tile, down, right);  // again: registers are short in between
         constexpr int SHARE = AREA / G, N = SHARE < int(16 / sizeof(A)) ? 1 : 16 / sizeof(A);
 #pragma unroll
         for (int i = 0; i < SHARE; i += N) {
