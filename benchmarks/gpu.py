@@ -174,8 +174,8 @@ def parts(folder: Path | None) -> None:
             step = RowStep(objective.weights[which], other)
             side.solve_rows(step)
             for name, ms in kernel_times(lambda s=side, t=step: s.solve_rows(t)).items():
-                where = f"{'ml-10m, ' if data is small else ''}rank {rank}, {('rows', 'columns')[which]}"
-                report(f"  {where}: {name}", ms)
+                where = "ml-10m, " if data is small else ""
+                report(f"  {where}rank {rank}, {('rows', 'columns')[which]}: {name}", ms)
 
 
 def kernel_times(work: Callable[[], Any]) -> dict[str, float]:

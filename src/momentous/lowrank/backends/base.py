@@ -184,8 +184,8 @@ class Backend(ABC):
         """The columns j with the highest ``u_i . v_j + o_j`` for each row i, best first, and these.
 
         The columns that a row has entries for in ``seen`` are left out, and of equal ones the first
-        is better.  Where a row has fewer than ``count`` others, the rest of its columns is -1; there
-        are at least ``count`` columns in all.
+        is better.  Where a row has fewer than ``count`` others, the rest of its columns is -1.
+        There are at least ``count`` columns.
         """
         columns = np.full((len(left), count), -1, np.int64)
         scores = np.zeros((len(left), count), left.dtype)
