@@ -154,20 +154,34 @@ extern "C" __global__ void __launch_bounds__(256) finish_gradient(
         write_block_sum(sum, sums);
         return;
     }
+    // What a row is multiplied by: 2 balance (G - H) + dense H, and the same for the other factor.
+    constexpr bool HELD = SIZE <= 32;
+    __shared__ double pulls[2][HELD ? SIZE * SIZE : 1];
+    const bool pulled = balance != 0.0 || dense != 0.0;
+    auto pull = [&](bool left, int k) {
+        const double own = grams[(left ? 0 : SIZE * SIZE) + k], far = grams[(left ? SIZE * SIZE : 0) + k];
+        return 2.0 * balance * (own - far) + dense * far;
+    };
+    if (HELD && pulled) {
+        for (int k = threadIdx.x; k < 2 * SIZE * SIZE; k += 256)
+            pulls[k / (SIZE * SIZE)][HELD ? k % (SIZE * SIZE) : 0] =
+                pull(k < SIZE * SIZE, k % (SIZE * SIZE));
+        __syncthreads();
+    }
     Int at = Int(blockIdx.x - summing) * 256 + threadIdx.x;
     if (at >= count) return;
     const bool is_left = at < cut;
-    const Int row = (is_left ? at : at - cut) / SIZE, q = at % SIZE;
+    const Int row = (is_left ? at : at - cut) / SIZE;
+    const int q = at % SIZE;
     const int* firsts = is_left ? left_firsts : right_firsts;
     const T* gradients = is_left ? left_gradients : right_gradients;
-    const double *gram = grams + (is_left ? 0 : SIZE * SIZE), *other = grams + (is_left ? SIZE * SIZE : 0);
     double sum = ridge * double(x[at]);
     for (int chunk = firsts[row]; chunk < firsts[row + 1]; chunk++)
         sum += gradients[Int(chunk) * Q * V + q];
-    if (balance != 0.0 || dense != 0.0)
+    if (pulled)
         for (int k = 0; k < SIZE; k++) {
-            double far = other[k * SIZE + q];
-            sum += double(x[at - q + k]) * (2.0 * balance * (gram[k * SIZE + q] - far) + dense * far);
+            const int place = k * SIZE + q;
+            sum += double(x[at - q + k]) * (HELD ? pulls[!is_left][HELD ? place : 0] : pull(is_left, place));
         }
     out[at] = T(scale * sum);
 }
