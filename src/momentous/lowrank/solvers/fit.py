@@ -126,61 +126,26 @@ def solve(
 ) -> tuple[Floats, Result]:
     """Minimise until the tolerance is reached; the point, and how it was found."""
     x0 = config.start(objective) if start is None else start
-    observer, memory = observer or Observer(objective), MemoryGuard(objective.backend)
-    run = _sweep if config.by_sweeps else _descend
+    observer = observer or Observer(objective)
     try:
-        x, result = run(objective, config, x0, observer, memory)
-    except KeyboardInterrupt:
-        if memory.error is not None:  # at the start: there is no run yet that could end
-            raise memory.error from None
-        raise
-    observer.error = memory.error
-    return x if observer.best is None else observer.best, memory.told(result)
-
-
-class MemoryGuard:
-    """Where memory ends in the middle of a run, the run ends as by Ctrl-C: with its last point."""
-
-    def __init__(self, backend: Backend):
-        self.backend = backend
-        self.error: MemoryError | None = None
-
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, as a run is to call it."""
-
-        def guarded(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except MemoryError as error:
-                self.error = error.with_traceback(None)  # which holds on to arrays
-            self.backend.release_memory()
-            raise KeyboardInterrupt
-
-        return guarded
-
-    def told(self, result: Result) -> Result:
-        """The result, with the reason in its message; the error itself before the first step."""
-        if self.error is None:
-            return result
-        if not result.nit:
-            raise self.error
-        result["message"] = (
-            f"memory ended after iteration {result.nit}, whose point is kept: "
-            f"{str(self.error).rstrip('.')}; take a lower rank, fewer entries or another device"
-        )
-        return result
+        run = _sweep if config.by_sweeps else _descend
+        x, result = run(objective, config, x0, observer)
+    except MemoryError as error:
+        if observer.last is None:
+            raise
+        observer.error = error.with_traceback(None)  # which would hold on to arrays
+    if observer.error is not None:
+        objective.backend.release_memory()
+        x, result = observer.kept()
+    return x if observer.best is None else observer.best, result
 
 
 def _sweep(
-    objective: LowRankObjective,
-    config: FitConfig,
-    x0: Floats,
-    observer: Observer,
-    memory: MemoryGuard,
+    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
     sweep = Sweep(objective)
     result = accelerate(
-        memory.around(sweep),
+        sweep,
         sweep.begin(x0),
         value=True,
         restart="either" if config.solver == "auto" else "always",
@@ -197,16 +162,12 @@ def _sweep(
 
 
 def _descend(
-    objective: LowRankObjective,
-    config: FitConfig,
-    x0: Floats,
-    observer: Observer,
-    memory: MemoryGuard,
+    objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
     # What the tolerance is relative to does not depend on where this run begins.
     reference_gradient = objective.gradient(objective.random_start(np.random.default_rng(0)))
     result = minimize(
-        memory.around(objective.value_and_gradient),
+        objective.value_and_gradient,
         x0,
         jac=True,
         method=config.solver,
@@ -256,6 +217,7 @@ class Observer:
         self.objective, self.held_out, self.patience = objective, held_out, patience
         self.watch, self.save, self.save_every = watch, save, save_every
         self.held_out_errors: list[float] = []
+        self.last: tuple[Any, Callable[[Floats], Floats]] | None = None  # iteration, and its point
         self.error: MemoryError | None = None  # that ended the run
         self.best: Floats | None = None
         self._best_step: FitProgress | None = None
@@ -264,6 +226,7 @@ class Observer:
 
     def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
+        self.last = result, point
         x, error = None, math.nan
         if self.held_out is not None:
             x = point(result.x)
@@ -283,6 +246,19 @@ class Observer:
             self.save(best, self._best_step or step)
             self._saved_at = monotonic()
         return enough or self.gave_up
+
+    def kept(self) -> tuple[Floats, Result]:
+        """The last point and its result, where memory has ended in the iteration after it."""
+        assert self.last is not None
+        last, point = self.last
+        names = ("x", "fun", "grad_norm", "nit", "nfev", "njev", "restarts", "time")
+        result = Result({name: getattr(last, name) for name in names})
+        result["success"], result["status"] = False, Status.INTERRUPTED
+        result["message"] = (
+            f"memory ended after iteration {last.nit}, whose point is kept: "
+            f"{str(self.error).rstrip('.')}; take a lower rank, fewer entries or another device"
+        )
+        return point(last.x), result
 
     @property
     def gave_up(self) -> bool:
