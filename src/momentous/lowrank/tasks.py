@@ -51,7 +51,7 @@ def fit_file(
     chosen = saved | {name: value for name, value in options.items() if value is not None}
     try:
         config = FitConfig(**chosen)
-        if config.backend != "auto":
+        if config.backend != "auto" or config.device == "cuda":
             find_backend(config.backend, config.device)
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None

@@ -11,6 +11,19 @@ from momentous.lowrank.data.numbers import Columns, are_close, kept_values
 from momentous.lowrank.data.ratings import Compressed, Ratings, repeated_note, stored_ratings
 
 
+BYTES = 64  # per rating, at most
+
+
+def has_room(count: int) -> bool:
+    """Can so many ratings be sorted on the GPU?"""
+    cupy: Any = require("cupy", "cuda", "device='cuda'")
+    try:
+        free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise RuntimeError(f"the GPU cannot be used ({error}); take device='cpu'") from None
+    return bool(BYTES * count <= free)
+
+
 def sorted_ratings(columns: Columns, dtype: Any = None) -> tuple[Ratings, list[str]]:
     """Ratings from triples of numbers, as `make_ratings` gives them; the columns are given up."""
     cupy: Any = require("cupy", "cuda", "device='cuda'")

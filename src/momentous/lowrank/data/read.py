@@ -22,7 +22,7 @@ from momentous.lowrank.data.cache import Cache
 from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.numbers import coded, read_columns
-from momentous.lowrank.data.on_gpu import sorted_ratings
+from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
 from momentous.lowrank.data.ratings import Ratings, make_ratings
 from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
 from momentous.lowrank.data.sources import Source, find_sources
@@ -105,7 +105,8 @@ def read_ratings(
     limits : Limits, optional
         How much a file may ask for.
     device : {"cpu", "cuda"}
-        Where ids that are numbers are looked up and ratings are sorted; the ratings are the same.
+        Where ids that are numbers are looked up and ratings are sorted, if they fit; the ratings are
+        the same.
 
     Raises
     ------
@@ -316,7 +317,7 @@ def _finished(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list
     options, name, skipped = work.options, scans[0].name, 0
     plans = [scan.numbers for scan in scans if scan.numbers is not None]
     columns = read_columns(work.connection, plans) if len(plans) == len(scans) else None
-    if columns is not None and device == "cuda":
+    if columns is not None and device == "cuda" and has_room(columns["value"].size):
         ratings, notes = sorted_ratings(columns, options.dtype)
         return _as_asked(ratings, name, options.dtype), notes
     if columns is not None:
