@@ -10,7 +10,6 @@ from momentous.io.optional import require
 from momentous.lowrank.data.numbers import Columns, are_close, kept_values
 from momentous.lowrank.data.ratings import Compressed, Ratings, repeated_note, stored_ratings
 
-
 BYTES = 64  # per rating, at most
 
 

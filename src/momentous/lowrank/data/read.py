@@ -105,8 +105,8 @@ def read_ratings(
     limits : Limits, optional
         How much a file may ask for.
     device : {"cpu", "cuda"}
-        Where ids that are numbers are looked up and ratings are sorted, if they fit; the ratings are
-        the same.
+        Where ids that are numbers are looked up and ratings are sorted, if they fit; either way
+        the ratings are the same.
 
     Raises
     ------
