@@ -46,6 +46,9 @@ def test_a_parquet_file_gives_the_same_ratings(columns, dtype, tmp_path):
         np.testing.assert_array_equal(one, other)
     for ids in ("row_ids", "col_ids"):
         np.testing.assert_array_equal(getattr(here, ids), getattr(there, ids))
+    assert there.mean == pytest.approx(here.mean, rel=1e-12)
+    assert there.deviation == pytest.approx(here.deviation, rel=1e-12)
+    assert there.value_range == here.value_range
 
 
 @pytest.mark.parametrize("columns", COLUMNS)

@@ -42,9 +42,14 @@ def sorted_ratings(columns: Columns, dtype: Any = None) -> tuple[Ratings, list[s
     del keys
     values = cupy.asarray(kept_values(columns.pop("value"), dtype))[order]
     storage = Compressed(cupy.asnumpy(starts.astype(np.int64)), others, cupy.asnumpy(values))
+    ratings = stored_ratings((m, n), storage, (row_ids, col_ids))
+    # What a fit asks for first is at hand here.
+    ratings.mean = float(values.mean(dtype=np.float64))
+    ratings.deviation = float(values.std(dtype=np.float64))
+    ratings.value_range = float(values.min()), float(values.max())
     del order, values
     cupy.get_default_memory_pool().free_all_blocks()
-    return stored_ratings((m, n), storage, (row_ids, col_ids)), repeated_note(count, others.size)
+    return ratings, repeated_note(count, others.size)
 
 
 def _numbered(cupy: Any, column: Any) -> tuple[Any, Any]:
