@@ -25,6 +25,7 @@ ROOT = Path(momentous.__file__).parent
 FLOORS = [
     {"io", "version"},
     {"core"},
+    {"distributed"},
     {"methods", "testbed"},
     {"certify", "api"},
     {"lowrank.checks"},

@@ -1,0 +1,81 @@
+"""Start a program on several ranks, and read what each of them has written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def environment() -> dict[str, str]:
+    """One thread per rank, and the same modules as here."""
+    paths = [str(HERE), *(path for path in sys.path if path)]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+def launch(engine: str, size: int, program: str, folder: Path, limit: float = 100.0) -> list[dict]:
+    """Run a program of this folder on so many ranks; each writes FOLDER/RANK.json.
+
+    ``engine`` is "torch" (the environment that torchrun sets) or "mpi".  A launch that is not over
+    in time is ended.
+    """
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-X",
+        "faulthandler",
+        str(HERE / program),
+        str(folder),
+    ]
+    if engine == "torch":
+        pytest.importorskip("torch")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+        commands = [
+            (command, {**address, "RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)})
+            for rank in range(size)
+        ]
+    else:
+        pytest.importorskip("mpi4py")
+        mpirun = shutil.which("mpirun", path=sysconfig.get_path("scripts"))
+        mpirun = mpirun or shutil.which("mpirun")
+        if mpirun is None:
+            pytest.skip("no mpirun")
+        commands = [([mpirun, "--oversubscribe", "-n", str(size), *command], {})]
+    processes = [
+        subprocess.Popen(
+            words, env=environment() | extra, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for words, extra in commands
+    ]  # fmt: skip
+    end, output = time.monotonic() + limit, []
+    for process in processes:
+        try:
+            output.append(process.communicate(timeout=max(0.1, end - time.monotonic()))[0])
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # shows where it stands
+            output.append(f"not over after {limit} s\n{process.communicate()[0]}")
+    files = [folder / f"{rank}.json" for rank in range(size)]
+    assert all(file.exists() for file in files), "\n".join(output)[-4000:]
+    return [json.loads(file.read_text()) for file in files]
