@@ -344,14 +344,11 @@ def accelerate(
     >>> fast.success, fast.njev < plain.njev / 2
     (True, True)
     """
-    if restart is not None:
-        parameters["restart"] = restart
     start = starting_point(x0)
     space = Space(start, inner)
     saved = None if resume is None else load(resume, space)
-    if saved is None and value is None:
-        parameters.setdefault("restart", "gradient")
-    parameters["has_values"] = value is not None
+    if restart is not None or (saved is None and value is None):
+        parameters["restart"] = restart or "gradient"
     if value is None and target is not None:
         raise ValueError(f"target={target!r} is a value of the objective: pass value=")
     oracle = MapOracle(step, value, _tuple(args), space)

@@ -251,7 +251,7 @@ def certify(
         raise ValueError(f"x is not finite (its norm is {space.norm(x)}); certify a finite point")
     oracle = FunctionOracle(fun, jac, _tuple(args), space)
     sample = oracle.gradient(x)
-    if not sample.finite:
+    if not sample.has_finite_gradient:
         raise ValueError(
             f"the gradient at x is not finite (its norm is {sample.grad_norm}); check jac there"
         )
@@ -328,7 +328,7 @@ def certify(
     if lower >= -tau:
         p = 0.0 if dense else failure_probability
         chance = "" if dense else f" (but for a probability of {p:g})"
-        words = f"{found}, and none is below {lower:.3g}{chance}, hence none below {limit}"
+        words = f"{found}, and none is below {lower:.3g}{chance}, so none is below {limit}"
         return certificate(Verdict.SECOND_ORDER, words, probability=p, **numbers)
     more = None if dense else goal.steps_needed(ritz, error)
     words = f"{found}, too close to {limit} to tell which is smaller"

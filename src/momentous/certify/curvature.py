@@ -76,7 +76,7 @@ class Hessian:
 
     def _gradient(self, x: Array) -> Array:
         sample = self.oracle.gradient(x)
-        if not sample.finite:
+        if not sample.has_finite_gradient:
             raise ValueError(
                 f"the gradient is not finite within {2.0 * self.step:.3g} of x; "
                 "pass hessp= or a smaller step="

@@ -49,7 +49,7 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
     type=click.Choice(["cpu", "cuda", "auto"]),
     help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.  [default: cpu]",
 )
-@click.option("--seed", "rng", type=click.IntRange(0), help="Of the start.  [default: 0]")
+@click.option("--seed", "random_state", type=click.IntRange(0), help="Of the start.  [default: 0]")
 @click.option("--out", type=NEW_FILE, required=True, help="The file that the model is written to.")
 @click.option("--resume", is_flag=True, help="Go on from the model in --out, if there is one.")
 @click.option(

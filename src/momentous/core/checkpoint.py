@@ -110,7 +110,7 @@ class RunState:
     """All of a run between two steps."""
 
     space: dict[str, Any]  # `Space.describe`
-    method: dict[str, Any]  # `Method.described`
+    method: dict[str, Any]  # `Method.description`
     tol: float | None
     progress: Progress
     memory: Any
@@ -130,10 +130,10 @@ class RunState:
         known = self.report.sample
         if not known.evaluated and self.last is not None:
             known = self.last
-        if not known.evaluated or not known.finite:
+        if not known.evaluated or not known.has_finite_gradient:
             known = Sample(self.best_point, grad_norm=progress.best_grad_norm)
         has_value = math.isfinite(known.value)
-        now = oracle.look(known.point, value=has_value)
+        now = oracle.peek_gradient(known.point, value=has_value)
         small = math.sqrt(space.rounding)
         if has_value:
             scale = max(abs(known.value), abs(now.value), abs(progress.start_fun))

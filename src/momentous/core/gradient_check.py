@@ -28,14 +28,14 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
     far from x0, seldom, or by less than 1e-5 of the slope (one of 100,000 coordinates) is not seen.
     """
     rng, space = np.random.default_rng(0), oracle.space
-    first = oracle.look(x0)
-    if not (math.isfinite(first.value) and first.finite):
+    first = oracle.peek_gradient(x0)
+    if not (math.isfinite(first.value) and first.has_finite_gradient):
         return  # the run will say so
     size = max(1.0, space.norm(x0) / math.sqrt(space.size))
     for nudge in (0.0, 0.05 * size, 0.0005 * size):
         point = space.combination(x0, nudge, _random(oracle, rng)) if nudge else x0
-        known = oracle.look(point)
-        if not (math.isfinite(known.value) and known.finite):
+        known = oracle.peek_gradient(point)
+        if not (math.isfinite(known.value) and known.has_finite_gradient):
             continue  # beyond the edge of where fun is defined
         along = _Slopes(oracle, point, known.value, known.gradient, size)
         for _ in range(2):
@@ -115,7 +115,7 @@ def _random(oracle: CachedOracle, rng: np.random.Generator) -> Array:
 
 
 def _require_repeatable(oracle: CachedOracle, point: Array, gradient: Array) -> None:
-    space, again = oracle.space, oracle.look(point).gradient
+    space, again = oracle.space, oracle.peek_gradient(point).gradient
     apart, norm = space.distance(gradient, again), space.norm(gradient)
     if not apart <= 1e4 * space.rounding * norm:
         raise ValueError(

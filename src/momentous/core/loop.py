@@ -104,7 +104,7 @@ class Run(Iterator[IntermediateResult]):
         if resume is None:
             self._begin(x0, tol, seed)
         else:
-            with self._damage_told():
+            with self._naming_damage():
                 self._resume(resume, tol)
         if self.ended:
             self._autosave()
@@ -123,7 +123,7 @@ class Run(Iterator[IntermediateResult]):
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
     def _resume(self, saved: RunState, tol: float | None) -> None:
-        described = self.method.described()
+        described = self.method.description()
         if saved.method != described:
             raise CheckpointError(
                 f"the checkpoint was written by {saved.method}, not by {described}; leave method "
@@ -144,7 +144,7 @@ class Run(Iterator[IntermediateResult]):
         self._decide()
 
     @contextlib.contextmanager
-    def _damage_told(self) -> Iterator[None]:
+    def _naming_damage(self) -> Iterator[None]:
         """In a resumed run an error that does not come from user code comes from the file."""
         try:
             yield
@@ -266,7 +266,7 @@ class Run(Iterator[IntermediateResult]):
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""
         with self.oracle.interrupts.held_back():
             try:
-                with self._damage_told():
+                with self._naming_damage():
                     work()
             except KeyboardInterrupt:
                 self._interrupted()
@@ -297,15 +297,15 @@ class Run(Iterator[IntermediateResult]):
         try:
             self.save()
         except Exception as failure:
-            told = f"the checkpoint {self._checkpoint.path} cannot be written ({failure})"
+            problem = f"the checkpoint {self._checkpoint.path} cannot be written ({failure})"
             if raised is not None:
-                raised.add_note(f"momentous: {told}")
+                raised.add_note(f"momentous: {problem}")
             elif not isinstance(failure, OSError):
                 raise
             elif not self._warned:
                 self._warned = True
                 remedy = "make room there, or allow writing, and the next one is saved"
-                message = f"{told}; the run goes on without: {remedy}"
+                message = f"{problem}; the run goes on without: {remedy}"
                 warnings.warn(message, RuntimeWarning, stacklevel=levels_to_the_user())
 
     def save(self) -> None:
@@ -316,7 +316,7 @@ class Run(Iterator[IntermediateResult]):
         self._checkpoint.save(
             RunState(
                 space=self.oracle.space.describe(),
-                method=self.method.described(),
+                method=self.method.description(),
                 tol=self._tol,
                 progress=self.progress,
                 memory=self.memory,
@@ -333,7 +333,7 @@ class Run(Iterator[IntermediateResult]):
         """What was found; asking for it ends the run."""
         if self._result is None:
             self.stop()
-            with self._damage_told():
+            with self._naming_damage():
                 self._result = self._close()
         return self._result
 
@@ -395,7 +395,7 @@ class Run(Iterator[IntermediateResult]):
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.recall(last)
             oracle.value(last.point)
-            if last.finite and math.isfinite(last.value):
+            if last.has_finite_gradient and math.isfinite(last.value):
                 start = self.progress.start_fun
                 low = last.value <= start + oracle.space.value_noise(start)
                 if status.success or (status.is_output and low):
@@ -414,7 +414,7 @@ class Run(Iterator[IntermediateResult]):
                 return self._known(candidates[0])  # as low, and with the smallest gradient
         for sample in usable:
             known = self._known(sample)
-            if known.finite:
+            if known.has_finite_gradient:
                 return known
         return self._known(candidates[0])
 
@@ -427,7 +427,7 @@ class Run(Iterator[IntermediateResult]):
 def _require_finite(oracle: Oracle, value: float, sample: Sample) -> None:
     if not math.isfinite(value):
         raise ValueError(f"fun(x0) is {value}; start where the objective is finite")
-    if not sample.finite:
+    if not sample.has_finite_gradient:
         entries, noun = to_numpy(oracle.arrays_at(sample)["jac"]), oracle.noun
         bad = np.argwhere(~np.isfinite(entries))
         if not len(bad):

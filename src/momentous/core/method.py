@@ -86,10 +86,10 @@ class Method(abc.ABC, Generic[M]):
         """The hyper-parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
-    def described(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Name and hyper-parameters as a checkpoint holds them: plain, methods within it too."""
         plain = {
-            name: value.described() if isinstance(value, Method) else value
+            name: value.description() if isinstance(value, Method) else value
             for name, value in self.parameters().items()
         }
         return {"name": self.name, "parameters": plain}

@@ -133,8 +133,7 @@ def _model_to_resume(
     known = {field.name for field in dataclasses.fields(FitConfig)}
     parameters = extra.get("parameters", {})
     saved = {name: from_plain(value) for name, value in parameters.items() if name in known}
-    saved |= {"loss": model.loss, "rng": parameters.get("random_state", 0)}
-    return model, saved, extra.get("threshold")
+    return model, saved | {"loss": model.loss}, extra.get("threshold")
 
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:
@@ -157,8 +156,8 @@ def _save(
     out: Path,
 ) -> None:
     """Write the file that the estimator of this loss would write."""
-    names = [each.name for each in dataclasses.fields(config) if each.name not in ("loss", "rng")]
-    parameters = {name: getattr(config, name) for name in names} | {"random_state": config.rng}
+    names = [each.name for each in dataclasses.fields(config) if each.name != "loss"]
+    parameters = {name: getattr(config, name) for name in names}
     labels: dict[str, Any] = {}
     if threshold is not None:
         parameters["threshold"] = "mean"

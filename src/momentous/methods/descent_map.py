@@ -118,10 +118,7 @@ class DescentMap(Method[MapMemory]):
     Parameters
     ----------
     restart : {"either", "function", "gradient", "distance", "always"}
-        The rule.
-    has_values : bool
-        Are there values of the objective?  Without them only ``"gradient"`` and ``"always"`` are
-        possible.
+        The rule; where there are no values of the objective, ``"gradient"`` or ``"always"``.
     value_tol : float
         Stop when ten iterations lowered the objective by no more than this, relative to it (0:
         never).
@@ -152,7 +149,6 @@ class DescentMap(Method[MapMemory]):
     cost = "1 map; 1 value (function) or 1 per restart"
 
     restart: RestartRule = "either"
-    has_values: bool = True
     value_tol: float = 0.0
     radius: float = 0.0
     initial_radius: float | None = None
@@ -166,14 +162,7 @@ class DescentMap(Method[MapMemory]):
         rules = get_args(RestartRule)
         if self.restart not in rules:
             raise ValueError(f"restart={self.restart!r} must be one of {', '.join(rules)}")
-        if not self.has_values and self.restart not in ("gradient", "always"):
-            raise ValueError(
-                f"restart={self.restart!r} compares values of the objective: pass value=, or leave "
-                "it to restart='gradient', which needs none"
-            )
-        tol, c0, c1 = self.value_tol, self.radius_shrink, self.failure_shrink
-        if not self.has_values and tol:
-            raise ValueError(f"value_tol={tol!r} looks at values of the objective: pass value=")
+        c0, c1 = self.radius_shrink, self.failure_shrink
         check_positive(self, "initial_radius")
         for name in ("value_tol", "radius", "decrease"):
             if not getattr(self, name) >= 0:
@@ -191,6 +180,8 @@ class DescentMap(Method[MapMemory]):
         return False
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[MapMemory]:
+        if not oracle.has_values:
+            self._refuse_without_values()
         sample = oracle.gradient(x0)
         norm = sample.grad_norm
         memory = MapMemory(
@@ -216,6 +207,17 @@ class DescentMap(Method[MapMemory]):
         # Counted by the inner product: where x is spread over ranks, all of them agree.
         ones = space.combination(x0, -1.0, x0) + 1.0
         return SECANTS if space.inner(ones, ones) <= LONG else 0
+
+    def _refuse_without_values(self) -> None:
+        if self.restart not in ("gradient", "always"):
+            raise ValueError(
+                f"restart={self.restart!r} compares values of the objective: pass value=, or leave "
+                "it to restart='gradient', which needs none"
+            )
+        if self.value_tol:
+            raise ValueError(
+                f"value_tol={self.value_tol!r} looks at values of the objective: pass value="
+            )
 
     def with_new_tolerance(self, step: Step[MapMemory], tol: float | None) -> Step[MapMemory]:
         if tol is None:
@@ -257,17 +259,17 @@ class DescentMap(Method[MapMemory]):
 
     def _evaluate(self, oracle: Oracle, memory: MapMemory) -> tuple[Sample, bool]:
         """The sample at y^k, and whether it can be used."""
-        if self.has_values and self._accepts_here(memory):
-            # First the value: where the two are had apart, the map is not applied for nothing.
+        if oracle.has_values and self._accepts_here(memory):
+            # First the value: where the two come apart, the map is not applied for nothing.
             value, limit = oracle.value(memory.y), memory.lowest + memory.noise
             if not (memory.without_momentum or self.restart in ("either", "function")):
                 limit -= self.decrease
             if not (math.isfinite(value) and value <= limit):
                 return Sample(memory.y, value), False
         sample = oracle.gradient(memory.y)
-        if self.value_tol and sample.finite:
+        if self.value_tol and sample.has_finite_gradient:
             oracle.value(memory.y)  # the sample knows it from now on
-        return sample, sample.finite
+        return sample, sample.has_finite_gradient
 
     def _moved(
         self, oracle: Oracle, memory: MapMemory, y: Sample, events: Events
@@ -339,7 +341,7 @@ class DescentMap(Method[MapMemory]):
         if memory.window_length >= WINDOW and self.value_tol:
             ending = ending or _small_decrease(memory, sample, self.value_tol)
             memory.window_value, memory.window_length = sample.value, 0
-        if ending is not None and self.has_values and sample is not memory.base:
+        if ending is not None and oracle.has_values and sample is not memory.base:
             lowest = Sample(memory.base.point, memory.lowest)
             if not within_limit(oracle, sample, RiseLimit(lowest, allowance=memory.noise)):
                 events += self._rollback(memory, sample)

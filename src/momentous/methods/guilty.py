@@ -226,7 +226,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         y = memory.y
         x = y if memory.t == 0 else space.combination(y, omega, y, memory.y_prev)
         at_x = oracle.gradient(x)
-        if not at_x.finite:
+        if not at_x.has_finite_gradient:
             return self._lost(oracle, memory, at_x)
         slope = space.combination(at_x.gradient, 2 * alpha, x, centre)  # grad g(x_t)
         y = space.combination(x, -1 / Lg, slope)
@@ -234,7 +234,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             return self._searched(oracle, memory, memory.search, at_x, slope, y)
         at_y, t = oracle.gradient(y), memory.t + 1
         fy = oracle.value(y)
-        if not (at_y.finite and math.isfinite(fy)):
+        if not (at_y.has_finite_gradient and math.isfinite(fy)):
             return self._lost(oracle, memory, at_y)
         g_y = fy + alpha * space.distance_squared(y, centre)
         slope = space.combination(at_y.gradient, 2 * alpha, y, centre)  # grad g(y_t)
@@ -350,7 +350,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         ending, stalls, kind = None, 0, EventKind.RESTART
         if new.grad_norm <= p.eps:
             ending = self._completed(memory, new)
-        elif not (new.finite and falls):
+        elif not (new.has_finite_gradient and falls):
             new, blamed, stalls, kind = old, True, memory.stalls + 1, EventKind.ROLLBACK
             ending = self._stalled(memory, events) if stalls > MOST_STALLS else None
         Lg = 2 * memory.smoothness if blamed else memory.smoothness

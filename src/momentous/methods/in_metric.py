@@ -83,8 +83,8 @@ class InMetric(Method[MetricMemory]):
     def default_tolerance(self) -> float:
         return self.method.default_tolerance
 
-    def described(self) -> dict[str, Any]:
-        plain = {"method": self.method.described(), "metric": self.metric_at.describe()}
+    def description(self) -> dict[str, Any]:
+        plain = {"method": self.method.description(), "metric": self.metric_at.describe()}
         return {"name": self.name, "parameters": plain}
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[MetricMemory]:

@@ -259,7 +259,7 @@ class JinAGD(Method[JinMemory]):
         p, x = memory.parameters, memory.x
         sample, x_next, moved = NESTEROV.advance(oracle, x, memory.x_prev, p.step_size, p.theta)
         fy = oracle.value(sample.point)
-        if not (sample.finite and math.isfinite(fy) and math.isfinite(moved)):
+        if not (sample.has_finite_gradient and math.isfinite(fy) and math.isfinite(moved)):
             return self._rejected(oracle, memory, sample, events)
         proven = self._proven_curvature(oracle, memory, sample)
         if proven > p.curvature:
@@ -268,7 +268,9 @@ class JinAGD(Method[JinMemory]):
         if moved == 0.0 and x is memory.x_prev and memory.before is None:
             return memory.as_step(sample, events, stuck(sample.grad_norm, p.step_size))
         value, known = oracle.value(x_next), oracle.last
-        if not math.isfinite(value) or (known and known.gradient is not None and not known.finite):
+        if not math.isfinite(value) or (
+            known and known.gradient is not None and not known.has_finite_gradient
+        ):
             return self._rejected(oracle, memory, sample, events)
         L = self.gradient_lipschitz or 1 / (4 * p.step_size)
         after = dataclasses.replace(
@@ -374,7 +376,7 @@ class JinAGD(Method[JinMemory]):
         if resting or not memory.value < memory.rejected_at:
             after.parameters = memory.parameters.halved()
         ending = None
-        if resting and not sample.finite:
+        if resting and not sample.has_finite_gradient:
             ending = Ending(
                 Status.NON_FINITE,
                 f"f is {memory.value:.6g} where the method stands, but its gradient is not finite; "

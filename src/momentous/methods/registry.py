@@ -60,7 +60,7 @@ def method_class(name: str) -> type[Method]:
 def method_of(
     described: dict[str, Any], cls: type[Method] | None = None, /, **given: Any
 ) -> Method:
-    """The method with that description (`Method.described`), such as a checkpoint holds, and with
+    """The method with that description (`Method.description`), such as a checkpoint holds, and with
     the parameters given; ``cls`` is its class where it is not registered."""
     cls = cls or REGISTRY.get(described["name"])
     if cls is None:

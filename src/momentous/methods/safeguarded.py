@@ -208,7 +208,9 @@ class Safeguarded(Method[SafeguardedMemory]):
         after = copied(memory)
         after.fast, after.best = inner, best
         after.ahead = memory.ahead and best is memory.best
-        after.smallest = min(memory.smallest, stand.grad_norm) if stand.finite else memory.smallest
+        after.smallest = (
+            min(memory.smallest, stand.grad_norm) if stand.has_finite_gradient else memory.smallest
+        )
         ended = report.ending
         if ended is not None and ended.success:
             return after.as_step(report, ending=ended)
@@ -364,6 +366,6 @@ def _noise(oracle: Oracle, memory: SafeguardedMemory) -> float:
 def _lower(noise: float, best: Sample, other: Sample) -> Sample:
     """The lower of the two; where noise may be all the difference, the one with less gradient."""
     change = other.value - best.value
-    if abs(change) <= noise and other.finite:
+    if abs(change) <= noise and other.has_finite_gradient:
         return other if other.grad_norm < best.grad_norm else best
     return other if change < 0.0 else best

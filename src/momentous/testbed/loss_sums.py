@@ -16,7 +16,7 @@ def separable(
     """Weighted sum of a loss of each coordinate, ``f(x) = sum_i a_i phi(w_i x_i)``.
 
     phi is a `Loss` or its name in `LOSSES`; the weights a_i are positive, the scales w_i not zero,
-    and they are broadcast against each other.  The Hessian is diagonal, hence
+    and they are broadcast against each other.  The Hessian is diagonal, so
     ``L = max a_i w_i^2 sup|phi''|`` and ``rho = max a_i |w_i|^3 sup|phi'''|`` are exact and global;
     so is the minimum.
     """

@@ -105,7 +105,7 @@ def matrix_completion(
     ``f(U, V) = (1/2N) sum_{(i,j)} (U V' - X)_ij^2 + (1/2N)|U'U - V'V|_F^2`` over the observed
     entries, which are exact, so that the minimum 0 is attained. The start is the truncated SVD of
     the matrix with zeros in place of the missing entries, split evenly. No global constants. Dense,
-    hence for small matrices only. ``observed`` is the fraction of observed entries, in (0, 1].
+    so it is for small matrices only. ``observed`` is the fraction of observed entries, in (0, 1].
     """
     rng = np.random.default_rng(rng)
     U, V = _planted(rng, shape, rank)

@@ -132,10 +132,10 @@ def test_objective_and_gradient_agree_with_the_cpu(device, loss, penalty):
     assert there.value(x) == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(there.backend.to_host(gradient), other, rtol=1e-9, atol=1e-12)
     held_out = some_ratings(80, 50, 300, loss, rng=5)
-    limits = ratings.limits
-    assert there.error(there.backend.asarray(x, np.float64), held_out, limits) == pytest.approx(
-        here.error(x, held_out, limits), rel=1e-12
-    )
+    value_range = ratings.value_range
+    assert there.error(
+        there.backend.asarray(x, np.float64), held_out, value_range
+    ) == pytest.approx(here.error(x, held_out, value_range), rel=1e-12)
 
 
 @on_gpu

@@ -29,7 +29,11 @@ def test_what_is_written_is_read_again(loss, share, tmp_path):
     save_model(before, tmp_path / "m", {"a": [1, 2]})
     after, extra = load_model(tmp_path / "m")
     assert extra == {"a": [1, 2]}
-    assert (after.loss, after.mean, after.limits) == (before.loss, before.mean, before.limits)
+    assert (after.loss, after.mean, after.value_range) == (
+        before.loss,
+        before.mean,
+        before.value_range,
+    )
     assert after.penalty == before.penalty
     assert (after.held_out is None) == (share is None)
     for name in ("row_factors", "col_factors", "row_bias", "col_bias"):

@@ -42,7 +42,7 @@ def test_what_was_held_out_stays_so_as_the_ratings_grow(tmp_path):
     first = load_model(tmp_path / "m")[0]
     grown = ratings_of(OLD, NEW_USERS)
     # Another seed and share, too: what the model has been fitted to is known from the model.
-    for config in (CONFIG, FitConfig(rank=2, threads=1, validation_share=0.5, rng=7)):
+    for config in (CONFIG, FitConfig(rank=2, threads=1, validation_share=0.5, random_state=7)):
         second = fit_model(grown, config, start=first).model
         held_out, fitted = cells(second, second.held_out), cells(second, second.seen)
         assert not held_out & cells(first, first.seen)

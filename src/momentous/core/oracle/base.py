@@ -29,7 +29,7 @@ class Sample:
     image: Array = None  # T(point), where a map T takes the place of the gradient
 
     @property
-    def finite(self) -> bool:
+    def has_finite_gradient(self) -> bool:
         return math.isfinite(self.grad_norm)
 
     @property
@@ -53,6 +53,7 @@ class Oracle(abc.ABC):
     njev: int  # gradients, counted on their own
     interrupts: InterruptFlag  # stands around every call of user code
     fused: bool  # does every gradient bring the value with it?
+    has_values: bool = True  # of an objective; otherwise the residual's norm takes their place
     noun: ClassVar[str] = "gradient"  # what the norms of samples are norms of, for messages
     _last: Sample | None = None
 
@@ -190,7 +191,7 @@ class CachedOracle(Oracle):
         with self.interrupts:
             return self._call_value(x)
 
-    def look(self, x: Array, *, value: bool = True) -> Sample:
+    def peek_gradient(self, x: Array, *, value: bool = True) -> Sample:
         """Gradient (and value) at x, neither counted nor remembered: to check user code."""
         kept = self.nfev, self.njev, self._last, self._carried, self._asked
         self._last = None

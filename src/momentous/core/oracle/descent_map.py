@@ -37,7 +37,7 @@ class MapOracle(CachedOracle):
         self._step = without_grad(step, space)
         self._objective = without_grad(value, space) if callable(value) else None
         self._paired = value is True
-        self._valueless = value is None
+        self.has_values = value is not None
         self._args = args
         self._admission = Admission(space)
 
@@ -57,7 +57,7 @@ class MapOracle(CachedOracle):
     def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         if not self._paired:
             image = self._admission.admit(self._step(x, *self._args), "step")
-            return math.nan, image, int(self._valueless)
+            return math.nan, image, int(not self.has_values)
         contract = "with value=True step must return (x_next, value at x)"
         parts = both_of(self._step(x, *self._args), contract)
         value = scalar(parts.pop(), "step (the value)")
@@ -65,4 +65,4 @@ class MapOracle(CachedOracle):
 
     def _sample(self, x: Array, value: float, answer: Array) -> Sample:
         norm = self.space.distance(x, answer)
-        return Sample(x, norm if self._valueless else value, None, norm, answer)
+        return Sample(x, value if self.has_values else norm, None, norm, answer)

@@ -65,7 +65,7 @@ class MetricOracle(Oracle):
 
     def sample_at(self, w: Array, outer: Sample) -> MetricSample:
         """The sample at w, made of the one in x."""
-        if not outer.finite:
+        if not outer.has_finite_gradient:
             return MetricSample(w, outer.value, outer.gradient, math.nan, outer=outer)
         gradient = self.coordinates.pulled(outer.gradient)
         return MetricSample(w, outer.value, gradient, self.space.norm(gradient), outer=outer)

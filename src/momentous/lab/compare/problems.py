@@ -25,9 +25,7 @@ def select(patterns: Iterable[str], entries: Sequence[Entry]) -> list[Entry]:
             names = dict.fromkeys([*(e.family for e in entries), *(e.name for e in entries)])
             close = difflib.get_close_matches(pattern, names, n=4, cutoff=0.4)
             hint = f"; the nearest are {', '.join(close)}" if close else ""
-            raise ValueError(
-                f"no problem, family or pattern matches {pattern!r}{hint} (--list shows all names)"
-            )
+            raise ValueError(f"no problem, family or pattern matches {pattern!r}{hint}")
         chosen |= found
     return [entry for entry in entries if entry.name in chosen]
 

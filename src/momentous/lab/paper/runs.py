@@ -110,7 +110,7 @@ class Task:
         settings: list[Any] = [
             problem.data.fingerprint, problem.name, problem.profile,
             problem.objective.threads,  # times with another number are other times
-            self.instance.described(), self.method.divergence_factor,
+            self.instance.description(), self.method.divergence_factor,
         ]  # fmt: skip
         if self.trial:
             settings.append(self.iterations)

@@ -171,7 +171,7 @@ class Backend(ABC):
         return float(self.xp.einsum("ij,ij,ij->", weights, factor, factor, dtype=np.float64))
 
     def sum_of_errors(
-        self, loss: Loss, left: Any, right: Any, ratings: Ratings, limits: tuple[float, float]
+        self, loss: Loss, left: Any, right: Any, ratings: Ratings, value_range: tuple[float, float]
     ) -> float:
         """The sum of the loss's errors over these entries; asked of backends with an ``xp`` of
         their own."""

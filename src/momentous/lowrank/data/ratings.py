@@ -146,7 +146,7 @@ class Ratings:
         return float(np.mean(self.by_row.values, dtype=np.float64))
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def value_range(self) -> tuple[float, float]:
         """The least and the greatest value."""
         return float(self.values.min()), float(self.values.max())
 

@@ -88,10 +88,10 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
     def _config(self, **chosen: Any) -> FitConfig:
         chosen = {
             name: getattr(self, name)
-            for name in FitConfig.__dataclass_fields__.keys() - {"loss", "rng"}
+            for name in FitConfig.__dataclass_fields__.keys() - {"loss", "random_state"}
             if hasattr(self, name)
         } | chosen
-        return FitConfig(loss=self._loss_object(), rng=_seed(self.random_state), **chosen)
+        return FitConfig(loss=self._loss_object(), random_state=_seed(self.random_state), **chosen)
 
     def _loss_object(self) -> Loss:
         return find_loss(self.loss if self._loss is None else self._loss)

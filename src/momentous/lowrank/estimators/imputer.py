@@ -87,7 +87,10 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         rows, cols = np.nonzero(there)
         ratings = Ratings(rows, cols, ((table - self.mean_) / self.scale_)[there], table.shape)
         config = FitConfig(
-            rank=self.rank, max_iterations=self.max_iterations, tol=self.tol, rng=self.random_state
+            rank=self.rank,
+            max_iterations=self.max_iterations,
+            tol=self.tol,
+            random_state=self.random_state,
         )
         # Offsets are fitted, too, and free: the means of what is there are not those of the whole.
         penalty = Penalty(self.ridge, weighting=self.weighting, biases=True, row_biases=False)

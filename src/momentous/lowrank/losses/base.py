@@ -88,11 +88,11 @@ class Loss:
 
     # --- predictions ------------------------------------------------------------------------------
 
-    def response(self, z: Floats, limits: ValueRange) -> Floats:
-        """What ``predict`` returns for a prediction z; limits are those of the values seen."""
+    def response(self, z: Floats, value_range: ValueRange) -> Floats:
+        """What ``predict`` returns for a prediction z; value_range is that of the values seen."""
         return z
 
-    def error(self, z: Floats, x: Floats, limits: ValueRange) -> Floats:
+    def error(self, z: Floats, x: Floats, value_range: ValueRange) -> Floats:
         """What is averaged over entries that were held out."""
         values: Floats = self.entries(z, x)[0]
         return values
@@ -101,9 +101,9 @@ class Loss:
         """The held-out error, from that average."""
         return mean
 
-    def measures(self, z: Floats, x: Floats, limits: ValueRange) -> dict[str, float]:
+    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
         """What ``evaluate`` prints."""
-        return {"mean_loss": self.error_of_mean(float(np.mean(self.error(z, x, limits))))}
+        return {"mean_loss": self.error_of_mean(float(np.mean(self.error(z, x, value_range))))}
 
     # --- in files ---------------------------------------------------------------------------------
 

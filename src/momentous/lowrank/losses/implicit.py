@@ -78,7 +78,7 @@ class Implicit(Loss):
         """Proportional to the mean of ``alpha x``, so that the unit of x makes no difference."""
         return RIDGE_PER_CONFIDENCE * (self.alpha * ratings.mean or 1.0)
 
-    def error(self, z: Floats, x: Floats, limits: ValueRange) -> Floats:
+    def error(self, z: Floats, x: Floats, value_range: ValueRange) -> Floats:
         """Of what was held out and should be 1."""
         squares: Floats = np.square(1.0 - z, dtype=np.float64)
         return squares
@@ -87,6 +87,6 @@ class Implicit(Loss):
         """Root mean square error."""
         return math.sqrt(mean)
 
-    def measures(self, z: Floats, x: Floats, limits: ValueRange) -> dict[str, float]:
+    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
         """Root mean square of 1 - z over the pairs that were seen."""
-        return {"rmse_to_one": math.sqrt(np.mean(self.error(z, x, limits)))}
+        return {"rmse_to_one": math.sqrt(np.mean(self.error(z, x, value_range)))}

@@ -77,12 +77,12 @@ class Logistic(Loss):
         """One number: labels have one unit."""
         return RIDGE
 
-    def response(self, z: Floats, limits: ValueRange) -> Floats:
+    def response(self, z: Floats, value_range: ValueRange) -> Floats:
         """The probability of +1."""
         probability: Floats = expit(z)
         return probability
 
-    def measures(self, z: Floats, x: Floats, limits: ValueRange) -> dict[str, float]:
+    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
         """Mean log loss, and the share of labels that are predicted right."""
-        losses = float(np.mean(self.error(z, x, limits)))
+        losses = float(np.mean(self.error(z, x, value_range)))
         return {"log_loss": losses, "accuracy": float(np.mean((z > 0) == (x > 0)))}

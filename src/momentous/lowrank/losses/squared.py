@@ -14,7 +14,7 @@ RIDGE_PER_DEVIATION = 1.1  # chosen on 90/10 splits: benchmarks/held_out.py
 
 
 class Squared(Loss):
-    """``(z - x)^2 / 2``; predictions are ratings within the limits of those seen."""
+    """``(z - x)^2 / 2``; predictions are ratings within the range of those seen."""
 
     name = "squared"
     quadratic = True
@@ -50,21 +50,21 @@ class Squared(Loss):
         deviation = float(np.std(ratings.values, dtype=np.float64))
         return RIDGE_PER_DEVIATION * (deviation or 1.0)
 
-    def response(self, z: Floats, limits: ValueRange) -> Floats:
-        """A rating within the limits."""
-        return np.clip(z, *limits)
+    def response(self, z: Floats, value_range: ValueRange) -> Floats:
+        """A rating within the range of those seen."""
+        return np.clip(z, *value_range)
 
-    def error(self, z: Floats, x: Floats, limits: ValueRange) -> Floats:
+    def error(self, z: Floats, x: Floats, value_range: ValueRange) -> Floats:
         """Squared error of the rating that is predicted."""
-        squares: Floats = np.square(np.clip(z, *limits) - x, dtype=np.float64)
+        squares: Floats = np.square(np.clip(z, *value_range) - x, dtype=np.float64)
         return squares
 
     def error_of_mean(self, mean: float) -> float:
         """Root mean square error."""
         return math.sqrt(mean)
 
-    def measures(self, z: Floats, x: Floats, limits: ValueRange) -> dict[str, float]:
+    def measures(self, z: Floats, x: Floats, value_range: ValueRange) -> dict[str, float]:
         """Root mean square error and mean absolute error."""
-        errors = np.abs(np.clip(z, *limits) - x)
+        errors = np.abs(np.clip(z, *value_range) - x)
         rmse = math.sqrt(np.mean(np.square(errors, dtype=np.float64)))
         return {"rmse": rmse, "mae": float(np.mean(errors))}

@@ -46,7 +46,7 @@ def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = N
     content = {
         "loss": model.loss.describe(),
         "mean": model.mean,
-        "limits": model.limits,
+        "limits": model.value_range,
         "penalty": dataclasses.asdict(model.penalty),
         "extra": extra,
     }
@@ -126,7 +126,7 @@ def _model(archive: Archive) -> LowRankModel:
         cols=cols,
         **{name: np.ascontiguousarray(arrays[name]) for name in NUMBERS},
         penalty=penalty,
-        limits=(low, high),
+        value_range=(low, high),
         seen=seen,
         held_out=held_out,
     )
@@ -161,7 +161,7 @@ def _as_plain(value: Any) -> Any:
     if isinstance(value, Backend):
         return value.name
     if isinstance(value, Method):
-        described = value.described()
+        described = value.description()
         if _can_be_restored(value, described):
             return described
         warnings.warn(

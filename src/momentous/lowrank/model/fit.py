@@ -59,7 +59,7 @@ def fit_model(
     held_out = None
     if config.validation_share is not None:
         ratings, held_out = (
-            ratings.split(config.validation_share, config.rng)
+            ratings.split(config.validation_share, config.random_state)
             if start is None
             else _split_like(start, ratings, config)
         )
@@ -104,7 +104,7 @@ def _model_at(
         row_bias=row_bias,
         col_bias=col_bias,
         penalty=objective.penalty,
-        limits=ratings.limits,
+        value_range=ratings.value_range,
         seen=ratings,
         held_out=held_out,
     )
@@ -126,7 +126,7 @@ def _split_like(
         for old in (start.seen, start.held_out)
     )
     new = np.flatnonzero(~fitted & ~held)
-    rng = np.random.default_rng(config.rng)
+    rng = np.random.default_rng(config.random_state)
     share = float(config.validation_share or 0.0)
     held[rng.choice(new, round(share * new.size), replace=False, shuffle=False)] = True
     if not held.any() or held.all():
@@ -140,7 +140,7 @@ def _split_like(
 
 def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfig) -> Floats:
     """The model's parameters for rows and columns that it knows, small random ones for others."""
-    x = objective.random_start(np.random.default_rng(config.rng))
+    x = objective.random_start(np.random.default_rng(config.random_state))
     common = min(objective.rank, model.rank)
     P, Q = (np.array(objective.backend.to_host(side)) for side in objective.split(x))
     for which, own, vocabulary, factors, bias in (

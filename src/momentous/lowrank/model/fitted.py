@@ -45,7 +45,7 @@ class LowRankModel:
     row_bias: Floats  # zeros in a model without biases
     col_bias: Floats
     penalty: Penalty  # with which it was fitted; rows that are folded in get the same
-    limits: tuple[float, float]  # the least and the greatest rating seen
+    value_range: tuple[float, float]  # the least and the greatest rating seen
     seen: Ratings  # the entries that it was fitted to, by position
     held_out: Ratings | None = None  # not fitted to, but no news to their rows either
 
@@ -94,8 +94,8 @@ class LowRankModel:
         return scores
 
     def predict(self, pairs: Any, unknown: Unknown = "mean") -> Floats:
-        """What the loss makes of the score: a rating within the limits, a probability, ..."""
-        return self.loss.response(self.scores(pairs, unknown), self.limits)
+        """What the loss makes of the score: a rating within their range, a probability, ..."""
+        return self.loss.response(self.scores(pairs, unknown), self.value_range)
 
     def training_error(self) -> float:
         """The loss's error (root mean square error, mean log loss, ...) for the entries seen."""
@@ -103,12 +103,12 @@ class LowRankModel:
         for begin in range(0, values.size, BLOCK):
             block = slice(begin, begin + BLOCK)
             scores = self.scores_at(rows[block], cols[block]).astype(np.float64)
-            total += float(np.sum(self.loss.error(scores, values[block], self.limits)))
+            total += float(np.sum(self.loss.error(scores, values[block], self.value_range)))
         return self.loss.error_of_mean(total / values.size)
 
     def evaluate(self, ratings: Ratings) -> dict[str, float]:
         """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""
-        return self.loss.measures(self.scores(ratings), ratings.values, self.limits)
+        return self.loss.measures(self.scores(ratings), ratings.values, self.value_range)
 
     def recommend(
         self, row: Any, n: int = 10, exclude_seen: bool = True, unknown: Unknown = "error"
@@ -134,7 +134,7 @@ class LowRankModel:
                         allowed[known.cols[mine]] = False
         candidates = np.flatnonzero(allowed)
         best = candidates[np.argsort(-scores[candidates], kind="stable")[:n]]
-        return Recommended(self.cols.ids[best], self.loss.response(scores[best], self.limits))
+        return Recommended(self.cols.ids[best], self.loss.response(scores[best], self.value_range))
 
     def similar(self, col: Any, n: int = 10) -> Recommended:
         """The columns whose factors point the same way as those of one column, by their cosine."""

@@ -55,7 +55,7 @@ class FitConfig:
     validation_share: float | None = None
     patience: int = 5
     threads: int | None = None
-    rng: Any = 0
+    random_state: Any = 0
     backend: str | Backend = "auto"
     device: str = "cpu"
 
@@ -66,10 +66,11 @@ class FitConfig:
             if value is not None or FitConfig.__dataclass_fields__[name].default is not None:
                 check_number(name, value, low, high, whole=whole)
         try:
-            np.random.default_rng(self.rng)
+            np.random.default_rng(self.random_state)
         except (ValueError, TypeError):
             raise ValueError(
-                f"random_state={self.rng!r} must be a whole number >= 0, a Generator or None"
+                f"random_state={self.random_state!r} must be a whole number >= 0, a Generator or "
+                "None"
             ) from None
         if isinstance(self.solver, str) and not self.by_sweeps:
             method_class(self.solver)  # and so is this one
@@ -113,7 +114,7 @@ class FitConfig:
     def start(self, objective: LowRankObjective) -> Floats:
         """Where to begin: at random for sweeps, by the truncated SVD for other methods."""
         if self.by_sweeps:
-            return objective.random_start(np.random.default_rng(self.rng))
+            return objective.random_start(np.random.default_rng(self.random_state))
         return objective.start()
 
 
@@ -210,14 +211,14 @@ class Observer:
         self.best: Floats | None = None
         self._best_step: FitProgress | None = None
         self._lowest, self._since, self._saved_at = math.inf, 0, -math.inf
-        self._limits = objective.ratings.limits
+        self._value_range = objective.ratings.value_range
 
     def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
         x, error = None, math.nan
         if self.held_out is not None:
             x = point(result.x)
-            error = self.objective.error(x, self.held_out, self._limits)
+            error = self.objective.error(x, self.held_out, self._value_range)
             self.held_out_errors.append(error)
         step = FitProgress(result.nit, result.fun, result.grad_norm, error, result.restarts)
         if x is not None:

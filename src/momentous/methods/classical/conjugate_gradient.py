@@ -137,7 +137,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
         if self.guarded and not found.accepted:
             return self._failed(memory, found)
         sample = oracle.gradient(found.sample.point)
-        if not (sample.finite and math.isfinite(found.sample.value)):
+        if not (sample.has_finite_gradient and math.isfinite(found.sample.value)):
             return self._lost(memory, sample, found)
         after = dataclasses.replace(
             memory,

@@ -100,7 +100,7 @@ class GradientDescent(Backtracking[DescentMemory]):
         if moved == 0.0:
             return memory.as_step(x, eta, ending=halted(x, eta, 0.0))
         sample = oracle.gradient(point)
-        if not sample.finite:
+        if not sample.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, sample.grad_norm),)
             return memory.as_step(sample, eta, events, left_the_domain(sample, eta))
         return dataclasses.replace(memory, current=sample).as_step(sample, eta)

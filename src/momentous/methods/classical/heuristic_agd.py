@@ -123,11 +123,11 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
         if memory.y is memory.x.point:
             oracle.recall(memory.x)
         sample = oracle.gradient(memory.y)
-        if sample.finite and self._backtracks:
+        if sample.has_finite_gradient and self._backtracks:
             oracle.value(memory.y)  # the sample knows it from now on
             if not math.isfinite(sample.value):
                 return self._off_limits(oracle, memory, sample, sample.value)
-        if not sample.finite:
+        if not sample.has_finite_gradient:
             return self._off_limits(oracle, memory, sample, sample.grad_norm)
         if sample.grad_norm == 0.0:
             ending = halted(sample, memory.trial, sample.value)

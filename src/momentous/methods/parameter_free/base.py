@@ -187,7 +187,7 @@ class ParameterFree(Method[P]):
     ) -> Step[P]:
         """The unsuccessful end of an epoch; ``clear``: not by rounding."""
         events: Events = (Event(EventKind.ROLLBACK, memory.k + 1.0),)
-        if not sample.finite:
+        if not sample.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
         after = self._restarted(oracle, memory, sample, start, self.backoff, *events)
         L, norm = after.memory.lipschitz, start.grad_norm

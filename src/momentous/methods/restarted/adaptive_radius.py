@@ -165,7 +165,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             oracle, epoch.x, epoch.x_prev, now.step_size, now.theta
         )  # lines 3-4
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
-        if not (sample.finite and math.isfinite(travelled)):
+        if not (sample.has_finite_gradient and math.isfinite(travelled)):
             return self._failed(oracle, memory, sample, k)
         if moved == 0.0 and k == 1:
             ending = stuck(sample.grad_norm, now.step_size)
@@ -194,7 +194,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         now, old_value = memory.schedule, memory.start.value
         start = self.scheme.restart_point(oracle.space, x_next, memory.epoch.x, now.theta)
         value, known = oracle.value(start), oracle.last
-        if known is not None and known.gradient is not None and not known.finite:
+        if known is not None and known.gradient is not None and not known.has_finite_gradient:
             return self._failed(oracle, memory, sample, k)
         required = now.required_decrease(self.decrease)
         falls = math.isfinite(value) and value - old_value <= -required
@@ -229,10 +229,10 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
         start = Sample(memory.start.point, memory.start.value)
         oracle.recall(start)
         events: Events = (Event(EventKind.ROLLBACK, float(k)),)
-        if not sample.finite:
+        if not sample.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
         ending = None
-        if not sample.finite and sample.point is start.point:
+        if not sample.has_finite_gradient and sample.point is start.point:
             ending = Ending(
                 Status.NON_FINITE,
                 "the objective was lower at the last accepted point, but its gradient there is not "

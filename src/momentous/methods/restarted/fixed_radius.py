@@ -80,7 +80,7 @@ class FixedRadius(Method[FixedMemory]):
         sample, x_next, moved = self.scheme.advance(
             oracle, epoch.x, epoch.x_prev, p.step_size, p.theta
         )  # lines 3-4
-        if not (sample.finite and math.isfinite(moved)):
+        if not (sample.has_finite_gradient and math.isfinite(moved)):
             return self._non_finite(oracle, memory, sample)
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
         if not k * travelled <= p.radius * p.radius:  # line 6

@@ -149,7 +149,7 @@ class FreeRadius:
         epoch, now, space = memory.epoch, memory.learned, oracle.space
         k, theta = epoch.k + 1, 1 / (epoch.k + 1)
         sample = oracle.gradient(self.scheme.asked(space, epoch.x, epoch.x_prev, theta))
-        if not sample.finite:
+        if not sample.has_finite_gradient:
             return self._not_finite(oracle, memory, sample, sample.point)
         eta = now.step_size
         if epoch.last is not None:
@@ -200,7 +200,7 @@ class FreeRadius:
         epoch.mean_due = 2.0 * k
         middle = oracle.gradient(epoch.mean)
         events: Events = ()
-        if not middle.finite:
+        if not middle.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
         elif epoch.spread > 0.0:
             noise = NOISE * space.rounding * space.norm(epoch.mean) / eta
@@ -288,7 +288,7 @@ class FreeRadius:
         oracle.recall(start if last is None or last.point is not start.point else last)
         events: Events = (Event(EventKind.ROLLBACK, float(epoch.k)),)
         ending = None
-        if not sample.finite:
+        if not sample.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
             if sample.point is start.point:
                 ending = Ending(
@@ -326,7 +326,7 @@ class FreeRadius:
     def _value(self, oracle: Oracle, x: Array) -> float:
         """f(x), NaN where a gradient that came along is not finite."""
         value, known = oracle.value(x), oracle.last
-        if known is not None and known.gradient is not None and not known.finite:
+        if known is not None and known.gradient is not None and not known.has_finite_gradient:
             return math.nan
         return value
 

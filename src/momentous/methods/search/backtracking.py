@@ -134,7 +134,7 @@ def search(
                 tried = Sample(point, value)
                 return Found(tried, t, False, True, events, shortest, rounding)
             there = oracle.gradient(point)
-            accepted = there.finite and space.inner(p, there.gradient) >= 0.0
+            accepted = there.has_finite_gradient and space.inner(p, there.gradient) >= 0.0
         else:
             accepted = falls
             if falls:
@@ -142,7 +142,7 @@ def search(
         if accepted and with_gradient:
             oracle.gradient(point)
         known = oracle.last or Sample(point, value)
-        if accepted and known.gradient is not None and not known.finite:
+        if accepted and known.gradient is not None and not known.has_finite_gradient:
             accepted, events = False, (Event(EventKind.NON_FINITE, known.grad_norm),)
         if accepted or trials == most + 1:
             break
@@ -187,7 +187,7 @@ def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
         point = space.combination(sample.point, -t / norm, g)
         other = oracle.gradient(point)
         distance = math.sqrt(space.distance_squared(point, sample.point))
-        if not other.finite:
+        if not other.has_finite_gradient:
             t *= 1e-2
             continue
         slope = math.sqrt(space.distance_squared(other.gradient, g)) / distance if distance else 0.0

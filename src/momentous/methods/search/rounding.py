@@ -103,7 +103,7 @@ def evaluated(oracle: Oracle, x: Array) -> Sample:
 
 def usable(sample: Sample) -> bool:
     """Are value and gradient known and finite?"""
-    return sample.finite and math.isfinite(sample.value)
+    return sample.has_finite_gradient and math.isfinite(sample.value)
 
 
 def gradient_noise(space: Space, lipschitz: float, size: float) -> float:

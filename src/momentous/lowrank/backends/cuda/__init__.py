@@ -90,7 +90,7 @@ class CudaBackend(Backend):
         return super().svd_start(ratings, rank, values) if found is None else found
 
     def sum_of_errors(
-        self, loss: Loss, left: Any, right: Any, ratings: Ratings, limits: tuple[float, float]
+        self, loss: Loss, left: Any, right: Any, ratings: Ratings, value_range: tuple[float, float]
     ) -> float:
         pairs = self._pairs.get(ratings)
         if pairs is None:
@@ -103,7 +103,7 @@ class CudaBackend(Backend):
         errors = cupy.empty(ratings.nnz, np.float64)
         launch(module, "pair_errors", ratings.nnz, (
             ratings.nnz, *pairs, packed(left), packed(right), parameters_of(loss),
-            float(limits[0]), float(limits[1]), errors,
+            float(value_range[0]), float(value_range[1]), errors,
         ))  # fmt: skip
         return total(errors)
 
