@@ -1,8 +1,8 @@
 """The vector space of x: its array library, dtype, device and shape, and the one inner product.
 
 Everything that decides something (a restart, a stop) is a sum over the entries of x, and every such
-sum goes through :attr:`Space.inner`.  Replace that one function and the methods run on vectors that
-are spread over ranks or shards.
+sum goes through :attr:`Space.inner`, or with others at once through ``total``.  Replace one of the
+two and the methods run on vectors that are spread over ranks or shards.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, cast
+from importlib.util import find_spec
+from typing import Any
 
 import array_api_compat
 import numpy as np
 
-from momentous.core import blocks
+from momentous.core import blocks, passes
 from momentous.core.blocks import BLOCK, ROW
+from momentous.core.passes import MOST, Pass
 
 Array = Any
 Inner = Callable[[Array, Array], float]
+Total = Callable[[np.ndarray], np.ndarray]
 
 _NO_CONTEXT = contextlib.nullcontext()
 
@@ -36,15 +39,19 @@ class Space:
     inner : callable, optional
         ``inner(a, b) -> float``, the sum of products of entries.  The default accumulates in
         float64 whatever the dtype.
+    total : callable, optional
+        ``total(sums) -> sums`` for vectors that are spread over ranks: it adds up, over ranks, the
+        sums of products that one operation has made, in a short array of float64.  Without use
+        where ``inner`` is given.
     """
 
     __slots__ = (
-        "_block", "_fused", "_low_precision", "_pool", "_unused_count", "counts_writes", "device",
-        "dtype", "has_own_inner", "inner", "largest", "library", "plain", "rounding", "shape",
-        "size", "xp",
+        "_block", "_blocked", "_low_precision", "_passes", "_pool", "_total", "_unused_count",
+        "ahead", "counts_writes", "device", "dtype", "fuses", "has_own_inner", "inner", "largest",
+        "library", "plain", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
-    def __init__(self, like: Array, inner: Inner | None = None):
+    def __init__(self, like: Array, inner: Inner | None = None, total: Total | None = None):
         self.xp = array_api_compat.array_namespace(like)
         self.dtype = like.dtype
         self.device = array_api_compat.device(like)
@@ -61,7 +68,15 @@ class Space:
         # same form.
         self._unused_count = _references([np.empty(0)], 0)
         self.has_own_inner = inner is not None
-        self._fused = _cupy_kernels(like)
+        self._total = total if inner is None else None
+        self._passes = None if inner is not None else _device_passes(like)
+        # Is `compute` better than its parts one by one?
+        self.fuses = self._passes is not None or self._total is not None
+        self.ahead: tuple[Array, ...] = ()  # see `extrapolated`
+        # Long vectors in the memory of the host are handled block by block.
+        self._blocked = self.size > BLOCK and (
+            self.library is np.ndarray or _is_host_tensor(like)
+        )
         self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
         # Short vectors of doubles: NumPy's own operators are the fastest way.
         self.plain = (
@@ -75,16 +90,64 @@ class Space:
         self.inner: Inner = _default_inner(like)
         if self.plain and len(self.shape) == 1 and self.size <= ROW:
             self.inner = _short_inner
+        if self._passes is not None:
+            self.inner = lambda a, b: self.compute(passes.INNER, (a, b))[1][0]
+        elif self._total is not None:
+            local = self.inner
+            self.inner = lambda a, b: self._totalled([local(a, b)])[0]
         if inner is not None:
             self.inner = lambda a, b: float(inner(a, b))
 
+    def compute(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = (), value: Any = None
+    ) -> tuple[tuple[Array, ...], tuple[float, ...], Any]:
+        """The new vectors and the sums of a pass; every entry is read once where possible.
+
+        A ``value`` that is a scalar on the device comes back as a float, in one transfer with the
+        sums; any other comes back as it is.
+        """
+        if self._passes is not None:
+            brought = value if self.brings(value) else None
+            made, sums, found = self._passes(work, vectors, numbers, brought)
+            return made, self._totalled(sums), value if brought is None else found
+        with self._ignore_overflow():
+            if self._blocked and not self.has_own_inner:
+                given = [self._on_host(a) for a in vectors]
+                fresh = [self._fresh() for _ in range(work.made)]
+                sums = blocks.run(work, fresh, given, numbers)
+                return tuple(map(self._from_host, fresh)), self._totalled(sums), value
+            made, products = work.formula(*vectors, *numbers)
+            if self.has_own_inner:
+                return made, tuple([self.inner(a, b) for a, b in products]), value
+            local = _default_inner(vectors[0])
+            return made, self._totalled([local(a, b) for a, b in products]), value
+
+    def brings(self, value: Any) -> bool:
+        """Can `compute` bring this value to the host along with its sums?"""
+        return self._passes is not None and self._passes.brings(value)
+
+    def _totalled(self, sums: Sequence[float] | np.ndarray) -> tuple[float, ...]:
+        """Local sums, added up over ranks: the one place where that is done."""
+        if self._total is not None and len(sums):
+            sums = self._total(np.asarray(sums, np.float64))
+        return tuple(sums.tolist() if isinstance(sums, np.ndarray) else sums)
+
     def inners(self, vectors: Sequence[Array], a: Array) -> tuple[float, ...]:
         """The inner products of all vectors with ``a``."""
-        return tuple([self.inner(vector, a) for vector in vectors])
+        if not self.fuses or not vectors:
+            return tuple([self.inner(vector, a) for vector in vectors])
+        sums: tuple[float, ...] = ()
+        for i in range(0, len(vectors), MOST):
+            group = _padded(vectors[i : i + MOST])
+            sums += self.compute(passes.inners(len(group)), (a, *group))[1]
+        return sums[: len(vectors)]
 
     def norm(self, a: Array) -> float:
         """Euclidean norm; not finite as soon as an entry of ``a`` is not."""
-        square = self.inner(a, a)
+        return self.norm_from(self.inner(a, a), a)
+
+    def norm_from(self, square: float, a: Array) -> float:
+        """The norm of ``a``, given its square."""
         if 1e-290 > square >= 0.0 and self.rounding < 1e-10:
             # In double precision squares of tiny entries underflow before the entries do.
             return math.sqrt(self.inner(a * 2.0**600, a * 2.0**600)) * 2.0**-600
@@ -102,11 +165,11 @@ class Space:
         if self.plain:
             difference = a - b
             return self.inner(difference, difference)
-        if self.library is np.ndarray and self.size > BLOCK and not self.has_own_inner:
+        if self.fuses:
+            return self.compute(passes.DISTANCE, (a, b))[1][0]
+        if self._blocked and not self.has_own_inner:
             with self._ignore_overflow():
-                return blocks.sum_of_squares(a, b)
-        if self._fused is not None and not self.has_own_inner:
-            return float(self._fused.distance_squared(a, b))
+                return blocks.sum_of_squares(self._on_host(a), self._on_host(b))
         with self._ignore_overflow():
             difference = a - b
             return self.inner(difference, difference)
@@ -130,16 +193,16 @@ class Space:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
         if self.plain:
             return _combined(x, weight, y, z)
-        if self.library is np.ndarray and self.size > BLOCK:
-            fresh = self._fresh()
+        if self._blocked:
+            made, on_host = self._fresh(), self._on_host
             with self._ignore_overflow():
-                blocks.combine(fresh, x, weight, y, z)
-            return fresh
-        if self._fused is not None:
-            weight = self.dtype.type(weight)
+                z = None if z is None else on_host(z)
+                blocks.combine(made, on_host(x), weight, on_host(y), z)
+            return self._from_host(made)
+        if self._passes is not None:
             if z is None:
-                return self._fused.add(x, weight, y)
-            return self._fused.add_difference(x, weight, y, z)
+                return self.compute(passes.ADD, (x, y), (weight,))[0][0]
+            return self.compute(passes.ADD_DIFFERENCE, (x, y, z), (weight,))[0][0]
         with self._ignore_overflow():
             fresh = _combined(x, weight, y, z)
         # NumPy makes a number of a 0-d array.
@@ -151,31 +214,71 @@ class Space:
             matrix = np.array(vectors).reshape(len(vectors), -1)
             with self._ignore_overflow():
                 return (np.asarray(weights, self.dtype) @ matrix).reshape(self.shape)
-        if self.library is np.ndarray:
-            fresh = self._fresh() if self.size > BLOCK else np.empty(self.shape, self.dtype)
+        if self._blocked or self.library is np.ndarray:
+            fresh = self._fresh() if self._blocked else np.empty(self.shape, self.dtype)
             with self._ignore_overflow():
-                blocks.add_up(fresh, weights, vectors)
-            return fresh
+                blocks.add_up(fresh, weights, [self._on_host(vector) for vector in vectors])
+            return self._from_host(fresh)
+        if self._passes is not None:
+            return self._weighted_sum(list(weights), list(vectors))
         total = vectors[0] * weights[0]
         for weight, vector in zip(weights[1:], vectors[1:], strict=True):
             total = self.combination(total, weight, vector)
         return total
 
+    def _weighted_sum(self, weights: list[float], vectors: list[Array]) -> Array:
+        while True:
+            group = _padded(vectors[:MOST])
+            given = weights[:MOST] + [0.0] * (len(group) - len(vectors[:MOST]))
+            total = self.compute(passes.weighted_sum(len(group)), group, given)[0][0]
+            weights, vectors = [1.0, *weights[MOST:]], [total, *vectors[MOST:]]
+            if len(vectors) == 1:
+                return total
+
+    def direction(
+        self, x: Array, weights: Sequence[float], vectors: Sequence[Array]
+    ) -> tuple[Array, Array, float, float]:
+        """d = w_1 a_1 + w_2 a_2 + ..., rounded so that x + d is exact; x + d, <a_1, d>, |d|^2."""
+        if len(vectors) > MOST:
+            rest = self.weighted_sum(weights[MOST - 1 :], vectors[MOST - 1 :])
+            weights, vectors = (*weights[: MOST - 1], 1.0), (*vectors[: MOST - 1], rest)
+        group = _padded(vectors)
+        given = [*weights, *[0.0] * (len(group) - len(vectors))]
+        (d, z), (slope, square), _ = self.compute(
+            passes.direction(len(group)), (x, *group), given
+        )
+        return d, z, slope, square
+
+    def extrapolated(self, x: Array, x_prev: Array, weight: float) -> Array:
+        """x + weight (x - x_prev): as a pass that made x has left it, or made here."""
+        if self.ahead:
+            z, *made_of = self.ahead
+            if made_of[0] is x and made_of[1] is x_prev and made_of[2] == weight:
+                return z
+        return self.combination(x, weight, x, x_prev)
+
     def stepped(self, x: Array, weight: float, y: Array, origin: Array) -> tuple[Array, float]:
         """z = x + weight y as a fresh array, and |z - origin|^2, in one pass where possible."""
-        if self.library is np.ndarray and self.size > BLOCK and not self.has_own_inner:
-            fresh = self._fresh()
+        if self.fuses:
+            (made,), (square,), _ = self.compute(passes.STEPPED, (x, y, origin), (weight,))
+            return made, square
+        if self._blocked and not self.has_own_inner:
+            fresh, scratch = self._fresh(), self._scratch()
+            x, y, origin = map(self._on_host, (x, y, origin))
             with self._ignore_overflow():
-                square = blocks.combine(fresh, x, weight, y, None, origin, self._scratch())
-                return fresh, square
+                square = blocks.combine(fresh, x, weight, y, None, origin, scratch)
+                return self._from_host(fresh), square
         fresh = self.combination(x, weight, y)
         return fresh, self.distance_squared(fresh, origin)
 
     def move_towards(self, a: Array, b: Array, weight: float) -> Array:
         """a + weight (b - a), written into ``a`` where the library allows it."""
-        if self.library is np.ndarray and self.size > BLOCK:
-            blocks.move(a, b, weight, self._scratch().view(self.dtype))
+        if self._blocked:
+            on_host = self._on_host(a)
+            blocks.move(on_host, self._on_host(b), weight, self._scratch().view(on_host.dtype))
             return a
+        if self._passes is not None:
+            return self.combination(a, weight, b, a)
         change = b - a
         change *= weight
         a += change
@@ -197,26 +300,37 @@ class Space:
             if _references(self._pool, i) == self._unused_count:
                 self._pool[i].flags.writeable = True
                 return self._pool[i]
-        fresh = np.empty(self.shape, self.dtype)
+        name = self.describe()["dtype"]
+        fresh = np.empty(self.shape, self.dtype if self.library is np.ndarray else name)
         self._pool.append(fresh)
         return fresh
+
+    def _on_host(self, a: Array) -> np.ndarray:
+        """The memory of an array of NumPy, or of PyTorch on the host."""
+        return a if self.library is np.ndarray else a.numpy()
+
+    def _from_host(self, a: np.ndarray) -> Array:
+        """The array of this space that has the memory of ``a``."""
+        return a if self.library is np.ndarray else import_module("torch").from_numpy(a)
 
     def _scratch(self) -> np.ndarray:
         """Room for a block in float64 (or longer numbers), made once."""
         if self._block is None:
-            self._block = np.empty(BLOCK, np.result_type(self.dtype, np.float64))
+            dtype = self.dtype if self.library is np.ndarray else np.float64
+            self._block = np.empty(BLOCK, np.result_type(dtype, np.float64))
         return self._block
 
     def release(self) -> None:
         """Let go of the arrays that were kept for reuse."""
         self._pool.clear()
+        self.ahead = ()
 
     def copy(self, a: Array) -> Array:
         """A fresh array with the entries of ``a``."""
-        if self.library is np.ndarray and self.size > BLOCK:
+        if self._blocked:
             fresh = self._fresh()
-            np.copyto(fresh, a)
-            return fresh
+            np.copyto(fresh, self._on_host(a))
+            return self._from_host(fresh)
         if self.library is np.ndarray:
             return np.array(a, dtype=self.dtype, order="C")
         return self.xp.asarray(a, copy=True)
@@ -263,11 +377,6 @@ def _default_inner(like: Array) -> Inner:
     on_host = "cpu" in str(array_api_compat.device(like)).lower()  # also TFRT_CPU_0, CPU_DEVICE
     if on_host:
         return lambda a, b: blocks.inner(to_numpy(a), to_numpy(b))
-    if array_api_compat.is_jax_array(like):
-        return _partial_sums_inner
-    fused = _cupy_kernels(like)
-    if fused is not None:
-        return cast(Inner, fused.inner)
     return _device_inner
 
 
@@ -286,11 +395,33 @@ def _short_inner(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.vdot(a, b))  # which does not warn of overflow
 
 
-def _cupy_kernels(like: Array) -> Any:
-    """`momentous.core.cupy_kernels` for arrays of CuPy in single or double precision, or None."""
-    if not array_api_compat.is_cupy_array(like) or like.dtype.name not in ("float32", "float64"):
+def _device_passes(like: Array) -> Any:
+    """What runs passes in one kernel on arrays like this one, or None."""
+    if array_api_compat.is_jax_array(like):
+        return import_module("momentous.core.jax_passes").JaxPasses(like)
+    if str(like.dtype).rsplit(".", 1)[-1] not in ("float32", "float64"):
         return None
-    return import_module("momentous.core.cupy_kernels")
+    if array_api_compat.is_torch_array(like):
+        # CuPy starts the kernels for PyTorch, too.
+        if like.device.type != "cuda" or find_spec("cupy") is None:
+            return None
+    elif not array_api_compat.is_cupy_array(like):
+        return None
+    return import_module("momentous.core.cuda_passes").CudaPasses(like)
+
+
+def _is_host_tensor(like: Array) -> bool:
+    """Is this a tensor of PyTorch whose memory NumPy can work on?"""
+    return (
+        array_api_compat.is_torch_array(like)
+        and like.device.type == "cpu"
+        and str(like.dtype) in ("torch.float32", "torch.float64")
+    )
+
+
+def _padded(vectors: Sequence[Array]) -> Sequence[Array]:
+    """With the first one repeated, to a multiple of four: a pass is compiled for each number."""
+    return (*vectors, *[vectors[0]] * (-len(vectors) % 4))
 
 
 def _references(pool: list[np.ndarray], i: int) -> int:
@@ -307,18 +438,3 @@ def _device_inner(a: Array, b: Array) -> float:
         p, q = a[i:end], b[i:end]
         total = total + xp.sum(xp.astype(p, xp.float64) * xp.astype(q, xp.float64))
     return float(total)
-
-
-def _partial_sums_inner(a: Array, b: Array) -> float:
-    """For JAX on an accelerator, where float64 may be switched off: the device sums rows of 1024
-    products (by a tree), the host adds the rows in float64."""
-    xp = array_api_compat.array_namespace(a)
-    if a.dtype.itemsize < 4:
-        a, b = xp.astype(a, xp.float32), xp.astype(b, xp.float32)
-    products = xp.reshape(a, (-1,)) * xp.reshape(b, (-1,))
-    whole = products.shape[0] // 1024 * 1024
-    rows = xp.sum(xp.reshape(products[:whole], (-1, 1024)), axis=1)
-    tail = products[whole:]
-    return float(np.sum(to_numpy(rows), dtype=np.float64)) + float(
-        np.sum(to_numpy(tail), dtype=np.float64)
-    )

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.passes import HEAVY_BALL as HEAVY_BALL_PASS
+from momentous.core.passes import NESTEROV as NESTEROV_PASS
 from momentous.core.space import Array, Space
 from momentous.methods.checks import root_of_product, square_over
 
@@ -44,9 +46,23 @@ class Momentum:
         self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
     ) -> tuple[Sample, Array, float]:
         """The sample that the iteration takes, x^{k+1}, and |x^{k+1} - x^k|^2."""
+        if oracle.space.fuses:
+            return self._advance_at_once(oracle, x, x_prev, eta, theta)
         sample = oracle.gradient(self.asked(oracle.space, x, x_prev, theta))
         e = self.base(oracle.space, x, x_prev, theta, sample.point)
         return sample, *oracle.space.stepped(e, -eta, sample.gradient, x)
+
+    def _advance_at_once(
+        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
+    ) -> tuple[Sample, Array, float]:
+        """The same in one pass, which leaves y^{k+1} for the next iteration."""
+        space, m = oracle.space, 1 - theta
+        y = self.asked(space, x, x_prev, theta)
+        sample, (x_next, y_next), (moved,) = oracle.gradient_with(
+            y, NESTEROV_PASS, (y, x), (-eta, m)
+        )
+        space.ahead = (y_next, x_next, x, m)
+        return sample, x_next, moved
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         """Where the next epoch starts, given x^{k+1} and x^k."""
@@ -102,6 +118,14 @@ class HeavyBall(Momentum):
     def base(self, space: Space, x: Array, x_prev: Array, theta: float, asked: Array) -> Array:
         return _extrapolated(space, x, x_prev, theta)
 
+    def _advance_at_once(
+        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
+    ) -> tuple[Sample, Array, float]:
+        sample, (x_next,), (moved,) = oracle.gradient_with(
+            x, HEAVY_BALL_PASS, (x, x_prev), (-eta, 1 - theta)
+        )
+        return sample, x_next, moved
+
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         a = (1 - 2 * theta) * (1 - theta)
         if a == 0.0:
@@ -117,4 +141,4 @@ HEAVY_BALL = HeavyBall()
 def _extrapolated(space: Space, x: Array, x_prev: Array, theta: float) -> Array:
     if x is x_prev or theta == 1.0:  # the first iteration of an epoch, or no momentum at all
         return x
-    return space.combination(x, 1 - theta, x, x_prev)
+    return space.extrapolated(x, x_prev, 1 - theta)
