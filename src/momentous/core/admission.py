@@ -57,12 +57,13 @@ class Admission:
         # call adds depends on the Python version and on debuggers: it is measured, in a call of
         # the same form.
         self._fresh_count = _Measure().admit(np.empty(0), "")
+        self._unshared = _test_of_memory(space)
 
     def admit(self, raw: Any, source: str) -> Array:
         """An array that user code returned, checked, as one that only we hold.
 
         User code may write all its answers into one buffer, or return x itself.  Where nobody but
-        us refers to a NumPy array it is taken as it is; otherwise it is copied.
+        us refers to an array it is taken as it is; otherwise it is copied.
         """
         if (
             type(raw) is self.space.library is np.ndarray
@@ -74,10 +75,13 @@ class Admission:
                 if flags.owndata and flags.c_contiguous:
                     return raw
             return self.space.copy(raw)
+        # Asked before anything else refers to it.
+        ours = self._unshared is not None and sys.getrefcount(raw) == self._fresh_count
         raw = self._checked(raw, source)
         if self._immutable:
             return raw
-        return self.space.copy(raw.detach() if getattr(raw, "requires_grad", False) else raw)
+        raw = raw.detach() if getattr(raw, "requires_grad", False) else raw
+        return raw if ours and self._unshared(raw) else self.space.copy(raw)
 
     def _checked(self, raw: Any, source: str) -> Array:
         if raw is None:
@@ -119,6 +123,35 @@ class Admission:
     def _same_library(self, raw: Any) -> bool:
         # JAX hands out several classes for its arrays, NumPy allows subclasses: compare namespaces.
         return array_api_compat.array_namespace(raw) is self.space.xp
+
+
+def _test_of_memory(space: Space) -> Any:
+    """A test whether memory belongs to an array of PyTorch or CuPy alone, or None where there is
+    no such test."""
+    if array_api_compat.is_torch_namespace(space.xp):
+        return _owns_tensor
+    if array_api_compat.is_cupy_namespace(space.xp):
+        return lambda a: a.base is None and a.flags.c_contiguous
+    return None
+
+
+def _owns_tensor(a: Any) -> bool:
+    """Does nothing but this tensor refer to its memory, and will nothing write to it?
+
+    Compiled functions that replay a CUDA graph write all their answers to the same memory.
+    """
+    graphs = sys.modules.get("torch._inductor.cudagraph_trees")
+    if graphs is not None and getattr(graphs.local, "tree_manager_containers", None):
+        return False
+    storage = a.untyped_storage()
+    count = getattr(sys.modules["torch"]._C, "_storage_Use_Count", None)
+    return (
+        count is not None
+        and count(storage._cdata) == 2  # the tensor, and `storage`
+        and storage.resizable()
+        and a.is_contiguous()
+        and storage.nbytes() == a.numel() * a.element_size()
+    )
 
 
 class _Measure:

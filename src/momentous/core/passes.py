@@ -12,7 +12,7 @@ first sum.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -133,6 +133,11 @@ def new_pair(count: int) -> Pass:
         return (y,), (*own, *((vector, g) for vector in vectors))
 
     return Pass(f"new_pair_{count}", formula, 1)
+
+
+def padded(vectors: Sequence[Any]) -> Sequence[Any]:
+    """With the first one repeated, to a multiple of four: a pass is compiled for each number."""
+    return (*vectors, *vectors[:1] * (-len(vectors) % 4))
 
 
 def _added_up(vectors: Vectors, weights: Vectors) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 
 from momentous.core import blocks, passes
 from momentous.core.blocks import BLOCK, ROW
-from momentous.core.passes import MOST, Pass
+from momentous.core.passes import MOST, Pass, padded
 
 Array = Any
 Inner = Callable[[Array, Array], float]
@@ -138,7 +138,7 @@ class Space:
             return tuple([self.inner(vector, a) for vector in vectors])
         sums: tuple[float, ...] = ()
         for i in range(0, len(vectors), MOST):
-            group = _padded(vectors[i : i + MOST])
+            group = padded(tuple(vectors[i : i + MOST]))
             sums += self.compute(passes.inners(len(group)), (a, *group))[1]
         return sums[: len(vectors)]
 
@@ -228,7 +228,7 @@ class Space:
 
     def _weighted_sum(self, weights: list[float], vectors: list[Array]) -> Array:
         while True:
-            group = _padded(vectors[:MOST])
+            group = padded(tuple(vectors[:MOST]))
             given = weights[:MOST] + [0.0] * (len(group) - len(vectors[:MOST]))
             total = self.compute(passes.weighted_sum(len(group)), group, given)[0][0]
             weights, vectors = [1.0, *weights[MOST:]], [total, *vectors[MOST:]]
@@ -239,13 +239,14 @@ class Space:
         self, x: Array, weights: Sequence[float], vectors: Sequence[Array]
     ) -> tuple[Array, Array, float, float]:
         """d = w_1 a_1 + w_2 a_2 + ..., rounded so that x + d is exact; x + d, <a_1, d>, |d|^2."""
-        if len(vectors) > MOST:
-            rest = self.weighted_sum(weights[MOST - 1 :], vectors[MOST - 1 :])
-            weights, vectors = (*weights[: MOST - 1], 1.0), (*vectors[: MOST - 1], rest)
-        group = _padded(vectors)
-        given = [*weights, *[0.0] * (len(group) - len(vectors))]
+        first, rows, given = vectors[0], tuple(vectors[1:]), [*weights]
+        if len(rows) > MOST:
+            rest = self.weighted_sum(given[MOST:], rows[MOST - 1 :])
+            rows, given = (*rows[: MOST - 1], rest), [*given[:MOST], 1.0]
+        rows = tuple(padded(rows))
+        given += [0.0] * (1 + len(rows) - len(given))
         (d, z), (slope, square), _ = self.compute(
-            passes.direction(len(group)), (x, *group), given
+            passes.direction(1 + len(rows)), (x, first, *rows), given
         )
         return d, z, slope, square
 
@@ -417,11 +418,6 @@ def _is_host_tensor(like: Array) -> bool:
         and like.device.type == "cpu"
         and str(like.dtype) in ("torch.float32", "torch.float64")
     )
-
-
-def _padded(vectors: Sequence[Array]) -> Sequence[Array]:
-    """With the first one repeated, to a multiple of four: a pass is compiled for each number."""
-    return (*vectors, *[vectors[0]] * (-len(vectors) % 4))
 
 
 def _references(pool: list[np.ndarray], i: int) -> int:

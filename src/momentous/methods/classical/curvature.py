@@ -42,6 +42,11 @@ class Curvature(abc.ABC):
     def direction(self, space: Space, gradient: Array) -> Array:
         """-H g at the point where the pairs end, as a fresh array."""
 
+    def line(self, space: Space, here: Sample) -> tuple[Array, float, float | None, Array]:
+        """That direction d, <g, d>, and where they are at hand |d|^2 and x + d."""
+        direction = self.direction(space, here.gradient)
+        return direction, space.inner(here.gradient, direction), None, None
+
     @abc.abstractmethod
     def packed(self) -> Any:
         """The record that stands for it in a checkpoint."""

@@ -54,6 +54,10 @@ class Pairs(Curvature):
     def direction(self, space: Space, gradient: Array) -> Array:
         if not len(self):
             return gradient * -1.0
+        return self._combined(space, gradient, *self._weights())
+
+    def _weights(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """scale, p and q of -H g = scale Y p - S q - scale g."""
         r, yy, routines = self.steps_changes, self.changes_changes, self._blas
         scale = float(r[-1, -1] / yy[-1, -1])
         # H g = scale g + S q - scale Y p, with R p = S'g, R'q = (D + scale Y'Y) p - scale Y'g;
@@ -62,10 +66,10 @@ class Pairs(Curvature):
         q = routines.dsymv(scale, yy, p, -scale, self.to_changes)
         q += r.diagonal() * p
         q = routines.dtrsv(r, q, 1, 0, 0, 1, 0, 1)  # transposed, into q; keywords cost time
-        return self._combined(space, scale, gradient, p, q)
+        return scale, p, q
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         """scale Y p - S q - scale g"""
         raise NotImplementedError
@@ -132,8 +136,8 @@ class Listed(Pairs):
         else:  # y is a difference of gradients, and so are its products
             to_s = after.to_steps[:-1] - self.to_steps[old:]
             to_y = after.to_changes[:-1] - self.to_changes[old:]
-        after.steps_changes = _grown(self.steps_changes, old, to_s, sy)
-        after.changes_changes = _grown(self.changes_changes, old, to_y, yy)
+        after.steps_changes = grown(self.steps_changes, old, to_s, sy)
+        after.changes_changes = grown(self.changes_changes, old, to_y, yy)
         return after
 
     def _take_gradient(self, space: Space, g: Array) -> None:
@@ -141,7 +145,7 @@ class Listed(Pairs):
         self.to_changes = np.array(space.inners(self.changes, g))
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         weights = [-scale, *(scale * p).tolist(), *(-q).tolist()]
         return space.weighted_sum(weights, (g, *self.changes, *self.steps))
@@ -150,7 +154,7 @@ class Listed(Pairs):
         return self.steps, self.changes
 
 
-def _grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
+def grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
     """The upper triangle without its first ``old`` rows and columns, with one more column."""
     k = len(column) + 1
     new = np.empty((k, k), order="F")
@@ -294,7 +298,7 @@ class Stacked(Pairs):
             (self.to_changes,) = _products(self.changes, g[np.newaxis])
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         if len(self.steps) <= ROW:
             product = self._blas.dgemv

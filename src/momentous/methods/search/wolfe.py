@@ -10,6 +10,7 @@ import dataclasses
 import math
 
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.passes import GRADIENT_ALONG
 from momentous.core.space import Array
 from momentous.methods.search.backtracking import limited
 from momentous.methods.search.rounding import Rounding
@@ -57,6 +58,8 @@ def search(
     conditions: tuple[float, float],
     most: int,
     guess: bool = False,
+    square: float | None = None,
+    end: Array = None,
 ) -> Found:
     """Seek t with f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>.
 
@@ -64,16 +67,25 @@ def search(
     noise the first condition is <grad f(x + t d), d> <= (2 c1 - 1) <g, d>.  The noise is measured
     where the fourth trial fails and the change sought is small.  After ``most`` trials the last
     whose value satisfies the first condition is taken.  Where the first trial is a mere ``guess``
-    the next may be much nearer, or much farther.
+    the next may be much nearer, or much farther.  ``square`` and ``end`` are |d|^2 and x + d, where
+    they are known.
     """
     space, (c1, c2) = oracle.space, conditions
-    longest = limited(space, math.inf, math.sqrt(space.inner(direction, direction)))
+    if square is None:
+        square = space.inner(direction, direction)
+    longest = limited(space, math.inf, math.sqrt(square))
     t = min(first, longest)
     low, high = None, None
     taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
     for trials in range(1, most + 1):
-        point = space.combination(here.point, t, direction)
-        value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
+        if t != 1.0 or end is None:
+            end = space.combination(here.point, t, direction)
+        point, end, there = end, None, None
+        if oracle.fused and space.fuses:
+            there, slope_there = _slope_at(oracle, point, direction)
+            value = there.value
+        else:
+            value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
         falls = value <= here.value + c1 * t * slope
         if not falls and trials > PATIENCE:
             expected, size = -t * slope, rounding.size(space, here.value)
@@ -81,10 +93,11 @@ def search(
                 rounding = rounding.measured(oracle, here, direction, slope, expected, t)
         level = falls or abs(value - here.value) <= rounding.between(space, here.value, value)
         if level and math.isfinite(value):
-            there = oracle.gradient(point)
+            if there is None:
+                there, slope_there = _slope_at(oracle, point, direction)
             usable = math.isfinite(there.grad_norm)
             if usable:
-                finite, slope_there = True, space.inner(there.gradient, direction)
+                finite = True
             else:
                 value = math.nan  # there is nothing to interpolate
             if usable and (falls or slope_there <= (2 * c1 - 1) * slope):
@@ -113,6 +126,15 @@ def search(
         else f"value or gradient is not finite in {most} trials, down to a step of {t:.3g}"
     )
     return Found(0.0, None, rounding, seen)
+
+
+def _slope_at(oracle: Oracle, point: Array, direction: Array) -> tuple[Sample, float]:
+    """The sample at a point, and the slope there along the direction, in one pass where possible."""
+    if oracle.space.fuses:
+        sample, _, (slope,) = oracle.gradient_with(point, GRADIENT_ALONG, (direction,))
+        return sample, slope
+    sample = oracle.gradient(point)
+    return sample, oracle.space.inner(sample.gradient, direction) if sample.finite else math.nan
 
 
 def _between(low: Trial, high: Trial, nearest: float) -> float:
