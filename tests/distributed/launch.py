@@ -36,15 +36,8 @@ def launch(engine: str, size: int, program: str, folder: Path, limit: float = 10
     ``engine`` is "torch" (the environment that torchrun sets) or "mpi".  A launch that is not over
     in time is ended.
     """
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-X",
-        "faulthandler",
-        str(HERE / program),
-        str(folder),
-    ]
+    python = [sys.executable, "-W", "error", "-X", "faulthandler"]
+    command = [*python, str(HERE / program), str(folder)]
     if engine == "torch":
         pytest.importorskip("torch")
         with socket.socket() as free:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -27,19 +28,19 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
     seventh call).  Honest gradients, and those rounded to float32, all passed.  What is wrong only
     far from x0, seldom, or by less than 1e-5 of the slope (one of 100,000 coordinates) is not seen.
     """
-    rng, space = np.random.default_rng(0), oracle.space
+    space, draws = oracle.space, itertools.count()
     first = oracle.peek_gradient(x0)
     if not (math.isfinite(first.value) and first.has_finite_gradient):
         return  # the run will say so
-    size = max(1.0, space.norm(x0) / math.sqrt(space.size))
+    size = max(1.0, space.norm(x0) / math.sqrt(space.dimension))
     for nudge in (0.0, 0.05 * size, 0.0005 * size):
-        point = space.combination(x0, nudge, _random(oracle, rng)) if nudge else x0
+        point = space.combination(x0, nudge, space.normal(0, next(draws))) if nudge else x0
         known = oracle.peek_gradient(point)
         if not (math.isfinite(known.value) and known.has_finite_gradient):
             continue  # beyond the edge of where fun is defined
         along = _Slopes(oracle, point, known.value, known.gradient, size)
         for _ in range(2):
-            direction = _random(oracle, rng)
+            direction = space.normal(0, next(draws))
             if not along.is_wrong(direction):
                 continue
             _require_repeatable(oracle, point, known.gradient)
@@ -83,16 +84,16 @@ class _Slopes:
 
     def explain(self, direction: Array, where: str) -> str:
         """One wrong coordinate, found by halving the direction."""
-        whole = to_numpy(direction)
-        entries, start = whole.reshape(-1), 0
-        end = entries.size
+        space = self.oracle.space
+        mine, start, end = to_numpy(direction), 0, space.dimension
         while end - start > 1:
             middle = (start + end) // 2
-            left = self._part(whole, start, middle)
+            left = self._part(mine, start, middle)
             start, end = (start, middle) if self.is_wrong(left) else (middle, end)
-        unit = self._part(np.ones_like(whole), start, end)
+        unit = self._part(np.ones_like(mine), start, end)
         told, slope = self.told(unit), self.measured(unit, self.step)[0]
-        index = tuple(int(i) for i in np.unravel_index(start, whole.shape))
+        shape = (space.dimension,) if space.is_part else space.shape
+        index = tuple(int(i) for i in np.unravel_index(start, shape))
         kind = ""
         ratios = [
             self.told(d) / (self.measured(d, self.step)[0] or math.nan) for d in (direction, unit)
@@ -104,14 +105,12 @@ class _Slopes:
             f"differences of fun say {slope:.6g}{kind}; {_REMEDY}"
         )
 
-    def _part(self, whole: np.ndarray, start: int, end: int) -> Array:
-        part = np.zeros(whole.size)
-        part[start:end] = whole.reshape(-1)[start:end]
-        return self.oracle.space.from_numpy(part.reshape(whole.shape))
-
-
-def _random(oracle: CachedOracle, rng: np.random.Generator) -> Array:
-    return oracle.space.from_numpy(rng.standard_normal(oracle.space.shape))
+    def _part(self, mine: np.ndarray, start: int, end: int) -> Array:
+        """The entries from start to end of the whole vector, zeros for the others."""
+        space, part = self.oracle.space, np.zeros(mine.size)
+        here = slice(max(start - space.offset, 0), max(end - space.offset, 0))
+        part[here] = mine.reshape(-1)[here]
+        return space.from_numpy(part.reshape(mine.shape))
 
 
 def _require_repeatable(oracle: CachedOracle, point: Array, gradient: Array) -> None:

@@ -19,6 +19,9 @@ process, and `find` gives the one that the launcher asks for:
 >>> ranks.rank, ranks.size
 (0, 1)
 
+``minimize(..., ranks="data")`` and ``ranks="variables"`` run on them; `Data` and `Variables` say
+how x and the data are spread, and on which ranks where these are not the launcher's.
+
 Nothing else may know which engine runs.  Every rank makes the same calls in the same order.  Arrays
 of any library go in and come out; all ranks get the same bits.  ``share(n)`` and ``shares(n)`` say
 which of n rows ``reduce_scatter`` leaves where; ``sum`` and ``gather_text`` are for one number and
@@ -28,13 +31,16 @@ A rank that fails must not leave the others waiting: code between calls stands i
 ranks.announced()``.  An exception in it is told to all ranks, beside the calls (by the group's
 store, or by messages of their own), and ends the call that they wait in, or make next and wait in,
 with a `RankError` that names the rank and the exception.  What was under way stays unfinished: the
-ranks cannot be used again after that.  A rank that does not come is waited for until the engine's
+ranks that waited cannot be used again after that.  A rank that does not come is waited for until the engine's
 ``timeout``.
 """
 
 from momentous.distributed.find import find
+from momentous.distributed.layouts import Data, Variables
 from momentous.distributed.mpi_engine import MPI
 from momentous.distributed.ranks import Alone, RankError, Ranks, Traffic
 from momentous.distributed.torch_engine import Torch
 
-__all__ = ["MPI", "Alone", "RankError", "Ranks", "Torch", "Traffic", "find"]
+__all__ = [
+    "MPI", "Alone", "Data", "RankError", "Ranks", "Torch", "Traffic", "Variables", "find",
+]  # fmt: skip

@@ -12,21 +12,14 @@ import array_api_compat
 import numpy as np
 
 from momentous.core.space import to_numpy
-from momentous.distributed.ranks import (
-    TIMEOUT,
-    Array,
-    Operation,
-    RankError,
-    Ranks,
-    described,
-)
+from momentous.distributed.ranks import TIMEOUT, Array, Operation, Ranks
 from momentous.io.optional import require
 
 EAGER = 200  # looks at a call before the rank begins to sleep between them
 SLEEP = 2e-5  # seconds of the first sleep; they grow
 LONGEST_SLEEP = 2e-3
 NEWS = 77  # the tag of a message that says that a rank has failed
-LAST_WORDS = 1.0  # seconds between a failure and the end of all ranks, to print their messages
+LAST_WORDS = 4.0  # seconds at the end for all ranks to print their messages
 
 
 class MPI(Ranks):
@@ -53,7 +46,6 @@ class MPI(Ranks):
         self._timeout = timeout
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self._sent: list[Any] = []  # messages on their way
-        self._broken = False
         atexit.register(self._close)
 
     def _all_reduce(self, a: Array, operation: Operation) -> Array:
@@ -86,12 +78,10 @@ class MPI(Ranks):
         self._wait("broadcast", self._world.Ibcast(host, root))
         return _like(host, a)
 
-    def announce(self, error: BaseException) -> None:
-        self._broken = True
-        text = described(self.rank, error).encode()
+    def _announce(self, message: str) -> None:
         for rank in range(self.size):
             if rank != self.rank:
-                self._sent.append(self._news.isend((self.rank, text), rank, NEWS))
+                self._sent.append(self._news.isend(message, rank, NEWS))
 
     def _wait(self, call: str, request: Any) -> None:
         """Wait for the other ranks, and for news of one that failed."""
@@ -101,27 +91,25 @@ class MPI(Ranks):
         begun, pause = time.monotonic(), SLEEP
         while not request.Test():
             if self._news.iprobe(tag=NEWS):
-                self._broken = True
-                rank, text = self._news.recv(tag=NEWS)
-                raise RankError(text.decode(), rank)
+                self._hear(self._news.recv(tag=NEWS))
             if time.monotonic() - begun > self._timeout:
-                late = RankError(
-                    f"rank {self.rank} has waited {self._timeout:.0f} s in {call} for the other "
-                    "ranks: one of them hangs, makes other calls, or is slower than the timeout= "
-                    "of momentous.distributed.MPI"
-                )
-                self.announce(late)
-                raise late
+                raise self._late(call, self._timeout)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_SLEEP)
 
     def _close(self) -> None:
-        """After a failure there are calls without an end: MPI could not finish by itself."""
-        if self._broken and not self._mpi.Is_finalized():
-            sys.stdout.flush()
-            sys.stderr.flush()
-            time.sleep(LAST_WORDS)
-            self._world.Abort(1)
+        """After a failure there may be calls without an end: MPI could not finish by itself."""
+        failed = self._sent and self._raised == self._part
+        if self._mpi.Is_finalized() or not (self._broken or failed):
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        end = time.monotonic() + LAST_WORDS
+        everybody = self._news.Ibarrier()  # at the end, and not in a call of the user's own
+        while self._broken or not everybody.Test():
+            if time.monotonic() > end:
+                self._world.Abort(1)
+            time.sleep(LONGEST_SLEEP)
 
 
 def _row(host: np.ndarray) -> int:

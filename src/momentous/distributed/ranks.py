@@ -59,19 +59,23 @@ class Ranks(abc.ABC):
 
     def __init__(self) -> None:
         self.traffic = Traffic()
+        self._part = 0  # of the program: how many `announced` contexts there were
+        self._depth = 0  # of such contexts within each other
+        self._raised = 0  # the last part that this rank itself has left by an exception
+        self._broken = ""  # why no call can be made any more
 
     # --- the six calls: rank, size, and these four -----------------------------------------------
 
     @final
     def all_reduce(self, a: Array, operation: Operation = "sum") -> Array:
         """The sum (or the maximum) over all ranks, entry by entry, on every rank."""
-        self.traffic.add(_bytes(a))
+        self._begin(_bytes(a))
         return self._all_reduce(a, operation)
 
     @final
     def reduce_scatter(self, a: Array) -> Array:
         """Of the sum over all ranks the rows ``share(len(a))`` of this rank."""
-        self.traffic.add(_bytes(a))
+        self._begin(_bytes(a))
         return self._reduce_scatter(a)
 
     @final
@@ -83,14 +87,13 @@ class Ranks(abc.ABC):
         """
         if rows is None:
             rows = self._rows(len(a))
-        whole = self._all_gather(a, rows) if any(rows) else _copy(a)
-        self.traffic.add(_bytes(whole))
-        return whole
+        self._begin(_bytes(a[:1]) * sum(rows) if len(a) else 0)
+        return self._all_gather(a, rows) if any(rows) else _copy(a)
 
     @final
     def broadcast(self, a: Array, root: int = 0) -> Array:
         """The array of the rank ``root``; the others pass one of the same shape and dtype."""
-        self.traffic.add(_bytes(a))
+        self._begin(_bytes(a))
         return self._broadcast(a, root)
 
     @abc.abstractmethod
@@ -107,21 +110,69 @@ class Ranks(abc.ABC):
 
     # --- failures --------------------------------------------------------------------------------
 
-    @abc.abstractmethod
-    def announce(self, error: BaseException) -> None:
-        """Tell the other ranks that this one has failed: whatever call they wait in, or make next,
-        raises a `RankError` that names this rank and the error."""
-
     @contextlib.contextmanager
     def announced(self) -> Iterator[None]:
-        """A context in which an exception on this rank ends the waiting of all others."""
+        """A context in which an exception on this rank ends the waiting of all others.
+
+        Whatever call they wait in raises a `RankError` that names this rank and the exception.
+        Contexts may stand within each other.
+        """
+        self._depth += 1
+        self._part += self._depth == 1
         try:
             yield
         except RankError:
             raise  # known to all
         except BaseException as error:
-            self.announce(error)
+            if self._raised < self._part:
+                self.announce(error)
             raise
+        finally:
+            self._depth -= 1
+
+    @final
+    def announce(self, error: BaseException) -> None:
+        """Tell the other ranks that this one has failed."""
+        self._raised = self._part
+        text = str(error)
+        what = f"{type(error).__name__}{': ' if text else ''}{text}"
+        self._announce(f"{self._part} {self.rank} rank {self.rank} failed: {what}")
+
+    @abc.abstractmethod
+    def _announce(self, message: str) -> None:
+        """Send a message beside the calls, to whoever waits."""
+
+    @final
+    def _hear(self, message: str) -> None:
+        """Raise what another rank has announced.
+
+        Where all ranks have left a part of the program by exceptions of their own, as for an
+        argument that all of them refuse, none of them has waited: that is no news.
+        """
+        part, rank, text = message.split(" ", 2)
+        if int(part) > self._raised:
+            self._broken = text
+            raise RankError(text, int(rank))
+
+    @final
+    def _begin(self, size: int) -> None:
+        """Count a call, if it can be made."""
+        if self._broken:
+            raise RankError(
+                f"these ranks cannot be used any more, since {self._broken}; make new ones"
+            )
+        self.traffic.add(size)
+
+    @final
+    def _late(self, call: str, seconds: float) -> RankError:
+        """The error of a rank that has waited for too long."""
+        error = RankError(
+            f"rank {self.rank} has waited {seconds:.0f} s in {call} for the other ranks: one of "
+            "them hangs, makes other calls, or needs longer; the engine's timeout= allows more"
+        )
+        self._broken = str(error)
+        self.announce(error)
+        return error
 
     # --- built of the above ----------------------------------------------------------------------
 
@@ -177,14 +228,8 @@ class Alone(Ranks):
     def _broadcast(self, a: Array, root: int) -> Array:
         return _copy(a)
 
-    def announce(self, error: BaseException) -> None:
+    def _announce(self, message: str) -> None:
         """There is nobody to tell."""
-
-
-def described(rank: int, error: BaseException) -> str:
-    """The message of an error on a rank, for the others."""
-    text = str(error)
-    return f"rank {rank} failed: {type(error).__name__}{': ' if text else ''}{text}"
 
 
 def _copy(a: Array) -> Array:

@@ -14,14 +14,7 @@ import array_api_compat
 import numpy as np
 
 from momentous.core.space import to_numpy
-from momentous.distributed.ranks import (
-    TIMEOUT,
-    Array,
-    Operation,
-    RankError,
-    Ranks,
-    described,
-)
+from momentous.distributed.ranks import TIMEOUT, Array, Operation, RankError, Ranks
 from momentous.io.optional import require
 
 LOOK = 0.2  # seconds between two looks at what the other ranks have announced
@@ -63,9 +56,7 @@ class Torch(Ranks):
         self._group, self._timeout = group, timeout
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
-            raise ValueError(
-                "this process is not in the group; make Torch(group) in its ranks only"
-            )
+            raise ValueError("this process is not in the group: make Torch(group) in its ranks")
         self._has_nccl = "nccl" in str(dist.get_backend_config(group))
         # Messages of failed ranks go through the store that set the group up.
         self._store = dist.distributed_c10d._get_default_store()
@@ -112,9 +103,9 @@ class Torch(Ranks):
         self._wait("broadcast", work)
         return _like(tensor, a)
 
-    def announce(self, error: BaseException) -> None:
+    def _announce(self, message: str) -> None:
         with contextlib.suppress(RuntimeError):  # the store goes down with rank 0
-            self._store.compare_set(self._key, "", f"{self.rank} {described(self.rank, error)}")
+            self._store.set(self._key, message)
 
     def _tensor(self, a: Array, *, copy: bool = False) -> Any:
         """The array as a contiguous tensor that the engine can send."""
@@ -143,22 +134,16 @@ class Torch(Ranks):
                 if work.is_completed() or "timed out" not in str(error).lower():
                     raise self._lost(call, error) from error
             if time.monotonic() - begun > self._timeout:
-                late = RankError(
-                    f"rank {self.rank} has waited {self._timeout:.0f} s in {call} for the other "
-                    "ranks: one of them hangs, makes other calls, or is slower than the timeout= "
-                    "of momentous.distributed.Torch"
-                )
-                self.announce(late)
-                raise late
+                raise self._late(call, self._timeout)
 
     def _raise_announced(self) -> None:
         try:
             if not self._store.check([self._key]):
                 return
-            rank, _, message = self._store.get(self._key).decode().partition(" ")
+            message = self._store.get(self._key).decode()
         except RuntimeError:
             return  # the store went down with rank 0
-        raise RankError(message, int(rank))
+        self._hear(message)
 
     def _lost(self, call: str, error: RuntimeError) -> RankError:
         """The connection is gone, and perhaps there are last words of the rank that went."""
@@ -166,10 +151,9 @@ class Torch(Ranks):
         while time.monotonic() - begun < LAST_WORDS:
             self._raise_announced()
             time.sleep(LOOK / 4)
-        return RankError(
-            f"rank {self.rank} lost the others in {call}: a rank has ended or was killed "
-            f"({' '.join(str(error).split())[:200]})"
-        )
+        self._broken = "a rank has ended or was killed"
+        why = " ".join(str(error).split())[:200]
+        return RankError(f"rank {self.rank} lost the others in {call}: {self._broken} ({why})")
 
     def _close(self) -> None:
         if self._dist.is_initialized():

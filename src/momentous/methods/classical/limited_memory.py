@@ -217,7 +217,8 @@ class Stacked(Pairs):
     @staticmethod
     def suits(space: Space) -> bool:
         """Are the vectors of this space such as can be stacked?"""
-        return space.plain and not space.has_own_inner and space.size <= STACKED
+        whole = not (space.has_own_inner or space.is_part)
+        return space.plain and whole and space.size <= STACKED
 
     @classmethod
     def filled(

@@ -134,7 +134,7 @@ def _slope_at(oracle: Oracle, point: Array, direction: Array) -> tuple[Sample, f
         sample, _, (slope,) = oracle.gradient_with(point, GRADIENT_ALONG, (direction,))
         return sample, slope
     sample = oracle.gradient(point)
-    return sample, oracle.space.inner(sample.gradient, direction) if sample.finite else math.nan
+    return sample, oracle.space.inner(sample.gradient, direction) if sample.has_finite_gradient else math.nan
 
 
 def _between(low: Trial, high: Trial, nearest: float) -> float:
