@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 
 from momentous.core.oracle import CachedOracle
-from momentous.core.space import Array, to_numpy
+from momentous.core.space import Array, Space, to_numpy
 
 _REMEDY = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
 
@@ -28,19 +27,19 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
     seventh call).  Honest gradients, and those rounded to float32, all passed.  What is wrong only
     far from x0, seldom, or by less than 1e-5 of the slope (one of 100,000 coordinates) is not seen.
     """
-    space, draws = oracle.space, itertools.count()
+    space, random = oracle.space, _Directions(oracle.space)
     first = oracle.peek_gradient(x0)
     if not (math.isfinite(first.value) and first.has_finite_gradient):
         return  # the run will say so
     size = max(1.0, space.norm(x0) / math.sqrt(space.dimension))
     for nudge in (0.0, 0.05 * size, 0.0005 * size):
-        point = space.combination(x0, nudge, space.normal(0, next(draws))) if nudge else x0
+        point = space.combination(x0, nudge, random.draw()) if nudge else x0
         known = oracle.peek_gradient(point)
         if not (math.isfinite(known.value) and known.has_finite_gradient):
             continue  # beyond the edge of where fun is defined
         along = _Slopes(oracle, point, known.value, known.gradient, size)
         for _ in range(2):
-            direction = space.normal(0, next(draws))
+            direction = random.draw()
             if not along.is_wrong(direction):
                 continue
             _require_repeatable(oracle, point, known.gradient)
@@ -48,6 +47,19 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
         if nudge:
             break
     _require_repeatable(oracle, x0, first.gradient)
+
+
+class _Directions:
+    """Random directions; where x is spread over ranks, parts of those of the whole."""
+
+    def __init__(self, space: Space):
+        self._space, self._random, self._count = space, np.random.default_rng(0), 0
+
+    def draw(self) -> Array:
+        self._count += 1
+        if self._space.is_part:
+            return self._space.normal(0, self._count)
+        return self._space.from_numpy(self._random.standard_normal(self._space.shape))
 
 
 class _Slopes:

@@ -86,6 +86,6 @@ class VariablesMapOracle(MapOracle):
         make = super()._sample
         sample: Sample
         sample, value = self._agreement.with_value(value, lambda: make(x, value, answer))
-        if not self._valueless:
+        if self.has_values:
             sample.value = value
         return sample
