@@ -23,7 +23,11 @@ PROBLEM = Regression()
 LAYOUTS = {"data": Data, "variables": Variables}
 STEPS = 25
 # Parameters with which every method that draws does so, and every method that restarts does so.
+# First step sizes are given: found by a difference of gradients, they have half of the digits only,
+# and rounding differs with the number of ranks.
 OPTIONS: dict[str, dict[str, Any]] = {
+    **{name: {"step_size": 0.3} for name in ("ada-ragd", "ada-rhb", "gd", "heuristic-agd", "cg")},
+    **{name: {"gradient_lipschitz": 1.0} for name in ("parameter-free-agd", "universal-hb")},
     "perturbed-ragd": {"step_size": 0.05, "momentum": 0.9, "radius": 2.0, "epoch_length": 60,
                        "perturbation": 1e-2},
     "jin-agd": {"eps": 10.0, "momentum": 0.9, "step_size": 0.05, "perturbation": 0.1, "wait": 8,

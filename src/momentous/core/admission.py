@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import array_api_compat
@@ -114,11 +115,15 @@ class Admission:
                 "cast one of them: momentous keeps the dtype of x0 throughout"
             )
         if array_api_compat.device(raw) != self.space.device:
-            raise ValueError(
-                f"{source} returned an array on {array_api_compat.device(raw)}, "
-                f"but x0 is on {self.space.device}"
-            )
+            return self._placed(raw, source)
         return raw
+
+    def _placed(self, raw: Array, source: str) -> Array:
+        """An array of JAX that is spread over the devices of x, but in another way: spread as x."""
+        place, wanted = array_api_compat.device(raw), self.space.device
+        if getattr(place, "device_set", None) == getattr(wanted, "device_set", ""):
+            return import_module("jax").device_put(raw, wanted)
+        raise ValueError(f"{source} returned an array on {place}, but x0 is on {wanted}")
 
     def _same_library(self, raw: Any) -> bool:
         # JAX hands out several classes for its arrays, NumPy allows subclasses: compare namespaces.

@@ -37,7 +37,7 @@ class JaxPasses:
     def __init__(self, like: Any):
         import jax
 
-        self._array, self._doubles = jax.Array, jax.enable_x64
+        self._array, self._doubles, self._fetched = jax.Array, jax.enable_x64, jax.device_get
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar of JAX?"""
@@ -53,5 +53,5 @@ class JaxPasses:
             made, sums = _jitted(work, brings)(tuple(vectors), weights, value)
         if sums is None:
             return made, np.empty(0), np.nan
-        host = np.asarray(sums)
+        host = self._fetched(sums)
         return made, host[:-1] if brings else host, float(host[-1])

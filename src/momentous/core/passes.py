@@ -18,13 +18,15 @@ from typing import Any
 
 Vectors = tuple[Any, ...]
 Products = tuple[tuple[Any, Any], ...]
-# A pass has at most so many vectors and sums: more are cut into groups.
-MOST = 32
+# Numbers of vectors that a pass may have besides its own; more are cut into groups.  Ten pairs are
+# twenty vectors.
+SIZES = (0, 4, 8, 20, 32)
+MOST = SIZES[-1]
 
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """``formula(*vectors, *numbers)`` gives the new vectors, and pairs whose products are summed."""
+    """``formula(*vectors, *numbers)`` gives new vectors, and pairs whose products are summed."""
 
     name: str
     formula: Callable[..., tuple[Vectors, Products]]
@@ -109,9 +111,10 @@ def weighted_sum(count: int) -> Pass:
 
 @cache
 def direction(count: int) -> Pass:
-    """d = w_1 g + w_2 a_2 + ..., rounded such that x + d has no rounding; d, x + d; <g, d>, |d|^2.
+    """z = x + w_1 g + w_2 a_2 + ..., d = z - x; <g, d>, |d|^2.
 
-    ``count`` vectors, the first of which is g, come after x.
+    ``count`` vectors, the first of which is g, come after x.  With d as the difference of two
+    points it is also, to the last bit, the step from x to z.
     """
 
     def formula(x: Any, *given: Any) -> tuple[Vectors, Products]:
@@ -135,9 +138,10 @@ def new_pair(count: int) -> Pass:
     return Pass(f"new_pair_{count}", formula, 1)
 
 
-def padded(vectors: Sequence[Any]) -> Sequence[Any]:
-    """With the first one repeated, to a multiple of four: a pass is compiled for each number."""
-    return (*vectors, *vectors[:1] * (-len(vectors) % 4))
+def padded(vectors: Sequence[Any]) -> tuple[Any, ...]:
+    """With the first one repeated, up to one of a few numbers: for each a pass is compiled."""
+    count = next(size for size in SIZES if size >= len(vectors))
+    return (*vectors, *vectors[:1] * (count - len(vectors)))
 
 
 def _added_up(vectors: Vectors, weights: Vectors) -> Any:

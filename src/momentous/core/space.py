@@ -261,12 +261,12 @@ class Space:
     def direction(
         self, x: Array, weights: Sequence[float], vectors: Sequence[Array]
     ) -> tuple[Array, Array, float, float]:
-        """d = w_1 a_1 + w_2 a_2 + ..., rounded so that x + d is exact; x + d, <a_1, d>, |d|^2."""
+        """z = x + w_1 a_1 + w_2 a_2 + ...: d = z - x, z, <a_1, d> and |d|^2."""
         first, rows, given = vectors[0], tuple(vectors[1:]), [*weights]
         if len(rows) > MOST:
             rest = self.weighted_sum(given[MOST:], rows[MOST - 1 :])
             rows, given = (*rows[: MOST - 1], rest), [*given[:MOST], 1.0]
-        rows = tuple(padded(rows))
+        rows = padded(rows)
         given += [0.0] * (1 + len(rows) - len(given))
         (d, z), (slope, square), _ = self.compute(
             passes.direction(1 + len(rows)), (x, first, *rows), given

@@ -16,7 +16,7 @@ from momentous.core.passes import MOST, new_pair, padded
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.methods.classical.curvature import is_of_use
-from momentous.methods.classical.limited_memory import Listed, StoredPairs, grown
+from momentous.methods.classical.limited_memory import Listed, Pairs, StoredPairs, grown
 
 
 class FusedPairs(Listed):
@@ -53,9 +53,7 @@ class FusedPairs(Listed):
         steps, changes, g = self.steps[old:], self.changes[old:], there.gradient
         rows = (*steps, *changes)
         group = padded(rows[:MOST])
-        (y,), sums, _ = space.compute(
-            new_pair(len(group)), (g, here.gradient, s, *group)
-        )
+        (y,), sums, _ = space.compute(new_pair(len(group)), (g, here.gradient, s, *group))
         to_s, to_y, ss, sy, yy, *products = sums
         if not is_of_use(ss, sy, yy):
             return self.at(space, there)
@@ -80,11 +78,11 @@ class FusedPairs(Listed):
 class StoredFusedPairs(StoredPairs):
     """`FusedPairs` in a checkpoint."""
 
-    def unpacked(self, space: Space | None) -> Listed:
-        """As it was; one by one where a space has no passes."""
-        listed = super().unpacked(space)
+    def unpacked(self, space: Space | None) -> Pairs:
+        """As it was; as other pairs where a space has no passes."""
         if space is None or not space.fuses:
-            return listed
+            return StoredPairs.unpacked(self, space)  # super() does not work in a record
+        listed = StoredPairs.unpacked(self, None)
         made = FusedPairs(self.most, self.steps, self.changes)
         made.steps_changes, made.changes_changes = listed.steps_changes, listed.changes_changes
         made.to_steps, made.to_changes = listed.to_steps, listed.to_changes

@@ -129,12 +129,14 @@ def search(
 
 
 def _slope_at(oracle: Oracle, point: Array, direction: Array) -> tuple[Sample, float]:
-    """The sample at a point, and the slope there along the direction, in one pass where possible."""
+    """The sample at a point and the slope along the direction there, in one pass if possible."""
     if oracle.space.fuses:
         sample, _, (slope,) = oracle.gradient_with(point, GRADIENT_ALONG, (direction,))
         return sample, slope
     sample = oracle.gradient(point)
-    return sample, oracle.space.inner(sample.gradient, direction) if sample.has_finite_gradient else math.nan
+    return sample, oracle.space.inner(
+        sample.gradient, direction
+    ) if sample.has_finite_gradient else math.nan
 
 
 def _between(low: Trial, high: Trial, nearest: float) -> float:
