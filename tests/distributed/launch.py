@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+LIMIT = 150.0  # seconds for a launch
 
 
 def environment() -> dict[str, str]:
@@ -30,8 +31,26 @@ def environment() -> dict[str, str]:
     }
 
 
-def launch(engine: str, size: int, program: str, folder: Path, limit: float = 100.0) -> list[dict]:
-    """Run a program of this folder on so many ranks; each writes FOLDER/RANK.json.
+def launched(engine: str, size: int, temporary: pytest.TempPathFactory) -> list[dict]:
+    """What `program.py` has written on so many ranks; several workers of pytest share a launch."""
+    root = temporary.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder, done = root / f"ranks-{engine}", root / f"ranks-{engine}-done"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        end = time.monotonic() + 2 * LIMIT
+        while not done.exists() and time.monotonic() < end:
+            time.sleep(0.1)
+    else:
+        done.write_text(launch(engine, size, "program.py", folder))
+    files = [folder / f"{rank}.json" for rank in range(size)]
+    assert all(file.exists() for file in files), done.read_text()[-4000:]
+    return [json.loads(file.read_text()) for file in files]
+
+
+def launch(engine: str, size: int, program: str, folder: Path) -> str:
+    """Run a program of this folder on so many ranks, and give what they printed.
 
     ``engine`` is "torch" (the environment that torchrun sets) or "mpi".  A launch that is not over
     in time is ended.
@@ -62,13 +81,11 @@ def launch(engine: str, size: int, program: str, folder: Path, limit: float = 10
         )
         for words, extra in commands
     ]  # fmt: skip
-    end, output = time.monotonic() + limit, []
+    end, output = time.monotonic() + LIMIT, []
     for process in processes:
         try:
             output.append(process.communicate(timeout=max(0.1, end - time.monotonic()))[0])
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGABRT)  # shows where it stands
-            output.append(f"not over after {limit} s\n{process.communicate()[0]}")
-    files = [folder / f"{rank}.json" for rank in range(size)]
-    assert all(file.exists() for file in files), "\n".join(output)[-4000:]
-    return [json.loads(file.read_text()) for file in files]
+            output.append(f"not over after {LIMIT} s\n{process.communicate()[0]}")
+    return "\n".join(output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from launch import launch
+from launch import launched
 
 from momentous.distributed import Alone, find
 
@@ -12,10 +12,10 @@ SIZE = 3
 TABLE = np.arange(14.0).reshape(7, 2)
 
 
-@pytest.fixture(scope="module", params=["torch", "mpi"])
+@pytest.fixture(scope="module", params=[("torch", 3), ("mpi", 4)], ids=["torch", "mpi"])
 def found(request, tmp_path_factory):
-    """What each of three ranks has seen."""
-    return launch(request.param, SIZE, "engine_program.py", tmp_path_factory.mktemp("engine"))
+    """What each of the first three ranks has seen."""
+    return launched(*request.param, tmp_path_factory)[:SIZE]
 
 
 def test_ranks_are_found_and_numbered(found):
@@ -66,7 +66,7 @@ def test_tensors_come_back_as_tensors(found):
 
 
 def test_a_rank_that_fails_ends_the_others_with_its_name(found):
-    failures = [each["failure"] for each in found]
+    failures = [each["faults"]["failure"] for each in found]
     assert failures[1]["type"] == "ValueError"
     for other in (failures[0], failures[2]):
         assert other["type"] == "RankError"
@@ -77,8 +77,8 @@ def test_a_rank_that_fails_ends_the_others_with_its_name(found):
 
 def test_a_rank_that_hangs_is_not_waited_for_for_ever(found):
     for each in (found[1], found[2]):
-        assert "0 s in all_reduce for the other ranks" in each["hanging"]["message"]
-        assert each["hanging"]["seconds"] < 10
+        assert "0 s in all_reduce for the other ranks" in each["faults"]["hanging"]["message"]
+        assert each["faults"]["hanging"]["seconds"] < 10
 
 
 def test_alone_everything_is_a_copy():

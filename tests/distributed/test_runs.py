@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import cases
 import numpy as np
 import pytest
-from cases import LAYOUTS, STEPS
-from launch import launch
+import run_cases as cases
+from launch import launched
+from run_cases import LAYOUTS, STEPS
 
 from momentous import minimize
 from momentous.distributed import Alone
@@ -18,13 +18,13 @@ ALONE = Alone()
 @pytest.fixture(scope="module")
 def by_mpi(tmp_path_factory):
     """All cases on four ranks of MPI, of which two and three also run on their own."""
-    return launch("mpi", 4, "run_program.py", tmp_path_factory.mktemp("mpi"))
+    return launched("mpi", 4, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def by_torch(tmp_path_factory):
-    """The faults on three ranks of torch.distributed."""
-    return launch("torch", 3, "run_program.py", tmp_path_factory.mktemp("torch"))
+    """The steps and the faults on three ranks of torch.distributed."""
+    return launched("torch", 3, tmp_path_factory)
 
 
 @pytest.fixture(scope="module", params=["by_mpi", "by_torch"])
@@ -66,15 +66,15 @@ def test_methods_draw_and_restart_in_these_runs(alone):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", ["values", "none"])
-def test_maps_are_accelerated_in_the_same_way(everywhere, layout, kind):
+def test_maps_are_accelerated_in_the_same_way(by_mpi, layout, kind):
     expected = cases.map_runs(ALONE)[f"{layout} {kind}"]
-    for each in everywhere[:3]:
+    for each in by_mpi[:3]:
         same(each["maps"][f"{layout} {kind}"], expected)
 
 
-def test_certificates_say_the_same(everywhere):
+def test_certificates_say_the_same(by_mpi):
     expected = cases.certificates(ALONE)
-    for each in everywhere[:3]:
+    for each in by_mpi[:3]:
         for name, (verdict, smallest, norm, products) in each["certificates"].items():
             assert [verdict, products] == [expected[name][0], expected[name][3]]
             assert smallest == pytest.approx(expected[name][1], rel=1e-6)
@@ -97,15 +97,15 @@ def test_iterate_and_gradients_of_all_kinds(everywhere):
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-def test_one_message_of_d_numbers_per_evaluation_where_data_is_spread(everywhere):
-    sent = everywhere[0]["traffic"]["data"]
+def test_one_message_of_d_numbers_per_evaluation_where_data_is_spread(by_mpi):
+    sent = by_mpi[0]["traffic"]["data"]
     assert sent["calls"] == sent["evaluations"] == 1
     assert sent["numbers"] == pytest.approx(1500 + 1, rel=0.02)
 
 
-def test_one_message_of_a_few_numbers_per_iteration_where_variables_are(everywhere):
+def test_one_message_of_a_few_numbers_per_iteration_where_variables_are(by_mpi):
     """|g|^2, |x' - x|^2 and f, with a flag and a clock; |x|^2 once in sixteen iterations."""
-    sent = everywhere[0]["traffic"]["variables"]
+    sent = by_mpi[0]["traffic"]["variables"]
     assert sent["calls"] == pytest.approx(1, abs=1.01 / 10)
     assert sent["numbers"] == pytest.approx(5, abs=3.01 / 10)
 
@@ -194,8 +194,8 @@ def test_a_wrong_gradient_on_one_rank_is_found_on_all(everywhere, layout, entry)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_run_is_resumed_on_any_number_of_ranks(everywhere, layout):
-    for rank, each in enumerate(everywhere[:3]):
+def test_a_run_is_resumed_on_any_number_of_ranks(by_mpi, layout):
+    for rank, each in enumerate(by_mpi[:3]):
         found = each["checkpoints"][layout]
         assert found["first"]["nit"] == 10
         assert found["undisturbed"]["nit"] == STEPS
@@ -206,18 +206,18 @@ def test_a_run_is_resumed_on_any_number_of_ranks(everywhere, layout):
             same(found[name], found["undisturbed"])
 
 
-def test_a_checkpoint_and_the_one_before_it_keep_their_shards(everywhere):
-    files = everywhere[0]["checkpoints"]["variables"]["files"]
+def test_a_checkpoint_and_the_one_before_it_keep_their_shards(by_mpi):
+    files = by_mpi[0]["checkpoints"]["variables"]["files"]
     assert [name for name in files if "shard" not in name] == [
         "variables.ckpt", "variables.ckpt.previous",
     ]  # fmt: skip
     assert sum("shard" in name for name in files) == 2 * 3
-    data = everywhere[0]["checkpoints"]["data"]["files"]
+    data = by_mpi[0]["checkpoints"]["data"]["files"]
     assert data == ["data.ckpt", "data.ckpt.previous"]
 
 
-def test_a_full_disk_on_one_rank_leaves_the_checkpoint_before(everywhere):
-    for each in everywhere[:3]:
+def test_a_full_disk_on_one_rank_leaves_the_checkpoint_before(by_mpi):
+    for each in by_mpi[:3]:
         found = each["full disk"]
         assert found["nit"] == STEPS
         assert len(found["warnings"]) == 1

@@ -29,10 +29,9 @@ one text per rank.  ``traffic`` counts calls and bytes.
 
 A rank that fails must not leave the others waiting: code between calls stands in ``with
 ranks.announced()``.  An exception in it is told to all ranks, beside the calls (by the group's
-store, or by messages of their own), and ends the call that they wait in, or make next and wait in,
-with a `RankError` that names the rank and the exception.  What was under way stays unfinished: the
-ranks that waited cannot be used again after that.  A rank that does not come is waited for until the engine's
-``timeout``.
+store, or by messages of their own), and ends the call that they wait in with a `RankError` that
+names the rank and the exception.  What was under way stays unfinished: the ranks that waited cannot
+be used again after that.  A rank that does not come is waited for until the engine's ``timeout``.
 """
 
 from momentous.distributed.find import find

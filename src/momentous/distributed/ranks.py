@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, final
 
@@ -87,7 +88,7 @@ class Ranks(abc.ABC):
         """
         if rows is None:
             rows = self._rows(len(a))
-        self._begin(_bytes(a[:1]) * sum(rows) if len(a) else 0)
+        self._begin(math.prod(a.shape[1:]) * a.dtype.itemsize * sum(rows))
         return self._all_gather(a, rows) if any(rows) else _copy(a)
 
     @final
@@ -237,4 +238,4 @@ def _copy(a: Array) -> Array:
 
 
 def _bytes(a: Array) -> int:
-    return int(array_api_compat.size(a) or 0) * int(a.dtype.itemsize)
+    return math.prod(a.shape) * int(a.dtype.itemsize)

@@ -18,6 +18,7 @@ from momentous.distributed.ranks import TIMEOUT, Array, Operation, RankError, Ra
 from momentous.io.optional import require
 
 LOOK = 0.2  # seconds between two looks at what the other ranks have announced
+SLEEP = 2e-5  # seconds of the first sleep while a GPU works; they grow
 LAST_WORDS = 2.0  # seconds that a rank which is gone may take to be heard of
 
 
@@ -65,9 +66,8 @@ class Torch(Ranks):
     def _all_reduce(self, a: Array, operation: Operation) -> Array:
         tensor = self._tensor(a, copy=True)
         op = self._dist.ReduceOp.SUM if operation == "sum" else self._dist.ReduceOp.MAX
-        self._wait(
-            "all_reduce", self._dist.all_reduce(tensor, op, group=self._group, async_op=True)
-        )
+        work = self._dist.all_reduce(tensor, op, group=self._group, async_op=True)
+        self._wait("all_reduce", work, tensor.is_cuda)
         return _like(tensor, a)
 
     def _reduce_scatter(self, a: Array) -> Array:
@@ -79,7 +79,7 @@ class Torch(Ranks):
         part = tensor.new_empty((block, *tensor.shape[1:]))
         call = _of(self._dist, "reduce_scatter_single", "reduce_scatter_tensor")
         work = call(part, tensor.contiguous(), group=self._group, async_op=True)
-        self._wait("reduce_scatter", work)
+        self._wait("reduce_scatter", work, tensor.is_cuda)
         mine = self.share(count)
         return _like(part[: mine.stop - mine.start], a)
 
@@ -91,7 +91,7 @@ class Torch(Ranks):
         whole = tensor.new_empty((block * self.size, *tensor.shape[1:]))
         call = _of(self._dist, "all_gather_single", "all_gather_into_tensor")
         work = call(whole, tensor.contiguous(), group=self._group, async_op=True)
-        self._wait("all_gather", work)
+        self._wait("all_gather", work, tensor.is_cuda)
         if min(rows) < block:
             whole = torch.cat([whole[r * block : r * block + n] for r, n in enumerate(rows)])
         return _like(whole, a)
@@ -100,7 +100,7 @@ class Torch(Ranks):
         tensor = self._tensor(a, copy=True)
         source = root if self._group is None else self._dist.get_global_rank(self._group, root)
         work = self._dist.broadcast(tensor, source, group=self._group, async_op=True)
-        self._wait("broadcast", work)
+        self._wait("broadcast", work, tensor.is_cuda)
         return _like(tensor, a)
 
     def _announce(self, message: str) -> None:
@@ -122,19 +122,33 @@ class Torch(Ranks):
             return tensor.cpu()
         return tensor.clone() if copy else tensor.contiguous()
 
-    def _wait(self, call: str, work: Any) -> None:
+    def _wait(self, call: str, work: Any, on_gpu: bool) -> None:
         """Wait for the other ranks, and for news of one that failed."""
         begun = time.monotonic()
-        while True:
-            try:
-                work.wait(datetime.timedelta(seconds=LOOK))
-                return
-            except RuntimeError as error:
-                self._raise_announced()
-                if work.is_completed() or "timed out" not in str(error).lower():
-                    raise self._lost(call, error) from error
+        while not self._done(call, work, on_gpu):
+            self._raise_announced()
             if time.monotonic() - begun > self._timeout:
                 raise self._late(call, self._timeout)
+
+    def _done(self, call: str, work: Any, on_gpu: bool) -> bool:
+        """Is the call over, now or within a short time?"""
+        end, pause = time.monotonic() + LOOK, SLEEP
+        # NCCL takes a wait that ends too early for a failure.
+        while on_gpu and not work.is_completed() and time.monotonic() < end:
+            time.sleep(pause)
+            pause *= 1.5
+        if on_gpu and not work.is_completed():
+            return False
+        try:
+            work.wait(*([] if on_gpu else [datetime.timedelta(seconds=LOOK)]))
+        except RuntimeError as error:
+            if not work.is_completed() and "timed out" in str(error).lower():
+                return False
+            try:
+                work.wait()  # it may have come to its end just now
+            except RuntimeError as failure:
+                raise self._lost(call, failure) from failure
+        return True
 
     def _raise_announced(self) -> None:
         try:
