@@ -90,6 +90,11 @@ def unit(library: Library, size: int, dtype: str) -> float:
     if library.device == "cpu":  # memory fresh from the system would be timed, too
         source, target = np.ones(entries, dtype), np.ones(entries, dtype)
         return library.timed(lambda: np.copyto(target, source), 5) / 2 * size / entries
+    if library.name == "cupy":
+        import cupy
+
+        target = cupy.empty_like(long)
+        return library.timed(lambda: cupy.copyto(target, long), 5) / 2 * size / entries
     return library.timed(lambda: library.copy(long), 5) / 2 * size / entries
 
 

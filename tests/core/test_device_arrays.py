@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,10 @@ def no_hidden_transfer(library: str) -> Iterator[None]:
     if library == "torch":
         import torch
 
-        torch.cuda.set_sync_debug_mode("error")
         try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # "a prototype feature"
+                torch.cuda.set_sync_debug_mode("error")
             yield
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -199,3 +199,55 @@ def test_fresh_tensors_are_taken_and_others_copied() -> None:
         memory = parts[0].data_ptr()
         admitted = admission.admit(parts.pop(), "jac")  # nothing else may refer to it
         assert (admitted.data_ptr() == memory) is taken, name
+
+
+def test_jitted_objectives_are_compiled_together_with_passes() -> None:
+    jax = pytest.importorskip("jax")
+    scales = jax.numpy.asarray(SCALES, dtype="float32")
+    calls: list[Any] = []
+
+    def pair(x: Any) -> Any:
+        calls.append(x)
+        return (scales * x * x).sum() / 2, scales * x
+
+    def value(x: Any) -> Any:
+        return pair(x)[0]
+
+    x0 = jax.numpy.ones(300)
+    alone = minimize(pair, x0, jac=True, method=AdaRAGD(**GIVEN), max_iterations=10)
+    assert len(calls) == alone.njev
+    for fun, jac in ((jax.jit(pair), True), (jax.jit(value), "autodiff")):
+        calls.clear()
+        joined = Space(x0).joined(fun, x0, differentiate=jac != True)  # noqa: E712
+        assert [a is scales for a in joined.constants] == [True]  # it is not copied
+        for _ in range(2):
+            result = minimize(fun, x0, jac=jac, method=AdaRAGD(**GIVEN), max_iterations=10)
+            assert (result.nit, result.njev, result.nfev) == (alone.nit, alone.njev, alone.nfev)
+            np.testing.assert_allclose(np.asarray(result.x), np.asarray(alone.x), rtol=1e-5)
+        assert len(calls) == 1  # traced once, in both runs
+
+
+def test_jitted_objectives_that_answer_wrongly_are_refused_as_others_are() -> None:
+    jax = pytest.importorskip("jax")
+    x0 = jax.numpy.ones(3)
+    for fun, error in (
+        (lambda x: (x, x), ValueError),
+        (lambda x: (x.sum(), x[:2]), ValueError),
+        (lambda x: x.sum(), TypeError),
+    ):
+        with pytest.raises(error, match="return"):
+            minimize(jax.jit(fun), x0, jac=True, max_iterations=3)
+
+
+def test_an_objective_of_many_operations_is_not_compiled_again() -> None:
+    jax = pytest.importorskip("jax")
+
+    def long(x: Any) -> Any:
+        y = x
+        for _ in range(200):
+            y = jax.numpy.sin(y)
+        return y.sum(), y
+
+    x0 = jax.numpy.ones(3)
+    assert Space(x0).joined(jax.jit(long), x0, differentiate=False) is None
+    assert Space(x0).joined(long, x0, differentiate=False) is None  # it is not jitted

@@ -2,33 +2,46 @@
 
 Sums are in double precision also where JAX has that switched off.  Arrays that are spread over
 devices stay so: XLA adds up the sums of the shards.
+
+A jitted objective that is small is compiled together with the pass that follows it: one call per
+iteration in place of two, and the gradient is used while it is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from momentous.core.passes import Pass
 
+# A larger objective would take long to compile again with every pass; one that takes long itself
+# has nothing to gain.  Operations, and bytes of constants within inner functions.
+LARGEST, LARGEST_CONSTANTS = 200, 1 << 16
+# What has been made of the user's jitted functions: they are compiled once per process.
+_KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
-@cache
-def _jitted(work: Pass, with_value: bool) -> Any:
-    import jax
+
+def _applied(work: Pass, vectors: Sequence[Any], numbers: Any, value: Any) -> tuple[Any, Any]:
+    """The new vectors, and the sums with the value behind them."""
     import jax.numpy as jnp
 
-    def run(vectors: tuple[Any, ...], numbers: Any, value: Any) -> Any:
-        weights = [] if numbers is None else list(numbers.astype(vectors[0].dtype))
-        made, products = work.formula(*vectors, *weights)
-        sums = [jnp.sum(a.astype(jnp.float64) * b.astype(jnp.float64)) for a, b in products]
-        if with_value:
-            sums.append(value.reshape(()).astype(jnp.float64))
-        return made, jnp.stack(sums) if sums else None
+    weights = [] if numbers is None else list(numbers.astype(vectors[0].dtype))
+    made, products = work.formula(*vectors, *weights)
+    sums = [jnp.sum(a.astype(jnp.float64) * b.astype(jnp.float64)) for a, b in products]
+    if value is not None:
+        sums.append(value.reshape(()).astype(jnp.float64))
+    return made, jnp.stack(sums) if sums else None
 
-    return jax.jit(run)
+
+@cache
+def _jitted(work: Pass) -> Any:
+    import jax
+
+    return jax.jit(lambda vectors, numbers, value: _applied(work, vectors, numbers, value))
 
 
 class JaxPasses:
@@ -37,21 +50,117 @@ class JaxPasses:
     def __init__(self, like: Any):
         import jax
 
-        self._array, self._doubles, self._fetched = jax.Array, jax.enable_x64, jax.device_get
+        self._jax = jax
+        self._numbers: dict[tuple[float, ...], Any] = {}
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar of JAX?"""
-        return isinstance(value, self._array) and value.size == 1 and value.dtype.kind == "f"
+        return isinstance(value, self._jax.Array) and value.size == 1 and value.dtype.kind == "f"
 
     def __call__(
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
     ) -> tuple[tuple[Any, ...], np.ndarray, float]:
         """The new vectors; and once they are there, the sums and the value."""
-        brings = value is not None
-        with self._doubles(True):
-            weights = np.array(numbers, np.float64) if len(numbers) else None
-            made, sums = _jitted(work, brings)(tuple(vectors), weights, value)
+        with self._jax.enable_x64(True):
+            weights = self._on_device(numbers)
+            made, sums = _jitted(work)(tuple(vectors), weights, value)
         if sums is None:
             return made, np.empty(0), np.nan
-        host = self._fetched(sums)
-        return made, host[:-1] if brings else host, float(host[-1])
+        host = self._jax.device_get(sums)
+        return made, host if value is None else host[:-1], float(host[-1])
+
+    def _on_device(self, numbers: Sequence[float]) -> Any:
+        """Step sizes seldom change: the last numbers are kept on the device."""
+        if not len(numbers):
+            return None
+        key = tuple(numbers)
+        if key not in self._numbers:
+            if len(self._numbers) > 8:
+                self._numbers.clear()
+            self._numbers[key] = self._jax.numpy.asarray(np.array(key, np.float64))
+        return self._numbers[key]
+
+    def joined(self, fun: Any, x: Any, *, differentiate: bool) -> Any:
+        """A function of the user in a form that `compute_joined` compiles together with passes:
+        what gives value and gradient, or what gives a value and is to be differentiated.  None
+        where that cannot be, or is not worth it."""
+        if not isinstance(fun, type(self._jax.jit(len))):
+            return None
+        known = _KNOWN.setdefault(fun, {})
+        key = x.shape, x.dtype, differentiate, self._jax.config.jax_enable_x64
+        if key not in known:
+            known[key] = self._join(self._jax.value_and_grad(fun) if differentiate else fun, x)
+        return known[key]
+
+    def _join(self, pair: Callable[[Any], Any], x: Any) -> _Joined | None:
+        formula, shape = self._jax.make_jaxpr(pair, return_shape=True)(x)
+        if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+            return None
+        value, gradient = shape
+        if getattr(value, "size", 0) != 1 or value.dtype.kind != "f":
+            return None
+        if gradient.shape != x.shape or gradient.dtype != x.dtype:
+            return None
+        formula = _unwrapped(formula)
+        parts = list(_parts(formula.jaxpr))
+        inner = sum(getattr(a, "nbytes", 8) for part in parts[1:] for a in part[1])
+        if sum(part[0] for part in parts) > LARGEST or inner > LARGEST_CONSTANTS:
+            return None
+        return _Joined(formula)
+
+    def compute_joined(
+        self, joined: Any, x: Any, work: Pass, vectors: Sequence[Any], numbers: Sequence[float]
+    ) -> tuple[Any, tuple[Any, ...], np.ndarray, float]:
+        """The gradient; what a pass makes of it and of ``vectors``; and the value."""
+        others = tuple([None if a is x else a for a in vectors])  # x itself is not read twice
+        with self._jax.enable_x64(True):
+            run = joined.with_pass(work)
+            gradient, made, sums = run(joined.constants, x, others, self._on_device(numbers))
+        host = self._jax.device_get(sums)
+        return gradient, made, host[:-1], float(host[-1])
+
+
+class _Joined:
+    """Value and gradient as a formula of JAX; what it was closed over goes in as arguments, so that
+    it is not copied into every compiled function."""
+
+    def __init__(self, formula: Any):
+        self._formula, self.constants = formula.jaxpr, tuple(formula.consts)
+        self._runs: dict[Pass, Any] = {}
+
+    def with_pass(self, work: Pass) -> Any:
+        if work not in self._runs:
+            import jax
+            from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+            def run(constants: Any, x: Any, others: Any, numbers: Any) -> Any:
+                value, gradient = jaxpr_as_fun(ClosedJaxpr(self._formula, constants))(x)
+                vectors = (gradient, *[x if a is None else a for a in others])
+                return gradient, *_applied(work, vectors, numbers, value)
+
+            self._runs[work] = jax.jit(run)
+        return self._runs[work]
+
+
+def _unwrapped(formula: Any) -> Any:
+    """The formula within calls of jitted functions that do nothing else."""
+    while len(formula.jaxpr.eqns) == 1:
+        (call,) = formula.jaxpr.eqns
+        within = call.params.get("jaxpr")
+        whole = call.invars == formula.jaxpr.invars and call.outvars == formula.jaxpr.outvars
+        if call.primitive.name not in ("jit", "pjit") or not whole or formula.consts:
+            break
+        formula = within
+    return formula
+
+
+def _parts(formula: Any) -> Iterator[tuple[int, Sequence[Any]]]:
+    """Operations and constants of a formula, and of all that are within it."""
+    yield len(formula.eqns), ()
+    for call in formula.eqns:
+        for item in call.params.values():
+            for part in item if isinstance(item, (tuple, list)) else (item,):
+                within = getattr(part, "jaxpr", part)
+                if hasattr(within, "eqns"):
+                    yield 0, getattr(part, "consts", ())
+                    yield from _parts(within)

@@ -138,6 +138,44 @@ def new_pair(count: int) -> Pass:
     return Pass(f"new_pair_{count}", formula, 1)
 
 
+class _Symbol:
+    """What stands for a vector or a number when a formula is written out."""
+
+    def __init__(self, text: str, lines: list[tuple[str, str]]):
+        self.text, self.lines = text, lines
+
+    def _line(self, sign: str, other: _Symbol) -> _Symbol:
+        name = f"t{len(self.lines)}"
+        self.lines.append((name, f"{self.text} {sign} {other.text}"))
+        return _Symbol(name, self.lines)
+
+    def __add__(self, other: _Symbol) -> _Symbol:
+        return self._line("+", other)
+
+    def __sub__(self, other: _Symbol) -> _Symbol:
+        return self._line("-", other)
+
+    def __mul__(self, other: _Symbol) -> _Symbol:
+        return self._line("*", other)
+
+
+def names(work: Pass, vectors: int, numbers: int) -> tuple[list[str], list[str], list[str]]:
+    """Names for the vectors and the numbers of a pass, and for the vectors that it makes."""
+    counts = (("a", vectors), ("w", numbers), ("z", work.made))
+    given, weights, made = ([f"{letter}{i}" for i in range(count)] for letter, count in counts)
+    return given, weights, made
+
+
+def written(
+    work: Pass, vectors: Sequence[str], numbers: Sequence[str]
+) -> tuple[list[tuple[str, str]], list[str], list[tuple[str, str]]]:
+    """The formula of a pass as text: a name and an expression per line, the names of the new
+    vectors, and the pairs of names whose products are summed."""
+    lines: list[tuple[str, str]] = []
+    made, products = work.formula(*(_Symbol(name, lines) for name in (*vectors, *numbers)))
+    return lines, [a.text for a in made], [(a.text, b.text) for a, b in products]
+
+
 def padded(vectors: Sequence[Any]) -> tuple[Any, ...]:
     """With the first one repeated, up to one of a few numbers: for each a pass is compiled."""
     count = next(size for size in SIZES if size >= len(vectors))

@@ -133,6 +133,20 @@ class Space:
             local = _default_inner(vectors[0])
             return made, self._totalled([local(a, b) for a, b in products]), value
 
+    def joined(self, fun: Any, x: Array, *, differentiate: bool) -> Any:
+        """A function that gives value and gradient, or is to be differentiated, in a form that is
+        compiled together with passes; None where there is no such form."""
+        join = getattr(self._passes, "joined", None)
+        return None if join is None else join(fun, x, differentiate=differentiate)
+
+    def compute_joined(
+        self, joined: Any, x: Array, work: Pass, vectors: Sequence[Array], numbers: Sequence[float]
+    ) -> tuple[Array, tuple[Array, ...], tuple[float, ...], float]:
+        """The gradient at x; what a pass makes of it and of ``vectors``; and the value."""
+        assert self._passes is not None
+        gradient, made, sums, value = self._passes.compute_joined(joined, x, work, vectors, numbers)
+        return gradient, made, self._totalled(sums), value
+
     def brings(self, value: Any) -> bool:
         """Can `compute` bring this value to the host along with its sums?"""
         return self._passes is not None and self._passes.brings(value)
@@ -444,12 +458,12 @@ def _device_passes(like: Array) -> Any:
     if str(like.dtype).rsplit(".", 1)[-1] not in ("float32", "float64"):
         return None
     if array_api_compat.is_torch_array(like):
-        # CuPy starts the kernels for PyTorch, too.
-        if like.device.type != "cuda" or find_spec("cupy") is None:
+        if like.device.type != "cuda" or find_spec("triton") is None:
             return None
-    elif not array_api_compat.is_cupy_array(like):
-        return None
-    return import_module("momentous.core.cuda_passes").CudaPasses(like)
+        return import_module("momentous.core.triton_passes").TritonPasses(like)
+    if array_api_compat.is_cupy_array(like):
+        return import_module("momentous.core.cuda_passes").CudaPasses(like)
+    return None
 
 
 def _is_host_tensor(like: Array) -> bool:

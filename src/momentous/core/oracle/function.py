@@ -27,20 +27,29 @@ class FunctionOracle(CachedOracle):
         super().__init__(space, fused=self._source.fused)
         self._work: tuple[Pass, Sequence[Array], Sequence[float]] = (GRADIENT, (), ())
         self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
+        self._ready: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
 
     def _call_value(self, x: Array) -> float:
         return self._source.value(x)
 
     def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        return self._source.gradient(x, known)
+        joined = self._source.joined(x)
+        if joined is None:
+            return self._source.gradient(x, known)
+        answer, made, sums, value = self.space.compute_joined(joined, x, *self._work)
+        self._ready = made, sums
+        return value, self._source.admission.admit(answer, "fun (the gradient)"), 1
 
     def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
         space = self.space
         if not space.fuses:
             return Sample(x, value, answer, space.norm(answer))
         # One pass and one transfer: the norm, the value, and what the method is about to do.
-        work, vectors, numbers = self._work
-        made, sums, value = space.compute(work, (answer, *vectors), numbers, value)
+        if self._ready is not None:
+            (made, sums), self._ready = self._ready, None
+        else:
+            work, vectors, numbers = self._work
+            made, sums, value = space.compute(work, (answer, *vectors), numbers, value)
         self._made = made, sums[1:]
         return Sample(x, value, answer, space.norm_from(sums[0], answer))
 
@@ -104,6 +113,14 @@ class _Source:
         self.args, self.space = args, space
         self.fun = without_grad(fun, space)
         self.admission = Admission(space)
+        self._join: Callable[[Array], Any] | None = None
+        self._joined: Any = None
+
+    def joined(self, x: Array) -> Any:
+        """Value and gradient in a form that is compiled together with passes, or None."""
+        if self._join is not None:
+            self._joined, self._join = self._join(x), None
+        return self._joined
 
     def value(self, x: Array) -> float:
         set_writable(x, False)
@@ -134,6 +151,11 @@ class _Fused(_Source):
 
     fused = True
 
+    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
+        super().__init__(fun, args, space)
+        if not args:
+            self._join = lambda x: space.joined(fun, x, differentiate=False)
+
     def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         parts = both_of(self.fun(x, *self.args), "with jac=True fun must return (f, g)")
         return self._taken(parts[0]), self.admission.admit(parts.pop(), "fun (the gradient)"), 1
@@ -157,6 +179,8 @@ class _Autodiff(_Source):
             import jax
 
             self._pair = jax.value_and_grad(lambda x: fun(x, *args))
+            if not args:
+                self._join = lambda x: space.joined(fun, x, differentiate=True)
         else:
             raise ValueError(
                 f"jac='autodiff' needs x0 to be a PyTorch or JAX array; {library} does not "
