@@ -108,8 +108,8 @@ class Certificate:
         Let ``-t`` be the curvature along it, its error allowed for.  With ``rho``, the Lipschitz
         constant of the Hessian, the step is ``s = 2 t / rho``: f falls by ``2 t^3 / (3 rho^2)`` at
         least.  Without it s is halved from 1, either way along the direction, until f falls by
-        ``s^2 t / 4``.  ``fun``, ``x``, ``args``, ``jac`` and ``ranks`` are as for :func:`certify`; only
-        values are computed, and none with ``rho``.
+        ``s^2 t / 4``.  ``fun``, ``x``, ``args``, ``jac`` and ``ranks`` are as for :func:`certify`;
+        only values are computed, and none with ``rho``.
         """
         if self.direction is None:
             raise ValueError(f"x is {self.verdict.value}: there is no direction to escape along")
@@ -130,7 +130,8 @@ class Certificate:
     def _escaped(
         self, layout: Layout, fun: Fun, x: Array, args: tuple[Any, ...], jac: Jac
     ) -> Array:
-        w, t = self.direction, -(self.smallest_eigenvalue + self.eigenvalue_error)
+        w: Array = self.direction
+        t = -(self.smallest_eigenvalue + self.eigenvalue_error)
         space = layout.space(layout.start(x))
         oracle = layout.function_oracle(fun, jac, args, space)
         value, s = oracle.value(x), 1.0

@@ -241,7 +241,7 @@ def shard_path(path: str | os.PathLike[str], token: int, rank: int) -> Path:
 def shard_names(path: Path) -> list[str]:
     """The files with the parts of a checkpoint, if it has any."""
     try:
-        shards = read_archive(path, KIND, VERSION).content.get("shards")
+        shards = read_archive(path, KIND, VERSION).content["shards"]
         return [shard_path(path, shards["token"], k).name for k in range(len(shards["sizes"]))]
     except (OSError, ArchiveError, TypeError, LookupError):
         return []

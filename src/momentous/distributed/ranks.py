@@ -238,4 +238,4 @@ def _copy(a: Array) -> Array:
 
 
 def _bytes(a: Array) -> int:
-    return math.prod(a.shape) * int(a.dtype.itemsize)
+    return int(math.prod(a.shape) * a.dtype.itemsize)

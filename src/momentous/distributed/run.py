@@ -40,7 +40,7 @@ class RankRun(Run):
         resume: RunState | None,
     ):
         self._agreement = agreement
-        same = {
+        same: dict[str, Any] = {
             "method": method.description(),
             "tol": tol,
             "seed": seed,
