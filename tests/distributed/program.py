@@ -71,6 +71,7 @@ def main(folder: Path, ranks: Ranks) -> None:
     two, three = first(2), ranks if ranks.size == 3 else first(3)
     found: dict = {}
     if isinstance(ranks, MPI):
+        found["examples"] = run_cases.examples()
         for count, part in ((2, two), (3, three), (4, ranks)):
             found[f"methods {count}"] = run_cases.method_runs(part) if part is not None else None
     if three is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import os
+import re
 import signal
 import time
 import warnings
@@ -148,6 +151,18 @@ def traffic(ranks: Ranks) -> dict[str, Any]:
             "calls": (calls_b - calls_a) / 10,
             "evaluations": (n_b - n_a) / 10,
         }
+    return found
+
+
+def examples() -> list[float]:
+    """The programs of docs/cluster.md: what they find."""
+    found = []
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    for program in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        names: dict[str, Any] = {}
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(program, "docs/cluster.md", "exec"), names)
+        found += [names["result"].fun] if "result" in names else []
     return found
 
 

@@ -94,6 +94,13 @@ def test_iterate_and_gradients_of_all_kinds(everywhere):
         assert data["differences"] == pytest.approx(differences, rel=1e-6)
 
 
+def test_the_examples_of_the_page_run_alone_and_on_ranks(by_mpi):
+    alone = cases.examples()
+    assert len(alone) == 2
+    for each in by_mpi:
+        assert each["examples"] == pytest.approx(alone, rel=1e-9)
+
+
 # --- what is sent ---------------------------------------------------------------------------------
 
 

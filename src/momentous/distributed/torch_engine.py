@@ -51,8 +51,8 @@ class Torch(Ranks):
         self._torch = torch = require("torch", "torch", "momentous.distributed.Torch")
         self._dist = dist = require("torch.distributed", "torch", "momentous.distributed.Torch")
         if not dist.is_initialized():
-            limit = datetime.timedelta(seconds=timeout)
-            dist.init_process_group(backend or _backend(torch), timeout=limit)
+            options = {"timeout": datetime.timedelta(seconds=timeout), **_fresh_store(dist)}
+            dist.init_process_group(backend or _backend(torch), **options)
             atexit.register(self._close)
         self._group, self._timeout = group, timeout
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -120,7 +120,7 @@ class Torch(Ranks):
             return torch.from_numpy(np.array(host, order="C", copy=True if copy else None))
         if tensor.is_cuda and not self._has_nccl:
             return tensor.cpu()
-        return tensor.clone() if copy else tensor.contiguous()
+        return tensor.clone(memory_format=torch.contiguous_format) if copy else tensor.contiguous()
 
     def _wait(self, call: str, work: Any, on_gpu: bool) -> None:
         """Wait for the other ranks, and for news of one that failed."""
@@ -139,15 +139,13 @@ class Torch(Ranks):
             pause *= 1.5
         if on_gpu and not work.is_completed():
             return False
-        try:
-            work.wait(*([] if on_gpu else [datetime.timedelta(seconds=LOOK)]))
-        except RuntimeError as error:
-            if not work.is_completed() and "timed out" in str(error).lower():
-                return False
-            try:
-                work.wait()  # it may have come to its end just now
-            except RuntimeError as failure:
-                raise self._lost(call, failure) from failure
+        failure = _outcome(work, None if on_gpu else LOOK)
+        if failure is not None and not work.is_completed() and "timed out" in failure.lower():
+            return False
+        if failure is not None:
+            failure = _outcome(work, None)  # it may have come to its end just now
+        if failure is not None:
+            raise self._lost(call, failure)
         return True
 
     def _raise_announced(self) -> None:
@@ -159,19 +157,40 @@ class Torch(Ranks):
             return  # the store went down with rank 0
         self._hear(message)
 
-    def _lost(self, call: str, error: RuntimeError) -> RankError:
+    def _lost(self, call: str, failure: str) -> RankError:
         """The connection is gone, and perhaps there are last words of the rank that went."""
         begun = time.monotonic()
         while time.monotonic() - begun < LAST_WORDS:
             self._raise_announced()
             time.sleep(LOOK / 4)
         self._broken = "a rank has ended or was killed"
-        why = " ".join(str(error).split())[:200]
+        why = " ".join(failure.split())[:200]
         return RankError(f"rank {self.rank} lost the others in {call}: {self._broken} ({why})")
 
     def _close(self) -> None:
         if self._dist.is_initialized():
             self._dist.destroy_process_group()
+
+
+def _fresh_store(dist: Any) -> dict[str, Any]:
+    """After a restart by torchrun on one machine: a store without the addresses of the processes
+    before, which torchrun keeps (between machines, where it makes a new one, it need not be told).
+    """
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if restarts == "0" or os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return {}
+    store, rank, size = next(dist.rendezvous("env://"))
+    store = dist.PrefixStore(f"momentous/restart-{restarts}", store)
+    return {"store": store, "rank": rank, "world_size": size}
+
+
+def _outcome(work: Any, seconds: float | None) -> str | None:
+    """The message of a call that has failed, or is not over after so many seconds; or None."""
+    try:
+        work.wait(*([] if seconds is None else [datetime.timedelta(seconds=seconds)]))
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
 def _backend(torch: Any) -> str:
