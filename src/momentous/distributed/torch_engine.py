@@ -58,7 +58,8 @@ class Torch(Ranks):
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("this process is not in the group: make Torch(group) in its ranks")
-        self._has_nccl = "nccl" in str(dist.get_backend_config(group))
+        backends = str(dist.get_backend_config(group))  # such as "cpu:gloo,cuda:nccl"
+        self._sends_from_host, self._has_nccl = "cpu:" in backends, "nccl" in backends
         # Messages of failed ranks go through the store that set the group up.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"momentous/failed/{group.group_name if group is not None else ''}"
@@ -117,7 +118,10 @@ class Torch(Ranks):
         else:
             host = to_numpy(a)
             copy = copy or not host.flags.writeable
-            return torch.from_numpy(np.array(host, order="C", copy=True if copy else None))
+            tensor = torch.from_numpy(np.array(host, order="C", copy=True if copy else None))
+            copy = False
+        if not (tensor.is_cuda or self._sends_from_host):  # a group of NCCL alone
+            return tensor.cuda()
         if tensor.is_cuda and not self._has_nccl:
             return tensor.cpu()
         return tensor.clone(memory_format=torch.contiguous_format) if copy else tensor.contiguous()
