@@ -140,12 +140,12 @@ class Agreement:
         self, space: Space, value: float, gradient: Array, failure: BaseException | None
     ) -> tuple[float, Array]:
         """The same for value and gradient, in one message if both are in double precision."""
-        xp, numbers = space.xp, [value, *self._note(failure)]
         if gradient is None:
             gradient = space.from_numpy(np.zeros(space.shape))
         if space.describe()["dtype"] != "float64":
             gradient = self.ranks.all_reduce(gradient)
             return self.sum_of_values(value, failure), gradient
+        xp, numbers = space.xp, [value, *self._note(failure)]
         end = xp.asarray(numbers, dtype=space.dtype, device=space.device)
         whole = self.ranks.all_reduce(xp.concat([xp.reshape(gradient, (-1,)), end]))
         value, *note = (float(number) for number in whole[space.size :])

@@ -114,15 +114,14 @@ def require_same(ranks: Ranks, given: dict[str, Any]) -> None:
     """Raise a ValueError on all ranks where one of them was called with other arguments."""
     mine = {name: str(value) for name, value in given.items()}
     for rank, text in enumerate(ranks.gather_text(json.dumps(mine))):
-        other, first = json.loads(text), mine
+        other = json.loads(text)
         if rank == 0:
-            leader = other
-        elif other != leader:
-            name = next(n for n in (*leader, *other) if leader.get(n) != other.get(n))
-            first = leader.get(name, "none")
+            first = other
+        elif other != first:
+            name = next(name for name in (*first, *other) if first.get(name) != other.get(name))
             raise ValueError(
                 f"rank {rank} was called with another {name} than rank 0: "
-                f"{other.get(name, 'none')}, not {first}"
+                f"{other.get(name, 'none')}, not {first.get(name, 'none')}"
             )
 
 

@@ -27,13 +27,15 @@ class ShardedCheckpoint(Checkpoint):
     def __init__(self, given: Checkpoint, agreement: Agreement):
         super().__init__(given.path, given.every_seconds, given.every_iterations)
         self._agreement = agreement
-        self._saved_seconds = 0.0
+        self._saved_seconds: float | None = None
 
     def is_due(self, nit: int) -> bool:
         if self.every_iterations is not None and nit % self.every_iterations == 0:
             return True
-        waited = self._agreement.seconds - self._saved_seconds
-        return self.every_seconds is not None and waited >= self.every_seconds
+        now = self._agreement.seconds
+        if self._saved_seconds is None:  # the first iteration, perhaps of a run that is resumed
+            self._saved_seconds = now
+        return self.every_seconds is not None and now - self._saved_seconds >= self.every_seconds
 
     def save(self, state: RunState) -> None:
         """A failure of one rank is an OSError on all of them, and leaves the old file as it was."""
