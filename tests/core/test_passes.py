@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_sums_are_added_up_over_ranks_in_one_go(
     assert (shard.nit, shard.restarts) == (whole.nit, whole.restarts)
     np.testing.assert_allclose(np.tile(shard.x, 2), whole.x, atol=1e-9)
     if method.name == "lbfgs":
-        assert len(calls) <= 3 * shard.nit + 8
+        assert len(calls) <= 2 * shard.nit + 12
     elif not method.is_free:
         assert len(calls) <= shard.nit + 2 * shard.restarts + 8
 
@@ -146,11 +147,13 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
         there.gradient = hessian @ there.point
         fused = fused.extended(space, here, there, 0.0)
         listed = listed.extended(alone, here, there, 0.0)
-        d, slope, square, end = fused.line(space, there)
+        d, slope, ahead = fused.line(space, there)
         other = listed.direction(alone, there.gradient)
         np.testing.assert_allclose(d, other, atol=1e-9)
         assert slope == pytest.approx(there.gradient @ other)
-        assert square == pytest.approx(other @ other)
+        assert ahead is not None
+        assert ahead.square == pytest.approx(other @ other)
+        end = ahead.end
         # A step that ends there takes its direction as it is.
         here = Sample(end, gradient=hessian @ end)
         fused, listed = (
@@ -251,3 +254,24 @@ def test_an_objective_of_many_operations_is_not_compiled_again() -> None:
     x0 = jax.numpy.ones(3)
     assert Space(x0).joined(jax.jit(long), x0, differentiate=False) is None
     assert Space(x0).joined(long, x0, differentiate=False) is None  # it is not jitted
+
+
+def test_the_kernel_of_a_pass_in_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, interpreted."""
+    jax = pytest.importorskip("jax")
+    jax_passes = importlib.import_module("momentous.core.jax_passes")
+    monkeypatch.setattr(jax_passes, "INTERPRETED", True)
+    monkeypatch.setattr(jax_passes, "BLOCK", 8)
+    random = np.random.default_rng(5)
+    for work, count, numbers in [PASSES[1], PASSES[7]]:
+        vectors = [random.standard_normal((3, 7)).astype(np.float32) for _ in range(count)]
+        weights = [0.5 + 0.25 * i for i in range(numbers)]
+        given = [jax.numpy.asarray(vector) for vector in vectors]
+        value = given[0].sum()
+        made, sums, brought = Space(given[0]).compute(work, given, weights, value)
+        expected, products = work.formula(*vectors, *weights)
+        for mine, other in zip(made, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(mine), other, rtol=1e-5, atol=1e-5)
+        exact = [float(np.vdot(a.astype(float), b.astype(float))) for a, b in products]
+        np.testing.assert_allclose(sums, exact, rtol=1e-5)
+        assert brought == pytest.approx(float(value))

@@ -137,6 +137,7 @@ class CudaPasses:
 
     def __init__(self, like: Any):
         self._shape, self._dtype, self._size = like.shape, like.dtype, like.size
+        self._name = like.dtype.name
         self._width = 16 // like.dtype.itemsize  # entries that are read at a time
         self._device = like.device
         with self._device:
@@ -152,7 +153,7 @@ class CudaPasses:
         return (
             isinstance(value, cupy.ndarray)
             and value.size == 1
-            and value.dtype.name in NUMBERS
+            and value.dtype.char in "fd"
             and value.device.id == self._device.id
         )
 
@@ -163,7 +164,7 @@ class CudaPasses:
         vectors = [a if a.flags.c_contiguous else cupy.ascontiguousarray(a) for a in vectors]
         pointers = [a.data.ptr for a in vectors]
         width = self._width if all(pointer % 16 == 0 for pointer in pointers) else 1
-        kernel, sums = _kernel(work, len(vectors), len(numbers), self._dtype.name, width)
+        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, width)
         with self._device:
             made = tuple([cupy.empty(self._shape, self._dtype) for _ in range(work.made)])
             kernel(

@@ -1,7 +1,9 @@
-"""Passes of JAX: one jitted function per pass, so that XLA makes one kernel of it where it can.
+"""Passes of JAX: one jitted function per pass.
 
-Sums are in double precision also where JAX has that switched off.  Arrays that are spread over
-devices stay so: XLA adds up the sums of the shards.
+On one GPU it is one kernel, made by Pallas: XLA would read the vectors once for the new ones and
+again for the sums.  Elsewhere XLA does as it sees fit; arrays that are spread over devices stay so,
+and XLA adds up the sums of the shards.  Sums are in double precision also where JAX has that
+switched off.
 
 A jitted objective that is small is compiled together with the pass that follows it: one call per
 iteration in place of two, and the gradient is used while it is made.
@@ -16,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from momentous.core.passes import Pass
+from momentous.core.passes import INNER, Pass, names, written
 
 # A larger objective would take long to compile again with every pass; one that takes long itself
 # has nothing to gain.  Operations, and bytes of constants within inner functions.
@@ -25,23 +27,90 @@ LARGEST, LARGEST_CONSTANTS = 200, 1 << 16
 _KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
-def _applied(work: Pass, vectors: Sequence[Any], numbers: Any, value: Any) -> tuple[Any, Any]:
+# A program of a kernel handles so many entries; interpreted, it runs on the host, for tests.
+BLOCK, INTERPRETED = 1024, False
+
+
+def _applied(
+    work: Pass, vectors: Sequence[Any], numbers: Any, value: Any, one_kernel: bool
+) -> tuple[Any, Any]:
     """The new vectors, and the sums with the value behind them."""
     import jax.numpy as jnp
 
     weights = [] if numbers is None else list(numbers.astype(vectors[0].dtype))
-    made, products = work.formula(*vectors, *weights)
-    sums = [jnp.sum(a.astype(jnp.float64) * b.astype(jnp.float64)) for a, b in products]
-    if value is not None:
-        sums.append(value.reshape(()).astype(jnp.float64))
-    return made, jnp.stack(sums) if sums else None
+    count = len(written(work, *names(work, len(vectors), len(weights))[:2])[2])
+    if one_kernel and count:
+        made, sums = _in_one_kernel(work, vectors, weights, count)
+    else:
+        made, products = work.formula(*vectors, *weights)
+        doubles = [(a.astype(jnp.float64), b.astype(jnp.float64)) for a, b in products]
+        sums = jnp.stack([jnp.sum(a * b) for a, b in doubles]) if count else None
+    if value is not None and sums is not None:
+        sums = jnp.append(sums, value.astype(jnp.float64))
+    return made, sums
+
+
+def _in_one_kernel(
+    work: Pass, vectors: Sequence[Any], weights: Sequence[Any], count: int
+) -> tuple[Any, Any]:
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
+
+    shape, dtype, size = vectors[0].shape, vectors[0].dtype, vectors[0].size
+    programs = -(-size // BLOCK)
+
+    def kernel(*places: Any) -> None:
+        given, numbers = places[: len(vectors)], places[len(vectors)]
+        *made, sums = places[len(vectors) + 1 :]
+        program = pallas.program_id(0)
+        entries = pallas.ds(program * BLOCK, BLOCK)
+        there = program * BLOCK + jnp.arange(BLOCK) < size
+        # Entries behind the end are read as 0, and so are all that is made of them.
+        read = [triton.load(a.at[entries], mask=there, other=0.0) for a in given]
+        fresh, products = work.formula(*read, *[numbers[i] for i in range(len(weights))])
+        for place, a in zip(made, fresh, strict=True):
+            triton.store(place.at[entries], a, mask=there)
+        for i, (a, b) in enumerate(products):
+            sums[i, program] = jnp.sum(a.astype(jnp.float64) * b.astype(jnp.float64))
+
+    one = jax.ShapeDtypeStruct((size,), dtype)
+    shares = jax.ShapeDtypeStruct((count, programs), jnp.float64)
+    run = pallas.pallas_call(
+        kernel,
+        out_shape=[*[one] * work.made, shares],
+        grid=(programs,),
+        interpret=INTERPRETED,
+        compiler_params=None if INTERPRETED else triton.CompilerParams(num_warps=4, num_stages=1),
+    )
+    numbers = jnp.stack(weights) if weights else jnp.zeros(1, dtype)
+    *made, sums = run(*[a.reshape(-1) for a in vectors], numbers)
+    return tuple([a.reshape(shape) for a in made]), sums.sum(axis=1)
 
 
 @cache
-def _jitted(work: Pass) -> Any:
+def _jitted(work: Pass, one_kernel: bool) -> Any:
     import jax
 
-    return jax.jit(lambda vectors, numbers, value: _applied(work, vectors, numbers, value))
+    return jax.jit(
+        lambda vectors, numbers, value: _applied(work, vectors, numbers, value, one_kernel)
+    )
+
+
+@cache
+def _has_kernels(device: Any) -> bool:
+    """Does Pallas work on this device?  It is tried out: old GPUs and some builds cannot."""
+    import jax
+
+    if device.platform != "gpu":
+        return False
+    ones = jax.device_put(np.ones(8, np.float32), device)
+    try:
+        with jax.enable_x64(True):
+            return float(_jitted(INNER, True)((ones, ones), None, None)[1][0]) == 8.0
+    except Exception:  # whatever the compiler says: there is another way
+        return False
 
 
 class JaxPasses:
@@ -51,6 +120,12 @@ class JaxPasses:
         import jax
 
         self._jax = jax
+        devices = like.devices()
+        self._one_kernel = (
+            len(devices) == 1
+            and like.dtype.name in ("float32", "float64")
+            and (INTERPRETED or _has_kernels(next(iter(devices))))
+        )
         self._numbers: dict[tuple[float, ...], Any] = {}
 
     def brings(self, value: Any) -> bool:
@@ -63,7 +138,8 @@ class JaxPasses:
         """The new vectors; and once they are there, the sums and the value."""
         with self._jax.enable_x64(True):
             weights = self._on_device(numbers)
-            made, sums = _jitted(work)(tuple(vectors), weights, value)
+            run = _jitted(work, self._one_kernel)
+            made, sums = run(tuple(vectors), weights, value)
         if sums is None:
             return made, np.empty(0), np.nan
         host = self._jax.device_get(sums)
@@ -114,7 +190,7 @@ class JaxPasses:
         """The gradient; what a pass makes of it and of ``vectors``; and the value."""
         others = tuple([None if a is x else a for a in vectors])  # x itself is not read twice
         with self._jax.enable_x64(True):
-            run = joined.with_pass(work)
+            run = joined.with_pass(work, self._one_kernel)
             gradient, made, sums = run(joined.constants, x, others, self._on_device(numbers))
         host = self._jax.device_get(sums)
         return gradient, made, host[:-1], float(host[-1])
@@ -126,20 +202,21 @@ class _Joined:
 
     def __init__(self, formula: Any):
         self._formula, self.constants = formula.jaxpr, tuple(formula.consts)
-        self._runs: dict[Pass, Any] = {}
+        self._runs: dict[tuple[Pass, bool], Any] = {}
 
-    def with_pass(self, work: Pass) -> Any:
-        if work not in self._runs:
+    def with_pass(self, work: Pass, one_kernel: bool) -> Any:
+        """The jitted function that does both."""
+        if (work, one_kernel) not in self._runs:
             import jax
             from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
             def run(constants: Any, x: Any, others: Any, numbers: Any) -> Any:
                 value, gradient = jaxpr_as_fun(ClosedJaxpr(self._formula, constants))(x)
                 vectors = (gradient, *[x if a is None else a for a in others])
-                return gradient, *_applied(work, vectors, numbers, value)
+                return gradient, *_applied(work, vectors, numbers, value, one_kernel)
 
-            self._runs[work] = jax.jit(run)
-        return self._runs[work]
+            self._runs[work, one_kernel] = jax.jit(run)
+        return self._runs[work, one_kernel]
 
 
 def _unwrapped(formula: Any) -> Any:

@@ -127,15 +127,15 @@ def direction(count: int) -> Pass:
 
 @cache
 def new_pair(count: int) -> Pass:
-    """y = g - g_prev; <s, g>, <y, g>, |s|^2, <s, y>, |y|^2, and the products of g with ``count``
-    more vectors."""
+    """y = g - g_prev; |g|^2, <s, g>, <y, g>, |s|^2, <s, y>, |y|^2, and the products of g with
+    ``count`` more vectors."""
 
     def formula(g: Any, g_prev: Any, s: Any, *vectors: Any) -> tuple[Vectors, Products]:
         y = g - g_prev
-        own = ((s, g), (y, g), (s, s), (s, y), (y, y))
+        own = ((g, g), (s, g), (y, g), (s, s), (s, y), (y, y))
         return (y,), (*own, *((vector, g) for vector in vectors))
 
-    return Pass(f"new_pair_{count}", formula, 1)
+    return Pass(f"gradient_new_pair_{count}", formula, 1)
 
 
 class _Symbol:
@@ -179,7 +179,7 @@ def written(
 def padded(vectors: Sequence[Any]) -> tuple[Any, ...]:
     """With the first one repeated, up to one of a few numbers: for each a pass is compiled."""
     count = next(size for size in SIZES if size >= len(vectors))
-    return (*vectors, *vectors[:1] * (count - len(vectors)))
+    return (*vectors, *[vectors[0]] * (count - len(vectors))) if vectors else ()
 
 
 def _added_up(vectors: Vectors, weights: Vectors) -> Any:

@@ -114,11 +114,11 @@ class Space:
     ) -> tuple[tuple[Array, ...], tuple[float, ...], Any]:
         """The new vectors and the sums of a pass; every entry is read once where possible.
 
-        A ``value`` that is a scalar on the device comes back as a float, in one transfer with the
-        sums; any other comes back as it is.
+        A ``value`` that it `brings` comes to the host in one transfer with the sums; otherwise it
+        is to be a float already.
         """
         if self._passes is not None:
-            brought = value if self.brings(value) else None
+            brought = None if isinstance(value, float) else value
             made, sums, found = self._passes(work, vectors, numbers, brought)
             return made, self._totalled(sums), value if brought is None else found
         with self._ignore_overflow():

@@ -1,8 +1,9 @@
 """The pairs of L-BFGS where a pass over long vectors is one kernel: on a GPU, in JAX, over ranks.
 
-An iteration reads the pairs twice, which is the least: once for their products with the new
-gradient, once for the direction.  The first pass makes the new change, and all products of the new
-pair; the second makes the direction, the next point, and the slope.
+An iteration reads the pairs twice, which is the least: once for the direction, once for their
+products with the new gradient.  The first pass makes the direction, the point at its end, and the
+slope.  The second comes with the gradient there: it makes the new change, and all products of the
+new pair, on trust that the search will take that point, as it nearly always does.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ import dataclasses
 
 import numpy as np
 
-from momentous.core.oracle import Sample
-from momentous.core.passes import MOST, new_pair, padded
+from momentous.core.oracle import Oracle, Sample
+from momentous.core.passes import MOST, Pass, new_pair, padded
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.methods.classical.curvature import is_of_use
 from momentous.methods.classical.limited_memory import Listed, Pairs, StoredPairs, grown
+from momentous.methods.search.wolfe import Ahead
 
 
 class FusedPairs(Listed):
     """`Listed` pairs, whose changes are not corrected by values, with fewer passes over memory."""
 
-    __slots__ = ("_ahead",)
+    __slots__ = ("_found", "_step")
 
     def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
         super().__init__(most, steps, changes, corrects=False)
-        self._ahead: tuple[Array, Array] = (None, None)  # a direction d, and x + d
+        # A direction d and x + d; and what the look at that point has found.
+        self._step: tuple[Array, Array] = (None, None)
+        self._found: tuple[Sample, Array, tuple[float, ...]] | None = None
 
     def at(self, space: Space, sample: Sample) -> FusedPairs:
         moved = FusedPairs(self.most, self.steps, self.changes)
@@ -35,29 +39,50 @@ class FusedPairs(Listed):
         moved.to_steps, moved.to_changes = np.array(products).reshape(2, -1)
         return moved
 
-    def line(self, space: Space, here: Sample) -> tuple[Array, float, float | None, Array]:
+    def line(self, space: Space, here: Sample) -> tuple[Array, float, Ahead | None]:
         if not len(self):
             return super().line(space, here)
         scale, p, q = self._weights()
         weights = [-scale, *(scale * p).tolist(), *(-q).tolist()]
         vectors = (here.gradient, *self.changes, *self.steps)
         d, end, slope, square = space.direction(here.point, weights, vectors)
-        self._ahead = d, end
-        return d, slope, square, end
+        self._step, self._found = (d, end), None
+
+        def look(oracle: Oracle) -> tuple[Sample, float]:
+            work, others = self._new_pair(here.gradient, d)
+            there, (y,), sums = oracle.gradient_with(end, work, others)
+            self._found = there, y, sums
+            return there, sums[0]
+
+        return d, slope, Ahead(square, end, look)
+
+    def _kept(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """The pairs for which there is room beside a new one."""
+        old = max(0, len(self) + 1 - self.most)
+        return self.steps[old:], self.changes[old:]
+
+    def _new_pair(self, gradient: Array, s: Array) -> tuple[Pass, tuple[Array, ...]]:
+        """The pass that makes a new pair, and its vectors behind the new gradient."""
+        steps, changes = self._kept()
+        group = padded((*steps, *changes)[:MOST])
+        return new_pair(len(group)), (gradient, s, *group)
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> FusedPairs:
-        s, end = self._ahead
-        if there.point is not end:
-            s = space.combination(there.point, -1.0, here.point)
-        old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
-        steps, changes, g = self.steps[old:], self.changes[old:], there.gradient
-        rows = (*steps, *changes)
-        group = padded(rows[:MOST])
-        (y,), sums, _ = space.compute(new_pair(len(group)), (g, here.gradient, s, *group))
+        s, end = self._step
+        if self._found is not None and self._found[0] is there:
+            _, y, sums = self._found
+        else:
+            if there.point is not end:
+                s = space.combination(there.point, -1.0, here.point)
+            work, others = self._new_pair(here.gradient, s)
+            (y,), (_, *found), _ = space.compute(work, (there.gradient, *others))
+            sums = tuple(found)
         to_s, to_y, ss, sy, yy, *products = sums
         if not is_of_use(ss, sy, yy):
             return self.at(space, there)
-        products = [*products[: len(rows)], *space.inners(rows[MOST:], g)]
+        steps, changes = self._kept()
+        rows, old = (*steps, *changes), len(self) - len(steps)
+        products = [*products[: len(rows)], *space.inners(rows[MOST:], there.gradient)]
         after = FusedPairs(self.most, (*steps, s), (*changes, y))
         after.to_steps = np.array([*products[: len(steps)], to_s])
         after.to_changes = np.array([*products[len(steps) :], to_y])

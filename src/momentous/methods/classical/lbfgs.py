@@ -136,7 +136,7 @@ class LBFGS(Method[LBFGSMemory]):
         space, here = oracle.space, memory.current
         if here.grad_norm == 0.0:
             return memory.as_step(0.0, ending=zero_gradient(0.0))
-        direction, slope, square, end = memory.curvature.line(space, here)
+        direction, slope, ahead = memory.curvature.line(space, here)
         if not (slope < 0 and math.isfinite(slope)):
             return self._forgotten(oracle, memory, "this is not a descent direction")
         known = len(memory.curvature) > 0
@@ -150,8 +150,7 @@ class LBFGS(Method[LBFGSMemory]):
             conditions=(self.sufficient_decrease, self.curvature),
             most=self.max_trials,
             guess=not known,
-            square=square,
-            end=end,
+            ahead=ahead,
         )
         if found.sample is None:
             memory = dataclasses.replace(memory, rounding=found.rounding)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.passes import GRADIENT_ALONG
@@ -26,6 +27,19 @@ FIRST_NEAREST, FIRST_GROWTH = 0.01, 10.0
 # After so many trials that all were too short f may have no lower bound: the growth is squared each
 # time, and the search soon ends at the longest step that the dtype allows.
 ORDINARY = 10
+
+
+Look = Callable[[Oracle], tuple[Sample, float]]
+
+
+@dataclasses.dataclass(slots=True)
+class Ahead:
+    """What is known of a line before the search: the square of the direction, the point at t = 1,
+    and what gives the sample and the slope there."""
+
+    square: float
+    end: Array
+    look: Look
 
 
 @dataclasses.dataclass(slots=True)
@@ -58,8 +72,7 @@ def search(
     conditions: tuple[float, float],
     most: int,
     guess: bool = False,
-    square: float | None = None,
-    end: Array = None,
+    ahead: Ahead | None = None,
 ) -> Found:
     """Seek t with f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>.
 
@@ -67,22 +80,22 @@ def search(
     noise the first condition is <grad f(x + t d), d> <= (2 c1 - 1) <g, d>.  The noise is measured
     where the fourth trial fails and the change sought is small.  After ``most`` trials the last
     whose value satisfies the first condition is taken.  Where the first trial is a mere ``guess``
-    the next may be much nearer, or much farther.  ``square`` and ``end`` are |d|^2 and x + d, where
-    they are known.
+    the next may be much nearer, or much farther.
     """
     space, (c1, c2) = oracle.space, conditions
-    if square is None:
-        square = space.inner(direction, direction)
+    square = space.inner(direction, direction) if ahead is None else ahead.square
     longest = limited(space, math.inf, math.sqrt(square))
     t = min(first, longest)
     low, high = None, None
     taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
     for trials in range(1, most + 1):
-        if t != 1.0 or end is None:
-            end = space.combination(here.point, t, direction)
-        point, end, there = end, None, None
+        there = look = None
+        if ahead is not None and t == 1.0:
+            point, look = ahead.end, ahead.look
+        else:
+            point = space.combination(here.point, t, direction)
         if oracle.fused and space.fuses:
-            there, slope_there = _slope_at(oracle, point, direction)
+            there, slope_there = _slope_at(oracle, point, direction, look)
             value = there.value
         else:
             value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
@@ -94,7 +107,7 @@ def search(
         level = falls or abs(value - here.value) <= rounding.between(space, here.value, value)
         if level and math.isfinite(value):
             if there is None:
-                there, slope_there = _slope_at(oracle, point, direction)
+                there, slope_there = _slope_at(oracle, point, direction, look)
             usable = math.isfinite(there.grad_norm)
             if usable:
                 finite = True
@@ -128,8 +141,12 @@ def search(
     return Found(0.0, None, rounding, seen)
 
 
-def _slope_at(oracle: Oracle, point: Array, direction: Array) -> tuple[Sample, float]:
+def _slope_at(
+    oracle: Oracle, point: Array, direction: Array, look: Look | None
+) -> tuple[Sample, float]:
     """The sample at a point and the slope along the direction there, in one pass if possible."""
+    if look is not None:
+        return look(oracle)
     if oracle.space.fuses:
         sample, _, (slope,) = oracle.gradient_with(point, GRADIENT_ALONG, (direction,))
         return sample, slope
