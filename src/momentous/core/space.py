@@ -69,7 +69,7 @@ class Space:
         self.shape = tuple(like.shape)
         self.size = math.prod(self.shape)
         self.dimension = self.size if dimension is None else dimension
-        self.offset, self.is_part = offset, dimension is not None
+        self.offset, self.is_part = offset, total is not None and inner is None
         limits = self.xp.finfo(self.dtype)
         self.rounding = float(limits.eps) / 2  # unit roundoff u
         self.largest = float(limits.max)
@@ -161,6 +161,9 @@ class Space:
         """The inner products of all vectors with ``a``."""
         if not self.fuses or not vectors:
             return tuple([self.inner(vector, a) for vector in vectors])
+        if self._passes is None and not self._blocked:
+            local = _default_inner(a)
+            return self._totalled([local(vector, a) for vector in vectors])
         sums: tuple[float, ...] = ()
         for i in range(0, len(vectors), MOST):
             group = padded(tuple(vectors[i : i + MOST]))

@@ -117,10 +117,12 @@ class Listed(Pairs):
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
         s = space.combination(there.point, -1.0, here.point)
         y = space.combination(there.gradient, -1.0, here.gradient)
-        ss, sy, theta = space.inner(s, s), space.inner(s, y), 0.0
+        theta = 0.0
         if self.corrects:
-            slope = space.inner(s, here.gradient)
+            ss, sy, slope = space.inners((s, y, here.gradient), s)
             theta = correction(here.value - there.value, slope, sy, noise)
+        else:
+            ss, sy = space.inners((s, y), s)
         if theta and ss > 0.0:
             y = space.combination(y, theta / ss, s)
             sy += theta
@@ -132,7 +134,7 @@ class Listed(Pairs):
         after = Listed(self.most, (*steps, s), (*changes, y), corrects=self.corrects)
         after._take_gradient(space, there.gradient)
         if self.corrects:
-            to_s, to_y = (np.array(space.inners(list_, y)) for list_ in (steps, changes))
+            to_s, to_y = np.split(np.array(space.inners((*steps, *changes), y)), 2)
         else:  # y is a difference of gradients, and so are its products
             to_s = after.to_steps[:-1] - self.to_steps[old:]
             to_y = after.to_changes[:-1] - self.to_changes[old:]
@@ -141,8 +143,8 @@ class Listed(Pairs):
         return after
 
     def _take_gradient(self, space: Space, g: Array) -> None:
-        self.to_steps = np.array(space.inners(self.steps, g))
-        self.to_changes = np.array(space.inners(self.changes, g))
+        products = np.array(space.inners((*self.steps, *self.changes), g))
+        self.to_steps, self.to_changes = np.split(products, 2)
 
     def _combined(
         self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
