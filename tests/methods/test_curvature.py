@@ -6,13 +6,15 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import deque
 
 import numpy as np
 import pytest
 
-from momentous import LBFGS, iterate, minimize, testbed
+from momentous import LBFGS, Safeguarded, iterate, minimize, testbed
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
+from momentous.methods.classical import whole_matrix
 from momentous.methods.classical.curvature import correction, is_of_use
 from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
@@ -92,6 +94,41 @@ def test_a_step_leaves_all_older_memories_as_they_were(kind):
         kept.append((curvature, there, curvature.direction(space, there.gradient).tobytes()))
     for old, there, direction in kept:
         assert old.direction(space, there.gradient).tobytes() == direction
+
+
+@pytest.mark.parametrize("method", [LBFGS(), Safeguarded()], ids=lambda method: method.name)
+def test_the_whole_matrix_is_copied_only_for_those_who_keep_an_older_one(method):
+    """A run drops its memory at every step: it goes on in the same place."""
+    problem = testbed.rosenbrock(12)
+
+    def places(kept):
+        options = {"jac": True, "method": method, "max_iterations": 12}
+        for step in iterate(problem.value_and_gradient, problem.start, **options):
+            kept.append(step)
+            memory = getattr(step.memory, "fast", step).memory
+            memory.curvature.direction(Space(step.x), memory.current.gradient)
+            yield memory.curvature._first.ctypes.data
+
+    assert len(set(places(deque(maxlen=1)))) == 1
+    assert len(set(places([]))) == 12
+
+
+def test_an_interrupted_update_of_the_whole_matrix_leaves_one_without_pairs(monkeypatch):
+    samples, _ = walk(5, 4)
+    space, g = Space(samples[0].point), samples[-1].gradient
+    curvature = extended(WholeMatrix.unknown(5), space, samples)
+    calls = iter([whole_matrix.dsyr2])
+
+    def interrupted(*arguments):
+        for update in calls:
+            return update(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(whole_matrix, "dsyr2", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        curvature.direction(space, g)
+    assert len(curvature) == 0
+    assert np.array_equal(curvature.direction(space, g), -g)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "whole"])

@@ -30,7 +30,7 @@ from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 
-KIND, VERSION = "checkpoint", 4
+KIND, VERSION = "checkpoint", 5
 SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.

@@ -158,7 +158,8 @@ class LBFGS(Method[LBFGSMemory]):
         there, rounding = found.sample, found.rounding
         noise = rounding.between(space, here.value, there.value) if memory.corrects else math.inf
         curvature = memory.curvature.extended(space, here, there, noise)
-        return LBFGSMemory(there, curvature, rounding, memory.corrects).as_step(found.step_size)
+        after = LBFGSMemory(there, curvature, rounding, memory.corrects)
+        return Step(after, Report(there, found.step_size, (), None, there, rounding.seen))
 
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
