@@ -297,8 +297,13 @@ def steps(ranks: Ranks, layout: str) -> dict[str, Any]:
     return found
 
 
+def nothing_to_do(ranks: Ranks, layout: str) -> dict[str, Any]:
+    """The end at x0, which came from another rank."""
+    return ended(lambda: run(ranks, layout, max_iterations=0))
+
+
 FAULTS = (
-    interruption, not_a_number, time_limit, wishes, different_arguments, wrong_gradient,
+    nothing_to_do, interruption, not_a_number, time_limit, wishes, different_arguments, wrong_gradient,
 )  # fmt: skip
 
 
