@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from conftest import Library
-from momentous import LBFGS, AdaRAGD, AdaRHB, Method, api, minimize
-from momentous.core import cuda_passes, passes
+from momentous import LBFGS, AdaRAGD, AdaRHB, Method, minimize
+from momentous.core import cuda_passes, layout, passes
 from momentous.core.admission import Admission
 from momentous.core.blocks import BLOCK
 from momentous.core.oracle import Sample
@@ -115,10 +115,10 @@ def test_sums_are_added_up_over_ranks_in_one_go(
         calls.append(len(sums))
         return 2 * sums
 
-    monkeypatch.setattr(api, "Space", lambda x, inner: Space(x, inner, total))
+    monkeypatch.setattr(layout, "Space", lambda x, inner: Space(x, inner, total))
     shard = minimize(lambda x: (2 * both(x)[0], both(x)[1]), np.ones(300), jac=True, method=method,
                      tol=1e-4, max_iterations=30)  # fmt: skip
-    monkeypatch.setattr(api, "Space", Space)
+    monkeypatch.setattr(layout, "Space", Space)
 
     def doubled(x: np.ndarray) -> Any:
         halves = both(x[:300]), both(x[300:])

@@ -27,6 +27,7 @@ Array = Any
 Inner = Callable[[Array, Array], float]
 Total = Callable[[np.ndarray], np.ndarray]
 
+DRAWN = 1 << 16  # numbers that are drawn from one stream
 _NO_CONTEXT = contextlib.nullcontext()
 
 
@@ -44,20 +45,32 @@ class Space:
         ``total(sums) -> sums`` for vectors that are spread over ranks: it adds up, over ranks, the
         sums of products that one operation has made, in a short array of float64.  Without use
         where ``inner`` is given.
+    offset, dimension : int, optional
+        Where this part of the vector begins, and how many entries there are on all ranks.
     """
 
     __slots__ = (
         "_block", "_blocked", "_low_precision", "_passes", "_pool", "_total", "_unused_count",
-        "ahead", "counts_writes", "device", "dtype", "fuses", "has_own_inner", "inner", "largest",
-        "library", "plain", "rounding", "shape", "size", "xp",
+        "ahead", "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner", "inner",
+        "is_part", "largest", "library", "offset", "plain", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
-    def __init__(self, like: Array, inner: Inner | None = None, total: Total | None = None):
+    def __init__(
+        self,
+        like: Array,
+        inner: Inner | None = None,
+        total: Total | None = None,
+        *,
+        offset: int = 0,
+        dimension: int | None = None,
+    ):
         self.xp = array_api_compat.array_namespace(like)
         self.dtype = like.dtype
         self.device = array_api_compat.device(like)
         self.shape = tuple(like.shape)
         self.size = math.prod(self.shape)
+        self.dimension = self.size if dimension is None else dimension
+        self.offset, self.is_part = offset, total is not None and inner is None
         limits = self.xp.finfo(self.dtype)
         self.rounding = float(limits.eps) / 2  # unit roundoff u
         self.largest = float(limits.max)
@@ -151,6 +164,9 @@ class Space:
         """The inner products of all vectors with ``a``."""
         if not self.fuses or not vectors:
             return tuple([self.inner(vector, a) for vector in vectors])
+        if self._passes is None and not self._blocked:
+            local = _default_inner(a)
+            return self._totalled([local(vector, a) for vector in vectors])
         sums: tuple[float, ...] = ()
         for i in range(0, len(vectors), MOST):
             group = padded(tuple(vectors[i : i + MOST]))
@@ -200,9 +216,21 @@ class Space:
         """x moved at random, uniformly within that radius; the n-th draw has a stream of its own,
         (seed, n), so that it can be had again."""
         random = np.random.default_rng([seed, draw])
-        direction = self.from_numpy(random.standard_normal(self.shape))
-        length = radius * random.random() ** (1 / self.size) / self.norm(direction)
+        random.standard_normal(min(DRAWN, self.dimension))  # the first block of the direction
+        direction = self.normal(seed, draw)
+        length = radius * random.random() ** (1 / self.dimension) / self.norm(direction)
         return self.combination(x, length, direction)
+
+    def normal(self, *key: int) -> Array:
+        """Independent normal numbers, the same whatever the number of ranks: this rank's part of
+        a vector that is drawn block by block, each block from a stream (key, block)."""
+        drawn, end = np.empty(self.size), self.offset + self.size
+        for start in range(self.offset // DRAWN * DRAWN, end, DRAWN):
+            random = np.random.default_rng([*key, start // DRAWN])
+            block = random.standard_normal(min(DRAWN, self.dimension - start))
+            first, last = max(start, self.offset), min(start + DRAWN, end)
+            drawn[first - self.offset : last - self.offset] = block[first - start : last - start]
+        return self.from_numpy(drawn.reshape(self.shape))
 
     def combination(self, x: Array, weight: float, y: Array, z: Array = None) -> Array:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
@@ -341,6 +369,20 @@ class Space:
         self._pool.clear()
         self.ahead = ()
 
+    def whole(self, a: Array) -> np.ndarray:
+        """The entries of ``a`` on all ranks as one flat array of NumPy: for short vectors."""
+        part = to_numpy(a).reshape(-1)
+        if not self.is_part:
+            return part
+        entries = np.zeros(self.dimension)
+        entries[self.offset : self.offset + self.size] = part
+        return np.array(self._totalled(entries))
+
+    def part(self, entries: np.ndarray) -> Array:
+        """The array of this space with its part of the entries of a whole vector."""
+        mine = entries.reshape(-1)[self.offset : self.offset + self.size]
+        return self.from_numpy(mine.reshape(self.shape))
+
     def copy(self, a: Array) -> Array:
         """A fresh array with the entries of ``a``."""
         if self._blocked:
@@ -363,8 +405,12 @@ class Space:
     __hash__ = None  # type: ignore[assignment]
 
     def describe(self) -> dict[str, Any]:
-        """Shape and dtype in plain words, for messages and files."""
-        return {"shape": list(self.shape), "dtype": str(self.dtype).rsplit(".", 1)[-1]}
+        """Shape and dtype in plain words, for messages and files.
+
+        A vector that is spread over ranks is one flat one.
+        """
+        shape = [self.dimension] if self.is_part else list(self.shape)
+        return {"shape": shape, "dtype": str(self.dtype).rsplit(".", 1)[-1]}
 
 
 def to_numpy(a: Array) -> np.ndarray:

@@ -163,12 +163,12 @@ class LBFGS(Method[LBFGSMemory]):
 
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
-        most, size = self.memory, space.size
+        most, size = self.memory, space.dimension
         if most is None:
             if space.has_own_inner:  # x is a part of a vector
                 ones = space.from_numpy(np.ones(space.shape))
                 size = round(space.inner(ones, ones))
-            elif size <= WHOLE:
+            elif size <= WHOLE and not space.is_part:
                 return WholeMatrix.unknown(size)
             most = default_memory(size)
         if Stacked.suits(space):

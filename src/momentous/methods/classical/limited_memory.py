@@ -119,8 +119,8 @@ class Listed(Pairs):
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
         s = space.combination(there.point, -1.0, here.point)
         y = space.combination(there.gradient, -1.0, here.gradient)
-        sy, yy = space.inner(s, y), space.inner(y, y)
-        if not is_of_use(space.inner(s, s), sy, yy):
+        (ss, sy), yy = space.inners((s, y), s), space.inner(y, y)
+        if not is_of_use(ss, sy, yy):
             return self.at(space, there)
         old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
         steps, changes = self.steps[old:], self.changes[old:]
@@ -137,8 +137,8 @@ class Listed(Pairs):
         return after
 
     def _take_gradient(self, space: Space, g: Array) -> None:
-        self.to_steps = np.array(space.inners(self.steps, g))
-        self.to_changes = np.array(space.inners(self.changes, g))
+        products = np.array(space.inners((*self.steps, *self.changes), g))
+        self.to_steps, self.to_changes = np.split(products, 2)
 
     def _combined(
         self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
@@ -223,7 +223,8 @@ class Stacked(Pairs):
     @staticmethod
     def suits(space: Space) -> bool:
         """Are the vectors of this space such as can be stacked?"""
-        return space.plain and not space.has_own_inner and space.size <= STACKED
+        whole = not (space.has_own_inner or space.is_part)
+        return space.plain and whole and space.size <= STACKED
 
     @classmethod
     def filled(
