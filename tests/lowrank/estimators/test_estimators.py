@@ -359,7 +359,7 @@ def test_folding_in_the_ratings_of_a_user_gives_the_fitted_factors(kind):
 
 def test_folding_in_a_matrix_leaves_users_without_entries_as_they_are(fitted):
     matrix = scipy.sparse.coo_array(([5.0, 1.0], ([31, 31], [0, 3])), shape=(33, 20))
-    folded = fitted.fold_in(matrix)
+    folded = fitted.fold_in(Ratings.from_sparse(matrix))
     np.testing.assert_array_equal(folded.row_factors_[:30], fitted.row_factors_)
     np.testing.assert_array_equal(folded.row_bias_[:30], fitted.row_bias_)
     assert folded.row_ids_.tolist() == [*range(30), 31]
