@@ -90,7 +90,8 @@ class BaseCompletion(BaseEstimator):
 
         A bare sparse matrix is refused: a slice of one does not say whose rows it has.
         """
-        return self.model_.predict(self._known_pairs(X), self.unknown)
+        X = self._known_pairs(X)
+        return self.model_.predict(X, self.unknown)
 
     def _config(self, **chosen: Any) -> FitConfig:
         chosen = {

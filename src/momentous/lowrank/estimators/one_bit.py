@@ -110,11 +110,13 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
 
     def decision_function(self, X: Any) -> Floats:
         """The log odds of the second class."""
-        return self.model_.scores(self._known_pairs(X), self.unknown)
+        X = self._known_pairs(X)
+        return self.model_.scores(X, self.unknown)
 
     def predict_proba(self, X: Any) -> Floats:
         """The probabilities of both classes, in the order of ``classes_``."""
-        second = self.model_.predict(self._known_pairs(X), self.unknown)
+        X = self._known_pairs(X)
+        second = self.model_.predict(X, self.unknown)
         return np.column_stack([1.0 - second, second])
 
     def predict(self, X: Any) -> NDArray[Any]:
