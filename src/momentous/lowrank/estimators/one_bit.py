@@ -82,8 +82,9 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
         if classes.size != 2:
             shown = ", ".join(str(one) for one in classes[:5])
             raise ValueError(
-                f"two classes are needed, y has {classes.size} ({shown}"
-                f"{', ...' if classes.size > 5 else ''}); for ratings pass threshold='mean'"
+                f"Only binary classification is supported. y has {classes.size} classes ({shown}"
+                f"{', ...' if classes.size > 5 else ''}), two are needed; for ratings or another "
+                "continuous y pass threshold='mean'"
             )
         self.classes_: NDArray[Any] = classes
 
