@@ -22,15 +22,22 @@ from momentous.lowrank.data.vocabulary import ratings_of
 from momentous.lowrank.estimators.scikit import BaseEstimator, check_is_fitted, validate_data
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
+    Explanation,
     LowRankModel,
+    RankingMetrics,
     Recommended,
+    Similar,
     Unknown,
+    explain,
     fit_model,
     load_model,
+    ranking_metrics,
     save_model,
+    updated,
 )
 from momentous.lowrank.model.files import MALFORMED, damaged, fit_facts, from_plain
 from momentous.lowrank.model.fitted import check_unknown
+from momentous.lowrank.model.update import objective_at
 from momentous.lowrank.solvers.fit import FitConfig
 
 PAIR = 2  # columns: the ids of a row and of a column
@@ -102,7 +109,8 @@ class BaseCompletion(BaseEstimator):
         return FitConfig(loss=self._loss_object(), random_state=_seed(self.random_state), **chosen)
 
     def _loss_object(self) -> Loss:
-        return find_loss(getattr(self, "loss", self._loss))
+        loss: Any = getattr(self, "loss", self._loss)
+        return find_loss(loss)
 
     # --- what was found ---------------------------------------------------------------------------
 
@@ -141,28 +149,81 @@ class BaseCompletion(BaseEstimator):
         """The id of each column."""
         return self.model_.cols.ids
 
-    def recommend(self, user: Any, n: int = 10, exclude_seen: bool = True) -> Recommended:
+    # --- recommendations --------------------------------------------------------------------------
+
+    def recommend(
+        self,
+        user: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        *,
+        allowed: Any = None,
+        forbidden: Any = None,
+    ) -> Recommended:
         """The n items that suit a user best, and their scores (ratings, probabilities, ...).
 
-        Those that the user has rated are left out.  A user who is not known is an error, or with
+        Those that the user has rated are left out, and so are those that are ``forbidden``; with
+        ``allowed``, only these are looked at.  A user who is not known is an error, or with
         ``unknown="mean"`` gets what all like.
         """
         check_is_fitted(self)
-        return self.model_.recommend(user, n, exclude_seen, self.unknown)
+        filters = {"allowed": allowed, "forbidden": forbidden}
+        return self.model_.recommend(user, n, exclude_seen, self.unknown, **filters)
 
     def recommend_all(
-        self, users: Any, n: int = 10, exclude_seen: bool = True
+        self,
+        users: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        *,
+        allowed: Any = None,
+        forbidden: Any = None,
     ) -> list[Recommended]:
         """The same for many users at once, on the device of the fit; one answer per user."""
         check_is_fitted(self)
         return self.model_.recommend_all(
-            users, n, exclude_seen, self.unknown, backend=self.backend, device=self.device
+            users,
+            n,
+            exclude_seen,
+            self.unknown,
+            allowed=allowed,
+            forbidden=forbidden,
+            backend=self.backend,
+            device=self.device,
         )
 
-    def similar(self, item: Any, n: int = 10) -> Recommended:
+    def similar_items(self, item: Any, n: int = 10) -> Similar:
         """The items whose factors are most like those of an item, and their cosines with them."""
         check_is_fitted(self)
-        return self.model_.similar(item, n)
+        return self.model_.similar_columns(item, n)
+
+    def similar_users(self, user: Any, n: int = 10) -> Similar:
+        """The same for users."""
+        check_is_fitted(self)
+        return self.model_.similar_rows(user, n)
+
+    def explain(self, user: Any, item: Any, n: int | None = None) -> Explanation:
+        """How much each of a user's ratings adds to the score of an item, the most first.
+
+        The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.
+        """
+        check_is_fitted(self)
+        return explain(self.model_, user, item, n)
+
+    def ranking_metrics(
+        self, X: Any, y: Any = None, k: int = 10, relevant: float | None = None
+    ) -> RankingMetrics:
+        """How well the first k recommendations meet what was held out; see `RankingMetrics`.
+
+        ``relevant``: the least value of an entry that should be recommended; by default all should,
+        and of labels those of the second class.
+        """
+        ratings = self._further_ratings(X, y)
+        return ranking_metrics(
+            self.model_, ratings, k, relevant, backend=self.backend, device=self.device
+        )
+
+    # --- more entries -----------------------------------------------------------------------------
 
     def fold_in(self, X: Any, y: Any = None) -> Self:
         """A copy of this estimator that knows further users, from their entries.
@@ -177,6 +238,32 @@ class BaseCompletion(BaseEstimator):
             self._further_ratings(X, y), backend=self.backend, device=self.device
         )
         return other
+
+    def fold_in_items(self, X: Any, y: Any = None) -> Self:
+        """The same for further items: the users stay as they are."""
+        check_is_fitted(self)
+        other = copy.copy(self)
+        other.model_ = self.model_.fold_in_columns(
+            self._further_ratings(X, y), backend=self.backend, device=self.device
+        )
+        return other
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Take further entries, of known and of new users and items; the first call is a `fit`.
+
+        A pair that comes again has its new value from now on.  The users of these entries, then
+        their items, are computed again, each from all its entries; all others stay as they are, and
+        so do mean and ridge.  The objective of all entries does not rise by that (for losses other
+        than the library's own: nearly so).  Many such steps are no substitute for a `fit`.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        ratings = self._further_ratings(X, y)
+        self.model_ = updated(self.model_, ratings, self.backend, self.device)
+        self.objective_ = objective_at(self.model_, self.backend, self.device)
+        self.n_iter_ += 1
+        self.result_, self.message_, self.validation_errors_ = None, "", []
+        return self
 
     # --- what X may be ----------------------------------------------------------------------------
 
@@ -194,6 +281,7 @@ class BaseCompletion(BaseEstimator):
                 "missing, one value for each pair"
             )
         ratings = self._ratings_of(X, y)
+        self.feature_names_in_: NDArray[Any]  # of a table, by scikit-learn
         if not holds_values(X):
             validate_data(self, X, reset=True, skip_check_array=True)
         elif hasattr(self, "feature_names_in_"):

@@ -57,7 +57,7 @@ class ImplicitMF(BaseCompletion):
     >>> fitted = ImplicitMF(rank=2, ridge=0.1).fit(plays)
     >>> fitted.recommend("ann", n=1).items.tolist()
     ['z']
-    >>> fitted.similar("x", n=1).items.tolist()
+    >>> fitted.similar_items("x", n=1).ids.tolist()
     ['y']
     """
 
