@@ -87,7 +87,8 @@ def split_by_time(
 
 def _count(of: NDArray[Any], share: float) -> NDArray[Any]:
     """How many are held out of so many: at least one, and one stays."""
-    return np.minimum(np.maximum(np.rint(share * of), 1), of - 1)
+    count: NDArray[Any] = np.minimum(np.maximum(np.rint(share * of), 1), of - 1)
+    return count
 
 
 def _latest_of_each(rows: NDArray[Any], share: float) -> NDArray[np.bool_]:

@@ -91,9 +91,9 @@ def objective_at(
         backend=backend,
         device=device,
     )
-    sides = model.row_factors, model.col_factors
+    sides = [model.row_factors, model.col_factors]
     if model.penalty.biases:
         biases = model.row_bias, model.col_bias
-        sides = tuple(np.column_stack(both) for both in zip(sides, biases, strict=True))
+        sides = [np.column_stack(both) for both in zip(sides, biases, strict=True)]
     x = problem.join(*(problem.backend.asarray(side, problem.dtype) for side in sides))
     return float(problem.value(x, balance=0.0))
