@@ -87,6 +87,15 @@ def test_further_entries_come_in_batches(case):
         other.partial_fit(np.zeros((2, 3)), y[:2])
 
 
+def test_the_classes_of_further_labels_are_compared():
+    labels = np.where(SAME, "yes", "no")
+    model = made(OneBitMatrixCompletion).partial_fit(PAIRS, labels, classes=["yes", "no"])
+    with pytest.raises(ValueError, match=r"classes=\['a', 'b'\] are not those of the labels"):
+        model.partial_fit(PAIRS, labels, classes=["a", "b"])
+    with pytest.raises(ValueError, match="label perhaps at position 0 is none of the classes"):
+        model.partial_fit(PAIRS[:1], ["perhaps"])
+
+
 # All pairs: what is not known to a fit is held out, so that the other group is all that is worse.
 ALL = np.array([[i, j] for i in range(24) for j in range(18)])
 ALIKE = ALL.sum(axis=1) % 2 == 0

@@ -88,6 +88,19 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
             )
         self.classes_: NDArray[Any] = classes
 
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
+        """As for `MatrixCompletion`; the first entries must have labels of both classes.
+
+        ``classes``, which scikit-learn passes, are compared with those of the labels.
+        """
+        super().partial_fit(X, y)
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={np.unique(classes).tolist()} are not those of the labels so far, "
+                f"{self.classes_.tolist()}: pass these, or leave classes out"
+            )
+        return self
+
     def _classes_of(self, values: Any) -> NDArray[Any]:
         labels: NDArray[Any] = np.asarray(values)
         if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
