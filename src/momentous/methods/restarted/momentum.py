@@ -13,6 +13,8 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, Space
 from momentous.methods.checks import root_of_product, square_over
 
+NEAR = 0.7  # of a step of the heavy ball: beyond, its end is as good a start as a point before it
+
 
 class Momentum:
     """Nesterov's momentum iteration, and the constants of its theorem (Algorithm 1).
@@ -30,7 +32,6 @@ class Momentum:
     decrease_factor = 7 / 8
     promise_factor = 82.0
     curvature_factor = 4.0  # of rho B^2 in the bound on the averaged gradient
-    roomy = 0.25  # with nothing given: where eta |g - g'|/|y - y'| is below this, eta grows
 
     def asked(self, space: Space, x: Array, x_prev: Array, theta: float) -> Array:
         """Where the iteration takes its gradient."""
@@ -50,6 +51,31 @@ class Momentum:
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         """Where the next epoch starts, given x^{k+1} and x^k."""
+        return x_next
+
+    # With nothing given (`FreeRadius`):
+
+    def roomy(self, k: int) -> float:
+        """Where eta |g - g'|/|y - y'| is below this in iteration k of an epoch, eta grows ..."""
+        return 0.25
+
+    def growth(self, k: int) -> float:
+        """... by this factor."""
+        return 1.2
+
+    def apart(self, theta: float, moved: float, fall: float, step: float) -> float:
+        """|y^k - y^{k-1}| from |v|^2, eta <g, v> and eta |g| of the step v that led to x^k."""
+        beta = 1 - theta  # y^k - y^{k-1} = beta v - eta g
+        square = beta * (beta * moved - 2 * fall) + step * step
+        return math.sqrt(square) if square > 0.0 else 0.0
+
+    def turning_point(
+        self, space: Space, x_next: Array, x: Array, x_prev: Array, climb: float, fall: float
+    ) -> Array:
+        """Where an epoch ends early whose last step, to x_next, leads uphill.
+
+        ``climb`` and ``fall`` are <g, x - x_prev> with the last gradient and the one before.
+        """
         return x_next
 
     def theta(self, eps: float, rho: float, eta: float) -> float:
@@ -94,7 +120,6 @@ class HeavyBall(Momentum):
     decrease_factor = 1.0
     promise_factor = 242.0
     curvature_factor = 1.0
-    roomy = 0.05
 
     def asked(self, space: Space, x: Array, x_prev: Array, theta: float) -> Array:
         return x
@@ -107,6 +132,26 @@ class HeavyBall(Momentum):
         if a == 0.0:
             return x_next
         return space.combination(x_next, a / (1 + a), x, x_next)  # (x^{k+1} + a x^k)/(1 + a)
+
+    # Its gradients are taken at x itself.  Momentum hides the sharp directions from successive
+    # points; only the first step of an epoch, along the gradient, shows them.
+
+    def roomy(self, k: int) -> float:
+        return 0.5 if k == 2 else 0.05
+
+    def growth(self, k: int) -> float:
+        return 10.0 if k == 2 else 1.2
+
+    def apart(self, theta: float, moved: float, fall: float, step: float) -> float:
+        return math.sqrt(moved)
+
+    def turning_point(
+        self, space: Space, x_next: Array, x: Array, x_prev: Array, climb: float, fall: float
+    ) -> Array:
+        """x, where the gradient is known, or, if that is well behind it, the lowest point between
+        x_prev and x by the slopes at both."""
+        share = fall / (fall - climb) if fall < 0.0 else 0.0
+        return x if share >= NEAR else space.combination(x_prev, share, x, x_prev)
 
 
 NESTEROV = Momentum()
