@@ -9,6 +9,7 @@ from typing import Any
 
 from momentous.core.oracle import Sample
 from momentous.core.space import Array, Space
+from momentous.methods.search.wolfe import Ahead
 
 # A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.
 SMALLEST_COSINE = 1e-10
@@ -41,6 +42,11 @@ class Curvature(abc.ABC):
     @abc.abstractmethod
     def direction(self, space: Space, gradient: Array) -> Array:
         """-H g at the point where the pairs end, as a fresh array."""
+
+    def line(self, space: Space, here: Sample) -> tuple[Array, float, Ahead | None]:
+        """That direction d, <g, d>, and what is known beyond."""
+        direction = self.direction(space, here.gradient)
+        return direction, space.inner(here.gradient, direction), None
 
     @abc.abstractmethod
     def packed(self) -> Any:

@@ -15,6 +15,7 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
 from momentous.methods.checks import check
 from momentous.methods.classical.curvature import Curvature
+from momentous.methods.classical.fused_pairs import FusedPairs
 from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
 from momentous.methods.endings import Events, zero_gradient
@@ -135,8 +136,7 @@ class LBFGS(Method[LBFGSMemory]):
         space, here = oracle.space, memory.current
         if here.grad_norm == 0.0:
             return memory.as_step(0.0, ending=zero_gradient(0.0))
-        direction = memory.curvature.direction(space, here.gradient)
-        slope = space.inner(here.gradient, direction)
+        direction, slope, ahead = memory.curvature.line(space, here)
         if not (slope < 0 and math.isfinite(slope)):
             return self._forgotten(oracle, memory, "this is not a descent direction")
         known = len(memory.curvature) > 0
@@ -150,6 +150,7 @@ class LBFGS(Method[LBFGSMemory]):
             conditions=(self.sufficient_decrease, self.curvature),
             most=self.max_trials,
             guess=not known,
+            ahead=ahead,
         )
         if found.sample is None:
             memory = dataclasses.replace(memory, rounding=found.rounding)
@@ -162,17 +163,17 @@ class LBFGS(Method[LBFGSMemory]):
 
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
-        most, size = self.memory, space.size
+        most, size = self.memory, space.dimension
         if most is None:
             if space.has_own_inner:  # x is a part of a vector
                 ones = space.from_numpy(np.ones(space.shape))
                 size = round(space.inner(ones, ones))
-            elif size <= WHOLE:
+            elif size <= WHOLE and not space.is_part:
                 return WholeMatrix.unknown(size)
             most = default_memory(size)
         if Stacked.suits(space):
             return Stacked.filled(most, space.shape)
-        return Listed(most)
+        return FusedPairs(most) if space.fuses else Listed(most)
 
     def _forgotten(self, oracle: Oracle, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
         """No way along that direction: drop the pairs; without pairs there is no way at all."""

@@ -61,6 +61,10 @@ class Pairs(Curvature):
     def direction(self, space: Space, gradient: Array) -> Array:
         if not len(self):
             return gradient * -1.0
+        return self._combined(space, gradient, *self._weights())
+
+    def _weights(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """scale, p and q of -H g = scale Y p - S q - scale g."""
         r, yy, routines = self.steps_changes, self.changes_changes, self._blas
         scale = float(r[-1, -1] / yy[-1, -1])
         # H g = scale g + S q - scale Y p, with R p = S'g, R'q = (D + scale Y'Y) p - scale Y'g;
@@ -69,10 +73,10 @@ class Pairs(Curvature):
         q = routines.dsymv(scale, yy, p, -scale, self.to_changes)
         q += self.diagonal * p
         q = routines.dtrsv(r, q, 1, 0, 0, 1, 0, 1)  # transposed, into q; keywords cost time
-        return self._combined(space, scale, gradient, p, q)
+        return scale, p, q
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         """scale Y p - S q - scale g"""
         raise NotImplementedError
@@ -115,8 +119,8 @@ class Listed(Pairs):
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
         s = space.combination(there.point, -1.0, here.point)
         y = space.combination(there.gradient, -1.0, here.gradient)
-        sy, yy = space.inner(s, y), space.inner(y, y)
-        if not is_of_use(space.inner(s, s), sy, yy):
+        (ss, sy), yy = space.inners((s, y), s), space.inner(y, y)
+        if not is_of_use(ss, sy, yy):
             return self.at(space, there)
         old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
         steps, changes = self.steps[old:], self.changes[old:]
@@ -128,16 +132,16 @@ class Listed(Pairs):
         # y is a difference of gradients, and so are its products.
         to_s = after.to_steps[:-1] - self.to_steps[old:]
         to_y = after.to_changes[:-1] - self.to_changes[old:]
-        after.steps_changes = _grown(self.steps_changes, old, to_s, sy)
-        after.changes_changes = _grown(self.changes_changes, old, to_y, yy)
+        after.steps_changes = grown(self.steps_changes, old, to_s, sy)
+        after.changes_changes = grown(self.changes_changes, old, to_y, yy)
         return after
 
     def _take_gradient(self, space: Space, g: Array) -> None:
-        self.to_steps = np.array(space.inners(self.steps, g))
-        self.to_changes = np.array(space.inners(self.changes, g))
+        products = np.array(space.inners((*self.steps, *self.changes), g))
+        self.to_steps, self.to_changes = np.split(products, 2)
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         weights = [-scale, *(scale * p).tolist(), *(-q).tolist()]
         return space.weighted_sum(weights, (g, *self.changes, *self.steps))
@@ -146,7 +150,7 @@ class Listed(Pairs):
         return self.steps, self.changes
 
 
-def _grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
+def grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
     """The upper triangle without its first ``old`` rows and columns, with one more column."""
     k = len(column) + 1
     new = np.empty((k, k), order="F")
@@ -219,7 +223,8 @@ class Stacked(Pairs):
     @staticmethod
     def suits(space: Space) -> bool:
         """Are the vectors of this space such as can be stacked?"""
-        return space.plain and not space.has_own_inner and space.size <= STACKED
+        whole = not (space.has_own_inner or space.is_part)
+        return space.plain and whole and space.size <= STACKED
 
     @classmethod
     def filled(
@@ -298,7 +303,7 @@ class Stacked(Pairs):
             (self.to_changes,) = _products(self.changes, g[np.newaxis])
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         if len(self.steps) <= ROW:
             product = self._blas.dgemv

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.passes import GRADIENT_ALONG
 from momentous.core.space import Array
 from momentous.methods.search.backtracking import limited
 from momentous.methods.search.rounding import Rounding
@@ -31,6 +33,19 @@ LEAST_POWER, MOST_POWER = 2.0, 10.0
 # After so many trials that all were too short f may have no lower bound: the growth, from then on
 # this one, is squared each time, and the search soon ends at the longest step of the dtype.
 ORDINARY, ENDLESS_GROWTH = 10, 4.0
+
+
+Look = Callable[[Oracle], tuple[Sample, float]]
+
+
+@dataclasses.dataclass(slots=True)
+class Ahead:
+    """What is known of a line before the search: the square of the direction, the point at t = 1,
+    and what gives the sample and the slope there."""
+
+    square: float
+    end: Array
+    look: Look
 
 
 @dataclasses.dataclass(slots=True)
@@ -63,6 +78,7 @@ def search(
     conditions: tuple[float, float],
     most: int,
     guess: bool = False,
+    ahead: Ahead | None = None,
 ) -> Found:
     """Seek t with f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>.
 
@@ -73,14 +89,23 @@ def search(
     the next may be much nearer.
     """
     space, (c1, c2) = oracle.space, conditions
-    longest = limited(space, math.inf, math.sqrt(space.inner(direction, direction)))
+    square = space.inner(direction, direction) if ahead is None else ahead.square
+    longest = limited(space, math.inf, math.sqrt(square))
     t = min(first, longest)
     low, high = None, None
     too_long = 0  # trials in a row
     taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
     for trials in range(1, most + 1):
-        point = space.combination(here.point, t, direction)
-        value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
+        there = look = None
+        if ahead is not None and t == 1.0:
+            point, look = ahead.end, ahead.look
+        else:
+            point = space.combination(here.point, t, direction)
+        if oracle.fused and space.fuses:
+            there, slope_there = _slope_at(oracle, point, direction, look)
+            value = there.value
+        else:
+            value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
         falls = value <= here.value + c1 * t * slope
         if not falls and trials > PATIENCE:
             expected, size = -t * slope, rounding.size(space, here.value)
@@ -88,10 +113,11 @@ def search(
                 rounding = rounding.measured(oracle, here, direction, slope, expected, t)
         level = falls or abs(value - here.value) <= rounding.between(space, here.value, value)
         if level and math.isfinite(value):
-            there = oracle.gradient(point)
+            if there is None:
+                there, slope_there = _slope_at(oracle, point, direction, look)
             usable = math.isfinite(there.grad_norm)
             if usable:
-                finite, slope_there = True, space.inner(there.gradient, direction)
+                finite = True
             else:
                 value = math.nan  # there is nothing to interpolate
             if usable and (falls or slope_there <= (2 * c1 - 1) * slope):
@@ -124,6 +150,21 @@ def search(
         else f"value or gradient is not finite in {most} trials, down to a step of {t:.3g}"
     )
     return Found(0.0, None, rounding, seen)
+
+
+def _slope_at(
+    oracle: Oracle, point: Array, direction: Array, look: Look | None
+) -> tuple[Sample, float]:
+    """The sample at a point and the slope along the direction there, in one pass if possible."""
+    if look is not None:
+        return look(oracle)
+    if oracle.space.fuses:
+        sample, _, (slope,) = oracle.gradient_with(point, GRADIENT_ALONG, (direction,))
+        return sample, slope
+    sample = oracle.gradient(point)
+    return sample, oracle.space.inner(
+        sample.gradient, direction
+    ) if sample.has_finite_gradient else math.nan
 
 
 def _between(low: Trial, high: Trial, nearest: float) -> float:
