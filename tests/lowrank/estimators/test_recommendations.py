@@ -8,6 +8,8 @@ import pytest
 from momentous.lowrank import split_by_time
 
 pytest.importorskip("sklearn")
+from sklearn.exceptions import NotFittedError
+
 from momentous.lowrank import ImplicitMF, MatrixCompletion, OneBitMatrixCompletion
 
 RNG = np.random.default_rng(0)
@@ -49,6 +51,20 @@ def test_recommendations_for_many_pass_the_filters(case):
         assert sorted(found.items) == even
         one = model.recommend(user, 18, False, forbidden=even)
         assert not {*one.items} & {*even}
+
+
+def test_one_user_or_many_are_asked_for_by_name(case):
+    with pytest.raises(TypeError, match=r"takes one id, not .*; recommend_all takes many"):
+        case[0].recommend(["u00", "u01"])
+
+
+def test_an_estimator_whose_fit_failed_is_not_fitted(case):
+    model = made(type(case[0])).set_params(rank=0)
+    with pytest.raises(ValueError, match="rank=0"):
+        model.fit(case[1], case[2])
+    for call in (model.predict, model.recommend_all, model.similar_users):
+        with pytest.raises(NotFittedError):
+            call(case[1])
 
 
 def test_ratings_of_items_of_the_same_kind_carry_a_recommendation(case):

@@ -166,7 +166,7 @@ class BaseCompletion(BaseEstimator):
         ``allowed``, only these are looked at.  A user who is not known is an error, or with
         ``unknown="mean"`` gets what all like.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         filters = {"allowed": allowed, "forbidden": forbidden}
         return self.model_.recommend(user, n, exclude_seen, self.unknown, **filters)
 
@@ -180,7 +180,7 @@ class BaseCompletion(BaseEstimator):
         forbidden: Any = None,
     ) -> list[Recommended]:
         """The same for many users at once, on the device of the fit; one answer per user."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self.model_.recommend_all(
             users,
             n,
@@ -194,12 +194,12 @@ class BaseCompletion(BaseEstimator):
 
     def similar_items(self, item: Any, n: int = 10) -> Similar:
         """The items whose factors are most like those of an item, and their cosines with them."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self.model_.similar_columns(item, n)
 
     def similar_users(self, user: Any, n: int = 10) -> Similar:
         """The same for users."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self.model_.similar_rows(user, n)
 
     def explain(self, user: Any, item: Any, n: int | None = None) -> Explanation:
@@ -207,7 +207,7 @@ class BaseCompletion(BaseEstimator):
 
         The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return explain(self.model_, user, item, n)
 
     def ranking_metrics(
@@ -232,7 +232,7 @@ class BaseCompletion(BaseEstimator):
         user who is known already is computed again, from these entries alone; items that are not
         known are left out.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         other = copy.copy(self)
         other.model_ = self.model_.fold_in(
             self._further_ratings(X, y), backend=self.backend, device=self.device
@@ -241,7 +241,7 @@ class BaseCompletion(BaseEstimator):
 
     def fold_in_items(self, X: Any, y: Any = None) -> Self:
         """The same for further items: the users stay as they are."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         other = copy.copy(self)
         other.model_ = self.model_.fold_in_columns(
             self._further_ratings(X, y), backend=self.backend, device=self.device
@@ -294,7 +294,7 @@ class BaseCompletion(BaseEstimator):
 
     def _known_pairs(self, X: Any) -> Any:
         """X, if it says which users and items it is about, with its columns as in the fit."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         if scipy.sparse.issparse(X):
             raise ValueError(
                 f"X is a sparse matrix of {X.shape[0]} x {X.shape[1]}, which does not say whose "
@@ -321,7 +321,7 @@ class BaseCompletion(BaseEstimator):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file: arrays and JSON, no pickle."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         facts = fit_facts(self.get_params(), self.n_iter_, self.objective_)
         if hasattr(self, "feature_names_in_"):
             facts["feature_names"] = self.feature_names_in_.tolist()

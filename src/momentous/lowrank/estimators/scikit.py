@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         def set_output(self, *, transform: str | None = None) -> Self: ...
         def get_feature_names_out(self, input_features: Any = None) -> Any: ...
 
-    def check_is_fitted(estimator: BaseEstimator) -> None:
+    def check_is_fitted(estimator: BaseEstimator, attributes: str | None = None) -> None:
         """``sklearn.utils.validation.check_is_fitted``."""
 
     def validate_data(estimator: BaseEstimator, X: Any, **how: Any) -> Any:

@@ -142,6 +142,8 @@ class LowRankModel:
         ``allowed``, only these columns are looked at; never those that are ``forbidden``.  Ids in
         either that the model does not know make no difference.
         """
+        if np.ndim(row):
+            raise TypeError(f"recommend takes one id, not {row!r}; recommend_all takes many")
         filters = {"allowed": allowed, "forbidden": forbidden}
         return self.recommend_all([row], n, exclude_seen, unknown, **filters)[0]
 
