@@ -81,6 +81,11 @@ class Checkpoint:
             )
         self._saved_at = time.monotonic()
 
+    @property
+    def shared_settings(self) -> tuple[Any, ...]:
+        """What must be the same on all ranks of a run."""
+        return ("a checkpoint",)
+
     def is_due(self, nit: int) -> bool:
         """Has enough happened since the last save?"""
         if self.every_iterations is not None and nit % self.every_iterations == 0:

@@ -167,11 +167,18 @@ class Space:
         if self._passes is None and not self._blocked:
             local = _default_inner(a)
             return self._totalled([local(vector, a) for vector in vectors])
-        sums: tuple[float, ...] = ()
+        sums: list[float] = []
         for i in range(0, len(vectors), MOST):
-            group = padded(tuple(vectors[i : i + MOST]))
-            sums += self.compute(passes.inners(len(group)), (a, *group))[1]
-        return sums[: len(vectors)]
+            group = tuple(vectors[i : i + MOST])
+            full = (a, *padded(group))
+            work = passes.inners(len(full) - 1)
+            if self._passes is not None:
+                found = self._passes(work, full, (), None)[1]
+            else:
+                found = blocks.run(work, (), [self._on_host(v) for v in full], ())
+            # As many on every rank, however long its part of x is.
+            sums += list(found)[: len(group)]
+        return self._totalled(sums)
 
     def norm(self, a: Array) -> float:
         """Euclidean norm; not finite as soon as an entry of ``a`` is not."""

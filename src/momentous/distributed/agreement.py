@@ -55,7 +55,8 @@ class Agreement:
         self.seconds = 0.0  # the mean over ranks of the clock, as of the last sum
         self._spent, self._since = 0.0, perf_counter()
         self._running = True
-        self._passenger: list[float] = []
+        self._passenger: list[float] = []  # a value that travels with the next sum,
+        self._brought = math.nan  # and what came of it
 
     @contextlib.contextmanager
     def announced(self) -> Iterator[None]:
@@ -96,7 +97,7 @@ class Agreement:
         numbers = np.concatenate([sums, passengers, self._note(None)])
         whole = self.ranks.all_reduce(numbers)
         if passengers:
-            self._passenger = [float(whole[len(sums)])]
+            self._brought = float(whole[len(sums)])  # once: a second sum does not take it along
         self._learn(whole[-2:], None)
         return np.asarray(whole[: len(sums)])
 
@@ -104,19 +105,16 @@ class Agreement:
         """What ``work`` gives, which makes a sum over ranks, and the value of rank 0, which
         travels with it: NaN if that of any rank is not finite."""
         self._passenger = [self._of_rank_0(value)]
-        result = work()
-        (value,) = self._passenger
-        self._passenger = []
-        return result, value
+        return work(), self._brought
 
     def same_value(self, value: float) -> float:
         """The value of rank 0 on all ranks; NaN if that of any rank is not finite."""
         return float(self.total(np.array([self._of_rank_0(value)]))[0])
 
     def _of_rank_0(self, value: float) -> float:
-        if self.ranks.rank == 0:
-            return value
-        return 0.0 if math.isfinite(value) else math.nan
+        if not math.isfinite(value):
+            return math.nan
+        return value if self.ranks.rank == 0 else 0.0
 
     def local(self, work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         """What user code gives that makes no calls over ranks, or its exception."""

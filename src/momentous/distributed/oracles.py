@@ -16,6 +16,7 @@ class DataOracle(FunctionOracle):
 
     def __init__(self, agreement: Agreement, *given: Any):
         super().__init__(*given)
+        self._source.do_not_join()  # a pass needs the gradient of all ranks
         self.interrupts, self._agreement = agreement.interrupts, agreement
 
     def _call_value(self, x: Array) -> float:
@@ -38,10 +39,20 @@ class VariablesOracle(FunctionOracle):
 
     def __init__(self, agreement: Agreement, *given: Any):
         super().__init__(*given)
+        self._source.do_not_join()  # a pass needs the value of rank 0
         self.interrupts, self._agreement = agreement.interrupts, agreement
 
     def _call_value(self, x: Array) -> float:
         return self._agreement.same_value(super()._call_value(x))
+
+    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        if self._source.by_differences:
+            raise ValueError(
+                "gradients by differences of fun do not work with ranks='variables': all ranks "
+                "would move a coordinate at once; pass jac=callable, or jac=True if fun returns "
+                "(f, g)"
+            )
+        return super()._call_gradient(x, known)
 
     def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
         value, make = scalar(value, "fun"), super()._sample

@@ -44,8 +44,8 @@ class RankRun(Run):
             "method": method.description(),
             "tol": tol,
             "seed": seed,
-            "checkpoint": checkpoint is not None,
-            "resume": resume is not None,
+            "checkpoint": None if checkpoint is None else checkpoint.shared_settings,
+            "resume": None if resume is None else f"at iteration {resume.progress.nit}",
             "Trace(values)": trace is not None and trace.values,
             **{type(part).__name__: part for part in _parts(stop) if type(part) is not WallTime},
         }

@@ -13,6 +13,7 @@ import glob
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,10 @@ class ShardedCheckpoint(Checkpoint):
         super().__init__(given.path, given.every_seconds, given.every_iterations)
         self._agreement = agreement
         self._saved_seconds: float | None = None
+
+    @property
+    def shared_settings(self) -> tuple[Any, ...]:
+        return (Path(self.path).name, self.every_seconds, self.every_iterations)
 
     def is_due(self, nit: int) -> bool:
         if self.every_iterations is not None and nit % self.every_iterations == 0:

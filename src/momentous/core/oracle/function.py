@@ -113,6 +113,7 @@ class _Source:
     """How values and gradients are had from the user's code; checks what comes back."""
 
     fused = False
+    by_differences = False
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         self.args, self.space = args, space
@@ -126,6 +127,10 @@ class _Source:
         if self._join is not None:
             self._joined, self._join = self._join(x), None
         return self._joined
+
+    def do_not_join(self) -> None:
+        """Values and gradients come alone: passes need more than this process knows."""
+        self._join = self._joined = None
 
     def value(self, x: Array) -> float:
         set_writable(x, False)
@@ -211,6 +216,8 @@ class _Autodiff(_Source):
 
 class _Differences(_Source):
     """Forward or central differences of fun, one coordinate at a time, through the host."""
+
+    by_differences = True
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space, *, central: bool):
         super().__init__(fun, args, space)

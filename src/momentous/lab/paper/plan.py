@@ -121,8 +121,9 @@ class PlannedRun:
     @property
     def work(self) -> float:
         """Iterations, times what one costs."""
-        searched = 0 if self.method.step_of else TRIALS * self.settings.trial_iterations
-        full = self.shown + (0 if self.method.step_of else 2 * self.judged_at)
+        known = self.method.step_of or self.settings.step_sizes_from
+        searched = 0 if known else TRIALS * self.settings.trial_iterations
+        full = self.shown + (0 if known else 2 * self.judged_at)
         return (searched + full) * self.cost
 
 
@@ -140,6 +141,9 @@ def run_figures(
                 f"none of the methods {', '.join(settings.methods or ())} is part of {figure.name}"
             )
     sets = list(_planned_runs(figures, data, settings))
+    if settings.step_sizes_from is not None:  # a missing one is refused before anything is run
+        for each in (run for planned in sets for run in planned):
+            _step_size_in(StudyFolder(settings.step_sizes_from), each)
     work = {run.title: run.work for planned in sets for run in planned}
     for first, *_ in sets:
         work[_extension_title(first)] = REFERENCES * (first.reach - first.shown) * first.cost
@@ -212,8 +216,8 @@ def _step_size_in(study: StudyFolder, planned: PlannedRun) -> tuple[float, str]:
     for run_set in study.run_sets():
         for run in run_set.runs if run_set.figure == planned.figure.name else ():
             info = run.info
-            if (info.problem, info.profile, info.fingerprint, info.method) == wanted:
-                assert info.step_size is not None
+            same = (info.problem, info.profile, info.fingerprint, info.method) == wanted
+            if same and info.step_size is not None:
                 return info.step_size, f"{info.step_from}, on {info.device}"
     raise ValueError(f"{study.path} has no run of {planned.title} whose step size could be taken")
 

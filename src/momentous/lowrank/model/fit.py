@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -84,16 +85,20 @@ def fit_model(
     )
     x0 = None if start is None else _start_at(start, objective, config)
     x, result = solve(objective, config, x0, observer)
+    value = math.nan
+    with contextlib.suppress(MemoryError, KeyboardInterrupt):  # the model is worth more
+        value = objective.value(x, balance=0.0)
     fit = Fit(
         model(x),
         result,
         observer.why_ended(result),
-        objective.value(x, balance=0.0),
+        value,
         observer.held_out_errors,
         observer.error,
     )
-    if with_training_error:
-        fit.training_error = objective.error(x, objective.ratings, fit.model.value_range)
+    if with_training_error and fit.error is None:
+        with contextlib.suppress(MemoryError, KeyboardInterrupt):
+            fit.training_error = objective.error(x, objective.ratings, fit.model.value_range)
     return fit
 
 

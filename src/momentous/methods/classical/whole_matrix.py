@@ -16,6 +16,9 @@ from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
 from momentous.methods.classical.curvature import Curvature, correction, is_of_use
+from momentous.methods.classical.fused_pairs import FusedPairs
+
+PAIRS_ON_RANKS = 40  # kept in place of a matrix where x is spread over ranks
 
 
 class WholeMatrix(Curvature):
@@ -121,9 +124,11 @@ class StoredMatrix:
     first: tuple[float, ...]
     rest: tuple[float, ...]
 
-    def unpacked(self, space: Space | None) -> WholeMatrix:
-        """As it was."""
+    def unpacked(self, space: Space | None) -> Curvature:
+        """As it was; where x is now spread over ranks, no pairs yet."""
         d = math.isqrt(2 * len(self.first))
+        if space is not None and space.is_part and space.dimension == d:
+            return FusedPairs(PAIRS_ON_RANKS)
         if space is not None and space.size != d:
             raise ValueError(f"{len(self.first)} numbers are no triangle with {space.size} columns")
         first, rest = np.zeros((d, d), order="F"), np.zeros((d, d), order="F")
