@@ -145,6 +145,17 @@ class Ratings:
         """Mean of all values, summed in double precision."""
         return float(np.mean(self.by_row.values, dtype=np.float64))
 
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of all values, summed in double precision."""
+        return float(np.std(self.by_row.values, dtype=np.float64))
+
+    @property
+    def whole(self) -> Any:
+        """What has nnz, shape, mean, deviation and value_range of the whole matrix: these ratings,
+        unless they are the part of one rank (`momentous.lowrank.ranks`)."""
+        return self
+
     @property
     def value_range(self) -> tuple[float, float]:
         """The least and the greatest value."""
@@ -217,7 +228,7 @@ class Ratings:
     def signs(self, threshold: float | None = None) -> Ratings:
         """One-bit ratings: +1 where the value is above the threshold (the mean), otherwise -1."""
         # As a float64 scalar: a Python float would first be rounded to the values' precision.
-        above = self.values > np.float64(self.mean if threshold is None else threshold)
+        above = self.values > np.float64(self.whole.mean if threshold is None else threshold)
         return self._holding(np.where(above, self.dtype.type(1), self.dtype.type(-1)))
 
     def astype(self, dtype: Any) -> Ratings:

@@ -219,3 +219,56 @@ def solve_rows(
                     step = math.log(1.0 + reach) / reach
         for q in range(size):
             solutions[i, q] = u[q] + step * x[q]
+
+
+@compiled_kernel()
+def sum_rows(
+    lanes: tuple[int, ...],
+    from_zero: bool,
+    starts: NDArray[np.int64],
+    others: NDArray[np.int32],
+    values: Floats,
+    features: Floats,
+    offsets: Floats,
+    current: Floats,
+    base: int,
+    first: int,
+    last: int,
+    parameters: tuple[float, ...],
+    lines: Floats,
+    losses: Matrix,
+) -> None:
+    """The sums of `solve_rows` alone, for the rows first to last - 1: one line for each, from row
+    ``base`` on, and the losses."""
+    size = len(lanes)
+    T, A = workspace(lanes)
+    S, z = np.zeros_like(T), np.empty(PIECE)
+    for i in range(first, last):
+        A[:] = 0.0
+        loss = 0.0
+        for piece in range(starts[i], starts[i + 1], PIECE):
+            count = min(PIECE, starts[i + 1] - piece)
+            full = gather(lanes, others, values, features, piece, count, T)
+            for k in range(full):
+                z[k] = 0.0
+            if offsets.size:
+                for k in range(count):
+                    z[k] = offsets[others[piece + k]]
+            if not from_zero:
+                predict(current[i], count, T, z)
+            if UNIT:
+                for k in range(count):
+                    _, slope, _ = entry(z[k], T[size, k], parameters)
+                    T[size, k] = -slope
+                add_products(lanes, full, T, T, A)
+            else:
+                loss += weigh(lanes, count, full, T, z, S, True, parameters)
+                add_products(lanes, full, S, T, A)
+        losses[i - base] = 0.5 * A[size, size] if UNIT else loss
+        place = 0
+        for p in range(size):
+            for q in range(p + 1):
+                lines[i - base, place] = A[q, p]
+                place += 1
+        for q in range(size):
+            lines[i - base, place + q] = A[q, size]
