@@ -13,7 +13,7 @@ from momentous.core.layout import Layout
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.factors import products
+from momentous.lowrank.factors import balanced, products
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.penalty import Penalty
 
@@ -363,6 +363,20 @@ class LowRankObjective:
     def layout(self) -> Layout | None:
         """How x is spread, for `minimize` and `accelerate`; None: not at all."""
         return None
+
+    @property
+    def items(self) -> slice:
+        """Which columns are in x."""
+        return slice(None)
+
+    def factors(self, x: Any) -> tuple[Floats, Floats]:
+        """The parameters (P, Q) in x, as NumPy arrays of our own, Q of all columns."""
+        P, Q = (np.array(self.backend.to_host(side)) for side in self.split(x))
+        return P, Q
+
+    def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
+        """Balanced factors of the same product, for `factors`."""
+        return balanced(U, V)
 
     def gram(self, factor: Any, weights: Any) -> NDArray[np.float64]:
         """``sum_i w_i u_i u_i'`` over all rows of a side, as a NumPy array."""

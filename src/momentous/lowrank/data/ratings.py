@@ -156,6 +156,10 @@ class Ratings:
         unless they are the part of one rank (`momentous.lowrank.ranks`)."""
         return self
 
+    def total(self, count: int) -> int:
+        """The sum of such a number over all ranks: here it is that number."""
+        return count
+
     @property
     def value_range(self) -> tuple[float, float]:
         """The least and the greatest value."""
@@ -216,6 +220,14 @@ class Ratings:
         rng = np.random.default_rng(rng)
         held[rng.choice(self.nnz, count, replace=False, shuffle=False)] = True
         return self.where(~held), self.where(held)
+
+    def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
+        """A random share of some of the entries, as one flag per entry."""
+        drawn, candidates = np.zeros(self.nnz, bool), np.flatnonzero(among)
+        count = round(share * candidates.size)
+        rng = np.random.default_rng(rng)
+        drawn[rng.choice(candidates, count, replace=False, shuffle=False)] = True
+        return drawn
 
     def where(self, chosen: NDArray[np.bool_]) -> Ratings:
         """The entries that are chosen, by one flag per entry in the order of the storage."""
@@ -292,6 +304,17 @@ def make_ratings(
     return ratings, ratings._fill(entries, shape, ids)
 
 
+def stored_ratings(
+    shape: tuple[int, int],
+    storage: Compressed,
+    ids: tuple[NDArray[Any] | None, NDArray[Any] | None],
+) -> Ratings:
+    """Ratings from arrays that are in order already, and are known to be."""
+    ratings = object.__new__(Ratings)
+    ratings._take(shape, storage, ids)
+    return ratings
+
+
 def checked_storage(
     shape: tuple[int, int],
     starts: NDArray[Any],
@@ -329,9 +352,7 @@ def checked_storage(
     for ids, size, what in zip(names, (m, n), ("row", "column"), strict=True):
         if ids is not None and (ids.size != size or ids.dtype.kind not in "iuUS"):
             raise ValueError(f"there are {size} {what}s but {ids.size} ids, of dtype {ids.dtype}")
-    ratings = object.__new__(Ratings)
-    ratings._take((m, n), Compressed(starts, others, values), names)
-    return ratings
+    return stored_ratings((m, n), Compressed(starts, others, values), names)
 
 
 def check_starts(starts: Integers, groups: int, count: int, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,6 @@ from momentous.core.result import Result
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN
-from momentous.lowrank.factors import balanced
 from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Observer, Watcher, solve
@@ -27,6 +27,7 @@ class Fit:
     message: str  # why the fit ended; the run does not know of entries that are held out
     objective: float  # F at the model, without the balance term
     held_out_errors: list[float] = field(default_factory=list)  # after each iteration
+    training_error: float = math.nan  # of the entries seen, where it was asked for
 
 
 def fit_model(
@@ -37,6 +38,7 @@ def fit_model(
     watch: Watcher | None = None,
     save: Callable[[LowRankModel, FitProgress], Any] | None = None,
     save_every: float = 60.0,
+    with_training_error: bool = False,
 ) -> Fit:
     """Fit a model; interrupted by Ctrl-C, the model as it stands.
 
@@ -54,6 +56,8 @@ def fit_model(
         Called with the model as it stands (the best on the held-out share, where there is one) and
         its `FitProgress`, after the first iteration and then every ``save_every`` seconds; that
         does not count as time of the fit.  A fit that starts at that model goes on from there.
+    with_training_error : bool
+        Also compute the error on the entries seen.
     """
     check_number("save_every", save_every, 0.0)
     held_out = None
@@ -79,17 +83,20 @@ def fit_model(
     x0 = None if start is None else _start_at(start, objective, config)
     x, result = solve(objective, config, x0, observer)
     value = objective.value(x, balance=0.0)
-    return Fit(model(x), result, observer.why_ended(result), value, observer.held_out_errors)
+    fit = Fit(model(x), result, observer.why_ended(result), value, observer.held_out_errors)
+    if with_training_error:
+        fit.training_error = objective.error(x, objective.ratings, fit.model.value_range)
+    return fit
 
 
 def _model_at(
     x: Floats, objective: LowRankObjective, ratings: Ratings, held_out: Ratings | None
 ) -> LowRankModel:
     r = objective.rank
-    P, Q = (np.array(objective.backend.to_host(side)) for side in objective.split(x))
+    P, Q = objective.factors(x)
     U, V = P[:, :r], Q[:, :r]
     if objective.ridge == 0.0:  # a ridge has chosen among equal products already
-        U, V = (factor.astype(objective.dtype) for factor in balanced(U, V))
+        U, V = (factor.astype(objective.dtype) for factor in objective.balanced(U, V))
     row_bias, col_bias = (
         np.ascontiguousarray(side[:, r]) if side.shape[1] > r else np.zeros(len(side), side.dtype)
         for side in (P, Q)
@@ -104,7 +111,7 @@ def _model_at(
         row_bias=row_bias,
         col_bias=col_bias,
         penalty=objective.penalty,
-        value_range=ratings.value_range,
+        value_range=ratings.whole.value_range,
         seen=ratings,
         held_out=held_out,
     )
@@ -125,15 +132,15 @@ def _split_like(
         np.isin(cells, [] if old is None else old.rows.astype(np.int64) * old.shape[1] + old.cols)
         for old in (start.seen, start.held_out)
     )
-    new = np.flatnonzero(~fitted & ~held)
-    rng = np.random.default_rng(config.random_state)
     share = float(config.validation_share or 0.0)
-    held[rng.choice(new, round(share * new.size), replace=False, shuffle=False)] = True
-    if not held.any() or held.all():
+    held |= ratings.drawn(share, ~fitted & ~held, config.random_state)
+    known, kept = (ratings.total(np.count_nonzero(flags)) for flags in (fitted, ~held))
+    count = ratings.whole.nnz
+    if not 0 < kept < count:
         raise ValueError(
-            f"the model to begin with was fitted to {np.count_nonzero(fitted)} of these "
-            f"{ratings.nnz} entries, and of the other {ratings.nnz - np.count_nonzero(fitted)} a "
-            f"share of {share:g} cannot be held out; begin again, or go on without validation"
+            f"the model to begin with was fitted to {known} of these {count} entries, and of the "
+            f"other {count - known} a share of {share:g} cannot be held out; begin again, or go "
+            "on without validation"
         )
     return ratings.where(~held), ratings.where(held)
 
@@ -147,7 +154,8 @@ def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfi
         (0, P, model.rows, model.row_factors, model.row_bias),
         (1, Q, model.cols, model.col_factors, model.col_bias),
     ):
-        there = vocabulary.positions(vocabulary_of(objective.ratings, which).ids)
+        ids = vocabulary_of(objective.ratings, which).ids
+        there = vocabulary.positions(ids[objective.items] if which else ids)
         known = there != UNKNOWN
         own[known, :common] = factors[there[known], :common]
         if objective.penalty.biases:

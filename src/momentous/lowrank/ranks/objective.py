@@ -17,7 +17,7 @@ from momentous.lowrank.factors import products
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.ranks.draws import keys_of, mix, normals, shared_seed
 from momentous.lowrank.ranks.ratings import RankRatings
-from momentous.lowrank.ranks.start import svd_on_ranks
+from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
 
 LINES = 1 << 25  # numbers of the items' systems that are added up over ranks at a time
 ROWS, COLS = 0, 1
@@ -86,6 +86,13 @@ class RankObjective(LowRankObjective):
         P, Q = self._parts(x)
         P.flags.writeable = Q.flags.writeable = False
         return P, Q
+
+    def factors(self, x: Any) -> tuple[Floats, Floats]:
+        P, Q = self.split(x)
+        return P.copy(), self.gathered(Q).copy()
+
+    def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
+        return balanced_on_ranks(U, V, self.ranks)
 
     def gathered(self, Q: Floats) -> Floats:
         """The parameters of all items, from the shares of all ranks; the last ones are kept."""

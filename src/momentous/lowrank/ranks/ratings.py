@@ -65,24 +65,30 @@ class RankRatings(Ratings):
         counts, storage = np.diff(ratings.by_row.starts), ratings.by_row
         chosen = np.repeat(mine, counts)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mine])])
+        own = Compressed(starts, storage.others[chosen], storage.values[chosen])
+        shape = int(mine.sum()), ratings.shape[1]
+        return cls.of_storage(shape, own, (row_ids[mine], ratings.col_ids), ranks)
+
+    @classmethod
+    def of_storage(
+        cls, shape: tuple[int, int], storage: Compressed, ids: tuple[Any, Any], ranks: Ranks
+    ) -> RankRatings:
+        """From entries that are in order already; there may be none on this rank."""
         made = object.__new__(cls)
-        made._fill_rank(
-            (int(mine.sum()), ratings.shape[1]),
-            Compressed(starts, storage.others[chosen], storage.values[chosen]),
-            (row_ids[mine], ratings.col_ids),
-            ranks,
-        )
+        made._fill_rank(shape, storage, ids, ranks)
         return made
 
     def _like(self, storage: Compressed) -> RankRatings:
-        other = object.__new__(RankRatings)
-        other._fill_rank(self.shape, storage, (self.row_ids, self.col_ids), self.ranks)
-        return other
+        return self.of_storage(self.shape, storage, (self.row_ids, self.col_ids), self.ranks)
 
     @property
     def whole(self) -> Whole:
         """Number of entries, shape, mean, deviation and range of the values on all ranks."""
         return self._whole
+
+    def total(self, count: int) -> int:
+        """The sum of one number per rank."""
+        return int(self.ranks.sum(count))
 
     @property
     def density(self) -> float:
@@ -100,12 +106,24 @@ class RankRatings(Ratings):
         total = self.whole.nnz
         if total < 2:
             raise ValueError("one entry alone cannot be split")
+        count = min(max(1, round(share * total)), total - 1)
+        held = self._drawn(count, np.ones(self.nnz, bool), rng)
+        return self.where(~held), self.where(held)
+
+    def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
+        """A random share, over all ranks, of some of the entries, as one flag per entry."""
+        count = round(share * self.ranks.sum(np.count_nonzero(among)))
+        return self._drawn(count, among, rng)
+
+    def _drawn(self, count: int, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
         assert self.row_ids is not None
         seed = shared_seed(np.random.default_rng(rng), self.ranks)
-        rows = np.repeat(keys_of(self.row_ids), np.diff(self.by_row.starts))
-        keys = mix(rows ^ mix(seed ^ mix(self.cols.astype(np.uint64))))
-        held = least_keys(keys, min(max(1, round(share * total)), total - 1), self.ranks)
-        return self.where(~held), self.where(held)
+        held = np.zeros(self.nnz, bool)
+        if count:
+            rows = np.repeat(keys_of(self.row_ids), np.diff(self.by_row.starts))
+            keys = mix(rows ^ mix(seed ^ mix(self.cols.astype(np.uint64))))
+            held[among] = least_keys(keys[among], count, self.ranks)
+        return held
 
 
 def owners(ids: NDArray[Any], size: int) -> NDArray[np.int64]:
