@@ -94,9 +94,7 @@ def save_model(
     save_shards(Path(path), rows, save_rest, ranks)
 
 
-def load_model(
-    path: str | os.PathLike[str], keep: Keep | None = None
-) -> tuple[LowRankModel, Any]:
+def load_model(path: str | os.PathLike[str], keep: Keep | None = None) -> tuple[LowRankModel, Any]:
     """Read a model, and what was saved along with it.
 
     ``keep`` says which users are wanted: it is called with ids, those of one shard at a time where

@@ -266,11 +266,18 @@ class RankObjective(LowRankObjective):
     def _lines(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """The sums for the rows first to last - 1 of the share of every rank, one share after
         another and all of them equally long."""
-        n, block, side = self.ratings.shape[1], self.ranks.block(self.ratings.shape[1]), self.side(1)
+        n, block, side = (
+            self.ratings.shape[1],
+            self.ranks.block(self.ratings.shape[1]),
+            self.side(1),
+        )
         lines = np.zeros((self.ranks.size, last - first, numbers_per_row(self.width)), self.dtype)
         losses = 0.0
         for rank in range(self.ranks.size):
-            begin, end = min(rank * block + first, n), min(rank * block + last, (rank + 1) * block, n)
+            begin, end = (
+                min(rank * block + first, n),
+                min(rank * block + last, (rank + 1) * block, n),
+            )
             if begin < end:
                 lines[rank, : end - begin], found = side.row_sums(step, begin, end)
                 losses += found

@@ -53,9 +53,7 @@ class RankRatings(Ratings):
         ends = [values.max(), -values.min()] if values.size else [-math.inf, -math.inf]
         high, low = ranks.all_reduce(np.array(ends, np.float64), "max")
         deviation = math.sqrt(squares / nnz)
-        self._whole = Whole(
-            nnz, (rows, shape[1]), mean, deviation, (-float(low), float(high))
-        )
+        self._whole = Whole(nnz, (rows, shape[1]), mean, deviation, (-float(low), float(high)))
 
     @classmethod
     def share_of(cls, ratings: Ratings, ranks: Ranks) -> RankRatings:

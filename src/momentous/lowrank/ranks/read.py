@@ -33,7 +33,9 @@ def read_on_ranks(source: Any, ranks: Ranks, **reading: Any) -> RankRatings:
     own = _own_files(source, ranks, reading)
     kinds = [json.loads(text) for text in ranks.gather_text(json.dumps(_kinds(own)))]
     known = [kind for kind in kinds if kind is not None]
-    row_kind, col_kind = ("U" if "U" in column else "i" for column in list(zip(*known))[:2])
+    row_kind, col_kind = (
+        "U" if any(kind[which] == "U" for kind in known) else "i" for which in (0, 1)
+    )
     dtype = np.dtype("float64" if any(kind[2] == "float64" for kind in known) else "float32")
     row_ids, col_ids = (
         np.empty(0, np.int64) if own is None else _ids(own, which) for which in (0, 1)

@@ -122,7 +122,10 @@ class NumbaSide(Side):
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         kernels, groups, size = kernels_for(type(self.loss)), self.groups, step.features.shape[1]
         dtype = step.features.dtype
-        lines, losses = np.zeros((last - first, numbers_per_row(size)), dtype), np.zeros(last - first)
+        lines, losses = (
+            np.zeros((last - first, numbers_per_row(size)), dtype),
+            np.zeros(last - first),
+        )
         features = read_only(step.features)
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
         from_zero = step.current is None
