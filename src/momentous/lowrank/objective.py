@@ -380,7 +380,7 @@ class LowRankObjective:
 
     def gram(self, factor: Any, weights: Any) -> NDArray[np.float64]:
         """``sum_i w_i u_i u_i'`` over all rows of a side, as a NumPy array."""
-        return self.backend.to_host(self.backend.gram(factor, weights))
+        return np.asarray(self.backend.to_host(self.backend.gram(factor, weights)), np.float64)
 
     def norm(self, x: Any) -> float:
         """The length of a vector like x."""

@@ -134,7 +134,7 @@ def _split_like(
     )
     share = float(config.validation_share or 0.0)
     held |= ratings.drawn(share, ~fitted & ~held, config.random_state)
-    known, kept = (ratings.total(np.count_nonzero(flags)) for flags in (fitted, ~held))
+    known, kept = (ratings.total(int(np.count_nonzero(flags))) for flags in (fitted, ~held))
     count = ratings.whole.nnz
     if not 0 < kept < count:
         raise ValueError(

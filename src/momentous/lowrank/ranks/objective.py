@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from momentous.distributed import Variables
 from momentous.lowrank.backends import RowStep
-from momentous.lowrank.backends.numpy import FULL_STEP, solve_systems
+from momentous.lowrank.backends.base import FULL_STEP
+from momentous.lowrank.backends.numpy import solve_systems
 from momentous.lowrank.backends.sums import furthest_moves, numbers_per_row, unpacked
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import products
@@ -73,7 +74,8 @@ class RankObjective(LowRankObjective):
     @property
     def dimension(self) -> int:
         """Length of this rank's part of x."""
-        return (self.ratings.shape[0] + self.items.stop - self.items.start) * self.width
+        items = self.ranks.shares(self.ratings.shape[1])[self.ranks.rank]
+        return (self.ratings.shape[0] + items) * self.width
 
     def split(self, x: Any) -> tuple[Floats, Floats]:
         """The parameters in x, of this rank's users and of its share of the items."""
@@ -287,7 +289,7 @@ class RankObjective(LowRankObjective):
         """Of the sum over all pairs: F'F, F'o and o'o of all users."""
         F = features.astype(np.float64, copy=False)
         o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
-        sums = [(F.T @ F).ravel(), F.T @ o, [float(o @ o)]]
+        sums = [(F.T @ F).ravel(), F.T @ o, np.array([o @ o])]
         whole = self.ranks.all_reduce(np.concatenate(sums))
         size = self.width
         return _Dense(

@@ -110,7 +110,7 @@ class RankRatings(Ratings):
 
     def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
         """A random share, over all ranks, of some of the entries, as one flag per entry."""
-        count = round(share * self.ranks.sum(np.count_nonzero(among)))
+        count = round(share * self.total(int(np.count_nonzero(among))))
         return self._drawn(count, among, rng)
 
     def _drawn(self, count: int, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
