@@ -20,7 +20,7 @@ CASES = {
     "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=12),
     "squared, no ridge": FitConfig(ridge=0.0, max_iterations=12, **PLAIN),
     "squared, gradients": FitConfig(solver="lbfgs", max_iterations=12, validation_share=0.1),
-    "squared, balance": FitConfig(solver="ada-ragd", ridge=0.0, max_iterations=8, **PLAIN),
+    "squared, balance": FitConfig(solver="lbfgs", ridge=0.0, max_iterations=8, **PLAIN),
     "logistic": FitConfig(loss="logistic", max_iterations=12, validation_share=0.1),
     "logistic, long steps": FitConfig(loss="logistic", ridge=1e-3, max_iterations=5, **PLAIN),
     "implicit": FitConfig(loss="implicit", max_iterations=12, validation_share=0.1),

@@ -109,7 +109,10 @@ def load_model(path: str | os.PathLike[str], keep: Keep | None = None) -> tuple[
             schema = {name: SCHEMA[name] for name in OF_ROWS}
             rows = load_shards(Path(path), archive.content["shards"], schema, keep)
             archive = replace(archive, arrays=archive.arrays | rows)
-        elif keep is not None:
+        for name, spec in SCHEMA.items():
+            if spec.required and name not in archive.arrays:
+                raise ValueError(f"it lacks the array {name!r}")
+        if keep is not None and "shards" not in archive.content:
             wanted = np.flatnonzero(keep(archive.arrays["row_ids"]))
             rows = rows_of(archive.arrays, wanted)
             archive = replace(archive, arrays=archive.arrays | rows)
