@@ -3,7 +3,8 @@
 Two kinds of ratios, each taken within one run: at d = 1,000,000 against one ``x + y`` on such
 vectors; and for ``auto``, ``lbfgs`` and AdaRAGD, from d = 10 to 1,000,000, against an iteration of
 SciPy's L-BFGS-B outside the user's function, by the CPU time of whole runs on the Rosenbrock
-function, the start included.
+function, the start included.  Short runs are made five times in a row: a run of a millisecond pays
+more for what the one before it has displaced from the caches than for its iterations.
 
     python benchmarks/overhead.py
 """
@@ -86,20 +87,21 @@ METHODS = ("auto", "lbfgs", "ada-ragd")
 SCIPY = "L-BFGS-B of SciPy"
 
 
-def outside(name: str, d: int, iterations: int) -> float:
-    """CPU seconds per iteration outside the user's function, in one run."""
+def outside(name: str, d: int, iterations: int, runs: int = 1) -> float:
+    """CPU seconds per iteration outside the user's function, in so many runs in a row."""
     problem = momentous.testbed.rosenbrock(d)
     both = Timed(problem.value_and_gradient, process_time)
-    started = process_time()
-    if name == SCIPY:
-        limits = {"ftol": 0, "gtol": 1e-10, "maxiter": iterations}
-        nit = scipy.optimize.minimize(
-            both, problem.start, jac=True, method="L-BFGS-B", options=limits
-        ).nit
-    else:
-        nit = momentous.minimize(
-            both, problem.start, jac=True, method=name, tol=1e-8, max_iterations=iterations
-        ).nit
+    limits = {"ftol": 0, "gtol": 1e-10, "maxiter": iterations}
+    started, nit = process_time(), 0
+    for _ in range(runs):
+        if name == SCIPY:
+            nit += scipy.optimize.minimize(
+                both, problem.start, jac=True, method="L-BFGS-B", options=limits
+            ).nit
+        else:
+            nit += momentous.minimize(
+                both, problem.start, jac=True, method=name, tol=1e-8, max_iterations=iterations
+            ).nit
     return (process_time() - started - both.seconds) / nit
 
 
@@ -108,12 +110,13 @@ def against_scipy() -> list[tuple[int, dict[str, float]]]:
     rows = []
     for d in (10, 100, 1_000, 10_000, 100_000, 1_000_000):
         repeats, iterations = (15, 200) if d <= 10_000 else (5, 60) if d <= 100_000 else (3, 40)
+        runs = 5 if d <= 100 else 1
         times: dict[str, list[float]] = {name: [] for name in (*METHODS, SCIPY)}
         for name in times:  # what is imported at a first run is not part of an iteration
             outside(name, 10, 3)
         for _ in range(repeats):  # in turn, so that all see the machine as busy as it is
             for name, seen in times.items():
-                seen.append(outside(name, d, iterations))
+                seen.append(outside(name, d, iterations, runs))
         rows.append((d, {name: median(seen) for name, seen in times.items()}))
     return rows
 

@@ -186,7 +186,7 @@ def findings() -> bytes:
 def study() -> bytes:
     sets = [{
         "figure": "demo", "data": "small", "twin": False, "problem": "small",
-        "profile": "paper", "plotted": 5, "runs": {"gd": "runs/gd.parquet"},
+        "profile": "paper", "device": "CPU", "plotted": 5, "runs": {"gd": "runs/gd.parquet"},
     }]  # fmt: skip
     return json.dumps({"kind": INDEX_KIND, "run_sets": sets}).encode()
 
@@ -195,7 +195,8 @@ def study() -> bytes:
 def paper_run() -> bytes:
     return run_record(
         PaperRunInfo, data="small", twin=False, profile="paper", step_size=None, step_from="given",
-        iterations=5, shape=(2, 2), entries=3, rank=1, fingerprint="x", threads=1,
+        iterations=5, shape=(2, 2), entries=3, rank=1, fingerprint="x", device="CPU",
+        threads=1,
     )  # fmt: skip
 
 

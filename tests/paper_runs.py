@@ -71,7 +71,7 @@ def an_info(method="GD", problem="completion", iterations=100, **changed) -> Pap
         "problem": problem, "method": method, "parameters": {}, "setup": "here", "data": "ml-10m",
         "twin": True, "profile": "paper", "step_size": 1.0, "step_from": "tuned",
         "iterations": iterations, "shape": (20, 10), "entries": 100, "rank": 2, "fingerprint": "",
-        "threads": 1,
+        "device": "CPU", "threads": 1,
     }  # fmt: skip
     return PaperRunInfo(**fields | changed)
 

@@ -419,10 +419,11 @@ def _choose_method(
             f"method={method!r} must be a name, a Method class or an instance; registered names: "
             f"auto, {', '.join(REGISTRY)}"
         )
-    known = {field.name for field in dataclasses.fields(method)}
-    unknown = {name: value for name, value in parameters.items() if name not in known}
-    if unknown:
-        raise TypeError(_unknown(unknown, method, caller))
+    if parameters:
+        known = {field.name for field in dataclasses.fields(method)}
+        unknown = {name: value for name, value in parameters.items() if name not in known}
+        if unknown:
+            raise TypeError(_unknown(unknown, method, caller))
     if saved is None:
         return method(**parameters)
     if method.name != name:

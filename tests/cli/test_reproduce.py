@@ -260,6 +260,31 @@ def test_what_is_wrong_is_said_before_anything_is_run(ratings, tmp_path):
     assert "none of the methods gd is part of fig3" in told
 
 
+def test_a_gpu_that_is_not_there_is_one_sentence(ratings, tmp_path):
+    from momentous.lowrank.backends.device import gpu_available
+
+    if gpu_available():
+        pytest.skip("there is a GPU")
+    out = tmp_path / "out"
+    data = f"x={ratings}"
+    done = momentous("reproduce", "fig1", "--data", data, "--device", "cuda", "--out", out)
+    assert done.exit_code in (1, 2)
+    assert "needs cupy, which is not installed" in done.stderr or "no NVIDIA GPU" in done.stderr
+    assert not out.exists()
+
+
+def test_without_a_report_only_runs_are_made_and_the_report_follows(ratings, tmp_path):
+    given = ("--data", f"small={ratings}", "--methods", "gd", *SHORT, "--out", tmp_path)
+    done = momentous("reproduce", "fig1", *given, "--no-report")
+    assert done.exit_code == 0, done.output
+    assert f"The runs are in {tmp_path}" in done.output
+    assert not (tmp_path / "index.html").exists()
+    assert momentous("reproduce", "report", "--out", tmp_path).exit_code == 0
+    assert (tmp_path / "index.html").exists()
+    told = said("reproduce", "fig1", *given, "--no-report", "--account", tmp_path / "a.md")
+    assert "leave --no-report out" in told
+
+
 def test_a_file_that_holds_no_ratings_is_no_traceback(tmp_path):
     (tmp_path / "bad.csv").write_text("user,item,rating\n1,2,three\n")
     told = said("reproduce", "fig1", "--data", f"x={tmp_path / 'bad.csv'}", "--out", tmp_path / "o")
@@ -429,7 +454,8 @@ def test_names_in_run_files_cannot_act_on_the_terminal(ratings, tmp_path):
 )
 def test_an_index_that_would_write_elsewhere_or_show_nothing_is_refused(key, value, tmp_path):
     entry = {"figure": "fig1", "data": "small", "twin": False, "problem": "completion",
-             "profile": "paper", "plotted": 4, "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
+             "profile": "paper", "device": "CPU", "plotted": 4,
+             "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
     content = {"kind": "momentous study", "run_sets": [{**entry, key: value}]}
     (tmp_path / "study.json").write_text(json.dumps(content))
     assert f"study.json is damaged ({key} is" in said("reproduce", "report", "--out", tmp_path)
@@ -439,7 +465,8 @@ def test_a_run_of_an_unknown_problem_is_refused(tmp_path):
     (tmp_path / "runs").mkdir()
     a_record(an_info(problem="../../elsewhere"), None).save(tmp_path / "runs" / "gd.parquet")
     entry = {"figure": "demo", "data": "small", "twin": False, "problem": "completion",
-             "profile": "paper", "plotted": 4, "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
+             "profile": "paper", "device": "CPU", "plotted": 4,
+             "runs": {"GD": "runs/gd.parquet"}}  # fmt: skip
     content = {"kind": "momentous study", "run_sets": [entry]}
     (tmp_path / "study.json").write_text(json.dumps(content))
     assert "its problem is '../../elsewhere'" in said("reproduce", "report", "--out", tmp_path)

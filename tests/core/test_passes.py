@@ -108,7 +108,6 @@ def test_sums_are_added_up_over_ranks_in_one_go(
     method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one rank of two, the other holding the same numbers, the run is that of the whole."""
-    monkeypatch.setattr(lbfgs, "STACKED", 100)  # as for long vectors
     monkeypatch.setattr(lbfgs.Stacked, "suits", staticmethod(lambda space: False))
     calls: list[int] = []
 
@@ -137,7 +136,7 @@ def test_sums_are_added_up_over_ranks_in_one_go(
 def test_pairs_of_passes_are_those_of_single_operations() -> None:
     random = np.random.default_rng(4)
     space, alone = Space(np.ones(40), total=lambda sums: sums), Space(np.ones(40))
-    fused, listed = FusedPairs(3), Listed(3, corrects=False)
+    fused, listed = FusedPairs(3), Listed(3)
     hessian = np.diag(np.linspace(1, 5, 40))
     here = Sample(random.standard_normal(40))
     here.gradient = hessian @ here.point

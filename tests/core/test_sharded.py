@@ -13,9 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import momentous
-from momentous.methods.classical import lbfgs
 
-lbfgs.STACKED = 100  # as for long vectors
 mesh = Mesh(np.array(jax.devices()), ("shard",))
 spread = NamedSharding(mesh, PartitionSpec("shard"))
 whole = NamedSharding(mesh, PartitionSpec())

@@ -108,7 +108,7 @@ def test_impossible_limits_are_refused(make, words):
         ({"stop": Iterations(3)}, Status.MAX_ITERATIONS),
         ({"callback": lambda step: step.nit == 3}, Status.STOPPED),
     ],
-    ids=str,
+    ids=lambda each: "-".join(each) if isinstance(each, dict) else str(each),
 )
 def test_every_reason_reaches_the_result(options, status, method):
     result = solve(WAVES, **method.plain(WAVES), **options)

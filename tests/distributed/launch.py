@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-LIMIT = 150.0  # seconds for a launch
+LIMIT = 400.0  # seconds for a launch: some ten on a machine that has nothing else to do
 
 
 def environment() -> dict[str, str]:

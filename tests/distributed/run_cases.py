@@ -80,7 +80,7 @@ def method_runs(ranks: Ranks) -> dict[str, Any]:
     found = {}
     for name in REGISTRY:
         for layout in LAYOUTS:
-            result = run(ranks, layout, method=name, **options_of(name))
+            result = run(ranks, layout, method=name, max_iterations=15, **options_of(name))
             found[f"{name} {layout}"] = summary(result, ranks, layout)
     return found
 
@@ -297,8 +297,14 @@ def steps(ranks: Ranks, layout: str) -> dict[str, Any]:
     return found
 
 
+def nothing_to_do(ranks: Ranks, layout: str) -> dict[str, Any]:
+    """The end at x0, which came from another rank."""
+    return ended(lambda: run(ranks, layout, max_iterations=0))
+
+
 FAULTS = (
-    interruption, not_a_number, time_limit, wishes, different_arguments, wrong_gradient,
+    nothing_to_do, interruption, not_a_number, time_limit, wishes, different_arguments,
+    wrong_gradient,
 )  # fmt: skip
 
 

@@ -135,6 +135,11 @@ def test_an_exception_on_one_rank_is_named_on_all(everywhere, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_run_may_end_where_it_begins(everywhere, layout):
+    assert {e["status"] for e in ends(everywhere, "nothing_to_do", layout)} == {"MAX_ITERATIONS"}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_ctrl_c_on_one_rank_ends_all_at_the_same_place(everywhere, layout):
     found = ends(everywhere, "interruption", layout)
     assert {each["status"] for each in found} == {"INTERRUPTED"}

@@ -6,13 +6,15 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import deque
 
 import numpy as np
 import pytest
 
-from momentous import LBFGS, iterate, minimize, testbed
+from momentous import LBFGS, Safeguarded, iterate, minimize, testbed
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
+from momentous.methods.classical import whole_matrix
 from momentous.methods.classical.curvature import correction, is_of_use
 from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
@@ -44,8 +46,7 @@ def walk(d, count, seed=0):
 
 KINDS = {
     "stacked": lambda d, m: Stacked.filled(m, (d,)),
-    "listed": lambda d, m: Listed(m, corrects=False),
-    "listed, products of changes": lambda d, m: Listed(m, corrects=True),
+    "listed": lambda d, m: Listed(m),
 }
 NOISY = np.inf  # no value says anything
 
@@ -92,6 +93,41 @@ def test_a_step_leaves_all_older_memories_as_they_were(kind):
         kept.append((curvature, there, curvature.direction(space, there.gradient).tobytes()))
     for old, there, direction in kept:
         assert old.direction(space, there.gradient).tobytes() == direction
+
+
+@pytest.mark.parametrize("method", [LBFGS(), Safeguarded()], ids=lambda method: method.name)
+def test_the_whole_matrix_is_copied_only_for_those_who_keep_an_older_one(method):
+    """A run drops its memory at every step: it goes on in the same place."""
+    problem = testbed.rosenbrock(12)
+
+    def places(kept):
+        options = {"jac": True, "method": method, "max_iterations": 12}
+        for step in iterate(problem.value_and_gradient, problem.start, **options):
+            kept.append(step)
+            memory = getattr(step.memory, "fast", step).memory
+            memory.curvature.direction(Space(step.x), memory.current.gradient)
+            yield memory.curvature._first.ctypes.data
+
+    assert len(set(places(deque(maxlen=1)))) == 1
+    assert len(set(places([]))) == 12
+
+
+def test_an_interrupted_update_of_the_whole_matrix_leaves_one_without_pairs(monkeypatch):
+    samples, _ = walk(5, 4)
+    space, g = Space(samples[0].point), samples[-1].gradient
+    curvature = extended(WholeMatrix.unknown(5), space, samples)
+    calls = iter([whole_matrix.dsyr2])
+
+    def interrupted(*arguments):
+        for update in calls:
+            return update(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(whole_matrix, "dsyr2", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        curvature.direction(space, g)
+    assert len(curvature) == 0
+    assert np.array_equal(curvature.direction(space, g), -g)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "whole"])
@@ -154,15 +190,15 @@ def test_the_correction_finds_the_curvature_at_the_end_of_the_step(h):
         return 2 * x + 3 * x**2 / 5
 
     sy = h * (slope(1 + h) - slope(1))
-    theta = correction(f(1) - f(1 + h), h * slope(1), sy, 1e-16)
-    assert sy + theta == pytest.approx(h * h * (2 + 6 * (1 + h) / 5), rel=1e-12)
+    factor = correction(f(1) - f(1 + h), h * slope(1), sy, 1e-16)
+    assert factor * sy == pytest.approx(h * h * (2 + 6 * (1 + h) / 5), rel=1e-12)
 
 
 def test_the_correction_keeps_to_its_bounds_and_to_what_values_can_tell():
-    assert correction(1.0, 0.0, 1.0, 0.0) == 1.0
-    assert correction(-1.0, 0.0, 1.0, 0.0) == -0.5
-    assert correction(0.01, 0.0, 1e-9, 1.0) == 0.0
-    assert correction(np.nan, 0.0, 1.0, 1.0) == 0.0
+    assert correction(1.0, 0.0, 1.0, 0.0) == 2.0
+    assert correction(-1.0, 0.0, 1.0, 0.0) == 0.5
+    assert correction(0.01, 0.0, 1e-9, 1.0) == 1.0
+    assert correction(np.nan, 0.0, 1.0, 1.0) == 1.0
 
 
 @pytest.mark.parametrize("d", [30, 200])

@@ -76,10 +76,12 @@ def command(
             facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
     except RankError as error:
         raise click.ClickException(str(error)) from None
-    interrupted = facts.pop("interrupted")
+    interrupted, out_of_memory = facts.pop("interrupted"), facts.pop("out_of_memory")
     if find().rank > 0:
         return
     show_facts(facts, as_json=as_json)
+    if out_of_memory:
+        raise click.ClickException(f"{facts['ended']}; the model as it stands is in {out}")
     if interrupted:
         # How the file is read is not kept in the model.
         words = ["momentous", "fit", file, "--out", str(out), "--resume", *typed_options(reading)]

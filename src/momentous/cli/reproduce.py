@@ -33,6 +33,17 @@ WHAT = (*PARTS, "all", "report")
     "are shown (in the paper, all methods do).",
 )
 @click.option(
+    "--step-sizes-from",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of another study, run on a GPU perhaps, whose step sizes are taken over: nothing "
+    "is searched for.",
+)
+@click.option(
+    "--no-report",
+    is_flag=True,
+    help="Only run; 'momentous reproduce report' writes pictures and page, there or elsewhere.",
+)
+@click.option(
     "--account",
     type=NEW_FILE,
     help="Write an account in Markdown there, with pictures in the folder of the same name.",
@@ -46,6 +57,7 @@ def command(
     what: tuple[str, ...],
     data: tuple[str, ...],
     out: Path,
+    no_report: bool,
     account: Path | None,
     opening: Path | None,
     **options: Any,
@@ -64,10 +76,15 @@ def command(
 
     if account is not None and not account.suffix:
         raise click.UsageError(f"--account {account} needs a suffix: {account}.md")
+    if account is not None and no_report:
+        raise click.UsageError("--account is a report: leave --no-report out")
     wanted, named = _wanted(what, data, out)
     with kept_runs(), usage_errors():
         settings = Settings(**options)
-        folder, study = reproduce(wanted, out, data_sets(named), settings)
+        folder, study = reproduce(wanted, out, data_sets(named), settings, report=not no_report)
+    if study is None:
+        say(f"The runs are in {folder.path}")
+        return
     print_results(study)
     say(f"The report is {folder.page}")
     if account is not None:
@@ -107,4 +124,6 @@ def _same_command(wanted: Sequence[str], named: Sequence[str], settings: Setting
         parts += ["--data", *(text.partition("=")[0] + "=..." * ("=" in text) for text in named)]
     values = {each.name: (getattr(settings, each.name), each.default) for each in fields(settings)}
     chosen = {name: value for name, (value, default) in values.items() if value != default}
+    if "step_sizes_from" in chosen:
+        chosen["step_sizes_from"] = "..."
     return " ".join([*parts, *typed_options(chosen), "--account"])

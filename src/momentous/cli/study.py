@@ -48,6 +48,12 @@ study_options = together(
         help="Length of a trial of a step size.",
     ),
     threads,
+    click.option(
+        "--device",
+        type=click.Choice(["cpu", "cuda", "auto"]),
+        default="cpu",
+        help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.",
+    ),
 )
 
 

@@ -18,6 +18,8 @@ def starting_point(x0: Any) -> Array:
     Numbers and lists become NumPy arrays of at least one dimension, integers become floats, as in
     SciPy; what cannot be minimised over (complex numbers, text, objects) is refused.
     """
+    if type(x0) is np.ndarray and x0.dtype == np.float64:  # as most are: nothing to check
+        return np.array(x0, dtype=np.float64, order="C", copy=True)
     if array_api_compat.is_array_api_obj(x0):
         if getattr(x0, "requires_grad", False):
             x0 = x0.detach()
@@ -85,6 +87,14 @@ class Admission:
         return raw if ours and self._unshared(raw) else self.space.copy(raw)
 
     def _checked(self, raw: Any, source: str) -> Array:
+        space = self.space
+        if (
+            type(raw) is space.library
+            and raw.dtype == space.dtype
+            and raw.shape == space.shape
+            and raw.device == space.device
+        ):
+            return raw  # as nearly always; what follows asks each thing again
         if raw is None:
             raise TypeError(f"{source} returned None, not an array of shape {self.space.shape}")
         if self.space.library is np.ndarray and (

@@ -30,7 +30,7 @@ from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 
-KIND, VERSION = "checkpoint", 4
+KIND, VERSION = "checkpoint", 5
 SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.
@@ -273,6 +273,7 @@ class _Unpacker:
     def __init__(self, arrays: dict[str, np.ndarray], space: Space | None):
         self._arrays, self._space = arrays, space
         self._made: dict[int, Array] = {}  # fields that shared an array share it again
+        self._norms: dict[int, float] = {}  # of gradients, which samples may share
 
     def state(self, content: dict[str, Any]) -> RunState:
         there, in_shards = self.unpack(content["fields"]["space"]), "shards" in content
@@ -341,6 +342,10 @@ class _Unpacker:
         whole = cls(**made)
         if isinstance(whole, Sample):
             _require(whole.point is not None or not whole.evaluated, "a gradient without a point")
+            if whole.gradient is not None:
+                norm = self._norms.setdefault(id(whole.gradient), whole.grad_norm)
+                same = norm == whole.grad_norm or norm != norm
+                _require(same, "one gradient has two norms")
         return whole.unpacked(self._space) if hasattr(whole, "unpacked") else whole
 
     def _array(self, index: int) -> Array:

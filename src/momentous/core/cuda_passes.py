@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.mailbox import Mailbox
 from momentous.core.passes import MOST, Pass, names, written
 from momentous.io.optional import LazyModule
 
@@ -40,7 +41,8 @@ extern "C" __global__ void __launch_bounds__(256) pass(
     #pragma unroll
     for (int i = 0; i < @S@; i++) sums[i] = 0.0;
     const long long first = blockIdx.x * 256ll + threadIdx.x, packs = size / @W@;
-    for (long long k = first; k < packs; k += 256ll * gridDim.x) {
+    for (long long i = first; i < packs; i += 256ll * gridDim.x) {
+        const long long k = @PLACE@;
         @LOAD@
         #pragma unroll
         for (int j = 0; j < @W@; j++) {
@@ -89,6 +91,7 @@ extern "C" __global__ void __launch_bounds__(256) pass(
         if (value_bytes == 4) answer[@S@] = *(const float*)value;
         if (value_bytes == 8) answer[@S@] = *(const double*)value;
     }
+    __threadfence_system();
 #endif
 }
 """
@@ -107,6 +110,7 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tu
         "T": NUMBERS[dtype],
         "W": str(width),
         "S": str(len(products)),
+        "PLACE": "packs - 1 - i" if work.backwards else "i",
         "PARAMETERS": "".join(f"{parameter}, " for parameter in parameters),
         "NUMBERS": " ".join(f"const T {name} = T({name}_);" for name in weights),
         "LOAD": " ".join(f"const Pack p_{name} = ((const Pack*){name}_)[k];" for name in given)
@@ -146,7 +150,7 @@ class CudaPasses:
             self._ended = cupy.zeros(1, np.uint32)
             # Memory of the host that the GPU can write to.
             self._answer = cupy.cuda.alloc_pinned_memory(8 * (SUMS + 1))
-            self._on_host = np.frombuffer(self._answer, np.float64, SUMS + 1)
+            self._mail = Mailbox(np.frombuffer(self._answer, np.float64, SUMS + 1))
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar on the GPU that a kernel can read?"""
@@ -159,13 +163,15 @@ class CudaPasses:
 
     def __call__(
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
-    ) -> tuple[tuple[Any, ...], np.ndarray, float]:
+    ) -> tuple[tuple[Any, ...], Any, float]:
         """The new vectors; and once they are there, the sums and the value."""
         vectors = [a if a.flags.c_contiguous else cupy.ascontiguousarray(a) for a in vectors]
         pointers = [a.data.ptr for a in vectors]
         width = self._width if all(pointer % 16 == 0 for pointer in pointers) else 1
         kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, width)
         with self._device:
+            if sums:
+                self._mail.clear(sums + (value is not None), cupy.cuda.get_current_stream)
             made = tuple([cupy.empty(self._shape, self._dtype) for _ in range(work.made)])
             kernel(
                 (max(1, min(self._blocks, -(-self._size // (width * THREADS)))),),
@@ -177,6 +183,7 @@ class CudaPasses:
                     self._shares, self._ended, self._answer.ptr,
                 ),
             )  # fmt: skip
-            if sums:
-                cupy.cuda.get_current_stream().synchronize()
-        return made, self._on_host[:sums].copy(), float(self._on_host[sums])
+            if not sums:
+                return made, np.empty(0), np.nan
+            answer = self._mail.wait(cupy.cuda.get_current_stream)
+        return made, answer[:sums], answer[-1]

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from momentous.core.passes import INNER, Pass, names, written
+from momentous.core.passes import NESTEROV, Pass, names, written
 
 # A larger objective would take long to compile again with every pass; one that takes long itself
 # has nothing to gain.  Operations, and bytes of constants within inner functions.
@@ -37,21 +37,21 @@ def _applied(
     """The new vectors, and the sums with the value behind them."""
     import jax.numpy as jnp
 
-    weights = [] if numbers is None else list(numbers.astype(vectors[0].dtype))
-    count = len(written(work, *names(work, len(vectors), len(weights))[:2])[2])
+    length = 0 if numbers is None else len(numbers)
+    count = len(written(work, *names(work, len(vectors), length)[:2])[2])
     if one_kernel and count:
-        made, sums = _in_one_kernel(work, vectors, weights, count)
-    else:
-        made, products = work.formula(*vectors, *weights)
-        doubles = [(a.astype(jnp.float64), b.astype(jnp.float64)) for a, b in products]
-        sums = jnp.stack([jnp.sum(a * b) for a, b in doubles]) if count else None
-    if value is not None and sums is not None:
-        sums = jnp.append(sums, value.astype(jnp.float64))
-    return made, sums
+        return _in_one_kernel(work, vectors, numbers, value, count)
+    weights = [] if numbers is None else list(numbers.astype(vectors[0].dtype))
+    made, products = work.formula(*vectors, *weights)
+    doubles = [(a.astype(jnp.float64), b.astype(jnp.float64)) for a, b in products]
+    sums = [jnp.sum(a * b) for a, b in doubles]
+    if value is not None:
+        sums.append(value.reshape(()).astype(jnp.float64))
+    return made, jnp.stack(sums) if count else None
 
 
 def _in_one_kernel(
-    work: Pass, vectors: Sequence[Any], weights: Sequence[Any], count: int
+    work: Pass, vectors: Sequence[Any], numbers: Any, value: Any, count: int
 ) -> tuple[Any, Any]:
     import jax
     import jax.numpy as jnp
@@ -59,24 +59,29 @@ def _in_one_kernel(
     from jax.experimental.pallas import triton
 
     shape, dtype, size = vectors[0].shape, vectors[0].dtype, vectors[0].size
-    programs = -(-size // BLOCK)
+    programs, given = -(-size // BLOCK), len(vectors)
+    weights = 0 if numbers is None else len(numbers)
 
     def kernel(*places: Any) -> None:
-        given, numbers = places[: len(vectors)], places[len(vectors)]
-        *made, sums = places[len(vectors) + 1 :]
+        *made, sums = places[given + 2 :]
         program = pallas.program_id(0)
-        entries = pallas.ds(program * BLOCK, BLOCK)
-        there = program * BLOCK + jnp.arange(BLOCK) < size
+        begin = BLOCK * (programs - 1 - program if work.backwards else program)
+        entries, there = pallas.ds(begin, BLOCK), begin + jnp.arange(BLOCK) < size
         # Entries behind the end are read as 0, and so are all that is made of them.
-        read = [triton.load(a.at[entries], mask=there, other=0.0) for a in given]
-        fresh, products = work.formula(*read, *[numbers[i] for i in range(len(weights))])
+        read = [triton.load(a.at[entries], mask=there, other=0.0) for a in places[:given]]
+        weight = places[given]
+        fresh, products = work.formula(*read, *[weight[i].astype(dtype) for i in range(weights)])
         for place, a in zip(made, fresh, strict=True):
             triton.store(place.at[entries], a, mask=there)
         for i, (a, b) in enumerate(products):
             sums[i, program] = jnp.sum(a.astype(jnp.float64) * b.astype(jnp.float64))
+        # The value is a sum, too: of itself, and zeros.
+        sums[count, program] = jnp.where(
+            program == 0, places[given + 1][0].astype(jnp.float64), 0.0
+        )
 
     one = jax.ShapeDtypeStruct((size,), dtype)
-    shares = jax.ShapeDtypeStruct((count, programs), jnp.float64)
+    shares = jax.ShapeDtypeStruct((count + 1, programs), jnp.float64)
     run = pallas.pallas_call(
         kernel,
         out_shape=[*[one] * work.made, shares],
@@ -84,9 +89,11 @@ def _in_one_kernel(
         interpret=INTERPRETED,
         compiler_params=None if INTERPRETED else triton.CompilerParams(num_warps=4, num_stages=1),
     )
-    numbers = jnp.stack(weights) if weights else jnp.zeros(1, dtype)
-    *made, sums = run(*[a.reshape(-1) for a in vectors], numbers)
-    return tuple([a.reshape(shape) for a in made]), sums.sum(axis=1)
+    numbers = jnp.zeros(1) if numbers is None else numbers
+    known = jnp.zeros(1) if value is None else value.reshape(1)
+    *made, sums = run(*[a.reshape(-1) for a in vectors], numbers, known)
+    sums = sums.sum(axis=1)
+    return tuple([a.reshape(shape) for a in made]), sums[:count] if value is None else sums
 
 
 @cache
@@ -108,7 +115,9 @@ def _has_kernels(device: Any) -> bool:
     ones = jax.device_put(np.ones(8, np.float32), device)
     try:
         with jax.enable_x64(True):
-            return float(_jitted(INNER, True)((ones, ones), None, None)[1][0]) == 8.0
+            run, numbers = _jitted(NESTEROV, True), np.array([1.0, 1.0])
+            made, sums = run((ones, ones, ones), numbers, ones[:1])
+            return bool(made[0].tolist() == [2.0] * 8 and sums.tolist() == [8.0, 8.0, 1.0])
     except Exception:  # whatever the compiler says: there is another way
         return False
 
@@ -126,7 +135,7 @@ class JaxPasses:
             and like.dtype.name in ("float32", "float64")
             and (INTERPRETED or _has_kernels(next(iter(devices))))
         )
-        self._numbers: dict[tuple[float, ...], Any] = {}
+        self._numbers: dict[Pass, tuple[Any, Any]] = {}
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar of JAX?"""
@@ -137,7 +146,7 @@ class JaxPasses:
     ) -> tuple[tuple[Any, ...], np.ndarray, float]:
         """The new vectors; and once they are there, the sums and the value."""
         with self._jax.enable_x64(True):
-            weights = self._on_device(numbers)
+            weights = self._on_device(work, numbers)
             run = _jitted(work, self._one_kernel)
             made, sums = run(tuple(vectors), weights, value)
         if sums is None:
@@ -145,16 +154,18 @@ class JaxPasses:
         host = self._jax.device_get(sums)
         return made, host if value is None else host[:-1], float(host[-1])
 
-    def _on_device(self, numbers: Sequence[float]) -> Any:
-        """Step sizes seldom change: the last numbers are kept on the device."""
+    def _on_device(self, work: Pass, numbers: Sequence[float]) -> Any:
+        """Numbers that stay the same, as step sizes do, are kept on the device."""
         if not len(numbers):
             return None
-        key = tuple(numbers)
-        if key not in self._numbers:
-            if len(self._numbers) > 8:
-                self._numbers.clear()
-            self._numbers[key] = self._jax.numpy.asarray(np.array(key, np.float64))
-        return self._numbers[key]
+        before, place = self._numbers.get(work, (None, None))
+        if before != tuple(numbers):
+            self._numbers[work] = tuple(numbers), None
+            return np.array(numbers, np.float64)
+        if place is None:
+            place = self._jax.numpy.asarray(np.array(numbers, np.float64))
+            self._numbers[work] = before, place
+        return place
 
     def joined(self, fun: Any, x: Any, *, differentiate: bool) -> Any:
         """A function of the user in a form that `compute_joined` compiles together with passes:
@@ -191,7 +202,7 @@ class JaxPasses:
         others = tuple([None if a is x else a for a in vectors])  # x itself is not read twice
         with self._jax.enable_x64(True):
             run = joined.with_pass(work, self._one_kernel)
-            gradient, made, sums = run(joined.constants, x, others, self._on_device(numbers))
+            gradient, made, sums = run(joined.constants, x, others, self._on_device(work, numbers))
         host = self._jax.device_get(sums)
         return gradient, made, host[:-1], float(host[-1])
 

@@ -101,6 +101,7 @@ class Run(Iterator[IntermediateResult]):
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
+        self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         if resume is None:
             self._begin(x0, tol, seed)
         else:
@@ -180,11 +181,13 @@ class Run(Iterator[IntermediateResult]):
             self._advance()
 
     def _advance(self) -> None:
-        oracle, started = self.oracle, perf_counter()
+        oracle, progress, started = self.oracle, self.progress, perf_counter()
         oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
-        last = self.report
-        self.report = Report(NO_SAMPLE, last.step_size, (), None, last.accepted, last.noise)
+        last, self.report = self.report, self._unfinished
+        unfinished = self._unfinished  # one for all steps: making a report takes time
+        unfinished.step_size, unfinished.noise = last.step_size, last.noise
+        unfinished.accepted = last.accepted
         del last
         step = self.method.step(oracle, self.memory)
         sample, trace = step.report.sample, self.trace
@@ -197,13 +200,13 @@ class Run(Iterator[IntermediateResult]):
             shown = oracle.peek(sample.point)
             started += perf_counter() - paused  # a value for the trace alone is not timed
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
-        self.progress.nit += 1
-        self.progress.acceptable = acceptable
+        progress.nit += 1
+        progress.acceptable = acceptable
         self._commit(step, shown, started)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
             self._call(self._callback)
-        if self._checkpoint is not None and self._checkpoint.is_due(self.progress.nit):
+        if self._checkpoint is not None and self._checkpoint.is_due(progress.nit):
             self._autosave()
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
@@ -228,19 +231,20 @@ class Run(Iterator[IntermediateResult]):
         for event in report.events:
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
-        trace = self.trace
-        if trace is not None:
-            trace.add(progress, shown, report.step_size)
+        if self.trace is not None:
+            self.trace.add(progress, shown, report.step_size)
             for event in report.events:
-                trace.events.append((progress.nit, event))
+                self.trace.events.append((progress.nit, event))
         self._decide()
 
     def _decide(self) -> None:
         """What was asked for, if it is reached, goes before the method's own reason to end."""
-        asked, own = self._stop.check(self.progress), self.report.ending
+        progress, report = self.progress, self.report
+        asked, own = self._stop.check(progress), report.ending
         if asked is None:
-            own = unbounded(self.oracle.space, self.report, self.progress, self._stop) or own
-        self.ending = asked if asked is not None and asked.status.success else own or asked
+            self.ending = unbounded(self.oracle.space, report, progress, self._stop) or own
+        else:
+            self.ending = asked if asked.status.success else own or asked
 
     def _call(self, callback: Callback) -> None:
         try:

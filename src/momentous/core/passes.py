@@ -6,7 +6,8 @@ called with blocks of NumPy, traced by JAX, and written out in CUDA (`core.cuda_
 of a pass are made together: they come to the host, and are added up over ranks, in one go.
 
 A pass whose name begins with "gradient" has the gradient as its first vector and its square as its
-first sum.
+first sum.  On a GPU it goes from the end to the beginning: what user code has written last is read
+first, while the GPU's cache still has it, and what comes next finds the beginning there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ class Pass:
     name: str
     formula: Callable[..., tuple[Vectors, Products]]
     made: int = 0  # how many new vectors it makes
+
+    @property
+    def backwards(self) -> bool:
+        """Does it go from the end to the beginning?"""
+        return self.name.startswith("gradient")
 
 
 def _inner(a: Any, b: Any) -> tuple[Vectors, Products]:
@@ -76,6 +82,22 @@ def _heavy_ball(g: Any, x: Any, x_prev: Any, w: Any, m: Any) -> tuple[Vectors, P
     return (z,), ((g, g), (c, c))
 
 
+def _nesterov_with_sum(
+    g: Any, y: Any, x: Any, points: Any, w: Any, m: Any, share: Any
+) -> tuple[Vectors, Products]:
+    z = y + w * g
+    c = z - x
+    return (z, z + m * c, points + share * y), ((c, c),)
+
+
+def _heavy_ball_with_sum(
+    g: Any, x: Any, x_prev: Any, points: Any, w: Any, m: Any, share: Any
+) -> tuple[Vectors, Products]:
+    z = x + m * (x - x_prev) + w * g
+    c = z - x
+    return (z, points + share * x), ((c, c),)
+
+
 INNER = Pass("inner", _inner)  # <a, b>
 DISTANCE = Pass("distance", _distance)  # |a - b|^2
 ADD = Pass("add", _add, 1)  # x + w y
@@ -87,6 +109,9 @@ GRADIENT_ALONG = Pass("gradient_along", _gradient_along)  # |g|^2, <g, d>
 NESTEROV = Pass("gradient_nesterov", _nesterov, 2)
 # x' = x + m (x - x_prev) + w g; |g|^2, |x' - x|^2
 HEAVY_BALL = Pass("gradient_heavy_ball", _heavy_ball, 1)
+# The same without |g|^2, and with points + share y, or points + share x.
+NESTEROV_WITH_SUM = Pass("nesterov_with_sum", _nesterov_with_sum, 3)
+HEAVY_BALL_WITH_SUM = Pass("heavy_ball_with_sum", _heavy_ball_with_sum, 2)
 
 
 @cache

@@ -17,6 +17,7 @@ from typing import Any
 
 import array_api_compat
 import numpy as np
+from scipy.linalg.blas import ddot
 
 from momentous.core import blocks, passes
 from momentous.core.blocks import BLOCK, ROW
@@ -99,8 +100,10 @@ class Space:
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
         self.inner: Inner = _default_inner(like)
-        if self.plain and len(self.shape) == 1 and self.size <= ROW:
-            self.inner = _short_inner
+        if self.plain and len(self.shape) == 1 and 0 < self.size <= ROW:
+            # SciPy's call of BLAS takes a fifth of the time of NumPy's for short vectors, checks
+            # no flags (so it does not warn of overflow) and gives a float of Python's.
+            self.inner = ddot
         if self._passes is not None:
             self.inner = lambda a, b: self.compute(passes.INNER, (a, b))[1][0]
         elif self._total is not None:
@@ -202,12 +205,12 @@ class Space:
             difference = a - b
             return self.inner(difference, difference)
 
-    def value_noise(self, *values: float) -> float:
+    def value_noise(self, value: float) -> float:
         """What rounding may do to the difference of such objective values: 8 u |f|.
 
         Too little for an objective that is small by cancellation; nothing here knows its terms.
         """
-        return 8.0 * self.rounding * max(map(abs, values))
+        return 8.0 * self.rounding * abs(value)
 
     def displaced(self, x: Array, radius: float, seed: int, draw: int) -> Array:
         """x moved at random, uniformly within that radius; the n-th draw has a stream of its own,
@@ -348,7 +351,7 @@ class Space:
 
     def _on_host(self, a: Array) -> np.ndarray:
         """The memory of an array of NumPy, or of PyTorch on the host."""
-        return a if self.library is np.ndarray else a.numpy()
+        return np.asarray(a if self.library is np.ndarray else a.numpy())
 
     def _from_host(self, a: np.ndarray) -> Array:
         """The array of this space that has the memory of ``a``."""
@@ -427,7 +430,7 @@ def to_numpy(a: Array) -> np.ndarray:
 def set_writable(a: Array, writable: bool) -> None:
     """Guard (or release) a NumPy array: user code that writes into x fails loudly, not silently."""
     if type(a) is np.ndarray:
-        a.flags.writeable = writable
+        a.setflags(write=writable)  # less than half the time of `flags.writeable =`
 
 
 def _default_inner(like: Array) -> Inner:
@@ -441,17 +444,17 @@ def _default_inner(like: Array) -> Inner:
 
 def _combined(x: Array, weight: float, y: Array, z: Array) -> Array:
     if z is None:
+        # One operation in place of two, with the same bits, for the two weights that most have.
+        if weight == 1.0:
+            return x + y
+        if weight == -1.0:
+            return x - y
         fresh = y * weight
     else:
         fresh = y - z
         fresh *= weight
     fresh += x
     return fresh
-
-
-def _short_inner(a: np.ndarray, b: np.ndarray) -> float:
-    """`blocks.inner` of short flat vectors of doubles, without its checks."""
-    return float(np.vdot(a, b))  # which does not warn of overflow
 
 
 def _device_passes(like: Array) -> Any:

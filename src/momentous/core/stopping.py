@@ -232,9 +232,11 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     point, lowest, accepted = report.sample.point, report.sample.value, report.accepted
     if accepted is not None and not lowest <= accepted.value:
         lowest = accepted.value
+    slope, fall = progress.start_norm, progress.start_fun - lowest
+    if progress.nit % 16 and not fall > BEYOND * slope:  # in most iterations that is all
+        return None
     by_value = not stop.needs_value and progress.noun == "gradient"  # a residual has other units
-    slope, length = progress.start_norm, max(1.0, progress.start_size)
-    fall = progress.start_fun - lowest
+    length = max(1.0, progress.start_size)
     fallen = by_value and BEYOND * slope * length < fall < math.inf
     if point is None or (progress.nit % 16 and not fallen):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterable
 
@@ -11,6 +12,8 @@ from momentous.core.status import Event, EventKind
 from momentous.core.stopping import Progress
 
 COLUMNS = ("nit", "nfev", "njev", "time", "fun", "grad_norm", "step_size")
+
+_row = struct.Struct(f"{len(COLUMNS)}d").pack  # one call per iteration, where columns take seven
 
 
 class Trace:
@@ -30,28 +33,26 @@ class Trace:
 
     def __init__(self, *, values: bool = False):
         self.values = values
-        self._columns = tuple(array("d") for _ in COLUMNS)
+        self._rows = array("d")  # one after the other
         self.events: list[tuple[int, Event]] = []
 
     def add(self, progress: Progress, fun: float, step_size: float) -> None:
         """Append the row of one iteration."""
-        nit, nfev, njev, time, value, norm, step = self._columns
-        nit.append(progress.nit)
-        nfev.append(progress.nfev)
-        njev.append(progress.njev)
-        time.append(progress.time)
-        value.append(fun)
-        norm.append(progress.grad_norm)
-        step.append(step_size)
+        nit, nfev, njev, time = progress.nit, progress.nfev, progress.njev, progress.time
+        self._rows.frombytes(_row(nit, nfev, njev, time, fun, progress.grad_norm, step_size))
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._rows) // len(COLUMNS)
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in COLUMNS:
             raise KeyError(f"the trace has no column {name!r}; it has {', '.join(COLUMNS)}")
-        column = np.array(self._columns[COLUMNS.index(name)])
-        return column.astype(np.int64) if name in ("nit", "nfev", "njev") else column
+        column = self._table()[:, COLUMNS.index(name)]
+        return column.astype(np.int64 if name in ("nit", "nfev", "njev") else np.float64)
+
+    def _table(self) -> np.ndarray:
+        """A copy: an array that is looked at cannot grow."""
+        return np.array(self._rows).reshape(-1, len(COLUMNS))
 
     def columns(self) -> dict[str, np.ndarray]:
         """All columns by name, ready for a data frame."""
@@ -64,12 +65,11 @@ class Trace:
     def pack(self) -> tuple[np.ndarray, tuple[tuple[int, str, float], ...]]:
         """The trace as one array and plain events, for a checkpoint."""
         events = tuple((nit, str(event.kind), event.value) for nit, event in self.events)
-        return np.array([np.array(column) for column in self._columns]), events
+        return np.ascontiguousarray(self._table().T), events
 
     def unpack(self, rows: np.ndarray, events: Iterable[tuple[int, str, float]]) -> None:
         """Take over what :meth:`pack` gave."""
-        for column, row in zip(self._columns, rows, strict=True):
-            column[:] = array("d", row.tobytes())
+        self._rows = array("d", rows.T.tobytes())
         self.events = [(nit, Event(EventKind(kind), value)) for nit, kind, value in events]
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.mailbox import Mailbox
 from momentous.core.passes import MOST, Pass, names, written
 from momentous.io.optional import LazyModule
 
@@ -31,8 +32,9 @@ def run(size, {parameters}value, shares, ended, answer, ENTRIES: tl.constexpr):
     program, programs = tl.program_id(0), tl.num_programs(0)
     {numbers}
     {zeros}
-    for start in range(program * ENTRIES, size, programs * ENTRIES):
-        k = start + tl.arange(0, ENTRIES).to(tl.int64)
+    last = (tl.cdiv(size, ENTRIES) - 1) * ENTRIES
+    for begin in range(program * ENTRIES, size, programs * ENTRIES):
+        k = {place} + tl.arange(0, ENTRIES).to(tl.int64)
         there = k < size
         {load}
         {lines}
@@ -69,6 +71,7 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
     parameters = [f"{name}_, " for name in (*given, *out)]
     parameters += [f'{name}_: "fp64", ' for name in weights]
     text = KERNEL.format(
+        place="last - begin" if work.backwards else "begin",
         parameters="".join(parameters),
         numbers=_block([f"{name} = tl.full((1,), {name}_, tl.{dtype})" for name in weights], 4),
         zeros=_block([f"s{i} = tl.zeros((ENTRIES,), tl.float64)" for i in count], 4),
@@ -122,7 +125,7 @@ class TritonPasses:
             self._nothing = torch.zeros(1, dtype=torch.float32, **on_device)
             # Memory of the host that the GPU can write to.
             self._answer = torch.empty(SUMS + 1, dtype=torch.float64, pin_memory=True)
-            self._on_host = self._answer.numpy()
+            self._mail = Mailbox(self._answer.numpy())
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar on the GPU?"""
@@ -135,7 +138,7 @@ class TritonPasses:
 
     def __call__(
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
-    ) -> tuple[tuple[Any, ...], np.ndarray, float]:
+    ) -> tuple[tuple[Any, ...], Any, float]:
         """The new vectors; and once they are there, the sums and the value."""
         kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, self._room)
         made = tuple([torch.empty(self._shape, **self._place) for _ in range(work.made)])
@@ -147,10 +150,13 @@ class TritonPasses:
         )  # fmt: skip
         other = torch.cuda.current_device() != self._device.index
         with torch.cuda.device(self._device) if other else NO_CONTEXT:
-            self._start(kernel, work, vectors, value, sums, arguments)
             if sums:
-                torch.cuda.current_stream().synchronize()
-        return made, self._on_host[:sums].copy(), float(self._on_host[sums])
+                self._mail.clear(sums + 1, torch.cuda.current_stream)
+            self._start(kernel, work, vectors, value, sums, arguments)
+            if not sums:
+                return made, np.empty(0), np.nan
+            answer = self._mail.wait(torch.cuda.current_stream)
+        return made, answer[:sums], answer[sums]
 
     def _start(
         self, kernel: Any, work: Pass, vectors: Sequence[Any], value: Any, sums: int, given: Any

@@ -54,7 +54,7 @@ class Data(Layout):
         start = starting_point(x0)
         kind = f"shape {tuple(start.shape)} and dtype {start.dtype}"
         require_same(self.ranks, {"x0": kind})
-        return self.ranks.broadcast(start)
+        return starting_point(self.ranks.broadcast(start))  # in memory of our own
 
     def function_oracle(self, *given: Any) -> FunctionOracle:
         return DataOracle(self._agreement, *given)

@@ -39,11 +39,10 @@ class MPI(Ranks):
     """
 
     def __init__(self, communicator: Any = None, *, timeout: float = TIMEOUT) -> None:
-        super().__init__()
+        super().__init__(timeout)
         self._mpi = mpi = require("mpi4py.MPI", "mpi", "momentous.distributed.MPI")
         given = mpi.COMM_WORLD if communicator is None else communicator
         self._world, self._news = given.Dup(), given.Dup()
-        self._timeout = timeout
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self._sent: list[Any] = []  # messages on their way
         atexit.register(self._close)
@@ -92,10 +91,10 @@ class MPI(Ranks):
         while not request.Test():
             if self._news.iprobe(tag=NEWS):
                 self._hear(self._news.recv(tag=NEWS))
-            if time.monotonic() - begun > self._timeout:
-                raise self._late(call, self._timeout)
+            self._check(call, begun)
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_SLEEP)
+        self._ended(begun)
 
     def _close(self) -> None:
         """After a failure there may be calls without an end: MPI could not finish by itself."""

@@ -6,6 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, final
 
@@ -17,6 +18,9 @@ Operation = Literal["sum", "max"]
 
 TIMEOUT = 1800.0
 """Seconds that a rank waits for the others in one call, by default."""
+
+PATIENCE = 2.0
+"""Seconds that a call may take to end once a rank has announced that it has failed."""
 
 
 class RankError(RuntimeError):
@@ -47,6 +51,16 @@ class Traffic:
         self.bytes += size
 
 
+@dataclasses.dataclass(frozen=True)
+class _News:
+    """That a rank has failed, in which part of the program, and when this was heard."""
+
+    part: int
+    rank: int
+    text: str
+    time: float
+
+
 class Ranks(abc.ABC):
     """The processes of one program, numbered 0, ..., size - 1; this one is ``rank``.
 
@@ -58,11 +72,12 @@ class Ranks(abc.ABC):
     rank: int
     size: int
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float = TIMEOUT) -> None:
         self.traffic = Traffic()
-        self._part = 0  # of the program: how many `announced` contexts there were
-        self._depth = 0  # of such contexts within each other
+        self._timeout = timeout
+        self._part = 0  # of the program: how many `announced` contexts have begun
         self._raised = 0  # the last part that this rank itself has left by an exception
+        self._heard: _News | None = None
         self._broken = ""  # why no call can be made any more
 
     # --- the six calls: rank, size, and these four -----------------------------------------------
@@ -118,8 +133,7 @@ class Ranks(abc.ABC):
         Whatever call they wait in raises a `RankError` that names this rank and the exception.
         Contexts may stand within each other.
         """
-        self._depth += 1
-        self._part += self._depth == 1
+        self._part += 1
         try:
             yield
         except RankError:
@@ -128,8 +142,6 @@ class Ranks(abc.ABC):
             if self._raised < self._part:
                 self.announce(error)
             raise
-        finally:
-            self._depth -= 1
 
     @final
     def announce(self, error: BaseException) -> None:
@@ -145,15 +157,43 @@ class Ranks(abc.ABC):
 
     @final
     def _hear(self, message: str) -> None:
-        """Raise what another rank has announced.
-
-        Where all ranks have left a part of the program by exceptions of their own, as for an
-        argument that all of them refuse, none of them has waited: that is no news.
-        """
+        """Take in what another rank has announced."""
         part, rank, text = message.split(" ", 2)
-        if int(part) > self._raised:
-            self._broken = text
-            raise RankError(text, int(rank))
+        if self._heard is None or int(part) > self._heard.part:
+            self._heard = _News(int(part), int(rank), text, time.monotonic())
+
+    @final
+    def _check(self, call: str, begun: float, patience: float = PATIENCE) -> None:
+        """Raise where a call that began at that time waits in vain.
+
+        Where all ranks leave a part of the program by exceptions of their own, as for an argument
+        that all of them refuse, none waits for another: such news are old as soon as this rank has
+        raised its own.  And a rank that has ended a call may fail, and say so, before this one has
+        seen the end of that call: news are believed only if the call does not end soon.
+        """
+        news, now = self._heard, time.monotonic()
+        if (
+            news is not None
+            and news.part > self._raised
+            and now >= max(begun, news.time) + patience
+        ):
+            self._broken = news.text
+            raise RankError(news.text, news.rank)
+        if now - begun > self._timeout:
+            error = RankError(
+                f"rank {self.rank} has waited {self._timeout:.0f} s in {call} for the other ranks: "
+                "one of them hangs, makes other calls, or needs longer; the engine's timeout= "
+                "allows more"
+            )
+            self._broken = str(error)
+            self.announce(error)
+            raise error
+
+    @final
+    def _ended(self, begun: float) -> None:
+        """A call has ended; if it began after the news, the rank that failed has gone on."""
+        if self._heard is not None and self._heard.time < begun:
+            self._heard = None
 
     @final
     def _begin(self, size: int) -> None:
@@ -163,17 +203,6 @@ class Ranks(abc.ABC):
                 f"these ranks cannot be used any more, since {self._broken}; make new ones"
             )
         self.traffic.add(size)
-
-    @final
-    def _late(self, call: str, seconds: float) -> RankError:
-        """The error of a rank that has waited for too long."""
-        error = RankError(
-            f"rank {self.rank} has waited {seconds:.0f} s in {call} for the other ranks: one of "
-            "them hangs, makes other calls, or needs longer; the engine's timeout= allows more"
-        )
-        self._broken = str(error)
-        self.announce(error)
-        return error
 
     # --- built of the above ----------------------------------------------------------------------
 

@@ -47,19 +47,20 @@ class Torch(Ranks):
     def __init__(
         self, group: Any = None, *, backend: str | None = None, timeout: float = TIMEOUT
     ) -> None:
-        super().__init__()
+        super().__init__(timeout)
         self._torch = torch = require("torch", "torch", "momentous.distributed.Torch")
         self._dist = dist = require("torch.distributed", "torch", "momentous.distributed.Torch")
         if not dist.is_initialized():
             options = {"timeout": datetime.timedelta(seconds=timeout), **_fresh_store(dist)}
             dist.init_process_group(backend or _backend(torch), **options)
             atexit.register(self._close)
-        self._group, self._timeout = group, timeout
+        self._group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("this process is not in the group: make Torch(group) in its ranks")
         backends = str(dist.get_backend_config(group))  # such as "cpu:gloo,cuda:nccl"
         self._sends_from_host, self._has_nccl = "cpu:" in backends, "nccl" in backends
+        self._last_message = ""
         # Messages of failed ranks go through the store that set the group up.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"momentous/failed/{group.group_name if group is not None else ''}"
@@ -130,9 +131,9 @@ class Torch(Ranks):
         """Wait for the other ranks, and for news of one that failed."""
         begun = time.monotonic()
         while not self._done(call, work, on_gpu):
-            self._raise_announced()
-            if time.monotonic() - begun > self._timeout:
-                raise self._late(call, self._timeout)
+            self._look()
+            self._check(call, begun)
+        self._ended(begun)
 
     def _done(self, call: str, work: Any, on_gpu: bool) -> bool:
         """Is the call over, now or within a short time?"""
@@ -152,20 +153,24 @@ class Torch(Ranks):
             raise self._lost(call, failure)
         return True
 
-    def _raise_announced(self) -> None:
+    def _look(self) -> None:
+        """Has a rank announced that it has failed, and has this not been heard before?"""
         try:
             if not self._store.check([self._key]):
                 return
             message = self._store.get(self._key).decode()
         except RuntimeError:
             return  # the store went down with rank 0
-        self._hear(message)
+        if message != self._last_message:
+            self._last_message = message
+            self._hear(message)
 
     def _lost(self, call: str, failure: str) -> RankError:
         """The connection is gone, and perhaps there are last words of the rank that went."""
         begun = time.monotonic()
         while time.monotonic() - begun < LAST_WORDS:
-            self._raise_announced()
+            self._look()
+            self._check(call, begun, patience=0.0)
             time.sleep(LOOK / 4)
         self._broken = "a rank has ended or was killed"
         why = " ".join(failure.split())[:200]

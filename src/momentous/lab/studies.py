@@ -29,9 +29,10 @@ DEMO_LEAD = (
 
 
 def reproduce(
-    parts: Sequence[str], out: Path, data: list[DataSet] | None, settings: Settings
-) -> tuple[StudyFolder, Study]:
-    """Run what is not there yet, and write pictures and page.
+    parts: Sequence[str], out: Path, data: list[DataSet] | None, settings: Settings, *,
+    report: bool = True,
+) -> tuple[StudyFolder, Study | None]:  # fmt: skip
+    """Run what is not there yet, and write pictures and page, unless no report is wanted.
 
     The parts are names of FIGURES, and "theorems"; without any only the page is written.  Data sets
     take the place of the figures' own.  A second process in the folder is refused.
@@ -42,8 +43,7 @@ def reproduce(
         run_figures(figures, data, settings, folder, progress)
         if "theorems" in parts:
             _check_theorems(folder, progress)
-        study = write_report(folder)
-    return folder, study
+        return folder, write_report(folder) if report else None
 
 
 def _check_theorems(folder: StudyFolder, progress: StudyProgress) -> None:
@@ -78,7 +78,7 @@ def tune(
     with folder.locked(), StudyProgress() as progress:
         progress.plan({title(*where, method): 1.0 for where in places for method in searched})
         for where in places:
-            problem = PaperProblem(*where, settings.profile, settings.threads)
+            problem = settings.problem(*where)
             for method in searched:
                 progress.begin(title(*where, method))
                 found, run = tune_method(

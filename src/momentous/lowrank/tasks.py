@@ -70,7 +70,7 @@ def _fit_file(
     chosen = saved | {name: value for name, value in options.items() if value is not None}
     try:
         config = FitConfig(**chosen)
-        if config.backend != "auto":
+        if config.backend != "auto" or config.device == "cuda":
             find_backend(config.backend, config.device)
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
@@ -79,8 +79,11 @@ def _fit_file(
             f"the model in {out} was fitted with the {start.loss} loss; resume it without a loss, "
             "or write to another file"
         )
+    where = "cuda" if config.device == "cuda" else "cpu"
     ratings = (
-        Ratings.read(file, **reading) if ranks.size == 1 else read_on_ranks(file, ranks, **reading)
+        Ratings.read(file, device=where, **reading)
+        if ranks.size == 1
+        else read_on_ranks(file, ranks, **reading)
     )
     whole = ratings.whole
     if threshold is None and config.loss_object.labels:
@@ -123,7 +126,8 @@ def _fit_file(
         "training_error": found.training_error,
         "seconds": result.time,
         "ended": found.message,
-        "interrupted": result.status is Status.INTERRUPTED,
+        "interrupted": result.status is Status.INTERRUPTED and found.error is None,
+        "out_of_memory": found.error is not None,
     }
     if found.held_out_errors:
         facts["held_out_error"] = min(found.held_out_errors)
@@ -233,14 +237,20 @@ def predict_file(
 
 
 def recommend_items(
-    model: Path, users: Iterable[str], count: int = 10, *, exclude_seen: bool = True
+    model: Path,
+    users: Iterable[str],
+    count: int = 10,
+    *,
+    exclude_seen: bool = True,
+    device: str = "cpu",
 ) -> dict[str, list[tuple[Any, float]]]:
     """The best items of each user, with their scores."""
     fitted, _ = load_model(model)
-    best = {user: fitted.recommend(user, count, exclude_seen) for user in users}
+    asked = list(users)
+    best = fitted.recommend_all(asked, count, exclude_seen, device=device)
     return {
         user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))
-        for user, found in best.items()
+        for user, found in zip(asked, best, strict=True)
     }
 
 

@@ -51,7 +51,9 @@ class InMetric(Method[MetricMemory]):
     Parameters
     ----------
     method : Method
-        One whose epochs end with restart events; with others the metric stays that of x0.
+        One whose epochs end with restart events; with others the metric stays that of x0.  It
+        does so under `AdaRAGD` and `AdaRHB` with constants given, too: L, rho, eps and the radii
+        are numbers of one metric, and mean nothing in the next one.
     metric_at : Metrics
         The metric at x, such as `GaussNewton`.
     """
@@ -129,6 +131,11 @@ class InMetric(Method[MetricMemory]):
         here = report.accepted
         if here is None or here.point is memory.centre or report.sample.grad_norm <= memory.tol:
             return step  # nothing has changed, or the run is about to end
+        if here.gradient is None:  # accepted by its value alone: it is the next one anyway
+            oracle.recall(here)
+            here = oracle.gradient(here.point)
+            if not here.has_finite_gradient:
+                return step
         moved = self.moved_to(oracle, memory, here, memory.tol, memory.seed)
         moved.report = dataclasses.replace(
             moved.report, sample=report.sample, step_size=report.step_size, events=report.events

@@ -25,18 +25,15 @@ DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0)
 SHARE = 16.0
 
 # Turns of the two methods, as the value of an event.
-FAST, SAFE = 0.0, 1.0
+FAST, GUARANTEED = 0.0, 1.0
 
 
 @record
-class SafeguardedMemory:
-    """The last steps of both methods, whose turn it is, and what a round must earn."""
+class Turn:
+    """Whose turn it is, and what a round must earn: what changes only where one of them ends."""
 
-    fast: Step
-    safe: Step | None  # None until its first turn
-    best: Sample  # the lowest point that either has accepted
     fast_from: Sample  # where the fast method was last started
-    safe_from: Sample  # where the safe one was
+    guaranteed_from: Sample  # where the guaranteed one was
     tol: float | None
     seed: int
     slack: float  # what f may be above the best point where a run ends, relative to f
@@ -44,36 +41,50 @@ class SafeguardedMemory:
     began: int  # evaluations when the round or the turn began
     began_at: Sample  # the best point then
     mark: float  # the smallest gradient norm when that last earned a round
-    smallest: float  # the smallest gradient norm at an accepted point of the fast method
     price: float = 0.0  # decrease per evaluation that a round must bring; 0: any
-    pace: float = 0.0  # the most that a round has brought since the safe method was last started
-    safe_spent: int = 0  # evaluations of the safe method before this turn
-    safe_began: int = 0  # what it had spent when it was last started
+    pace: float = 0.0  # the most that a round has brought since the guaranteed one was last started
+    guaranteed_spent: int = 0  # evaluations of the guaranteed method before this turn
+    guaranteed_began: int = 0  # what it had spent when it was last started
     owed: float = 0.0  # evaluations when it has had its share: its turn is not over before
     until: float = 0.0  # evaluations when its turn is over, even in the middle of an epoch
     midway: bool = False  # has its last turn ended in the middle of an epoch?
-    ahead: bool = False  # is the best point one of its own?
     lost: bool = False  # has the fast method lost this turn, by a round that earned nothing?
     patience: int = 1  # epochs that its next turn has if the fast method has broken down
     left: int = 0  # epochs left in its turn
-    guarding: bool = False  # is it the safe method's turn?
-    given_up: Ending | None = None  # why the safe method's last turn ended, if it could not go on
+    guarding: bool = False  # is it the guaranteed method's turn?
+    given_up: Ending | None = None  # why its last turn ended, if it could not go on
+
+
+@record
+class SafeguardedMemory:
+    """The last steps of both methods, and what they have found: what every step changes.
+
+    The rest is kept apart, in a turn that steps share, so that a step has little to copy.
+    """
+
+    fast: Step
+    guaranteed: Step | None  # None until its first turn
+    best: Sample  # the lowest point that either has accepted
+    smallest: float  # the smallest gradient norm at an accepted point of the fast method
+    ahead: bool  # is the best point one of the guaranteed method's own?
+    turn: Turn
 
     @property
     def noise(self) -> float:
         """What either of the methods has measured."""
-        return max(self.fast.report.noise, 0.0 if self.safe is None else self.safe.report.noise)
+        noise = self.fast.report.noise
+        return noise if self.guaranteed is None else max(noise, self.guaranteed.report.noise)
 
     def as_step(
         self, report: Report, *events: Event, ending: Ending | None = None
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
-        events, best, limit = (*report.events, *events), self.best, report.limit
+        best, noise, limit = self.best, self.noise, report.limit
         accepted = report.sample if report.accepted is None else report.accepted
         if accepted.point is not best.point:  # not to end above what the other one has found
-            limit = RiseLimit(best, self.noise, self.slack, convex=True)
-        sample, eta = report.sample, report.step_size
-        return Step(self, Report(sample, eta, events, ending, best, self.noise, limit))
+            limit = RiseLimit(best, noise, self.turn.slack, convex=True)
+        events, sample, eta = (*report.events, *events), report.sample, report.step_size
+        return Step(self, Report(sample, eta, events, ending, best, noise, limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,12 +175,9 @@ class Safeguarded(Method[SafeguardedMemory]):
         fast = self.fast.start(oracle, x0, tol, seed)
         norm, goal = here.grad_norm, self._goal(oracle, here.grad_norm, tol)
         ratio = norm / goal if goal > 0 else 1.0
-        memory = SafeguardedMemory(
-            fast=fast,
-            safe=None,
-            best=here,
+        turn = Turn(
             fast_from=here,
-            safe_from=here,
+            guaranteed_from=here,
             tol=tol,
             seed=seed,
             slack=math.sqrt(oracle.space.rounding),
@@ -177,16 +185,21 @@ class Safeguarded(Method[SafeguardedMemory]):
             began=_evaluations(oracle),
             began_at=here,
             mark=norm,
-            smallest=norm,
         )
-        return memory.as_step(dataclasses.replace(fast.report, sample=here))
+        memory = SafeguardedMemory(fast, None, here, norm, False, turn)
+        report = copied(fast.report)
+        report.sample = here
+        return memory.as_step(report)
 
     def with_new_tolerance(
         self, step: Step[SafeguardedMemory], tol: float | None
     ) -> Step[SafeguardedMemory]:
-        fast, safe = self.fast.with_new_tolerance(step.memory.fast, tol), step.memory.safe
-        safe = None if safe is None else self.guaranteed.with_new_tolerance(safe, tol)
-        return Step(dataclasses.replace(step.memory, fast=fast, safe=safe, tol=tol), step.report)
+        after = copied(step.memory)
+        after.fast, after.turn = self.fast.with_new_tolerance(after.fast, tol), copied(after.turn)
+        if after.guaranteed is not None:
+            after.guaranteed = self.guaranteed.with_new_tolerance(after.guaranteed, tol)
+        after.turn.tol = tol
+        return Step(after, step.report)
 
     def _goal(self, oracle: Oracle, start_norm: float, tol: float | None) -> float:
         """eps: the tolerance, at least what rounding leaves of |grad f(x0)|."""
@@ -194,131 +207,141 @@ class Safeguarded(Method[SafeguardedMemory]):
         return max(wanted, math.sqrt(oracle.space.rounding) * start_norm)
 
     def step(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
-        if memory.guarding:
-            assert memory.safe is not None
-            return self._guard(oracle, memory, memory.safe)
-        return self._run(oracle, memory)
-
-    def _run(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
-        """A step of H."""
+        turn = memory.turn
+        if turn.guarding:
+            assert memory.guaranteed is not None
+            return self._guard(oracle, memory, memory.guaranteed)
         inner = self.fast.step(oracle, memory.fast.memory)
-        report = inner.report
-        stand = _standing(oracle, report, memory.fast_from)
-        best = _lower(_noise(oracle, memory), memory.best, stand)
-        after = copied(memory)
-        after.fast, after.best = inner, best
-        after.ahead = memory.ahead and best is memory.best
-        after.smallest = (
-            min(memory.smallest, stand.grad_norm) if stand.has_finite_gradient else memory.smallest
-        )
+        report, smallest = inner.report, memory.smallest
+        stand = _standing(oracle, report, turn.fast_from)
+        best = _lower(oracle, memory, stand)
+        if stand.grad_norm < smallest:
+            smallest = stand.grad_norm
+        ahead = memory.ahead and best is memory.best
+        after = SafeguardedMemory(inner, memory.guaranteed, best, smallest, ahead, turn)
         ended = report.ending
+        if ended is None and oracle.nfev + oracle.njev - turn.began < turn.allowance:
+            if best is report.accepted and memory.guaranteed is None:
+                return Step(after, report)  # there is nothing to add: as most steps are
+            return after.as_step(report)
         if ended is not None and ended.success:
             return after.as_step(report, ending=ended)
-        spent = _evaluations(oracle) - memory.began
-        if ended is None and spent < memory.allowance:
-            return after.as_step(report)
-        gain = memory.began_at.value - after.best.value
-        earned = gain > _noise(oracle, after) and gain >= memory.price * spent
+        return self._end_round(oracle, after, report)
+
+    def _end_round(
+        self, oracle: Oracle, after: SafeguardedMemory, report: Report
+    ) -> Step[SafeguardedMemory]:
+        """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""
+        ended, before = report.ending, after.turn
+        after.turn = turn = copied(before)
+        total, guaranteed_spent = _evaluations(oracle), before.guaranteed_spent
+        spent, gain = total - before.began, before.began_at.value - after.best.value
+        earned = gain > _noise(oracle, after) and gain >= before.price * spent
         pace = gain / max(spent, 1)
-        after.pace = max(pace, memory.pace)
-        if after.smallest <= after.mark / 2 and not after.ahead:
-            after.mark, earned = after.smallest, True
+        turn.pace = max(pace, before.pace)
+        if after.smallest <= before.mark / 2 and not after.ahead:
+            turn.mark, earned = after.smallest, True
         earned = earned and ended is None
         if earned:
-            after.given_up, after.patience = None, 1
-        elif memory.given_up is not None and after.best.point is memory.began_at.point:
-            return after.as_step(report, ending=memory.given_up)
-        total, safe_spent = _evaluations(oracle), memory.safe_spent
-        due = (total - safe_spent) / SHARE
-        if earned and due < max(safe_spent, memory.allowance):
-            return _new_round(oracle, after).as_step(report)
-        after.left, after.owed, after.lost = 1, total + due - safe_spent, not earned
-        after.until = after.owed if earned else max(after.owed, total + memory.allowance)
+            turn.given_up, turn.patience = None, 1
+        elif before.given_up is not None and after.best.point is before.began_at.point:
+            return after.as_step(report, ending=before.given_up)
+        due = (total - guaranteed_spent) / SHARE
+        if earned and due < max(guaranteed_spent, before.allowance):
+            _begin_round(oracle, after)
+            return after.as_step(report)
+        turn.left, turn.owed, turn.lost = 1, total + due - guaranteed_spent, not earned
+        turn.until = turn.owed if earned else max(turn.owed, total + before.allowance)
         if ended is not None:
-            after.left, after.patience, after.until = memory.patience, 2 * memory.patience, math.inf
+            turn.left, turn.patience, turn.until = before.patience, 2 * before.patience, math.inf
         # G's turn: on with the epoch under way, or from the lowest point.
-        if after.safe is None or self._leaves(oracle, after, after.safe):
-            self._start_safe(oracle, after)
-            after.safe_began, after.pace = safe_spent, pace
-        after.guarding = True
-        after = _new_round(oracle, after)
-        after.began = total  # what the start has cost is G's
-        return after.as_step(report, Event(EventKind.TURN, SAFE))
+        if after.guaranteed is None or self._leaves(oracle, after, after.guaranteed):
+            self._start_guaranteed(oracle, after)
+            turn.guaranteed_began, turn.pace = guaranteed_spent, pace
+        turn.guarding = True
+        _begin_round(oracle, after)
+        turn.began = total  # what the start has cost is G's
+        return after.as_step(report, Event(EventKind.TURN, GUARANTEED))
 
-    def _start_safe(self, oracle: Oracle, memory: SafeguardedMemory) -> None:
+    def _start_guaranteed(self, oracle: Oracle, memory: SafeguardedMemory) -> None:
         """G from the lowest point."""
         oracle.recall(memory.best)
-        best, goal = oracle.gradient(memory.best.point), (memory.tol, memory.seed)
-        if memory.safe is None:
-            memory.safe = self.guaranteed.start(oracle, best.point, *goal)
-        else:
-            memory.safe = self.guaranteed.moved_to(oracle, memory.safe.memory, best, *goal)
-        memory.best = memory.safe_from = best
+        best, turn = oracle.gradient(memory.best.point), memory.turn
+        method, before, goal = self.guaranteed, memory.guaranteed, (turn.tol, turn.seed)
+        memory.guaranteed = (
+            method.start(oracle, best.point, *goal)
+            if before is None
+            else method.moved_to(oracle, before.memory, best, *goal)
+        )
+        memory.best = turn.guaranteed_from = best
 
-    def _leaves(self, oracle: Oracle, memory: SafeguardedMemory, safe: Step) -> bool:
+    def _leaves(self, oracle: Oracle, memory: SafeguardedMemory, guaranteed: Step) -> bool:
         """Does G move to the lowest point, rather than go on with the epoch under way?"""
-        if not memory.midway:
+        if not memory.turn.midway:
             return True
         if memory.fast.report.ending is None:
             return False
-        origin = memory.safe_from
-        lowest = min(origin.value, _standing(oracle, safe.report, origin).value)
+        origin = memory.turn.guaranteed_from
+        lowest = min(origin.value, _standing(oracle, guaranteed.report, origin).value)
         return lowest > memory.best.value
 
     def _guard(
-        self, oracle: Oracle, memory: SafeguardedMemory, safe: Step
+        self, oracle: Oracle, memory: SafeguardedMemory, guaranteed: Step
     ) -> Step[SafeguardedMemory]:
         """A step of G."""
-        inner = self.guaranteed.step(oracle, safe.memory)
-        report, origin = inner.report, memory.safe_from
-        after = dataclasses.replace(memory, safe=inner)
+        inner, before = self.guaranteed.step(oracle, guaranteed.memory), memory.turn
+        report, origin = inner.report, before.guaranteed_from
+        after = copied(memory)
+        after.guaranteed = inner
         stand = _standing(oracle, report, origin)
-        after.best = _lower(_noise(oracle, after), memory.best, stand)
+        after.best = _lower(oracle, after, stand)
         after.ahead = memory.ahead or after.best is not memory.best
-        if report.ending is not None and report.ending.status.is_output:
-            return after.as_step(report, ending=report.ending)
-        total = _evaluations(oracle)
-        safe_spent = memory.safe_spent + total - memory.began
-        broken = memory.fast.report.ending  # why H cannot go on from where it is
+        ended, total = report.ending, _evaluations(oracle)
+        if ended is not None and ended.status.is_output:
+            return after.as_step(report, ending=ended)
         # Where nothing was accepted, the step after an epoch shows where that has led.
         over = _restarted(report) and _has_accepted(report, origin)
-        over |= _restarted(safe.report) and not _has_accepted(safe.report, origin)
+        over |= _restarted(guaranteed.report) and not _has_accepted(guaranteed.report, origin)
+        if not over and ended is None and total < before.until:
+            return after.as_step(report)
+        after.turn = turn = copied(before)
+        guaranteed_spent = before.guaranteed_spent + total - before.began
+        broken = memory.fast.report.ending  # why H cannot go on from where it is
         if over:
-            fallen, spent = origin.value - stand.value, safe_spent - memory.safe_began
+            fallen, spent = origin.value - stand.value, guaranteed_spent - before.guaranteed_began
             if fallen > 0.0:  # an epoch that has brought nothing is not the measure
                 rate = fallen / max(spent, 1)
-                after.price = rate if rate > memory.pace else 0.0
-            after.left -= 1
-            if after.left > 0:
+                turn.price = rate if rate > before.pace else 0.0
+            turn.left -= 1
+            if turn.left > 0:
                 return after.as_step(report)
-            if total < memory.owed and broken is None:
+            if total < before.owed and broken is None:
                 if after.best.point is not stand.point:
-                    self._start_safe(oracle, after)
-                    after.safe_began, after.pace = safe_spent, 0.0
+                    self._start_guaranteed(oracle, after)
+                    turn.guaranteed_began, turn.pace = guaranteed_spent, 0.0
                 return after.as_step(report)
-            if broken is not None and after.best.point is memory.began_at.point:
+            if broken is not None and after.best.point is before.began_at.point:
                 return after.as_step(report, ending=_no_way(after.best, broken))
-        elif report.ending is not None:
-            after.given_up = report.ending
-            if broken is not None and after.best.point is memory.began_at.point:
-                return after.as_step(report, ending=report.ending)
-        elif total < memory.until:
-            return after.as_step(report)
-        after.midway = not over and report.ending is None
-        return self._turned_to_fast(oracle, after).as_step(report, Event(EventKind.TURN, FAST))
+        elif ended is not None:
+            turn.given_up = ended
+            if broken is not None and after.best.point is before.began_at.point:
+                return after.as_step(report, ending=ended)
+        turn.midway = not over and ended is None
+        self._turn_to_fast(oracle, after)
+        return after.as_step(report, Event(EventKind.TURN, FAST))
 
-    def _turned_to_fast(self, oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
+    def _turn_to_fast(self, oracle: Oracle, memory: SafeguardedMemory) -> None:
         """Where H was; if it has lost the turn and G has found a lower point, or if H cannot go on,
         at the lowest."""
-        memory.safe_spent += _evaluations(oracle) - memory.began
-        best, fast = memory.best, memory.fast
-        if fast.report.ending is not None or (memory.lost and memory.ahead):
+        best, fast, turn = memory.best, memory.fast, memory.turn
+        turn.guaranteed_spent += _evaluations(oracle) - turn.began
+        if fast.report.ending is not None or (turn.lost and memory.ahead):
             oracle.recall(best)
             memory.ahead = False
-            memory.best = memory.fast_from = best = oracle.gradient(best.point)
-            memory.fast = self.fast.moved_to(oracle, fast.memory, best, memory.tol, memory.seed)
-        memory.guarding = False
-        return _new_round(oracle, memory)
+            memory.best = turn.fast_from = best = oracle.gradient(best.point)
+            memory.fast = self.fast.moved_to(oracle, fast.memory, best, turn.tol, turn.seed)
+        turn.guarding = False
+        _begin_round(oracle, memory)
 
 
 def _no_way(best: Sample, broken: Ending) -> Ending:
@@ -332,9 +355,8 @@ def _no_way(best: Sample, broken: Ending) -> Ending:
     )
 
 
-def _new_round(oracle: Oracle, memory: SafeguardedMemory) -> SafeguardedMemory:
-    memory.began, memory.began_at = _evaluations(oracle), memory.best
-    return memory
+def _begin_round(oracle: Oracle, memory: SafeguardedMemory) -> None:
+    memory.turn.began, memory.turn.began_at = _evaluations(oracle), memory.best
 
 
 def _evaluations(oracle: Oracle) -> int:
@@ -353,9 +375,11 @@ def _has_accepted(report: Report, origin: Sample) -> bool:
 def _standing(oracle: Oracle, report: Report, origin: Sample) -> Sample:
     """Where a method that began at the origin stands: at the last point that it accepted by its
     value; if it has accepted none, at the last that it evaluated."""
-    stand = report.accepted if _has_accepted(report, origin) else report.sample
-    assert stand is not None
-    oracle.learn_value(stand)
+    stand = report.accepted
+    if stand is None or stand.point is origin.point:
+        stand = report.sample
+    if stand.value != stand.value:  # NaN: unknown
+        oracle.learn_value(stand)
     return stand
 
 
@@ -363,9 +387,13 @@ def _noise(oracle: Oracle, memory: SafeguardedMemory) -> float:
     return max(oracle.space.value_noise(memory.best.value), memory.noise)
 
 
-def _lower(noise: float, best: Sample, other: Sample) -> Sample:
-    """The lower of the two; where noise may be all the difference, the one with less gradient."""
+def _lower(oracle: Oracle, memory: SafeguardedMemory, other: Sample) -> Sample:
+    """The best point or another one, whichever is lower; where noise may be all the difference, the
+    one with less gradient."""
+    best = memory.best
     change = other.value - best.value
-    if abs(change) <= noise and other.has_finite_gradient:
+    if change < 0.0 and other.grad_norm < best.grad_norm:  # whatever the noise
+        return other
+    if abs(change) <= _noise(oracle, memory) and other.has_finite_gradient:
         return other if other.grad_norm < best.grad_norm else best
     return other if change < 0.0 else best

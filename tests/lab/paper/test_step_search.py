@@ -322,6 +322,7 @@ class LateDivergence:
     data = SimpleNamespace(name="valley", twin=False, fingerprint="valley")
     ratings = SimpleNamespace(shape=(2, 1), nnz=1)
     objective = SimpleNamespace(rank=1, threads=1)
+    device, software = "CPU", ""
 
     def start(self):
         return np.array([0.0, 1.0])

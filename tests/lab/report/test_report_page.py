@@ -28,7 +28,8 @@ INFO = PaperRunInfo(
     problem="completion", method="Ada-RAGD-NC", setup="numpy 2.4 on a test bench",
     parameters={"eps": 1e-4, "momentum": 0.995, "epoch_length": None, "step_size": 7.5},
     data="ml-tiny", twin=True, profile="paper", step_size=7.5, step_from="tuned", iterations=100,
-    shape=(6040, 3706), entries=1000209, rank=10, fingerprint="f1n9e7", threads=2,
+    shape=(6040, 3706), entries=1000209, rank=10, fingerprint="f1n9e7", device="CPU",
+    threads=2,
     tuning={"trials": 9, "evaluations": 4321, "seconds": 61.5, "unstable": [UNSTABLE]},
 )  # fmt: skip
 EVENTS = [(40, "RESTART", 40.0), (90, "ROLLBACK", 50.0), (120, "RADIUS_REACHED", 0.01)]

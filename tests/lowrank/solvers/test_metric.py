@@ -16,6 +16,7 @@ from momentous.lowrank.backends import blocks
 from momentous.lowrank.solvers.metric import DAMPING
 from momentous.methods import (
     LBFGS,
+    AdaRAGD,
     AdaRHB,
     GradientDescent,
     ParameterFreeAGD,
@@ -159,11 +160,15 @@ def test_factors_of_zeros_still_have_a_metric(zero):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("method", [UniversalHeavyBall, ParameterFreeAGD])
+@pytest.mark.parametrize(
+    "method",
+    [UniversalHeavyBall(1.0), ParameterFreeAGD(1.0), AdaRAGD()],
+    ids=lambda method: method.name,
+)
 def test_it_needs_fewer_evaluations_than_lbfgs_for_the_same_objective(loss, method):
     problem = made(loss, shape=(80, 50), count=1200, balance=1.0, ridge=0.5)
     settings = {"tol": 1e-6, "max_evaluations": 20_000}
-    ours = minimize_in_metric(problem, method=method(gradient_lipschitz=1.0), **settings)
+    ours = minimize_in_metric(problem, method=method, **settings)
     theirs = minimize(
         problem.value_and_gradient, problem.start(), jac=True, method=LBFGS(memory=10), **settings
     )
@@ -246,6 +251,24 @@ def test_the_metric_is_that_of_the_point_where_the_momentum_restarted():
             assert np.array_equal(metrics(run.memory.centre).x, run.memory.centre)
         before = run.memory.centre
     assert moves == run.memory.refreshes > 2
+
+
+@pytest.mark.parametrize("method", [AdaRAGD(), AdaRHB()], ids=lambda method: method.name)
+def test_with_nothing_given_the_metric_moves_along_at_no_cost_in_gradients(method):
+    problem = made(shape=(30, 20), count=200)
+    run = iterate(
+        problem.value_and_gradient, problem.start(), jac=True, tol=1e-6,
+        method=InMetric(method, GaussNewton(problem)),
+    )  # fmt: skip
+    before, spent = run.memory.centre, run.oracle.njev
+    for step in run:
+        if run.memory.centre is not before:
+            assert any(event.kind is EventKind.RESTART for event in step.events)
+            assert run.memory.centre is run.report.accepted.point
+        before = run.memory.centre
+    assert run.result.status is Status.CONVERGED
+    assert run.memory.refreshes > 2
+    assert run.oracle.njev - spent <= 1.2 * run.result.nit
 
 
 def test_steps_that_overflow_are_taken_back():

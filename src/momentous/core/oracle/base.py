@@ -151,20 +151,23 @@ class CachedOracle(Oracle):
     def gradient(self, x: Array) -> Sample:
         last = self._last
         if last is not None and last.point is x:
-            if last.evaluated:
+            if last.gradient is not None or last.image is not None:  # `evaluated`
                 self._asked = True
                 return last
         else:
             # Let the old gradient go before the user's code makes a new one.
             self._last = last = None
-        if not self._asked:
-            self._note_request(last)
+        # From here on small things are written out rather than called: this is the hottest place.
+        if not self._asked:  # `_note_request`
+            self._asked = True
+            if last is None:
+                self._carried = None
         set_writable(x, False)
-        writes = x._version if self.space.counts_writes else 0
-        interrupts = self.interrupts
+        counts_writes, interrupts = self.space.counts_writes, self.interrupts
+        writes = x._version if counts_writes else 0
         if interrupts.pending:
             interrupts.raise_pending()
-        interrupts.depth += 1  # `with interrupts` without its two calls: this is the hottest place
+        interrupts.depth += 1  # `with interrupts`
         try:
             value, answer, values = self._call_gradient(x, math.nan if last is None else last.value)
         except BaseException as error:
@@ -172,7 +175,7 @@ class CachedOracle(Oracle):
             raise
         finally:
             interrupts.depth -= 1
-        if self.space.counts_writes and x._version != writes:
+        if counts_writes and x._version != writes:
             raise _written()
         self.nfev += values
         self.njev += 1

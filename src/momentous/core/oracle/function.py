@@ -33,7 +33,7 @@ class FunctionOracle(CachedOracle):
         return self._source.value(x)
 
     def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        joined = self._source.joined(x)
+        joined, self._ready = self._source.joined(x), None
         if joined is None:
             return self._source.gradient(x, known)
         answer, made, sums, value = self.space.compute_joined(joined, x, *self._work)
@@ -61,12 +61,17 @@ class FunctionOracle(CachedOracle):
         self._work, self._made = (work, vectors, numbers), None
         try:
             sample = self.gradient(x)
-            made = self._made
         finally:
-            self._work, self._made = (GRADIENT, (), ()), None
+            self._work = (GRADIENT, (), ())
+        made = self._what_was_made()
         if made is None:  # the gradient was known
             return super().gradient_with(x, work, vectors, numbers)
         return sample, *made
+
+    def _what_was_made(self) -> tuple[tuple[Array, ...], tuple[float, ...]] | None:
+        """New vectors and sums of the pass that came with the last gradient, if one was asked."""
+        made, self._made = self._made, None
+        return made
 
 
 def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:

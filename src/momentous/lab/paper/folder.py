@@ -24,7 +24,14 @@ from momentous.version import __version__
 
 INDEX, FINDINGS = "study.json", "theorems.json"
 INDEX_KIND, FINDINGS_KIND = "momentous study", "momentous findings"
-KEYS = ("figure", "data", "twin", "problem", "profile")  # what makes two run sets the same one
+KEYS = (
+    "figure",
+    "data",
+    "twin",
+    "problem",
+    "profile",
+    "device",
+)  # what makes two run sets the same one
 
 fcntl: Any
 try:
@@ -82,7 +89,8 @@ class StudyFolder:
         info = run_set.runs[0].info
         entry: dict[str, Any] = {
             "figure": run_set.figure, "data": info.data, "twin": info.twin,
-            "problem": info.problem, "profile": info.profile, "plotted": run_set.plotted,
+            "problem": info.problem, "profile": info.profile, "device": info.device,
+            "plotted": run_set.plotted,
             "runs": {
                 run.info.method: run.path.relative_to(self.path).as_posix()
                 for run in run_set.runs

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from momentous.lab.paper import tuning
-from momentous.lab.paper.folder import StudyFolder
+from momentous.lab.paper.folder import StudyFolder, is_study
 from momentous.lab.paper.methods import AUTHORS_STEPS, PAPER_METHODS, PaperMethod, select_methods
 from momentous.lab.paper.problems import DataSet, PaperProblem, Profile
 from momentous.lab.paper.progress import StudyProgress
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import PaperRun, Task, remove_checkpoint, run_task, with_tuning
+from momentous.lowrank.backends.device import DeviceError, require_gpu
 
 TRIALS = 6  # of step sizes, as a rule: for the estimate of the time left
 LATEST_JUDGED = 500
@@ -55,9 +57,25 @@ class Settings:
     methods: list[str] | None = None  # in place of all of the figure's
     trial_iterations: int = 100  # of a trial of a step size
     threads: int | None = None
+    device: str = "cpu"
+    step_sizes_from: Path | None = None  # another study, whose step sizes are taken over
 
     def __post_init__(self) -> None:
-        select_methods(self.methods)  # an unknown name is refused before anything is run
+        """Refuse what is wrong before anything is run."""
+        select_methods(self.methods)
+        if self.device == "cuda":
+            try:
+                require_gpu()
+            except DeviceError as error:
+                raise ValueError(str(error)) from None
+        if self.step_sizes_from is not None and not is_study(self.step_sizes_from):
+            raise ValueError(
+                f"there is no study in {self.step_sizes_from} that step sizes could be taken from"
+            )
+
+    def problem(self, data: DataSet, name: str) -> PaperProblem:
+        """One of the paper's problems under these settings."""
+        return PaperProblem(data, name, self.profile, self.threads, self.device)
 
     def chosen(self, figure: Figure) -> list[PaperMethod]:
         """Those of the figure that are wanted."""
@@ -154,14 +172,16 @@ def _planned_runs(
         chosen, lengths = settings.chosen(figure), settings.lengths(figure)
         for each in data or [DataSet(figure.data)]:
             for name in figure.problems:
-                problem = made.setdefault(
-                    (each, name), PaperProblem(each, name, settings.profile, settings.threads)
-                )
+                problem = made.setdefault((each, name), settings.problem(each, name))
                 yield [PlannedRun(figure, problem, method, *lengths, settings) for method in chosen]
 
 
 def _run(planned: PlannedRun, folder: StudyFolder, progress: StudyProgress) -> PaperRun:
     """With the step size that is best half way; or with that of another method."""
+    other_study = planned.settings.step_sizes_from
+    if other_study is not None:
+        found_there = _step_size_in(StudyFolder(other_study), planned)
+        return _stable_run(planned, *found_there, folder, progress)[0]
     where = (planned.problem.name, planned.problem.data.name)
     if planned.method.step_of:
         if planned.problem.profile == "authors-code" and where in AUTHORS_STEPS:
@@ -183,6 +203,19 @@ def _run(planned: PlannedRun, folder: StudyFolder, progress: StudyProgress) -> P
         if discarded.path != run.path:
             remove_checkpoint(discarded)
     return with_tuning(run, found.with_shown(run, unstable, planned.shown).summary)
+
+
+def _step_size_in(study: StudyFolder, planned: PlannedRun) -> tuple[float, str]:
+    """The step size of the same method in the same figure of another study, and where from."""
+    problem = planned.problem
+    wanted = (problem.name, problem.profile, problem.data.fingerprint, planned.method.label)
+    for run_set in study.run_sets():
+        for run in run_set.runs if run_set.figure == planned.figure.name else ():
+            info = run.info
+            if (info.problem, info.profile, info.fingerprint, info.method) == wanted:
+                assert info.step_size is not None
+                return info.step_size, f"{info.step_from}, on {info.device}"
+    raise ValueError(f"{study.path} has no run of {planned.title} whose step size could be taken")
 
 
 def _stable_run(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from momentous.io.optional import require
 from momentous.lowrank import LowRankObjective, Ratings
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.data.twins import MODELS
@@ -20,6 +21,7 @@ from momentous.lowrank.data.twins import MODELS
 PROBLEMS = {"completion": "matrix completion", "one-bit": "one-bit matrix completion"}
 """The paper's two problems, as they are called in files and in words."""
 RANK = 10
+CPU = "CPU"
 Profile = Literal["paper", "authors-code"]
 PROFILES: tuple[Profile, ...] = ("paper", "authors-code")
 
@@ -73,17 +75,25 @@ class PaperProblem:
     The labels of one-bit completion are the signs of rating minus mean rating, -1 where they are
     equal.  The authors' published code has half of the gradient of the balance term, so that value
     and gradient do not belong together; the profile "authors-code" repeats that.
+
+    With ``device="cuda"`` points are CuPy arrays: what comes back from the GPU are numbers, and a
+    call ends when they are here.
     """
 
     def __init__(
-        self, data: DataSet, name: str, profile: Profile = "paper", threads: int | None = None
+        self,
+        data: DataSet,
+        name: str,
+        profile: Profile = "paper",
+        threads: int | None = None,
+        device: str = "cpu",
     ):
         if name not in PROBLEMS:
             raise ValueError(f"problem={name!r} must be one of {', '.join(PROBLEMS)}")
         if profile not in PROFILES:
             raise ValueError(f"profile={profile!r} must be one of {', '.join(PROFILES)}")
         self.data, self.name, self.profile = data, name, profile
-        self._threads = threads
+        self._threads, self._asked_device = threads, device
         self._last: Any = None
         self._last_value = float("nan")
 
@@ -107,8 +117,19 @@ class PaperProblem:
         loss: Literal["squared", "logistic"] = "logistic" if self.name == "one-bit" else "squared"
         rank = min(RANK, *self.ratings.shape)
         return LowRankObjective(
-            self.ratings, rank, loss, balance, dtype="float64", threads=self._threads
-        )
+            self.ratings, rank, loss, balance, dtype="float64", threads=self._threads,
+            device=self._asked_device,
+        )  # fmt: skip
+
+    @property
+    def device(self) -> str:
+        """Where the passes are made: "CPU", or the name of the GPU."""
+        return CPU if self.objective.backend.device == "cpu" else _gpu()[0]
+
+    @property
+    def software(self) -> str:
+        """What the GPU is used by, with versions; empty on the CPU."""
+        return "" if self.device == CPU else _gpu()[1]
 
     def start(self) -> Floats:
         """The SVD start."""
@@ -116,7 +137,7 @@ class PaperProblem:
 
     def value(self, x: Floats) -> float:
         """F(x)."""
-        if x is not self._last or x.flags.writeable:
+        if x is not self._last or _can_be_written(x):
             self._keep(x, self.objective.value(x))
         return self._last_value
 
@@ -131,3 +152,17 @@ class PaperProblem:
         """The value is good for as long as nobody writes into x: not into a view, for one."""
         self._last = x if x.base is None else None
         self._last_value = value
+
+
+def _can_be_written(x: Any) -> bool:
+    """Points on a GPU have no such flag; `momentous.minimize`, which made them, leaves them."""
+    return bool(getattr(x.flags, "writeable", False))
+
+
+def _gpu() -> tuple[str, str]:
+    """The name of the current GPU, and the versions of CuPy and CUDA."""
+    cupy = require("cupy", "cuda", "device='cuda'")
+    runtime = cupy.cuda.runtime
+    name = runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
+    version = runtime.runtimeGetVersion()
+    return name, f"CuPy {cupy.__version__}, CUDA {version // 1000}.{version % 1000 // 10}"

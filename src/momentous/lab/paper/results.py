@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from momentous.lab.paper.problems import CPU
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.text import counted, listed
 
@@ -26,6 +27,9 @@ HOW_TIMED = (
 HOW_TIMED_APART = (
     "With the parameters of the authors' code a gradient is not that of the values: there every "
     "value costs a pass."
+)
+HOW_TIMED_ON_GPU = (
+    "On a GPU the points stay on the device, and a call ends when its numbers are back on the host."
 )
 
 
@@ -57,10 +61,11 @@ class RunSet:
 
     @property
     def title(self) -> str:
-        """Data and problem, and whose parameters unless they are the paper's."""
+        """Data and problem; whose parameters and which device unless the paper's and the CPU."""
         info = self.runs[0].info
-        suffix = "" if info.profile == "paper" else f", {info.profile}"
-        return f"{info.data_name}, {info.problem_name}{suffix}"
+        usual = {info.profile: "paper", info.device: CPU}
+        others = [each for each, known in usual.items() if each != known]
+        return ", ".join([info.data_name, info.problem_name, *others])
 
     @property
     def figure_name(self) -> str:
@@ -165,15 +170,19 @@ class RunSet:
 
     @property
     def machines(self) -> list[str]:
-        """Machines and numbers of threads, in words: times of several cannot be compared."""
-        infos = [run.info for run in self.runs]
-        return list(dict.fromkeys(f"{i.setup}; {counted(i.threads, 'thread')}" for i in infos))
+        """Machines, devices and numbers of threads: times of several cannot be compared."""
+        return list(dict.fromkeys(run.info.machine for run in self.runs))
 
     @property
     def how_timed(self) -> str:
         """What a reader of times has to know."""
-        apart = any(run.info.profile == "authors-code" for run in self.runs)
-        return f"{HOW_TIMED} {HOW_TIMED_APART}" if apart else HOW_TIMED
+        infos = [run.info for run in self.runs]
+        notes = {
+            HOW_TIMED: True,
+            HOW_TIMED_APART: any(info.profile == "authors-code" for info in infos),
+            HOW_TIMED_ON_GPU: any(info.device != CPU for info in infos),
+        }
+        return " ".join(note for note, applies in notes.items() if applies)
 
 
 def _known(column: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from momentous.api import minimize
-from momentous.core.checkpoint import Checkpoint, CheckpointError
+from momentous.core.checkpoint import Checkpoint, CheckpointError, RunState
 from momentous.core.checkpoint import load as load_checkpoint
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
@@ -23,8 +23,9 @@ from momentous.core.status import Status
 from momentous.core.trace import Trace
 from momentous.io.atomic import previous_path
 from momentous.lab.paper.methods import PaperMethod
-from momentous.lab.paper.problems import PROBLEMS, PaperProblem
+from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem
 from momentous.lab.record import Outcome, RecordError, RunInfo, RunRecord, setup
+from momentous.lab.text import counted
 
 SAVE_EVERY = 15.0
 """Seconds between checkpoints: what a killed run loses, beside the time of one step."""
@@ -48,7 +49,8 @@ class PaperRunInfo(RunInfo):
     entries: int
     rank: int
     fingerprint: str  # of the data
-    threads: int
+    device: str  # "CPU", or the name of a GPU
+    threads: int  # on the CPU
     tuning: dict[str, Any] = field(default_factory=dict)  # see SearchResult.summary
 
     @property
@@ -60,6 +62,12 @@ class PaperRunInfo(RunInfo):
     def problem_name(self) -> str:
         """The problem in words."""
         return PROBLEMS.get(self.problem, self.problem)
+
+    @property
+    def machine(self) -> str:
+        """Versions, machine and what of it did the work: times of another cannot be compared."""
+        used = counted(self.threads, "thread") if self.device == CPU else self.device
+        return f"{self.setup}; {used}"
 
 
 PaperRun = RunRecord[PaperRunInfo]
@@ -75,12 +83,14 @@ def run_info(
     step_size: float | None = None, step_from: str = "the method", profile: str | None = None,
 ) -> PaperRunInfo:  # fmt: skip
     """What there is to say of a run on a problem."""
+    versions = ", ".join(filter(None, (setup(), problem.software)))
     return PaperRunInfo(
-        problem=problem.name, method=label, parameters=parameters, setup=setup(),
+        problem=problem.name, method=label, parameters=parameters, setup=versions,
         data=problem.data.name, twin=problem.data.twin, profile=profile or problem.profile,
         step_size=step_size, step_from=step_from, iterations=iterations,
         shape=problem.ratings.shape, entries=problem.ratings.nnz, rank=problem.objective.rank,
-        fingerprint=problem.data.fingerprint, threads=problem.objective.threads,
+        fingerprint=problem.data.fingerprint, device=problem.device,
+        threads=problem.objective.threads,
     )  # fmt: skip
 
 
@@ -107,9 +117,10 @@ class Task:
     def path(self, folder: Path) -> Path:
         """Where the run is, or will be: another file for all that makes it another run."""
         problem = self.problem
+        # Times on another device, or with another number of threads, are other times.
+        where = problem.objective.threads if problem.device == CPU else problem.device
         settings: list[Any] = [
-            problem.data.fingerprint, problem.name, problem.profile,
-            problem.objective.threads,  # times with another number are other times
+            problem.data.fingerprint, problem.name, problem.profile, where,
             self.instance.description(), self.method.divergence_factor,
         ]  # fmt: skip
         if self.trial:
@@ -117,6 +128,17 @@ class Task:
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
         name = f"{problem.data.name}--{problem.name}--{self.method.label}--{problem.profile}"
         return folder / f"{re.sub(r'[^A-Za-z0-9.+-]+', '_', name)}--{digest}.parquet"
+
+
+@dataclass
+class TrialCheckpoint(Checkpoint):
+    """Of a trial nothing is kept once it is over: on a GPU writing it would take longer."""
+
+    iterations: int = 0  # of the whole trial
+
+    def save(self, state: RunState) -> None:
+        if state.progress.nit < self.iterations:
+            super().save(state)
 
 
 def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) -> PaperRun:
@@ -173,6 +195,10 @@ def _minimize(
     """The run, and whether Ctrl-C was pressed on the way."""
     problem, interrupted = task.problem, False
     resume = _readable_checkpoint(checkpoint)  # removes what cannot be read
+    if task.trial:
+        saved: Checkpoint = TrialCheckpoint(checkpoint, SAVE_EVERY, iterations=task.iterations)
+    else:
+        saved = Checkpoint(checkpoint, SAVE_EVERY)
     limit = task.limit(problem.value(problem.start()))
 
     def observe(step: IntermediateResult) -> bool:
@@ -199,8 +225,7 @@ def _minimize(
         result = minimize(
             watched(problem.value), problem.start(), jac=watched(problem.gradient),
             method=task.instance, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
-            checkpoint=Checkpoint(checkpoint, every_seconds=SAVE_EVERY),
-            callback=observe, resume=resume,
+            checkpoint=saved, callback=observe, resume=resume,
         )  # fmt: skip
     return result, interrupted
 

@@ -246,6 +246,7 @@ def first_guess(method: PaperMethod, problem: PaperProblem) -> float:
     known = AUTHORS_STEPS.get((problem.name, problem.data.name))
     if known is not None:
         return known[method.name]
-    U, _ = problem.objective.split(problem.start())
+    objective = problem.objective
+    U = objective.backend.to_host(objective.split(problem.start())[0])
     largest = float(np.linalg.norm(U, 2)) ** 2
     return problem.ratings.nnz / (8 * largest)

@@ -14,7 +14,7 @@ from momentous.lab.paper.results import FIGURE_NAMES, Bound, Claim, Growth, RunS
 from momentous.lab.report import tables
 from momentous.lab.report.figures import draw_comparison, draw_long_run, plot_growth
 from momentous.lab.report.page import write_page
-from momentous.lab.text import counted, listed, markdown_table, prose
+from momentous.lab.text import folded, listed, markdown_table, prose
 
 TITLE = "Restarted nonconvex acceleration: the paper's experiments, run again"
 LEAD = (
@@ -79,14 +79,14 @@ def write_account(
         "# The experiments of the paper, run again",
         *(prose(paragraph) for paragraph in opening.split("\n\n") if paragraph.strip()),
         prose(
-            f"`{command}` made this page; every number on it is computed from the recorded runs."
+            f"`{command}` made this page; every number below is computed from the recorded runs."
         ),
-        *_what_was_run(study.run_sets),
         *_figures(study.run_sets, links),
-        *_tuning(study.run_sets),
         *_claims(study.claims),
         *_theorems(study.bounds),
         *_growths(study.growths, links.get(EXPONENTS)),
+        *_what_was_run(study.run_sets),
+        *_tuning(study.run_sets),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, "\n\n".join(parts) + "\n")
@@ -101,10 +101,9 @@ def _what_was_run(run_sets: Sequence[RunSet]) -> Iterator[str]:
     if not infos:
         return
     yield "## What was run, and where"
-    threads = sorted({info.threads for info in infos})
-    setups = listed(list(dict.fromkeys(info.setup for info in infos)))
+    machines = listed(list(dict.fromkeys(info.machine for info in infos)))
     yield prose(
-        f"{setups}; {listed([counted(n, 'thread') for n in threads])}. The methods start from the "
+        f"{machines}. The methods start from the "
         "truncated SVD of the observed matrix; a value counts as one evaluation and a gradient as "
         "another, and what only the pictures need is not counted."
     )
@@ -155,7 +154,7 @@ def _tuning(run_sets: Sequence[RunSet]) -> Iterator[str]:
     if table is not None:
         yield "## What the search for the step sizes cost"
         yield prose(tables.TUNING_NOTE)
-        yield _markdown(table)
+        yield from folded("step by step", _markdown(table))
 
 
 def _claims(claims: Sequence[Claim]) -> Iterator[str]:
@@ -183,7 +182,7 @@ def _theorems(bounds: Sequence[Bound]) -> Iterator[str]:
         f"Bounds that hold: {held} of {len(bounds)}. Of each, the function on which least room is "
         "left; all of them are on the report page."
     )
-    yield _markdown(tables.tightest_bounds_table(bounds))
+    yield from folded("bound by bound", _markdown(tables.tightest_bounds_table(bounds)))
 
 
 def _growths(growths: Sequence[Growth], picture: str | None) -> Iterator[str]:

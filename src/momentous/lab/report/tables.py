@@ -135,17 +135,18 @@ def parameters_table(run_sets: Sequence[RunSet]) -> Table:
 def data_table(run_sets: Sequence[RunSet]) -> Table:
     """Which data, how large, and how many iterations of which methods."""
     headings = ["figure", "data", "problem", "users", "items", "ratings", "rank", "parameters",
-                "iterations run", "shown", "methods", "fingerprint"]  # fmt: skip
+                "device", "iterations run", "shown", "methods", "fingerprint"]  # fmt: skip
     lines = []
     for run_set in run_sets:
         info = run_set.runs[0].info
         lines.append([
             run_set.figure_name, info.data_name, info.problem_name, f"{info.shape[0]:,}",
             f"{info.shape[1]:,}", f"{info.entries:,}", str(info.rank), info.profile,
-            f"{max(run.info.iterations for run in run_set.runs):,}",
+            info.device, f"{max(run.info.iterations for run in run_set.runs):,}",
             f"{shown_iterations(run_set):,}", str(len(run_set.runs)), info.fingerprint,
         ])  # fmt: skip
-    return Table.of("data", headings, lines, ["data", "problem", "parameters", "fingerprint"])
+    words = ["data", "problem", "parameters", "device", "fingerprint"]
+    return Table.of("data", headings, lines, words)
 
 
 def shown_iterations(run_set: RunSet) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
@@ -103,10 +104,7 @@ class Ratings:
         n = _side_length(col, names[1], asked[1], "column")
         _check_finite(value, lambda k: (row[k], col[k]))
         self._take((m, n), _compress(row, col, value, m, n), names)
-        if self.nnz == value.size:
-            return []
-        repeated = f"{value.size - self.nnz} of {value.size} ratings are for a pair that is rated "
-        return [repeated + "again later; the last one counts"]
+        return repeated_note(value.size, self.nnz)
 
     def _take(
         self,
@@ -147,8 +145,12 @@ class Ratings:
 
     @cached_property
     def deviation(self) -> float:
-        """Standard deviation of all values, summed in double precision."""
-        return float(np.std(self.by_row.values, dtype=np.float64))
+        """Standard deviation of all values, in double precision, by blocks that fit the caches."""
+        values, mean, squares = self.by_row.values, np.float64(self.mean), 0.0
+        for begin in range(0, values.size, BLOCK):
+            away = values[begin : begin + BLOCK] - mean
+            squares += float(away @ away)
+        return math.sqrt(squares / values.size)
 
     @property
     def whole(self) -> Any:
@@ -160,7 +162,7 @@ class Ratings:
         """The sum of such a number over all ranks: here it is that number."""
         return count
 
-    @property
+    @cached_property
     def value_range(self) -> tuple[float, float]:
         """The least and the greatest value."""
         return float(self.values.min()), float(self.values.max())
@@ -313,6 +315,14 @@ def stored_ratings(
     ratings = object.__new__(Ratings)
     ratings._take(shape, storage, ids)
     return ratings
+
+
+def repeated_note(given: int, kept: int) -> list[str]:
+    """What there is to say where pairs came more than once."""
+    if given == kept:
+        return []
+    repeated = f"{given - kept} of {given} ratings are for a pair that is rated again later; "
+    return [repeated + "the last one counts"]
 
 
 def checked_storage(

@@ -16,18 +16,18 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.passes import MOST, Pass, new_pair, padded
 from momentous.core.record import record
 from momentous.core.space import Array, Space
-from momentous.methods.classical.curvature import is_of_use
+from momentous.methods.classical.curvature import correction, is_of_use
 from momentous.methods.classical.limited_memory import Listed, Pairs, StoredPairs, grown
 from momentous.methods.search.wolfe import Ahead
 
 
 class FusedPairs(Listed):
-    """`Listed` pairs, whose changes are not corrected by values, with fewer passes over memory."""
+    """`Listed` pairs, with fewer passes over memory."""
 
     __slots__ = ("_found", "_step")
 
     def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
-        super().__init__(most, steps, changes, corrects=False)
+        super().__init__(most, steps, changes)
         # A direction d and x + d; and what the look at that point has found.
         self._step: tuple[Array, Array] = (None, None)
         self._found: tuple[Sample, Array, tuple[float, ...]] | None = None
@@ -35,6 +35,7 @@ class FusedPairs(Listed):
     def at(self, space: Space, sample: Sample) -> FusedPairs:
         moved = FusedPairs(self.most, self.steps, self.changes)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
+        moved.diagonal = self.diagonal
         products = space.inners((*self.steps, *self.changes), sample.gradient)
         moved.to_steps, moved.to_changes = np.array(products).reshape(2, -1)
         return moved
@@ -86,6 +87,8 @@ class FusedPairs(Listed):
         after = FusedPairs(self.most, (*steps, s), (*changes, y))
         after.to_steps = np.array([*products[: len(steps)], to_s])
         after.to_changes = np.array([*products[len(steps) :], to_y])
+        t = correction(here.value - there.value, to_s - sy, sy, noise)
+        after.diagonal = np.append(self.diagonal[old:], sy / t)
         # y is a difference of gradients, and so are its products.
         column = after.to_steps[:-1] - self.to_steps[old:]
         after.steps_changes = grown(self.steps_changes, old, column, sy)
@@ -111,4 +114,5 @@ class StoredFusedPairs(StoredPairs):
         made = FusedPairs(self.most, self.steps, self.changes)
         made.steps_changes, made.changes_changes = listed.steps_changes, listed.changes_changes
         made.to_steps, made.to_changes = listed.to_steps, listed.to_changes
+        made.diagonal = listed.diagonal
         return made

@@ -16,7 +16,7 @@ from momentous.core.step import Report, Step
 from momentous.methods.checks import check
 from momentous.methods.classical.curvature import Curvature
 from momentous.methods.classical.fused_pairs import FusedPairs
-from momentous.methods.classical.limited_memory import STACKED, Listed, Stacked
+from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
 from momentous.methods.endings import Events, zero_gradient
 from momentous.methods.search.rounding import Rounding
@@ -58,8 +58,8 @@ class LBFGS(Method[LBFGSMemory]):
 
     The direction is -H g, with H the BFGS update of (<s, y>/<y, y>) I of the newest pair by all
     pairs that are kept, in compact form [3]_; up to 128 variables these are all pairs of the run,
-    and H is kept as a matrix.  The changes y of the gradient are corrected by what the values say
-    of the curvature [6]_ (up to 131,072 variables).  A step length t is sought with
+    and H is kept as a matrix.  What a pair says of the curvature along its step is corrected by
+    the values [6]_.  A step length t is sought with
     f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>, by a bracket as in [4]_
     whose trials are interpolated rather than bisected.  The first trial is 1, in the first
     iteration 1/|g|, from where the next may be far.  Where values cannot tell, within their noise,
@@ -91,8 +91,8 @@ class LBFGS(Method[LBFGSMemory]):
        Programming 141 (2013): the weak Wolfe bisection.
     .. [5] W. W. Hager, H. Zhang, "A New Conjugate Gradient Method with Guaranteed Descent and an
        Efficient Line Search", SIAM J. Optim. 16 (2005): the approximate Wolfe conditions.
-    .. [6] J. Z. Zhang, N. Y. Deng, L. H. Chen, "New Quasi-Newton Equation and Related Methods for
-       Unconstrained Optimization", J. Optim. Theory Appl. 102 (1999).
+    .. [6] M. C. Biggs, "Minimization Algorithms Making Use of Non-quadratic Properties of the
+       Objective Function", J. Inst. Maths Applics 8 (1971).
     """
 
     name = "lbfgs"
@@ -158,7 +158,8 @@ class LBFGS(Method[LBFGSMemory]):
         there, rounding = found.sample, found.rounding
         noise = rounding.between(space, here.value, there.value) if memory.corrects else math.inf
         curvature = memory.curvature.extended(space, here, there, noise)
-        return LBFGSMemory(there, curvature, rounding, memory.corrects).as_step(found.step_size)
+        after = LBFGSMemory(there, curvature, rounding, memory.corrects)
+        return Step(after, Report(there, found.step_size, (), None, there, rounding.seen))
 
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
@@ -172,9 +173,7 @@ class LBFGS(Method[LBFGSMemory]):
             most = default_memory(size)
         if Stacked.suits(space):
             return Stacked.filled(most, space.shape)
-        if space.fuses and size > STACKED:
-            return FusedPairs(most)
-        return Listed(most, corrects=size <= STACKED)
+        return FusedPairs(most) if space.fuses else Listed(most)
 
     def _forgotten(self, oracle: Oracle, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
         """No way along that direction: drop the pairs; without pairs there is no way at all."""

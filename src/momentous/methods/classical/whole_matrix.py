@@ -7,34 +7,44 @@ whatever the library of x.
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
+from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
 
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
-from momentous.methods.classical.curvature import Curvature, blas, correction, is_of_use
+from momentous.methods.classical.curvature import Curvature, correction, is_of_use
 
 
 class WholeMatrix(Curvature):
     """H of all pairs, from (<s, y>/<y, y>) I of the newest pair: H = scale A + C.
 
     With V_i = I - y_i s_i'/<s_i, y_i>, A is V_k' ... V_1' V_1 ... V_k, and C what the update adds;
-    a pair changes each of them by a matrix of rank two.
+    a pair changes each of them by a matrix of rank two.  That is done when H is first asked for: by
+    then nobody holds the curvature before it any more, as a rule, and its matrices need no copy.
     """
 
-    __slots__ = ("_blas", "_count", "_first", "_rest", "_scale")
+    __slots__ = ("_count", "_first", "_rest", "_scale", "_update")
 
-    def __init__(self, first: np.ndarray, rest: np.ndarray, scale: float, count: int):
+    def __init__(
+        self,
+        first: np.ndarray,
+        rest: np.ndarray,
+        scale: float,
+        count: int,
+        update: tuple[np.ndarray, np.ndarray, np.ndarray, float] | None = None,
+    ):
         self._first, self._rest = first, rest  # A and C; only the upper triangles are used
         self._scale, self._count = scale, count
-        self._blas = blas()
+        self._update = update  # of A and C by the newest pair: s, a, c and <s, y>, see `extended`
 
     @classmethod
     def unknown(cls, dimension: int) -> WholeMatrix:
         """Without pairs, for so many variables."""
-        first, rest = np.eye(dimension), np.zeros((dimension, dimension))
-        return cls(np.asfortranarray(first), np.asfortranarray(rest), 1.0, 0)
+        first = np.eye(dimension, order="F")
+        return cls(first, np.zeros_like(first), 1.0, 0)
 
     def __len__(self) -> int:
         return self._count
@@ -43,41 +53,63 @@ class WholeMatrix(Curvature):
         return self
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
-        g = _flat(space, here.gradient)
-        s = _flat(space, there.point) - _flat(space, here.point)
-        y = _flat(space, there.gradient) - g
-        n, routines = s.size, self._blas
-        dot, times, add = routines.ddot, routines.dsymv, routines.daxpy
-        ss, sy = dot(s, s), dot(s, y)
-        theta = correction(here.value - there.value, dot(s, g), sy, noise)
-        if theta and ss > 0.0:
-            add(s, y, n, theta / ss)
-            sy += theta
-        yy = dot(y, y)
-        if not is_of_use(ss, sy, yy):
+        if self._update is not None:
+            self._settle()
+        x, x_new, g, g_new = here.point, there.point, here.gradient, there.gradient
+        if not (space.plain and len(space.shape) == 1):
+            x, x_new, g, g_new = (_flat(space, a) for a in (x, x_new, g, g_new))
+        s, y = x_new - x, g_new - g
+        n, sy, yy = s.size, ddot(s, y), ddot(y, y)
+        if not is_of_use(ddot(s, s), sy, yy):
             return self
+        t = correction(here.value - there.value, ddot(s, g), sy, noise)
         # V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
-        # s s'/<s, y> is added.
-        a = times(1.0, self._first, y)
-        add(s, a, n, -0.5 * dot(y, a) / sy)
-        c = times(1.0, self._rest, y)
-        add(s, c, n, -0.5 * dot(y, c) / sy - 0.5)
-        update = routines.dsyr2
-        first = update(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first)  # copies, changed
-        rest = update(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest)
-        return WholeMatrix(first, rest, sy / yy, self._count + 1)
+        # s s'/(t <s, y>) is added.
+        a, c = dsymv(1.0, self._first, y), dsymv(1.0, self._rest, y)
+        daxpy(s, a, n, -0.5 * ddot(y, a) / sy)
+        daxpy(s, c, n, -0.5 * ddot(y, c) / sy - 0.5 / t)
+        return WholeMatrix(self._first, self._rest, sy / yy, self._count + 1, (s, a, c, sy))
+
+    def _settle(self) -> None:
+        """Update A and C by the newest pair: in place where nobody else holds them."""
+        assert self._update is not None
+        s, a, c, sy = self._update
+        n, alone = s.size, self._holders() == _ALONE
+        try:
+            self._first = dsyr2(-1.0 / sy, s, a, 0, 1, 0, 1, 0, n, self._first, alone)
+            self._rest = dsyr2(-1.0 / sy, s, c, 0, 1, 0, 1, 0, n, self._rest, alone)
+        except BaseException:  # interrupted: A and C do not belong together any more
+            nothing = WholeMatrix.unknown(n)
+            self._first, self._rest = nothing._first, nothing._rest
+            self._scale, self._count = 1.0, 0
+            raise
+        finally:
+            self._update = None
+
+    def _holders(self) -> int:
+        """The reference count of A, which is that of C, too."""
+        return sys.getrefcount(self._first)
 
     def direction(self, space: Space, gradient: Array) -> Array:
-        times, g = self._blas.dsymv, _flat(space, gradient)
-        part = times(-self._scale, self._first, g)
-        host = times(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
-        host = host.reshape(space.shape)
+        if self._update is not None:
+            self._settle()
+        g = _flat(space, gradient)
+        part = dsymv(-self._scale, self._first, g)
+        part = dsymv(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
+        host = part.reshape(space.shape)
         return host if space.plain else space.from_numpy(host)
 
     def packed(self) -> StoredMatrix:
+        if self._update is not None:
+            self._settle()
         corner = np.tril_indices(len(self._first))
         parts = (tuple(part.T[corner].tolist()) for part in (self._first, self._rest))
         return StoredMatrix(self._count, self._scale, *parts)
+
+
+# The reference count of a matrix that one curvature holds.  How many references a call adds depends
+# on the Python version and on debuggers: it is measured, in a call of the same form.
+_ALONE = WholeMatrix(np.empty((0, 0)), np.empty((0, 0)), 1.0, 0)._holders()
 
 
 @record
@@ -100,7 +132,6 @@ class StoredMatrix:
 
 
 def _flat(space: Space, a: Array) -> np.ndarray:
-    if space.plain:
-        flat: np.ndarray = a.reshape(-1)
-        return flat
-    return to_numpy(a).reshape(-1).astype(np.float64)
+    """As a flat array on the host, in double precision."""
+    flat: np.ndarray = a if space.plain else to_numpy(a).astype(np.float64)
+    return flat if flat.ndim == 1 else flat.reshape(-1)

@@ -14,7 +14,7 @@ a radius without eps (`FreeRadius`)     `AdaRAGD` with nothing      `AdaRHB` wit
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array
@@ -94,6 +94,8 @@ class RHB(FixedRadius):
 class Adaptive(AdaptiveRadius):
     """The paper's rule where any of its parameters is given, the free one where nothing is."""
 
+    free: ClassVar[FreeRadius]
+
     by_paper: bool = False
 
     @classmethod
@@ -108,19 +110,19 @@ class Adaptive(AdaptiveRadius):
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[Any]:
         if self.is_free:
-            return FreeRadius(self.scheme).start(oracle, x0)
+            return self.free.start(oracle, x0)
         return super().start(oracle, x0, tol, seed)
 
     def step(self, oracle: Oracle, memory: Any) -> Step[Any]:
         if isinstance(memory, FreeMemory):
-            return FreeRadius(self.scheme).step(oracle, memory)
+            return self.free.step(oracle, memory)
         return super().step(oracle, memory)
 
     def moved_to(
         self, oracle: Oracle, memory: Any, sample: Sample, tol: float | None, seed: int
     ) -> Step[Any]:
         if isinstance(memory, FreeMemory):
-            return FreeRadius(self.scheme).moved_to(oracle, memory, sample)
+            return self.free.moved_to(oracle, memory, sample)
         return super().moved_to(oracle, memory, sample, tol, seed)
 
 
@@ -143,8 +145,8 @@ class AdaRAGD(Adaptive):
     where the gradient at the mean of the epoch's points proves it too small, and after epochs that
     were discarded.  Proven are O(eps^(-7/4) log(1/eps)) gradients with a constant made of the run's
     own steps and rho'; that these are of the order 1/L and rho is not proven: docs/adaptive.md has
-    the proof and the gap.  One gradient per iteration, one more whenever k has doubled, one value
-    per end of an epoch.  Scaling f, or x where |x0| > 1, changes nothing.
+    the proof and the gap.  One gradient per iteration, one more whenever k has grown fourfold, one
+    value per end of an epoch.  Scaling f, or x where |x0| > 1, changes nothing.
 
     :meth:`paper` is Algorithm 2 even so: the step size comes from one extra gradient, eta = 1/L
     with L = |grad f(x0 - t g/|g|) - g|/t; theta = 0.01; eps = tol; rho' = theta^4/(eps eta^2);
@@ -196,6 +198,7 @@ class AdaRAGD(Adaptive):
     )
     cost = "1 gradient; 1 value per restart"
     scheme = NESTEROV
+    free = FreeRadius(NESTEROV)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +208,8 @@ class AdaRHB(Adaptive):
     The heavy ball of :class:`momentous.RHB` under the rules of :class:`AdaRAGD`, whose parameters
     it shares; the decrease is tested at z^k, where the next epoch starts (Theorem 5).  One gradient
     per iteration, one value per restart.  With nothing given it has the rule of :class:`AdaRAGD`
-    with nothing given, and starts epochs at x^k; :meth:`paper` is Algorithm 4 even so.
+    with nothing given, and starts epochs at x^k or, after a step that leads uphill, before it;
+    :meth:`paper` is Algorithm 4 even so.
 
     References
     ----------
@@ -220,3 +224,4 @@ class AdaRHB(Adaptive):
     )
     cost = "1 gradient; 1 value per restart"
     scheme = HEAVY_BALL
+    free = FreeRadius(HEAVY_BALL)

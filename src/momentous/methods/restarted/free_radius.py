@@ -11,7 +11,8 @@ import dataclasses
 import math
 
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.record import record
+from momentous.core.passes import GRADIENT_ALONG
+from momentous.core.record import copied, record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
@@ -25,60 +26,70 @@ RESTART = 64.0  # c of the restart rule
 DECREASE = 0.05  # an epoch must lower f by this times S/(eta k)
 LONGEST = 1.0  # eta |g - g'|/|y - y'| above this: the step is too long ...
 SHORTENED = 0.7  # ... and becomes this much of what would do
+SHORTEST = 1 / 64  # an epoch ends where its step is this much shorter than it was in it
 GROWTH = 1.2
+CANCELLED = 1e-12  # a difference of squares this much smaller than they are says nothing
 EASED = 1.5  # q after an accepted epoch is divided by this
 WIDENED = 2.0  # the largest step allowed is multiplied by this
 AGAIN = 1.5  # an early end that was refused is asked for again so many times later
 ALLOWANCE = 500  # iterations that may be lost beyond as many as have paid
 SMALLEST = 1e-300  # q is above 0
 STANDSTILL = 2.0**-10  # a first step of this many units of rounding of x is none
-FLAT = 4.0  # the mean is looked at where |v|^2 <= FLAT S/k
+LOOKS = 4  # the mean is looked at in iterations 4, 16, 64, ... or after, ...
+FLAT = 4.0  # ... where |v|^2 <= FLAT S/k
 
 
 @record
 class FreeEpoch:
-    """Where an epoch stands after k of its iterations."""
+    """Where an epoch stands after k of its iterations; v_k = x^k - x^{k-1}."""
 
     x: Array  # x^k
     x_prev: Array  # x^{k-1}
-    mean: Array  # ybar, the mean of y^0..y^{k-1} with the weights (t + 1) eta_t
-    last: Sample | None = None  # y^{k-1} with its gradient
+    points: Array  # sum of (t + 1) eta_t/eta_0 y^t, t < k
+    gradient: Array = None  # g_{k-1}
+    grad_norm: float = math.nan  # |g_{k-1}|
     k: int = 0
-    travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2
-    weight: float = 0.0  # W = sum of (t + 1) eta_t
-    spread: float = 0.0  # sum of (t + 1) eta_t |y^t - ybar|^2
-    mean_due: float = 2.0  # the iteration from which on the mean is looked at again
-    early_due: float = 1.0  # ... and from which on the epoch may end early
+    moved: float = 0.0  # |v_k|^2
+    slope: float = 0.0  # <g_{k-1}, v_k>
+    travelled: float = 0.0  # S, the sum of the |v_t|^2
+    first_step: float = 0.0  # eta_0
+    weight: float = 0.0  # W = sum of (t + 1) eta_t/eta_0
+    path: float = 0.0  # the length of the way y^0, y^1, .., y^{k-1}
+    mean_path: float = 0.0  # the mean of that length up to y^t, with the weights of W
+    spread: float = 0.0  # W times its variance, no less than that of the y^t
+    mean_due: int = LOOKS  # the iteration from which on the mean is looked at again
+    early_due: int = 1  # ... and from which on the epoch may end early
 
     @staticmethod
     def at(x: Array) -> FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        return FreeEpoch(x=x, x_prev=x, mean=x)
+        return FreeEpoch(x=x, x_prev=x, points=x)
+
+    def share(self, eta: float) -> float:
+        """The weight of the next point in the mean; of the first one it is 1, and 0 here."""
+        return (self.k + 1) * (eta / self.first_step) if self.k else 0.0
 
     def advanced(
-        self, space: Space, sample: Sample, x_next: Array, moved: float, eta: float
+        self, sample: Sample, x_next: Array, moved: float, points: Array, eta: float, apart: float
     ) -> FreeEpoch:
-        """The same after one more iteration, of squared length ``moved``."""
-        k, asked = self.k + 1, sample.point
-        share = k * eta
-        weight = self.weight + share
-        mean, spread = asked, 0.0
-        if self.k:
-            distance = space.distance_squared(asked, self.mean)
-            spread = self.spread + share * (self.weight / weight) * distance
-            mean = space.combination(self.mean, share / weight, asked, self.mean)
+        """The same after one more iteration, at a sample that is ``apart`` from the one before."""
+        k, norm = self.k + 1, sample.grad_norm
+        first, weight, path, mean_path, spread = eta, 1.0, 0.0, 0.0, 0.0
+        if k > 1:
+            first, share = self.first_step, self.share(eta)
+            weight = self.weight + share
+            path = self.path + apart
+            ahead = path - self.mean_path
+            mean_path = self.mean_path + share / weight * ahead
+            spread = self.spread + share * ahead * (path - mean_path)
+        # beta v_k = v_{k+1} + eta g: the three squares give the product of the last two.
+        beta, step = self.k / k, eta * norm
+        slope = (beta * beta * self.moved - moved - step * step) / (2 * eta)
         return FreeEpoch(
-            x=x_next,
-            x_prev=self.x,
-            last=sample,
-            mean=mean,
-            k=k,
-            travelled=self.travelled + moved,
-            weight=weight,
-            spread=spread,
-            mean_due=self.mean_due,
-            early_due=self.early_due,
-        )
+            x_next, self.x, points, sample.gradient, norm, k, moved, slope,
+            self.travelled + moved, first, weight, path, mean_path, spread,
+            self.mean_due, self.early_due,
+        )  # fmt: skip
 
 
 @record
@@ -93,6 +104,8 @@ class Learned:
     paid: int = 0  # iterations of epochs that have paid
     lost: int = 0  # iterations of those that ended early and have not, or were discarded
     walls: int = 0  # how often something was not finite
+    longest: float = 0.0  # eta at its longest in this epoch
+    least: float = 0.0  # q may not fall below this in this epoch
 
 
 @record
@@ -101,15 +114,14 @@ class FreeMemory:
 
     epoch: FreeEpoch
     learned: Learned
-    start: Sample  # x^0 and f(x^0): the last accepted point
-    start_norm: float  # |grad f(x^0)|
+    start: Sample  # x^0, the last accepted point; its gradient is known from the first step on
     limit: RiseLimit  # for an end within the epoch: if it has climbed, it would be discarded
 
     def as_step(
         self, sample: Sample, step_size: float, events: Events = (), ending: Ending | None = None
     ) -> Step[FreeMemory]:
         """The step that led here."""
-        report = Report(sample, step_size, events, ending, accepted=self.start, limit=self.limit)
+        report = Report(sample, step_size, events, ending, self.start, 0.0, self.limit)
         return Step(self, report)
 
 
@@ -128,86 +140,107 @@ class FreeRadius:
         learned = Learned(
             eta, most=math.inf, sharpness=1 / norm if norm else 1.0, price=math.inf, mark=norm
         )
-        return self._at_start(oracle, sample, learned).as_step(sample, eta)
+        return self._at_start(oracle, sample.point, learned).as_step(sample, eta)
 
     def moved_to(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """On at another point with what was learned."""
         oracle.recall(sample)
-        after = self._at_start(oracle, sample, memory.learned)
+        after = self._at_start(oracle, sample.point, memory.learned)
         return after.as_step(sample, memory.learned.step_size)
 
-    def _at_start(self, oracle: Oracle, sample: Sample, learned: Learned) -> FreeMemory:
+    def _at_start(self, oracle: Oracle, x: Array, learned: Learned) -> FreeMemory:
         """The memory at the start of an epoch, whose value is asked for if it is not known."""
-        value = oracle.value(sample.point)
-        start = Sample(sample.point, value)
+        value, start = oracle.value(x), oracle.last
+        assert start is not None
         limit = RiseLimit(start, allowance=oracle.space.value_noise(value))
-        epoch = FreeEpoch.at(sample.point)
-        return FreeMemory(epoch, learned, start, sample.grad_norm, limit)
+        return FreeMemory(FreeEpoch.at(x), _afresh(learned), start, limit)
 
     def step(self, oracle: Oracle, memory: FreeMemory) -> Step[FreeMemory]:
         """One iteration: one gradient, and now and then one of the mean or a value."""
-        epoch, now, space = memory.epoch, memory.learned, oracle.space
+        epoch, now, space, start = memory.epoch, memory.learned, oracle.space, memory.start
         k, theta = epoch.k + 1, 1 / (epoch.k + 1)
-        sample = oracle.gradient(self.scheme.asked(space, epoch.x, epoch.x_prev, theta))
+        y, along = self.scheme.asked(space, epoch.x, epoch.x_prev, theta), None
+        if space.fuses and k > 1:
+            sample, _, (along,) = oracle.gradient_with(y, GRADIENT_ALONG, (epoch.gradient,))
+        else:
+            sample = oracle.gradient(y)
         if not sample.has_finite_gradient:
             return self._not_finite(oracle, memory, sample, sample.point)
-        eta = now.step_size
-        if epoch.last is not None:
-            bend = eta * _bend(space, sample, epoch.last)
+        eta, apart = now.step_size, 0.0
+        if k > 1:
+            step = eta * epoch.grad_norm
+            apart = self.scheme.apart(theta, epoch.moved, eta * epoch.slope, step)
+            bend = eta * _change(space, sample, epoch, along) / apart if apart else 0.0
             if bend > LONGEST and k == 2:
                 return self._too_long(oracle, memory, sample)
-            if bend > LONGEST:
-                # The step shrinks where it is, and rho' stays as it is.
-                factor = SHORTENED * max(LONGEST / bend, 0.5)
-                eta *= factor
-                q = max(now.sharpness * factor * factor, SMALLEST)
-                now = dataclasses.replace(now, sharpness=q)
-            elif bend < self.scheme.roomy:
-                longest = min(now.most, limited(space, math.inf, sample.grad_norm))
-                eta = max(eta, min(GROWTH * eta, longest))
-        e = self.scheme.base(space, epoch.x, epoch.x_prev, theta, sample.point)
-        x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
+            if bend > LONGEST or (eta < now.most and bend < self.scheme.roomy(k)):
+                now = self._with_other_step(space, now, sample, k, bend)
+                eta = now.step_size
+                if eta < SHORTEST * now.longest:
+                    return self._far_too_long(oracle, memory, sample, now)
+        x_next, moved, points = self.scheme.stepped(
+            space, epoch.x, epoch.x_prev, sample, eta, k, epoch.points, epoch.share(eta)
+        )
         if not math.isfinite(epoch.travelled + moved):
             return self._not_finite(oracle, memory, sample, x_next)
-        if k == 1 and math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
-            return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
-        after = FreeMemory(
-            epoch=epoch.advanced(space, sample, x_next, moved, eta),
-            learned=now if eta == now.step_size else dataclasses.replace(now, step_size=eta),
-            start=memory.start,
-            start_norm=sample.grad_norm if k == 1 else memory.start_norm,
-            limit=memory.limit,
-        )
-        full = not k**2.5 * now.sharpness * math.sqrt(after.epoch.travelled) <= RESTART * eta
+        if k == 1:
+            if math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
+                return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
+            sample.value, start = start.value, sample
+        reached = epoch.advanced(sample, x_next, moved, points, eta, apart)
+        after = FreeMemory(reached, now, start, memory.limit)
+        full = not k**2.5 * now.sharpness * math.sqrt(reached.travelled) <= RESTART * eta
         if full or moved == 0.0:  # x does not move any more: there is nothing to wait for
             return self._ended(oracle, after, sample)
-        if k >= epoch.early_due and _climbs(space, sample, x_next, epoch.x):
-            return self._ended_early(oracle, after, sample)
-        if k >= epoch.mean_due and moved * k <= FLAT * after.epoch.travelled:
-            return self._looked_at_mean(oracle, after, sample, moved)
+        if reached.slope > 0.0 and k >= epoch.early_due:
+            return self._ended_early(oracle, memory, after, sample)
+        if k >= epoch.mean_due and moved * k <= FLAT * reached.travelled:
+            return self._looked_at_mean(oracle, after, sample)
         return after.as_step(sample, eta)
 
+    def _with_other_step(
+        self, space: Space, now: Learned, sample: Sample, k: int, bend: float
+    ) -> Learned:
+        """A shorter step where it is, with the same rho'; or a longer one, with the same q."""
+        now, eta = copied(now), now.step_size
+        if bend > LONGEST:
+            factor = SHORTENED * max(LONGEST / bend, 0.5)
+            now.step_size = eta * factor
+            now.sharpness = max(now.sharpness * factor * factor, now.least, SMALLEST)
+            return now
+        growth = self.scheme.growth(k)
+        if growth * bend > SHORTENED:
+            growth = SHORTENED / bend
+        longest = min(now.most, limited(space, math.inf, sample.grad_norm))
+        now.step_size = max(eta, min(growth * eta, longest))
+        now.longest = max(now.longest, now.step_size)
+        return now
+
     def _looked_at_mean(
-        self, oracle: Oracle, memory: FreeMemory, sample: Sample, moved: float
+        self, oracle: Oracle, memory: FreeMemory, sample: Sample
     ) -> Step[FreeMemory]:
         """rho' becomes at least what the gradient at ybar proves of rho.
 
-        The mean of the gradients is k |v|/W long, and that at ybar differs from it by no more than
-        rho/2 times the mean square of the distances.
+        The mean of the gradients is k |v|/(eta_0 W) long, and that at ybar differs from it by no
+        more than rho/2 times the mean square of the distances.
         """
         epoch, now, space = memory.epoch, memory.learned, oracle.space
         k, eta = epoch.k, now.step_size
-        epoch.mean_due = 2.0 * k
-        middle = oracle.gradient(epoch.mean)
+        epoch.mean_due = LOOKS * k
+        mean = space.weighted_sum((1 / epoch.weight,), (epoch.points,))
+        middle = oracle.gradient(mean)
         events: Events = ()
         if not middle.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
         elif epoch.spread > 0.0:
-            noise = NOISE * space.rounding * space.norm(epoch.mean) / eta
-            gap = middle.grad_norm - k * math.sqrt(moved) / epoch.weight - noise
+            noise = NOISE * space.rounding * space.norm(mean) / eta
+            of_gradients = k * math.sqrt(epoch.moved) / (epoch.first_step * epoch.weight)
+            gap = middle.grad_norm - of_gradients - noise
             proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
             if proven > now.sharpness:
-                memory.learned = dataclasses.replace(now, sharpness=proven)
+                memory.learned = dataclasses.replace(
+                    now, sharpness=proven, least=SHORTEST**2 * proven
+                )
             sample = smallest_gradient(sample, middle)
         return memory.as_step(sample, eta, events)
 
@@ -225,33 +258,60 @@ class FreeRadius:
         now = dataclasses.replace(now, paid=now.paid + k)
         return self._accepted(oracle, memory, sample, now)
 
-    def _ended_early(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
+    def _ended_early(
+        self, oracle: Oracle, before: FreeMemory, memory: FreeMemory, sample: Sample
+    ) -> Step[FreeMemory]:
         """The momentum leads uphill: end the epoch here, if that is paid for."""
-        epoch, now, k = memory.epoch, memory.learned, memory.epoch.k
-        eta, q = now.step_size, now.sharpness
-        value = self._value(oracle, epoch.x)
-        if self._low_enough(oracle, memory, memory.epoch.x, value):
-            # That of a full epoch of k iterations, or of the poorest so far.
-            price = min(now.price, DECREASE * RESTART * eta * (RESTART / q) / q / k**7)
-            most = now.paid + ALLOWANCE
-            if now.lost <= most and (memory.start.value - value) / k >= price:
-                now = dataclasses.replace(now, paid=now.paid + k)
-            elif now.lost + k <= most:
-                now = dataclasses.replace(now, lost=now.lost + k)
-            elif (norm := oracle.gradient(epoch.x).grad_norm) <= now.mark / 2:
-                now = dataclasses.replace(now, paid=now.paid + k, mark=norm)
-            if now is not memory.learned:
-                return self._accepted(oracle, memory, sample, now)
+        epoch, last, now, k = memory.epoch, before.epoch, memory.learned, memory.epoch.k
+        eta = now.step_size
+        # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
+        climb = (epoch.slope + eta * epoch.grad_norm * epoch.grad_norm) * k / last.k
+        end = self.scheme.turning_point(
+            oracle.space, epoch.x, last.x, last.x_prev, climb, last.slope
+        )
+        granted = self._granted(oracle, memory, now, end)
+        if granted is not None:
+            return self._accepted(oracle, memory, sample, granted)
         epoch.early_due = math.ceil(AGAIN * k)
         return memory.as_step(sample, eta)
 
+    def _granted(
+        self, oracle: Oracle, memory: FreeMemory, now: Learned, end: Array
+    ) -> Learned | None:
+        """What is known after an epoch that ends early at a point; None if it may not."""
+        k, eta, q = memory.epoch.k, now.step_size, now.sharpness
+        value = self._value(oracle, end)
+        if not self._low_enough(oracle, memory, end, value):
+            return None
+        # That of a full epoch of k iterations, or of the poorest so far.
+        price = min(now.price, DECREASE * RESTART * eta * (RESTART / q) / q / k**7)
+        most = now.paid + ALLOWANCE
+        if now.lost <= most and (memory.start.value - value) / k >= price:
+            return dataclasses.replace(now, paid=now.paid + k)
+        if now.lost + k <= most:
+            return dataclasses.replace(now, lost=now.lost + k)
+        if (norm := oracle.gradient(end).grad_norm) <= now.mark / 2:
+            return dataclasses.replace(now, paid=now.paid + k, mark=norm)
+        return None
+
     def _too_long(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """The gradient after the first step says that the step was too long."""
-        half = dataclasses.replace(memory.learned, step_size=memory.learned.step_size / 2)
-        value = self._value(oracle, memory.epoch.x)
-        if self._low_enough(oracle, memory, memory.epoch.x, value):
+        x, half = memory.epoch.x, copied(memory.learned)
+        half.step_size /= 2
+        if self._low_enough(oracle, memory, x, self._value(oracle, x)):
             return self._accepted(oracle, memory, sample, half, eased=False)
         return self._back(oracle, memory, sample, half)
+
+    def _far_too_long(
+        self, oracle: Oracle, memory: FreeMemory, sample: Sample, now: Learned
+    ) -> Step[FreeMemory]:
+        """The step ``now`` is so short that momentum must have led to quite another place."""
+        granted = self._granted(oracle, memory, now, memory.epoch.x)
+        if granted is not None:
+            return self._accepted(oracle, memory, sample, granted, eased=False)
+        # What is too long here says little of x^0.
+        now.step_size = now.longest / 2
+        return self._discarded(oracle, dataclasses.replace(memory, learned=now), sample)
 
     def _discarded(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """Back to x^0 with half of the step, and q such that half as many iterations end it."""
@@ -283,9 +343,7 @@ class FreeRadius:
     ) -> Step[FreeMemory]:
         """A new epoch from the start of this one."""
         epoch, start = memory.epoch, memory.start
-        # After a first step the gradient at x^0 is still there.
-        last = epoch.last
-        oracle.recall(start if last is None or last.point is not start.point else last)
+        oracle.recall(start)
         events: Events = (Event(EventKind.ROLLBACK, float(epoch.k)),)
         ending = None
         if not sample.has_finite_gradient:
@@ -297,8 +355,7 @@ class FreeRadius:
                     "not finite; no smaller step helps: check jac at result.best_x and around it",
                     {"grad_norm": sample.grad_norm, "step_size": now.step_size},
                 )
-        fresh = FreeEpoch.at(start.point)
-        after = FreeMemory(fresh, now, start, memory.start_norm, memory.limit)
+        after = FreeMemory(FreeEpoch.at(start.point), _afresh(now), start, memory.limit)
         return after.as_step(sample, memory.learned.step_size, events, ending)
 
     def _accepted(
@@ -313,13 +370,12 @@ class FreeRadius:
         """A new epoch from the point whose value was asked for last."""
         if eased:
             # Where walls are met again and again, the step may not come back each time.
-            most = now.most * WIDENED ** (1 / (1 + now.walls))
-            q = max(now.sharpness / EASED, SMALLEST)
-            now = dataclasses.replace(now, most=most, sharpness=q)
+            now = copied(now)
+            now.most *= WIDENED ** (1 / (1 + now.walls))
+            now.sharpness = max(now.sharpness / EASED, SMALLEST)
         known = oracle.last
         assert known is not None
-        after = self._at_start(oracle, known, now)
-        after.start_norm = memory.start_norm
+        after = self._at_start(oracle, known.point, now)
         events += (Event(EventKind.RESTART, float(memory.epoch.k)),)
         return after.as_step(sample, memory.learned.step_size, events)
 
@@ -340,7 +396,7 @@ class FreeRadius:
             return True
         noise = oracle.space.value_noise(before)
         level = required <= SIGNAL * noise and abs(value - before) <= noise
-        return level and oracle.gradient(x).grad_norm < memory.start_norm
+        return level and oracle.gradient(x).grad_norm < memory.start.grad_norm
 
 
 def _at_rounding(norm: float, step_size: float) -> Ending:
@@ -355,12 +411,20 @@ def _at_rounding(norm: float, step_size: float) -> Ending:
     )
 
 
-def _bend(space: Space, sample: Sample, last: Sample) -> float:
-    """|grad f(y) - grad f(y')|/|y - y'|, a lower bound of L."""
-    distance = space.distance(sample.point, last.point)
-    return space.distance(sample.gradient, last.gradient) / distance if distance else 0.0
+def _afresh(now: Learned) -> Learned:
+    """The same at the start of an epoch."""
+    now = copied(now)
+    now.longest, now.least = now.step_size, SHORTEST**2 * now.sharpness
+    return now
 
 
-def _climbs(space: Space, sample: Sample, x_next: Array, x: Array) -> bool:
-    """Does the step lead uphill, to judge by the gradient?"""
-    return space.inner(sample.gradient, space.combination(x_next, -1.0, x)) > 0.0
+def _change(space: Space, sample: Sample, epoch: FreeEpoch, along: float | None) -> float:
+    """|g_k - g_{k-1}|, from the norms and one product (``along``, if known) where these tell."""
+    norm, before = sample.grad_norm, epoch.grad_norm
+    squares = norm * norm + before * before
+    if along is None:
+        along = space.inner(sample.gradient, epoch.gradient)
+    square = squares - 2 * along
+    if CANCELLED * squares < square < math.inf:
+        return math.sqrt(square)
+    return space.distance(sample.gradient, epoch.gradient)

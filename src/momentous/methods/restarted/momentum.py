@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 
+from momentous.core import passes
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.passes import HEAVY_BALL as HEAVY_BALL_PASS
-from momentous.core.passes import NESTEROV as NESTEROV_PASS
 from momentous.core.space import Array, Space
 from momentous.methods.checks import root_of_product, square_over
+
+NEAR = 0.7  # of a step of the heavy ball: beyond, its end is as good a start as a point before it
 
 
 class Momentum:
@@ -32,7 +33,6 @@ class Momentum:
     decrease_factor = 7 / 8
     promise_factor = 82.0
     curvature_factor = 4.0  # of rho B^2 in the bound on the averaged gradient
-    roomy = 0.25  # with nothing given: where eta |g - g'|/|y - y'| is below this, eta grows
 
     def asked(self, space: Space, x: Array, x_prev: Array, theta: float) -> Array:
         """Where the iteration takes its gradient."""
@@ -59,13 +59,65 @@ class Momentum:
         space, m = oracle.space, 1 - theta
         y = self.asked(space, x, x_prev, theta)
         sample, (x_next, y_next), (moved,) = oracle.gradient_with(
-            y, NESTEROV_PASS, (y, x), (-eta, m)
+            y, passes.NESTEROV, (y, x), (-eta, m)
         )
         space.ahead = (y_next, x_next, x, m)
         return sample, x_next, moved
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         """Where the next epoch starts, given x^{k+1} and x^k."""
+        return x_next
+
+    # With nothing given (`FreeRadius`):
+
+    def stepped(
+        self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
+        points: Array, share: float,
+    ) -> tuple[Array, float, Array]:  # fmt: skip
+        """x^k, |x^k - x^{k-1}|^2, and points + share times the point of the sample, where x is
+        x^{k-1} and theta = 1/k."""
+        if space.fuses and share:
+            return self._stepped_at_once(space, x, x_prev, sample, eta, k, points, share)
+        e = self.base(space, x, x_prev, 1 / k, sample.point)
+        x_next, moved = space.stepped(e, -eta, sample.gradient, x)
+        if share:
+            points = space.combination(points, share, sample.point)
+        return x_next, moved, points
+
+    def _stepped_at_once(
+        self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
+        points: Array, share: float,
+    ) -> tuple[Array, float, Array]:  # fmt: skip
+        m = 1 - 1 / (k + 1)  # of the next iteration
+        (x_next, y_next, points), (moved,), _ = space.compute(
+            passes.NESTEROV_WITH_SUM,
+            (sample.gradient, sample.point, x, points),
+            (-eta, m, share),
+        )
+        space.ahead = (y_next, x_next, x, m)
+        return x_next, moved, points
+
+    def roomy(self, k: int) -> float:
+        """Where eta |g - g'|/|y - y'| is below this in iteration k of an epoch, eta grows ..."""
+        return 0.25
+
+    def growth(self, k: int) -> float:
+        """... by this factor."""
+        return 1.2
+
+    def apart(self, theta: float, moved: float, fall: float, step: float) -> float:
+        """|y^k - y^{k-1}| from |v|^2, eta <g, v> and eta |g| of the step v that led to x^k."""
+        beta = 1 - theta  # y^k - y^{k-1} = beta v - eta g
+        square = beta * (beta * moved - 2 * fall) + step * step
+        return math.sqrt(square) if square > 0.0 else 0.0
+
+    def turning_point(
+        self, space: Space, x_next: Array, x: Array, x_prev: Array, climb: float, fall: float
+    ) -> Array:
+        """Where an epoch ends early whose last step, to x_next, leads uphill.
+
+        ``climb`` and ``fall`` are <g, x - x_prev> with the last gradient and the one before.
+        """
         return x_next
 
     def theta(self, eps: float, rho: float, eta: float) -> float:
@@ -110,7 +162,6 @@ class HeavyBall(Momentum):
     decrease_factor = 1.0
     promise_factor = 242.0
     curvature_factor = 1.0
-    roomy = 0.05
 
     def asked(self, space: Space, x: Array, x_prev: Array, theta: float) -> Array:
         return x
@@ -122,7 +173,7 @@ class HeavyBall(Momentum):
         self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
     ) -> tuple[Sample, Array, float]:
         sample, (x_next,), (moved,) = oracle.gradient_with(
-            x, HEAVY_BALL_PASS, (x, x_prev), (-eta, 1 - theta)
+            x, passes.HEAVY_BALL, (x, x_prev), (-eta, 1 - theta)
         )
         return sample, x_next, moved
 
@@ -131,6 +182,37 @@ class HeavyBall(Momentum):
         if a == 0.0:
             return x_next
         return space.combination(x_next, a / (1 + a), x, x_next)  # (x^{k+1} + a x^k)/(1 + a)
+
+    def _stepped_at_once(
+        self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
+        points: Array, share: float,
+    ) -> tuple[Array, float, Array]:  # fmt: skip
+        (x_next, points), (moved,), _ = space.compute(
+            passes.HEAVY_BALL_WITH_SUM,
+            (sample.gradient, x, x_prev, points),
+            (-eta, 1 - 1 / k, share),
+        )
+        return x_next, moved, points
+
+    # Its gradients are taken at x itself.  Momentum hides the sharp directions from successive
+    # points; only the first step of an epoch, along the gradient, shows them.
+
+    def roomy(self, k: int) -> float:
+        return 0.5 if k == 2 else 0.05
+
+    def growth(self, k: int) -> float:
+        return 10.0 if k == 2 else 1.2
+
+    def apart(self, theta: float, moved: float, fall: float, step: float) -> float:
+        return math.sqrt(moved)
+
+    def turning_point(
+        self, space: Space, x_next: Array, x: Array, x_prev: Array, climb: float, fall: float
+    ) -> Array:
+        """x, where the gradient is known, or, if that is well behind it, the lowest point between
+        x_prev and x by the slopes at both."""
+        share = fall / (fall - climb) if fall < 0.0 else 0.0
+        return x if share >= NEAR else space.combination(x_prev, share, x, x_prev)
 
 
 NESTEROV = Momentum()
