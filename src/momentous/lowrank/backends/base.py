@@ -130,7 +130,8 @@ class Side(ABC):
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
         add that up, and the sum of their losses; see `momentous.lowrank.backends.sums`."""
-        return row_sums(self.groups, self.loss, step, first, last)
+        given = step.features, step.offsets, step.current
+        return row_sums(self.groups, self.loss, *given, first, last)
 
     @abstractmethod
     def blocks(self, right: Floats) -> Matrix:

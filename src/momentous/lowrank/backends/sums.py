@@ -6,7 +6,7 @@ What the entries say about a row are the lower triangle of ``sum_j c f_j f_j'``,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -17,9 +17,6 @@ from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
 
-if TYPE_CHECKING:
-    from momentous.lowrank.backends.base import RowStep
-
 BLOCK = 1 << 21  # numbers in the features' products that are held at a time
 
 
@@ -29,26 +26,32 @@ def numbers_per_row(size: int) -> int:
 
 
 def row_sums(
-    groups: Compressed, loss: Loss, step: RowStep, first: int, last: int
+    groups: Compressed,
+    loss: Loss,
+    features: Floats,
+    offsets: Floats | None,
+    current: Floats | None,
+    first: int,
+    last: int,
 ) -> tuple[Floats, float]:
     """The lines of the rows first to last - 1, in the precision of the features, and the sum of
     the losses."""
-    size = step.features.shape[1]
+    size = features.shape[1]
     p, q = np.tril_indices(size)
-    out = np.zeros((last - first, numbers_per_row(size)), step.features.dtype)
+    out = np.zeros((last - first, numbers_per_row(size)), features.dtype)
     total, length = 0.0, max(1, BLOCK // max(1, p.size))
     begin, end = int(groups.starts[first]), int(groups.starts[last])
-    F = step.features.astype(np.float64, copy=False)
-    offsets = None if step.offsets is None else step.offsets.astype(np.float64)
+    F = features.astype(np.float64, copy=False)
+    o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
     for start in range(begin, end, length):
         stop = min(start + length, end)
         low = int(np.searchsorted(groups.starts, start, side="right")) - 1
         high = int(np.searchsorted(groups.starts, stop, side="left"))
         starts = np.clip(groups.starts[low : high + 1], start, stop) - start
         others, owners = groups.others[start:stop], np.repeat(np.arange(low, high), np.diff(starts))
-        z = np.zeros(stop - start) if offsets is None else offsets[others]
-        if step.current is not None:
-            z = z + products(step.current.astype(np.float64, copy=False), F, owners, others)
+        z = o[others]
+        if current is not None:
+            z = z + products(current.astype(np.float64, copy=False), F, owners, others)
         values, slopes, curvatures = loss.entries(z, groups.values[start:stop].astype(np.float64))
         total += float(np.sum(values))
         f = F[others]
