@@ -33,6 +33,7 @@ FLOORS = [
     {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
     {"lowrank.backends"},
     {"lowrank.objective"},
+    {"lowrank.ranks"},
     {"lowrank.solvers"},
     {"lowrank.model"},
     {"lowrank.estimators"},

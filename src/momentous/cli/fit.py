@@ -62,13 +62,23 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 def command(
     file: str, out: Path, resume: bool, as_json: bool, reading: dict[str, Any], **options: Any
 ) -> None:
-    """Fit a low-rank model to a FILE of ratings."""
+    """Fit a low-rank model to a FILE of ratings.
+
+    Under torchrun or mpirun all ranks fit it together: see docs/cluster.md.
+    """
+    from momentous.distributed import RankError, find
     from momentous.lowrank.tasks import OptionError, fit_file
 
-    quietly = reading | {"progress": False if as_json else None}
-    with usage_errors(OptionError), show_fit(quiet=as_json) as watch:
-        facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
+    quiet = as_json or find().rank > 0
+    quietly = reading | {"progress": False if quiet else None}
+    try:
+        with usage_errors(OptionError), show_fit(quiet=quiet) as watch:
+            facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
+    except RankError as error:
+        raise click.ClickException(str(error)) from None
     interrupted, out_of_memory = facts.pop("interrupted"), facts.pop("out_of_memory")
+    if find().rank > 0:
+        return
     show_facts(facts, as_json=as_json)
     if out_of_memory:
         raise click.ClickException(f"{facts['ended']}; the model as it stands is in {out}")

@@ -19,6 +19,7 @@ import numpy as np
 
 from momentous.core.checkpoint import Checkpoint, RunState, shard_names, shard_path
 from momentous.distributed.agreement import Agreement
+from momentous.distributed.ranks import Ranks
 from momentous.io.atomic import previous_path
 
 
@@ -52,28 +53,29 @@ class ShardedCheckpoint(Checkpoint):
         sizes[ranks.rank] = np.prod(state.best_point.shape, dtype=np.int64)
         lengths = [int(size) for size in ranks.all_reduce(sizes)]
         try:
-            self._all_or_none(lambda: self.save_shard(state, mine))
+            all_or_none(ranks, lambda: self.save_shard(state, mine))
             if ranks.rank == 0:
-                self._all_or_none(lambda: self.save_manifest(state, token, lengths))
+                all_or_none(ranks, lambda: self.save_manifest(state, token, lengths))
             else:
-                self._all_or_none(lambda: None)
+                all_or_none(ranks, lambda: None)
         except OSError:
             mine.unlink(missing_ok=True)
             raise
         if ranks.rank == 0:
             _remove_old_shards(Path(self.path))
 
-    def _all_or_none(self, work: Callable[[], None]) -> None:
-        """Do this rank's work; where one rank cannot, all raise."""
-        problem = ""
-        try:
-            work()
-        except OSError as error:
-            problem = str(error)
-        problems = self._agreement.ranks.gather_text(problem)
-        for rank, text in enumerate(problems):
-            if text:
-                raise OSError(f"rank {rank}: {text}")
+
+def all_or_none(ranks: Ranks, work: Callable[[], None]) -> None:
+    """Do this rank's work; an OSError on one rank is one on all of them."""
+    problem = ""
+    try:
+        work()
+    except OSError as error:
+        problem = str(error)
+    problems = ranks.gather_text(problem)
+    for rank, text in enumerate(problems):
+        if text:
+            raise OSError(f"rank {rank}: {text}")
 
 
 def _remove_old_shards(path: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.core.layout import Layout
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.factors import products
+from momentous.lowrank.factors import balanced, products
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.penalty import Penalty
 
@@ -94,7 +95,7 @@ class LowRankObjective:
     ):
         if not isinstance(ratings, Ratings):
             raise TypeError(f"expected Ratings, not {type(ratings).__name__}")
-        self.rank = _rank(rank, ratings.shape)
+        self.rank = _rank(rank, ratings.whole.shape)
         self.loss = find_loss(loss)
         self.loss.check(ratings)
         check_number("balance", balance, 0.0)
@@ -102,6 +103,7 @@ class LowRankObjective:
         self.penalty = ridge if isinstance(ridge, Penalty) else Penalty(ridge)
         self.dtype = np.dtype(ratings.dtype if dtype is None else dtype)
         self.ratings = ratings.astype(self.dtype)
+        self.nnz: int = ratings.whole.nnz
         self.backend = find_backend(backend, device, ratings.nnz)
         self._asked_threads = thread_count(threads)
         # Groups of the pass are the longer side: the shorter factor is the one that must fit the
@@ -133,11 +135,15 @@ class LowRankObjective:
             )
         return self._sides[which]
 
+    def counts(self, which: int) -> NDArray[np.int64]:
+        """The number of entries of each row (0) or column (1)."""
+        return self.side(which).counts
+
     @cached_property
     def weights(self) -> tuple[Floats, Floats]:
         """The weights of the parameters of rows and columns, one per parameter."""
         rows, cols = (
-            self.penalty.weights(self.side(which).counts, self.rank, of_rows=which == 0)
+            self.penalty.weights(self.counts(which), self.rank, of_rows=which == 0)
             for which in (0, 1)
         )
         xp, dtype = self.backend.xp, self.dtype
@@ -237,7 +243,7 @@ class LowRankObjective:
 
     def value_and_gradient(self, x: ArrayLike) -> tuple[float, Floats]:
         """F and its gradient at x, for ``minimize(..., jac=True)``."""
-        xp, r, scale = self.backend.xp, self.rank, 1.0 / self.ratings.nnz
+        xp, r, scale = self.backend.xp, self.rank, 1.0 / self.nnz
         flat = self._checked(x)
         gradient: Floats = xp.empty(self.dimension, self.dtype)
         if self.penalty.uniform and not self.mean:
@@ -319,9 +325,9 @@ class LowRankObjective:
         if self.penalty.uniform:
             squares = self.ridge * float(gram_U.trace() + gram_V.trace())
         else:
-            squares = 2.0 * self.ratings.nnz * (self.penalty_of(P, 0) + self.penalty_of(Q, 1))
+            squares = 2.0 * self.nnz * (self.penalty_of(P, 0) + self.penalty_of(Q, 1))
         imbalance = float(((gram_U - gram_V) ** 2).sum())
-        return (losses + 0.5 * (balance * imbalance + squares)) / self.ratings.nnz
+        return (losses + 0.5 * (balance * imbalance + squares)) / self.nnz
 
     def penalty_of(self, side: Floats, which: int) -> float:
         """The penalty's part of F: of the rows (0) or of the columns (1)."""
@@ -329,7 +335,7 @@ class LowRankObjective:
             squares = self.ridge * float(self.backend.xp.sum(side * side, dtype=np.float64))
         else:
             squares = self.backend.weighted_squares(self.weights[which], side)
-        return 0.5 * squares / self.ratings.nnz
+        return 0.5 * squares / self.nnz
 
     # --- one side for the other -------------------------------------------------------------------
 
@@ -341,15 +347,56 @@ class LowRankObjective:
         That is N times this side's part of the least F for a quadratic loss, and the sum of the
         losses before the step for others; see `Side.solve_rows`.
         """
-        features, offsets = other, None
+        features, offsets = self._features(other)
+        step = RowStep(self.weights[which], features, offsets, own, with_value)
+        return self.side(which).solve_rows(step)
+
+    def _features(self, other: Floats) -> tuple[Floats, Floats | None]:
+        """What the parameters of one side are multiplied with, and what is added."""
         if self.penalty.biases:
             features = other.copy()
             features[:, -1] = 1.0
-            offsets = other[:, -1] + self.dtype.type(self.mean)
-        elif self.mean:
-            offsets = self.backend.xp.full(len(other), self.mean, self.dtype)
-        step = RowStep(self.weights[which], features, offsets, own, with_value)
-        return self.side(which).solve_rows(step)
+            return features, other[:, -1] + self.dtype.type(self.mean)
+        if self.mean:
+            return other, self.backend.xp.full(len(other), self.mean, self.dtype)
+        return other, None
+
+    # --- what is spread, on many ranks ------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout | None:
+        """How x is spread, for `minimize` and `accelerate`; None: not at all."""
+        return None
+
+    @property
+    def items(self) -> slice:
+        """Which columns are in x."""
+        return slice(None)
+
+    def factors(self, x: Any) -> tuple[Floats, Floats]:
+        """The parameters (P, Q) in x, as NumPy arrays of our own, Q of all columns."""
+        P, Q = (np.array(self.backend.to_host(side)) for side in self.split(x))
+        return P, Q
+
+    def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
+        """Balanced factors of the same product, for `factors`."""
+        return balanced(U, V)
+
+    def gram(self, factor: Any, weights: Any) -> NDArray[np.float64]:
+        """``sum_i w_i u_i u_i'`` over all rows of a side, as a NumPy array."""
+        return np.asarray(self.backend.to_host(self.backend.gram(factor, weights)), np.float64)
+
+    def norm(self, x: Any) -> float:
+        """The length of a vector like x."""
+        return float(self.backend.xp.linalg.norm(x))
+
+    def total(self, number: float) -> float:
+        """The sum over all ranks."""
+        return number
+
+    def any(self, flag: bool) -> bool:
+        """Is it so on any rank?"""
+        return flag
 
     # --- entries that take no part ----------------------------------------------------------------
 
@@ -359,7 +406,12 @@ class LowRankObjective:
             wide = self._widened(*self._parts(x))
             total = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
             return self.loss.error_of_mean(total / ratings.nnz)
-        P, Q = self._parts(x)
+        total = self._sum_of_errors(*self._parts(x), ratings, limits)
+        return self.loss.error_of_mean(total / ratings.nnz)
+
+    def _sum_of_errors(
+        self, P: Floats, Q: Floats, ratings: Ratings, limits: tuple[float, float]
+    ) -> float:
         r, rows, total = self.rank, ratings.rows, 0.0
         for begin in range(0, ratings.nnz, BLOCK):
             block = slice(begin, begin + BLOCK)
@@ -368,7 +420,7 @@ class LowRankObjective:
             if self.penalty.biases:
                 z += P[i, -1] + Q[j, -1]
             total += float(np.sum(self.loss.error(z, ratings.values[block], limits)))
-        return self.loss.error_of_mean(total / ratings.nnz)
+        return total
 
 
 def _rank(rank: Any, shape: tuple[int, int]) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from momentous.core.interrupt import InterruptFlag
 from momentous.core.status import Status
+from momentous.distributed import Ranks, find
 from momentous.io.archive import ArchiveError
 from momentous.io.atomic import require_writable
 from momentous.lowrank.backends import find_backend
@@ -20,6 +21,8 @@ from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model, save_model
 from momentous.lowrank.model.files import fit_facts, from_plain
 from momentous.lowrank.model.fitted import vocabulary_of
+from momentous.lowrank.ranks.ratings import owners
+from momentous.lowrank.ranks.read import read_on_ranks
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Watcher
 
 NEARLY_ALL = 0.9  # of the ids unknown: more likely another column than news
@@ -45,9 +48,25 @@ def fit_file(
     ``reading`` are options of `Ratings.read`, all others those of `FitConfig`; None stands for that
     of the model to resume, or for the default.
     """
+    ranks = find()
+    with ranks.announced():
+        return _fit_file(file, out, ranks, reading or {}, resume, save_every, watch, options)
+
+
+def _fit_file(
+    file: str | Path,
+    out: Path,
+    ranks: Ranks,
+    reading: Mapping[str, Any],
+    resume: bool,
+    save_every: float,
+    watch: Watcher | None,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The same, on every rank; the facts are those of the whole."""
     _require_folder(out)
     require_writable(out)
-    start, saved, threshold = _model_to_resume(out, resume)
+    start, saved, threshold = _model_to_resume(out, resume, ranks)
     chosen = saved | {name: value for name, value in options.items() if value is not None}
     try:
         config = FitConfig(**chosen)
@@ -61,15 +80,20 @@ def fit_file(
             "or write to another file"
         )
     where = "cuda" if config.device == "cuda" else "cpu"
-    ratings = Ratings.read(file, device=where, **(reading or {}))
+    ratings = (
+        Ratings.read(file, device=where, **reading)
+        if ranks.size == 1
+        else read_on_ranks(file, ranks, **reading)
+    )
+    whole = ratings.whole
     if threshold is None and config.loss_object.labels:
-        threshold = ratings.mean
+        threshold = whole.mean
     if start is not None:
         _require_all_ids(start, ratings, file)
 
     def save(model: LowRankModel, step: FitProgress) -> None:
         try:
-            _save(model, step.nit, step.fun, config, threshold, out)
+            _save(model, step.nit, step.fun, config, threshold, out, ranks)
         except OSError as error:  # the fit is worth more than this copy of it
             warnings.warn(
                 f"the model could not be saved meanwhile ({error}); make room in {out.parent}: it "
@@ -90,12 +114,12 @@ def fit_file(
     result = found.result
     # A second Ctrl-C must not lose what the first one asked to keep.
     with InterruptFlag().held_back():
-        _save(found.model, result.nit, found.objective, config, threshold, out)
+        _save(found.model, result.nit, found.objective, config, threshold, out, ranks)
     facts = {
         "model": str(out),
-        "ratings": ratings.nnz,
-        "users": ratings.shape[0],
-        "items": ratings.shape[1],
+        "ratings": whole.nnz,
+        "users": whole.shape[0],
+        "items": whole.shape[1],
         "iterations": result.nit,
         "restarts": result.restarts,
         "objective": found.objective,
@@ -116,7 +140,7 @@ def _require_folder(out: Path) -> None:
 
 
 def _model_to_resume(
-    out: Path, resume: bool
+    out: Path, resume: bool, ranks: Ranks
 ) -> tuple[LowRankModel | None, dict[str, Any], float | None]:
     """The model to go on from, how it was fitted, and the threshold of its labels.
 
@@ -128,7 +152,8 @@ def _model_to_resume(
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         return None, {}, None
     try:
-        model, extra = load_model(out)
+        mine = None if ranks.size == 1 else lambda ids: owners(ids, ranks.size) == ranks.rank
+        model, extra = load_model(out, mine)
     except ArchiveError as error:
         raise OptionError(f"{error}; it is not overwritten") from None
     if not resume:
@@ -141,7 +166,7 @@ def _model_to_resume(
 
 def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:
     """A model knows the users and items of its last file alone."""
-    users = _count_unknown(vocabulary_of(ratings, 0), start.rows.ids)
+    users = ratings.total(_count_unknown(vocabulary_of(ratings, 0), start.rows.ids))
     items = _count_unknown(vocabulary_of(ratings, 1), start.cols.ids)
     if users or items:
         raise OptionError(
@@ -157,6 +182,7 @@ def _save(
     config: FitConfig,
     threshold: float | None,
     out: Path,
+    ranks: Ranks,
 ) -> None:
     """Write the file that the estimator of this loss would write."""
     names = [each.name for each in dataclasses.fields(config) if each.name != "loss"]
@@ -165,7 +191,7 @@ def _save(
     if threshold is not None:
         parameters["threshold"] = "mean"
         labels = {"threshold": threshold, "classes": [False, True]}
-    save_model(model, out, fit_facts(parameters, nit, objective) | labels)
+    save_model(model, out, fit_facts(parameters, nit, objective) | labels, ranks)
 
 
 def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.lowrank.backends.blocks import Blocks, Matrix
+from momentous.lowrank.backends.sums import row_sums
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import gram, svd_start, weighted_gram
 from momentous.lowrank.losses import Loss
@@ -125,6 +126,12 @@ class Side(ABC):
         .. [3] T. Jaakkola, M. Jordan, "Bayesian parameter estimation via variational methods",
            Stat. Comput. 10 (2000).
         """
+
+    def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
+        """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
+        add that up, and the sum of their losses; see `momentous.lowrank.backends.sums`."""
+        given = step.features, step.offsets, step.current
+        return row_sums(self.groups, self.loss, *given, first, last)
 
     @abstractmethod
     def blocks(self, right: Floats) -> Matrix:

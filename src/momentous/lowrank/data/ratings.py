@@ -152,6 +152,16 @@ class Ratings:
             squares += float(away @ away)
         return math.sqrt(squares / values.size)
 
+    @property
+    def whole(self) -> Any:
+        """What has nnz, shape, mean, deviation and value_range of the whole matrix: these ratings,
+        unless they are the part of one rank (`momentous.lowrank.ranks`)."""
+        return self
+
+    def total(self, count: int) -> int:
+        """The sum of such a number over all ranks: here it is that number."""
+        return count
+
     @cached_property
     def value_range(self) -> tuple[float, float]:
         """The least and the greatest value."""
@@ -213,6 +223,14 @@ class Ratings:
         held[rng.choice(self.nnz, count, replace=False, shuffle=False)] = True
         return self.where(~held), self.where(held)
 
+    def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
+        """A random share of some of the entries, as one flag per entry."""
+        drawn, candidates = np.zeros(self.nnz, bool), np.flatnonzero(among)
+        count = round(share * candidates.size)
+        rng = np.random.default_rng(rng)
+        drawn[rng.choice(candidates, count, replace=False, shuffle=False)] = True
+        return drawn
+
     def where(self, chosen: NDArray[np.bool_]) -> Ratings:
         """The entries that are chosen, by one flag per entry in the order of the storage."""
         storage = self.by_row
@@ -224,7 +242,7 @@ class Ratings:
     def signs(self, threshold: float | None = None) -> Ratings:
         """One-bit ratings: +1 where the value is above the threshold (the mean), otherwise -1."""
         # As a float64 scalar: a Python float would first be rounded to the values' precision.
-        above = self.values > np.float64(self.mean if threshold is None else threshold)
+        above = self.values > np.float64(self.whole.mean if threshold is None else threshold)
         return self._holding(np.where(above, self.dtype.type(1), self.dtype.type(-1)))
 
     def astype(self, dtype: Any) -> Ratings:

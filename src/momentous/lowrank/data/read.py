@@ -133,7 +133,7 @@ def read_ratings(
         dtype=None if dtype is None else str(np.dtype(dtype)),
         limits=limits or Limits(),
     )
-    if _is_table(source) or _is_query(source):
+    if is_one_piece(source):
         with (
             _folder() as folder,
             _work(options, folder, threads=threads) as work,
@@ -168,7 +168,7 @@ def read_pairs(
     options = Options(columns=checked_columns(columns, 2), limits=limits or Limits(), count=2)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder())
-        if _is_table(source) or _is_query(source):
+        if is_one_piece(source):
             work = stack.enter_context(_work(options, folder))
             scan = stack.enter_context(_open_table(work, source))
         else:
@@ -217,6 +217,11 @@ def _only_file(source: Any, folder: Path, limits: Limits) -> File:
 
 
 # --- tables and queries ---------------------------------------------------------------------------
+
+
+def is_one_piece(source: Any) -> bool:
+    """Is this a table or a query, and not files?"""
+    return _is_table(source) or _is_query(source)
 
 
 def _is_table(source: Any) -> bool:

@@ -75,7 +75,11 @@ class Loss:
         """Refuse ratings that this loss is not made for."""
 
     def mean(self, ratings: Ratings) -> float:
-        """What a centred model predicts without factors and biases."""
+        """What a centred model predicts without factors and biases.
+
+        On many ranks, here and in ``default_ridge``, ratings have these alone: nnz, shape, mean,
+        deviation and value_range.
+        """
         return 0.0
 
     def start_values(self, ratings: Ratings, mean: float) -> Floats:

@@ -8,17 +8,32 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from momentous.core.method import Method
+from momentous.distributed import Ranks
 from momentous.io.archive import Archive, ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.lowrank.backends import Backend
-from momentous.lowrank.data.ratings import Ratings, checked_storage
+from momentous.lowrank.data.ratings import (
+    Compressed,
+    Ratings,
+    checked_storage,
+    stored_ratings,
+)
 from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.losses import Loss, restore_loss
 from momentous.lowrank.model.fitted import LowRankModel
+from momentous.lowrank.model.shards import (
+    Keep,
+    load_shards,
+    remove_shards,
+    rows_of,
+    save_shards,
+)
 from momentous.lowrank.penalty import Penalty
 from momentous.methods import method_of
 
@@ -34,14 +49,26 @@ SCHEMA = {
     **{name: ArraySpec(kind, 1) for name, kind in ENTRIES.items()},
     **{HELD_OUT + name: ArraySpec(kind, 1, required=False) for name, kind in ENTRIES.items()},
 }
+OF_ROWS = [name for name in SCHEMA if not name.startswith("col_")]
+MANIFEST = {  # of a model in shards
+    name: replace(spec, required=spec.required and name not in OF_ROWS)
+    for name, spec in SCHEMA.items()
+}
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What parts that do not fit together end in."""
 
 
-def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = None) -> None:
+def save_model(
+    model: LowRankModel,
+    path: str | os.PathLike[str],
+    extra: Any = None,
+    ranks: Ranks | None = None,
+) -> None:
     """Write a model; the file is the old one or the new one at any time, never a part.
 
     No ending is added to the path; `load_model` gives back ``extra``, a dict that JSON can hold.
+    With ``ranks`` each rank passes the model of its own users, and there is one more file for each
+    beside the path.
     """
     content = {
         "loss": model.loss.describe(),
@@ -55,17 +82,40 @@ def save_model(model: LowRankModel, path: str | os.PathLike[str], extra: Any = N
     for prefix, ratings in (("", model.seen), (HELD_OUT, model.held_out)):
         if ratings is not None:
             arrays |= {prefix + name: getattr(ratings.by_row, name) for name in ENTRIES}
-    write_archive(path, KIND, VERSION, content, arrays)
+    if ranks is None or ranks.size == 1:
+        write_archive(path, KIND, VERSION, content, arrays)
+        remove_shards(Path(path))
+        return
+    rows = {name: arrays.pop(name) for name in OF_ROWS if name in arrays}
+
+    def save_rest(shards: dict[str, Any]) -> None:
+        write_archive(path, KIND, VERSION, content | {"shards": shards}, arrays)
+
+    save_shards(Path(path), rows, save_rest, ranks)
 
 
-def load_model(path: str | os.PathLike[str]) -> tuple[LowRankModel, Any]:
+def load_model(path: str | os.PathLike[str], keep: Keep | None = None) -> tuple[LowRankModel, Any]:
     """Read a model, and what was saved along with it.
+
+    ``keep`` says which users are wanted: it is called with ids, those of one shard at a time where
+    ranks have written the model, and returns one flag for each.
 
     An `ArchiveError` says where the file is something else, is damaged, has another version, or
     holds a model whose parts do not fit together.
     """
-    archive = read_archive(path, KIND, VERSION, SCHEMA)
+    archive = read_archive(path, KIND, VERSION, MANIFEST)
     try:
+        if "shards" in archive.content:
+            schema = {name: SCHEMA[name] for name in OF_ROWS}
+            rows = load_shards(Path(path), archive.content["shards"], schema, keep)
+            archive = replace(archive, arrays=archive.arrays | rows)
+        for name, spec in SCHEMA.items():
+            if spec.required and name not in archive.arrays:
+                raise ValueError(f"it lacks the array {name!r}")
+        if keep is not None and "shards" not in archive.content:
+            wanted = np.flatnonzero(keep(archive.arrays["row_ids"]))
+            rows = rows_of(archive.arrays, wanted)
+            archive = replace(archive, arrays=archive.arrays | rows)
         extra = archive.content["extra"]
         if not isinstance(extra, dict | None) or not isinstance(
             (extra or {}).get("parameters", {}), dict
@@ -134,6 +184,8 @@ def _model(archive: Archive) -> LowRankModel:
 
 def _ratings(arrays: dict[str, Any], prefix: str, shape: tuple[int, int]) -> Ratings:
     starts, others, values = (arrays[prefix + name] for name in ENTRIES)
+    if not values.size and shape[0] == starts.size - 1:  # of users that are kept
+        return stored_ratings(shape, Compressed(starts, others, values), (None, None))
     try:
         return checked_storage(shape, starts, others, values)
     except ValueError as error:

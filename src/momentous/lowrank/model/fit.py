@@ -14,7 +14,6 @@ from momentous.core.result import Result
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN
-from momentous.lowrank.factors import balanced
 from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Observer, Watcher, solve
@@ -106,10 +105,10 @@ def _model_at(
     x: Floats, objective: LowRankObjective, ratings: Ratings, held_out: Ratings | None
 ) -> LowRankModel:
     r = objective.rank
-    P, Q = (np.array(objective.backend.to_host(side)) for side in objective.split(x))
+    P, Q = objective.factors(x)
     U, V = P[:, :r], Q[:, :r]
     if objective.ridge == 0.0:  # a ridge has chosen among equal products already
-        U, V = (factor.astype(objective.dtype) for factor in balanced(U, V))
+        U, V = (factor.astype(objective.dtype) for factor in objective.balanced(U, V))
     row_bias, col_bias = (
         np.ascontiguousarray(side[:, r]) if side.shape[1] > r else np.zeros(len(side), side.dtype)
         for side in (P, Q)
@@ -124,7 +123,7 @@ def _model_at(
         row_bias=row_bias,
         col_bias=col_bias,
         penalty=objective.penalty,
-        value_range=ratings.value_range,
+        value_range=ratings.whole.value_range,
         seen=ratings,
         held_out=held_out,
     )
@@ -145,15 +144,15 @@ def _split_like(
         np.isin(cells, [] if old is None else old.rows.astype(np.int64) * old.shape[1] + old.cols)
         for old in (start.seen, start.held_out)
     )
-    new = np.flatnonzero(~fitted & ~held)
-    rng = np.random.default_rng(config.random_state)
     share = float(config.validation_share or 0.0)
-    held[rng.choice(new, round(share * new.size), replace=False, shuffle=False)] = True
-    if not held.any() or held.all():
+    held |= ratings.drawn(share, ~fitted & ~held, config.random_state)
+    known, kept = (ratings.total(int(np.count_nonzero(flags))) for flags in (fitted, ~held))
+    count = ratings.whole.nnz
+    if not 0 < kept < count:
         raise ValueError(
-            f"the model to begin with was fitted to {np.count_nonzero(fitted)} of these "
-            f"{ratings.nnz} entries, and of the other {ratings.nnz - np.count_nonzero(fitted)} a "
-            f"share of {share:g} cannot be held out; begin again, or go on without validation"
+            f"the model to begin with was fitted to {known} of these {count} entries, and of the "
+            f"other {count - known} a share of {share:g} cannot be held out; begin again, or go "
+            "on without validation"
         )
     return ratings.where(~held), ratings.where(held)
 
@@ -167,7 +166,8 @@ def _start_at(model: LowRankModel, objective: LowRankObjective, config: FitConfi
         (0, P, model.rows, model.row_factors, model.row_bias),
         (1, Q, model.cols, model.col_factors, model.col_bias),
     ):
-        there = vocabulary.positions(vocabulary_of(objective.ratings, which).ids)
+        ids = vocabulary_of(objective.ratings, which).ids
+        there = vocabulary.positions(ids[objective.items] if which else ids)
         known = there != UNKNOWN
         own[known, :common] = factors[there[known], :common]
         if objective.penalty.biases:

@@ -21,6 +21,7 @@ from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.ranks import RankObjective, RankRatings
 from momentous.lowrank.solvers.sweeps import Sweep
 from momentous.methods import method_class
 
@@ -91,22 +92,24 @@ class FitConfig:
         """What is to be minimised."""
         loss = self.loss_object
         loss.check(ratings)  # before it takes its defaults from them
+        whole = ratings.whole
         centre = loss.centred if self.centre is None else self.centre
         penalty = Penalty(
-            loss.default_ridge(ratings) if self.ridge is None else self.ridge,
+            loss.default_ridge(whole) if self.ridge is None else self.ridge,
             loss.bias_ridge if self.bias_ridge is None else self.bias_ridge,
             loss.weighting if self.weighting is None else self.weighting,
             loss.biases if self.biases is None else self.biases,
         )
-        return LowRankObjective(
+        kind = RankObjective if isinstance(ratings, RankRatings) else LowRankObjective
+        return kind(
             ratings,
             # No matrix has a higher rank than its smaller side: more factors say nothing more.
-            min(self.rank, *ratings.shape),
+            min(self.rank, *whole.shape),
             loss,
             0.0 if self.by_sweeps else self.balance,
             penalty,
             threads=self.threads,
-            mean=loss.mean(ratings) if centre else 0.0,
+            mean=loss.mean(whole) if centre else 0.0,
             backend=self.backend,
             device=self.device,
         )
@@ -131,7 +134,7 @@ def solve(
         run = _sweep if config.by_sweeps else _descend
         x, result = run(objective, config, x0, observer)
     except MemoryError as error:
-        if observer.last is None:
+        if observer.last is None or objective.layout is not None:  # other ranks do not go on
             raise
         observer.error = error.with_traceback(None)  # which would hold on to arrays
     if observer.error is not None:
@@ -153,6 +156,7 @@ def _sweep(
         value_tol=config.tol,
         max_iterations=config.max_iterations or SWEEPS,
         callback=lambda step: observer(step, sweep.point),
+        ranks=objective.layout,
         secants=0,  # they save few sweeps, and would carry a backend's rounding into the 7th digit
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
@@ -171,9 +175,10 @@ def _descend(
         x0,
         jac=True,
         method=config.solver,
-        tol=config.tol * float(np.linalg.norm(reference_gradient)),
+        tol=config.tol * objective.norm(reference_gradient),
         max_iterations=config.max_iterations or ITERATIONS,
         callback=lambda step: observer(step, lambda x: x),
+        ranks=objective.layout,
     )
     return result.x, result
 
@@ -222,7 +227,7 @@ class Observer:
         self.best: Floats | None = None
         self._best_step: FitProgress | None = None
         self._lowest, self._since, self._saved_at = math.inf, 0, -math.inf
-        self._value_range = objective.ratings.value_range
+        self._value_range = objective.ratings.whole.value_range
 
     def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
@@ -241,7 +246,8 @@ class Observer:
                     self._since = 0
                 self._lowest = error
         enough = self.watch is not None and bool(self.watch(step))
-        if self.save is not None and monotonic() - self._saved_at >= self.save_every:
+        due = monotonic() - self._saved_at >= self.save_every
+        if self.save is not None and self.objective.any(due):
             best = point(result.x) if self.best is None else self.best
             self.save(best, self._best_step or step)
             self._saved_at = monotonic()

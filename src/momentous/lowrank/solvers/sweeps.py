@@ -114,7 +114,7 @@ class Sweep:
         if objective.loss.quadratic:
             own, before = self._own_and_other(state)
             other, least = self.objective.half_sweep(1 - self.side, before, own)
-            value = least / objective.ratings.nnz + objective.penalty_of(own, self.side)
+            value = least / objective.nnz + objective.penalty_of(own, self.side)
             both = self._rescaled(*self._in_order(own, other))
             rescaled = both[1 - self.side]
             current = None if self._one_sided else both[self.side]
@@ -127,7 +127,7 @@ class Sweep:
         value = objective.penalty_of(P, ROWS) + objective.penalty_of(Q, COLS)
         new_P, losses = self.objective.half_sweep(ROWS, P, Q)
         new_Q, _ = objective.half_sweep(COLS, Q, new_P, with_value=False)
-        return objective.join(new_P, new_Q), value + losses / objective.ratings.nnz
+        return objective.join(new_P, new_Q), value + losses / objective.nnz
 
     def _own_and_other(self, state: Floats) -> tuple[Floats, Floats | None]:
         """The side that the map goes by, and the other one, where it is in the state."""
@@ -149,7 +149,7 @@ class Sweep:
             P[:, :r],
             Q[:, :r],
             *weights,
-            gram=lambda factor, weight: backend.to_host(backend.gram(factor, weight)),
+            gram=self.objective.gram,
             asarray=backend.xp.asarray,
         )
         return backend.xp.hstack([U, P[:, r:]]), backend.xp.hstack([V, Q[:, r:]])
@@ -166,10 +166,10 @@ class _Round(NamedTuple):
 
 def better_determined(objective: LowRankObjective) -> int:
     """The side, 0 or 1, with fewer rows of less than 2 r entries; of equals the smaller one."""
-    counts = [objective.side(which).counts for which in (ROWS, COLS)]
-    few = [int(np.count_nonzero(side < 2 * objective.rank)) for side in counts]
+    counts = [objective.counts(which) for which in (ROWS, COLS)]
+    few = [objective.total(int(np.count_nonzero(side < 2 * objective.rank))) for side in counts]
     if few[0] == few[1]:
-        few = [side.size for side in counts]
+        few = [objective.total(side.size) for side in counts]
     return 0 if few[0] < few[1] else 1
 
 
@@ -220,7 +220,7 @@ class _PlainSweep(Sweep):
         objective, fixed = self.objective, self._factor(fixed, 1 - which)
         before = None if current is None else self._factor(current, which)
         factor, losses = objective.half_sweep(which, before, fixed)
-        value = losses / objective.ratings.nnz + objective.penalty_of(fixed, 1 - which)
+        value = losses / objective.nnz + objective.penalty_of(fixed, 1 - which)
         if before is not None and not objective.loss.quadratic:
             value += objective.penalty_of(before, which)
         return factor, value

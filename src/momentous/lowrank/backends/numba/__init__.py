@@ -13,6 +13,7 @@ import numpy as np
 from momentous.io.optional import require
 from momentous.lowrank.backends.base import Backend, RowStep, Side
 from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.backends.sums import numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
 
@@ -128,6 +129,26 @@ class NumbaSide(Side):
 
         share_rows(work, groups.starts, size, self.threads)
         return solutions, float(row_values.sum())
+
+    def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
+        kernels, groups, size = kernels_for(type(self.loss)), self.groups, step.features.shape[1]
+        dtype = step.features.dtype
+        lines = np.zeros((last - first, numbers_per_row(size)), dtype)
+        losses = np.zeros(last - first)
+        features = read_only(step.features)
+        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
+        from_zero = step.current is None
+        current = read_only(np.empty((0, size), dtype) if from_zero else step.current)
+
+        def work(begin: int, end: int) -> None:
+            kernels.sum_rows(
+                from_zero, groups.starts, groups.others, groups.values, features, offsets, current,
+                first, begin + first, end + first, self.loss.parameters, lines, losses,
+            )  # fmt: skip
+
+        starts = groups.starts[first : last + 1]
+        share_rows(work, starts - starts[0], size, self.threads)
+        return lines, float(losses.sum())
 
     def blocks(self, right: Floats) -> Matrix:
         groups, rank = self.groups, right.shape[1]

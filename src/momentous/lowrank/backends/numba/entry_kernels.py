@@ -255,3 +255,44 @@ def solve_rows(
                     step = math.log(1.0 + reach) / reach
         for q in range(size):
             solutions[i, q] = u[q] + step * x[q]
+
+
+@compiled_kernel()
+def sum_rows(
+    from_zero: bool,
+    starts: NDArray[np.int64],
+    others: NDArray[np.int32],
+    values: Floats,
+    features: Floats,
+    offsets: Floats,
+    current: Floats,
+    base: int,
+    first: int,
+    last: int,
+    parameters: tuple[float, ...],
+    lines: Floats,
+    losses: Matrix,
+) -> None:
+    """The sums of `solve_rows` alone, in double precision, for the rows first to last - 1: one line
+    for each, from row ``base`` on, and the losses."""
+    size = features.shape[1]
+    width = whole_strips(size)
+    strips, length = width // SIDE, piece_of(width, 8)
+    T, A = np.empty((strips, length, SIDE)), np.empty((strips, width, SIDE))
+    S, u, side = np.empty_like(T), np.zeros(width), np.zeros(width)
+    z, slopes = np.empty(length), np.empty(length)
+    for i in range(first, last):
+        if not from_zero:
+            u[:size] = current[i]
+        side[:], A[:] = 0.0, 0.0
+        losses[i - base] = add_row(
+            from_zero, True, others, values, features, offsets, starts[i], starts[i + 1], u,
+            parameters, T, S, z, slopes, A, side,
+        )  # fmt: skip
+        place = 0
+        for p in range(size):
+            for q in range(p + 1):
+                lines[i - base, place] = A[p // SIDE, q, p % SIDE]
+                place += 1
+        for q in range(size):
+            lines[i - base, place + q] = side[q]

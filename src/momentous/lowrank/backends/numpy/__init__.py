@@ -115,19 +115,9 @@ class NumpySide(Side):
                 b -= loss.dense_weight * (moved + pull)
                 dense = np.sum(before * (moved + 2.0 * pull)) + counts.size * rest
                 total += 0.5 * loss.dense_weight * float(dense)
-            damping = add_penalty(systems, penalty)
-            change = _solved(systems, b)
+            change, value = solve_systems(systems, b, penalty, before, shortest=loss.quadratic)
             if loss.quadratic:
-                # To the shortest row, unless that would raise the sum; if so, the shortest change.
-                whole = change - _solved(systems, damping * before)
-                gains, safe = (
-                    np.sum(d * (b + damping * (d + start)), axis=1)
-                    for d, start in ((whole, before), (change, 0.0))
-                )
-                raised = gains < 0.0
-                change = np.where(raised[:, None], change, whole)
-                total += 0.5 * float(np.sum(penalty * np.square(before)))
-                total -= 0.5 * float(np.sum(np.where(raised, safe, gains)))
+                total += value
             elif loss.self_concordant:
                 moves = np.abs(products(change, F, owners, others))
                 reach = np.zeros(counts.size)
@@ -155,6 +145,28 @@ class NumpySide(Side):
             )
             blocks[p, q, first : first + length] = (seen @ squares).T
         return blocks
+
+
+def solve_systems(
+    systems: Matrix, b: Matrix, penalty: Matrix, before: Matrix, *, shortest: bool
+) -> tuple[Matrix, float]:
+    """The changes of rows, given their systems without a penalty and their right-hand sides with
+    it, and what a quadratic loss and its penalty add up to then, less the loss before.
+
+    ``shortest``: to the shortest row, unless that would raise the sum; if so, the shortest change.
+    """
+    damping = add_penalty(systems, penalty)
+    change = _solved(systems, b)
+    if not shortest:
+        return change, 0.0
+    whole = change - _solved(systems, damping * before)
+    gains, safe = (
+        np.sum(d * (b + damping * (d + start)), axis=1)
+        for d, start in ((whole, before), (change, 0.0))
+    )
+    raised = gains < 0.0
+    value = np.sum(penalty * np.square(before)) - np.sum(np.where(raised, safe, gains))
+    return np.where(raised[:, None], change, whole), 0.5 * float(value)
 
 
 def add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:

@@ -1,0 +1,84 @@
+"""Half a sweep in parts: the sums over a row's entries, which can be added up over many ranks.
+
+What the entries say about a row are the lower triangle of ``sum_j c f_j f_j'``, row by row, and
+``-sum_j s f_j``, with s and c the slopes and curvatures of the loss: one line of numbers per row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.data.ratings import Compressed, Floats
+from momentous.lowrank.factors import products
+from momentous.lowrank.losses import Loss
+
+BLOCK = 1 << 21  # numbers in the features' products that are held at a time
+
+
+def numbers_per_row(size: int) -> int:
+    """The length of a line, for so many parameters per row."""
+    return size * (size + 1) // 2 + size
+
+
+def row_sums(
+    groups: Compressed,
+    loss: Loss,
+    features: Floats,
+    offsets: Floats | None,
+    current: Floats | None,
+    first: int,
+    last: int,
+) -> tuple[Floats, float]:
+    """The lines of the rows first to last - 1, in the precision of the features, and the sum of
+    the losses."""
+    size = features.shape[1]
+    p, q = np.tril_indices(size)
+    out = np.zeros((last - first, numbers_per_row(size)), features.dtype)
+    total, length = 0.0, max(1, BLOCK // max(1, p.size))
+    begin, end = int(groups.starts[first]), int(groups.starts[last])
+    F = features.astype(np.float64, copy=False)
+    o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
+    for start in range(begin, end, length):
+        stop = min(start + length, end)
+        low = int(np.searchsorted(groups.starts, start, side="right")) - 1
+        high = int(np.searchsorted(groups.starts, stop, side="left"))
+        starts = np.clip(groups.starts[low : high + 1], start, stop) - start
+        others, owners = groups.others[start:stop], np.repeat(np.arange(low, high), np.diff(starts))
+        z = o[others]
+        if current is not None:
+            z = z + products(current.astype(np.float64, copy=False), F, owners, others)
+        values, slopes, curvatures = loss.entries(z, groups.values[start:stop].astype(np.float64))
+        total += float(np.sum(values))
+        f = F[others]
+        line = np.hstack([f[:, p] * f[:, q], f])
+        line[:, : p.size] *= np.reshape(curvatures, (-1, 1))
+        line[:, p.size :] *= -np.reshape(slopes, (-1, 1))
+        ones = scipy.sparse.csr_array(
+            (np.ones(stop - start), np.arange(stop - start), starts),
+            shape=(high - low, stop - start),
+        )
+        out[low - first : high - first] += (ones @ line).astype(out.dtype)
+    return out, total
+
+
+def unpacked(lines: Floats, size: int) -> tuple[Matrix, Matrix]:
+    """The systems (rows, size, size) and the right-hand sides (rows, size) in double precision."""
+    p, q = np.tril_indices(size)
+    systems = np.empty((len(lines), size, size))
+    systems[:, p, q] = systems[:, q, p] = lines[:, : p.size]
+    return systems, lines[:, p.size :].astype(np.float64)
+
+
+def furthest_moves(groups: Compressed, features: Floats, changes: Floats) -> NDArray[Any]:
+    """For every row the largest |d_i . f_j| of its entries; 0 without any."""
+    counts = np.diff(groups.starts)
+    owners = np.repeat(np.arange(counts.size), counts)
+    moves = np.abs(products(changes, features.astype(changes.dtype), owners, groups.others))
+    reach = np.zeros(counts.size)
+    np.maximum.at(reach, owners, moves)
+    return reach

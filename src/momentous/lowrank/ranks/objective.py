@@ -1,0 +1,333 @@
+"""The objective of a low-rank model whose users, with their entries, are spread over ranks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from momentous.distributed import Variables
+from momentous.lowrank.backends import RowStep
+from momentous.lowrank.backends.base import FULL_STEP
+from momentous.lowrank.backends.numpy import solve_systems
+from momentous.lowrank.backends.sums import furthest_moves, numbers_per_row, unpacked
+from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.factors import products
+from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.ranks.draws import keys_of, mix, normals, shared_seed
+from momentous.lowrank.ranks.ratings import RankRatings
+from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
+
+LINES = 1 << 25  # numbers of the items' systems that are added up over ranks at a time
+ROWS, COLS = 0, 1
+
+
+class RankObjective(LowRankObjective):
+    """`LowRankObjective` of ratings that are spread over ranks; every rank makes the same calls.
+
+    x is this rank's part of the point: the parameters P of its users, then the parameters of its
+    share of the items (``ranks.share(n)``).  Values are those of the whole, and the same on all
+    ranks.  With w parameters per row and n items, the numbers that travel are
+
+    ===========================  ===================================================================
+    value and gradient           all_gather n w, reduce_scatter n w (as much as one all_reduce of
+                                 n w), and 1 + w^2 or so in one all_reduce
+    half a sweep over users      all_gather n w
+    half a sweep over items      reduce_scatter n (w (w + 1) / 2 + w)
+    its value, or the penalty    1
+    start                        all_reduce n (r + 10) per iteration of the SVD
+    ===========================  ===================================================================
+
+    Newton's steps for items, where one may go too far, take all_gather n w and all_reduce n more.
+
+    Parameters
+    ----------
+    ratings : RankRatings
+    rank, others
+        As for `LowRankObjective`, and the same on every rank.  The arithmetic is that of the
+        backends for the CPU.
+    """
+
+    ratings: RankRatings
+
+    def __init__(self, ratings: Ratings, *given: Any, **options: Any):
+        if not isinstance(ratings, RankRatings):
+            raise TypeError(f"expected RankRatings, not {type(ratings).__name__}")
+        self.ranks = ratings.ranks
+        self._all_items: tuple[Any, Any] = (None, None)
+        super().__init__(ratings, *given, **options)
+        if self.backend.xp is not np:
+            raise ValueError(
+                f"the backend {self.backend.name!r} runs in one process alone: on ranks take "
+                "device='cpu'"
+            )
+
+    # --- points -----------------------------------------------------------------------------------
+
+    @property
+    def items(self) -> slice:
+        """This rank's share of the items."""
+        return self.ranks.share(self.ratings.shape[1])
+
+    @property
+    def dimension(self) -> int:
+        """Length of this rank's part of x."""
+        items = self.ranks.shares(self.ratings.shape[1])[self.ranks.rank]
+        return (self.ratings.shape[0] + items) * self.width
+
+    def split(self, x: Any) -> tuple[Floats, Floats]:
+        """The parameters in x, of this rank's users and of its share of the items."""
+        x = self.backend.asarray(x, self.dtype)
+        if x.shape != (self.dimension,):
+            raise ValueError(
+                f"x must be this rank's part, a flat vector of length {self.dimension}, not of "
+                f"shape {x.shape}"
+            )
+        P, Q = self._parts(x)
+        P.flags.writeable = Q.flags.writeable = False
+        return P, Q
+
+    def factors(self, x: Any) -> tuple[Floats, Floats]:
+        P, Q = self.split(x)
+        return P.copy(), self.gathered(Q).copy()
+
+    def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
+        return balanced_on_ranks(U, V, self.ranks)
+
+    def gathered(self, Q: Floats) -> Floats:
+        """The parameters of all items, from the shares of all ranks; the last ones are kept."""
+        if self._all_items[0] is not Q:
+            shares = self.ranks.shares(self.ratings.shape[1])
+            self._all_items = Q, self.ranks.all_gather(np.ascontiguousarray(Q), shares)
+        whole: Floats = self._all_items[1]
+        return whole
+
+    @cached_property
+    def _start(self) -> Floats:
+        matrix = self.ratings.to_sparse().astype(np.float64)
+        matrix.data = self.loss.start_values(self.ratings, self.mean).astype(np.float64)
+        U, V = svd_on_ranks(matrix, self.rank, self.ratings.whole.shape[0], self.ranks)
+        return self._without_biases(U, V[self.items])
+
+    def random_start(self, rng: np.random.Generator) -> Floats:
+        """Small random factors, which belong to the ids of users and the numbers of items."""
+        assert self.ratings.row_ids is not None
+        seed = shared_seed(rng, self.ranks)
+        users = keys_of(self.ratings.row_ids)
+        items = mix(np.arange(self.ratings.shape[1], dtype=np.uint64)[self.items])
+        U = 0.1 * normals(users, self.rank, seed)
+        return self._without_biases(U, 0.1 * normals(items, self.rank, ~seed))
+
+    def predict(self, x: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> Floats:
+        """z_ij for each pair of a row of this rank and any column."""
+        P, Q = self.split(x)
+        return products(*self._widened(P, self.gathered(Q)), rows, cols)[()]
+
+    # --- sums over ranks --------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Variables:
+        return Variables(self.ranks)
+
+    def total(self, number: float) -> float:
+        return self.ranks.sum(number)
+
+    def any(self, flag: bool) -> bool:
+        return bool(self.ranks.all_reduce(np.array([float(flag)]), "max")[0])
+
+    def gram(self, factor: Any, weights: Any) -> NDArray[np.float64]:
+        whole: NDArray[np.float64] = self.ranks.all_reduce(super().gram(factor, weights))
+        return whole
+
+    def norm(self, x: Any) -> float:
+        return float(np.sqrt(self.total(float(np.sum(np.square(x, dtype=np.float64))))))
+
+    def counts(self, which: int) -> NDArray[np.int64]:
+        """Of this rank's users (0), or of its share of the items (1), on all ranks."""
+        return self._col_counts if which == COLS else super().counts(which)
+
+    @cached_property
+    def _col_counts(self) -> NDArray[np.int64]:
+        counts = np.bincount(self.ratings.cols, minlength=self.ratings.shape[1])
+        share: NDArray[np.int64] = self.ranks.reduce_scatter(counts.astype(np.int64))
+        return share
+
+    def penalty_of(self, side: Floats, which: int) -> float:
+        return self.total(super().penalty_of(side, which))
+
+    def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
+        P, Q = self._parts(x)
+        total = self.total(self._sum_of_errors(P, self.gathered(Q), ratings, limits))
+        return self.loss.error_of_mean(total / ratings.whole.nnz)
+
+    # --- the function -----------------------------------------------------------------------------
+
+    def value(self, x: ArrayLike, *, balance: float | None = None) -> float:
+        """F at the point that x is a part of."""
+        balance = self.balance if balance is None else balance
+        with np.errstate(over="ignore", invalid="ignore"):
+            P, Q = self.split(x)
+            left, right = self._widened(P, self.gathered(Q))
+            losses = self.side(self._long).value(*self._long_first(left, right))
+            return self._whole_value(losses, P, Q, left, right, balance)[0]
+
+    def value_and_gradient(self, x: ArrayLike) -> tuple[float, Floats]:
+        """F, and this rank's part of its gradient."""
+        P, Q = self.split(x)
+        r, scale, share = self.rank, 1.0 / self.nnz, self.items
+        with np.errstate(over="ignore", invalid="ignore"):
+            left, right = self._widened(P, self.gathered(Q))
+            grad_left, grad_right = np.zeros_like(left), np.zeros_like(right)
+            losses = self.side(self._long).add_gradient(
+                *self._long_first(left, right), scale, *self._long_first(grad_left, grad_right)
+            )
+            columns = [*range(r), -1] if self.penalty.biases else [*range(r)]
+            of_items = self.ranks.reduce_scatter(np.ascontiguousarray(grad_right[:, columns]))
+            value, of_left, of_right = self._whole_value(losses, P, Q, left, right, self.balance)
+            if self.loss.dense_weight:
+                factor = scale * self.loss.dense_weight
+                grad_left += left @ (factor * of_right).astype(self.dtype)
+                dense = right[share] @ (factor * of_left).astype(self.dtype)
+                of_items += dense[:, columns]
+            gradient: Floats = np.empty(self.dimension, self.dtype)
+            pull = 2.0 * scale * self.balance * (of_left[:r, :r] - of_right[:r, :r])
+            for part, own, found, turn, weights in zip(
+                self._parts(gradient), (P, Q), (grad_left, of_items), (pull, -pull), self.weights,
+                strict=True,
+            ):  # fmt: skip
+                part[...] = found[:, : self.width]
+                part[:, :r] += own[:, :r] @ turn.astype(self.dtype)
+                part += weights * own * self.dtype.type(scale)
+            return value, gradient
+
+    def _whole_value(
+        self, losses: float, P: Floats, Q: Floats, left: Floats, right: Floats, balance: float
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """F from this rank's losses, and the Gram matrices of both sides, in one message."""
+        r = self.rank
+        squares = self.backend.weighted_squares(self.weights[ROWS], P)
+        squares += self.backend.weighted_squares(self.weights[COLS], Q)
+        of_left = self.backend.gram(left)
+        whole = self.ranks.all_reduce(np.concatenate([[losses, squares], of_left.ravel()]))
+        losses, squares = float(whole[0]), float(whole[1])
+        of_left, of_right = whole[2:].reshape(of_left.shape), self.backend.gram(right)
+        if self.loss.dense_weight:
+            losses += 0.5 * self.loss.dense_weight * float((of_left * of_right).sum())
+        imbalance = float(((of_left[:r, :r] - of_right[:r, :r]) ** 2).sum())
+        return (losses + 0.5 * (balance * imbalance + squares)) / self.nnz, of_left, of_right
+
+    # --- one side for the other -------------------------------------------------------------------
+
+    def half_sweep(
+        self, which: int, own: Floats | None, other: Floats, *, with_value: bool = True
+    ) -> tuple[Floats, float]:
+        """New parameters of this rank's users (0), or of its share of the items (1)."""
+        if which == COLS:
+            return self._items_for(own, other, with_value)
+        found, value = super().half_sweep(ROWS, own, self.gathered(other), with_value=with_value)
+        return found, self.total(value) if with_value else 0.0
+
+    def _items_for(
+        self, own: Floats | None, users: Floats, with_value: bool
+    ) -> tuple[Floats, float]:
+        """The share of the items: sums of all ranks make its systems."""
+        share, loss, ranks = self.items, self.loss, self.ranks
+        features, offsets = self._features(users)
+        current = None if own is None else self.gathered(own)
+        step = RowStep(self.weights[COLS], features, offsets, current)
+        before = np.zeros((share.stop - share.start, self.width))
+        if own is not None:
+            before += own
+            if not loss.dense_weight:
+                before[self.counts(COLS) == 0] = 0.0
+        change, losses, value = np.zeros_like(before), 0.0, 0.0
+        dense = self._dense_part(features, offsets) if loss.dense_weight else None
+        block = ranks.block(self.ratings.shape[1])
+        length = max(1, LINES // (numbers_per_row(self.width) * ranks.size))
+        for first in range(0, block, length):
+            lines, found = self._lines(step, first, min(first + length, block))
+            losses += found
+            part = slice(first, min(first + length, block))
+            penalty = self.weights[COLS][part].astype(np.float64)
+            mine = ranks.reduce_scatter(lines)[: len(penalty)]
+            systems, b = unpacked(mine, self.width)
+            b -= penalty * before[part]
+            if dense is not None:
+                value += dense.add(systems, b, before[part])
+            change[part], least = solve_systems(
+                systems, b, penalty, before[part], shortest=loss.quadratic
+            )
+            value += least
+        if loss.self_concordant:
+            change *= self._step_lengths(features, change)[:, None]
+        solutions = (before + change).astype(self.dtype)
+        return solutions, self.total(losses + value) if with_value else 0.0
+
+    def _lines(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
+        """The sums for the rows first to last - 1 of the share of every rank, one share after
+        another and all of them equally long."""
+        n, block, side = (
+            self.ratings.shape[1],
+            self.ranks.block(self.ratings.shape[1]),
+            self.side(1),
+        )
+        lines = np.zeros((self.ranks.size, last - first, numbers_per_row(self.width)), self.dtype)
+        losses = 0.0
+        for rank in range(self.ranks.size):
+            begin, end = (
+                min(rank * block + first, n),
+                min(rank * block + last, (rank + 1) * block, n),
+            )
+            if begin < end:
+                lines[rank, : end - begin], found = side.row_sums(step, begin, end)
+                losses += found
+        return lines.reshape(-1, lines.shape[2]), losses
+
+    def _dense_part(self, features: Floats, offsets: Floats | None) -> _Dense:
+        """Of the sum over all pairs: F'F, F'o and o'o of all users."""
+        F = features.astype(np.float64, copy=False)
+        o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
+        sums = [(F.T @ F).ravel(), F.T @ o, np.array([o @ o])]
+        whole = self.ranks.all_reduce(np.concatenate(sums))
+        size = self.width
+        return _Dense(
+            self.loss.dense_weight,
+            whole[: size * size].reshape(size, size),
+            whole[size * size : -1],
+            float(whole[-1]),
+        )
+
+    def _step_lengths(self, features: Floats, change: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How much of Newton's steps to take, so that no prediction on any rank moves too far; see
+        `Side.solve_rows`."""
+        lengths = [
+            np.einsum("jq,jq->j", rows, rows, dtype=np.float64).max(initial=0.0)
+            for rows in (features, change)
+        ]
+        furthest, longest = self.ranks.all_reduce(np.array(lengths), "max")
+        if furthest * longest <= FULL_STEP**2:
+            return np.ones(len(change))
+        everywhere = self.ranks.all_gather(change, self.ranks.shares(self.ratings.shape[1]))
+        moves = furthest_moves(self.side(COLS).groups, features, everywhere)
+        reach = self.ranks.all_reduce(moves, "max")[self.items]
+        far = reach > FULL_STEP
+        steps: NDArray[np.float64] = np.ones(len(change))
+        steps[far] = np.log1p(reach[far]) / reach[far]
+        return steps
+
+
+class _Dense:
+    """What the sum over all pairs adds to the systems of rows."""
+
+    def __init__(self, weight: float, gram: Any, pull: Any, rest: float):
+        self.weight, self.gram, self.pull, self.rest = weight, gram, pull, rest
+
+    def add(self, systems: Any, b: Any, before: Any) -> float:
+        """Returns its value before the step."""
+        systems += self.weight * self.gram
+        moved = before @ self.gram
+        b -= self.weight * (moved + self.pull)
+        value = np.sum(before * (moved + 2.0 * self.pull)) + len(before) * self.rest
+        return 0.5 * self.weight * float(value)

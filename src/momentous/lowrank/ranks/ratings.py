@@ -1,0 +1,129 @@
+"""The ratings of one rank: those of its own users, and what is known about all of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momentous.distributed import Ranks
+from momentous.lowrank.data.ratings import Compressed, Ratings, Rng
+from momentous.lowrank.ranks.draws import keys_of, least_keys, mix, shared_seed
+
+
+class Whole(NamedTuple):
+    """What all ranks together have."""
+
+    nnz: int
+    shape: tuple[int, int]
+    mean: float
+    deviation: float
+    value_range: tuple[float, float]
+
+
+class RankRatings(Ratings):
+    """The ratings of the users of this rank; columns are the same on all ranks.
+
+    Users belong to ranks by a hash of their id.  Every rank makes the same calls: to make one of
+    these is a call over ranks, and so are `where`, `signs` and others that make new ones.
+
+    Parameters
+    ----------
+    own : Ratings
+        With the ids of the rows, and with all columns.
+    ranks : Ranks
+    """
+
+    def __init__(self, own: Ratings, ranks: Ranks):
+        row_ids = np.arange(own.shape[0]) if own.row_ids is None else own.row_ids
+        self._fill_rank(own.shape, own.by_row, (row_ids, own.col_ids), ranks)
+
+    def _fill_rank(self, shape: Any, storage: Compressed, names: Any, ranks: Ranks) -> None:
+        self._take(shape, storage, names)
+        self.ranks = ranks
+        values = self.values.astype(np.float64, copy=False)
+        sums = ranks.all_reduce(np.array([values.size, shape[0], values.sum()], np.float64))
+        nnz, rows = int(sums[0]), int(sums[1])
+        if not nnz:
+            raise ValueError("there are no ratings on any rank: at least one entry is needed")
+        mean = float(sums[2]) / nnz
+        squares = ranks.sum(float(np.square(values - mean).sum()))
+        ends = [values.max(), -values.min()] if values.size else [-math.inf, -math.inf]
+        high, low = ranks.all_reduce(np.array(ends, np.float64), "max")
+        deviation = math.sqrt(squares / nnz)
+        self._whole = Whole(nnz, (rows, shape[1]), mean, deviation, (-float(low), float(high)))
+
+    @classmethod
+    def share_of(cls, ratings: Ratings, ranks: Ranks) -> RankRatings:
+        """This rank's part of ratings that every rank has."""
+        row_ids = np.arange(ratings.shape[0]) if ratings.row_ids is None else ratings.row_ids
+        mine = owners(row_ids, ranks.size) == ranks.rank
+        counts, storage = np.diff(ratings.by_row.starts), ratings.by_row
+        chosen = np.repeat(mine, counts)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mine])])
+        own = Compressed(starts, storage.others[chosen], storage.values[chosen])
+        shape = int(mine.sum()), ratings.shape[1]
+        return cls.of_storage(shape, own, (row_ids[mine], ratings.col_ids), ranks)
+
+    @classmethod
+    def of_storage(
+        cls, shape: tuple[int, int], storage: Compressed, ids: tuple[Any, Any], ranks: Ranks
+    ) -> RankRatings:
+        """From entries that are in order already; there may be none on this rank."""
+        made = object.__new__(cls)
+        made._fill_rank(shape, storage, ids, ranks)
+        return made
+
+    def _like(self, storage: Compressed) -> RankRatings:
+        return self.of_storage(self.shape, storage, (self.row_ids, self.col_ids), self.ranks)
+
+    @property
+    def whole(self) -> Whole:
+        """Number of entries, shape, mean, deviation and range of the values on all ranks."""
+        return self._whole
+
+    def total(self, count: int) -> int:
+        """The sum of one number per rank."""
+        return int(self.ranks.sum(count))
+
+    @property
+    def density(self) -> float:
+        """Share of this rank's part of the matrix that is observed."""
+        return self.nnz / max(1, math.prod(self.shape))
+
+    def split(self, share: float, rng: Rng = 0) -> tuple[Ratings, Ratings]:
+        """Hold out a random share of the entries of all ranks.
+
+        Which ones, a hash of user, item and seed says: the same ones on any number of ranks, though
+        not those that `Ratings.split` draws.
+        """
+        if not 0.0 < share < 1.0:
+            raise ValueError(f"the share to hold out must lie between 0 and 1, not be {share}")
+        total = self.whole.nnz
+        if total < 2:
+            raise ValueError("one entry alone cannot be split")
+        count = min(max(1, round(share * total)), total - 1)
+        held = self._drawn(count, np.ones(self.nnz, bool), rng)
+        return self.where(~held), self.where(held)
+
+    def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
+        """A random share, over all ranks, of some of the entries, as one flag per entry."""
+        count = round(share * self.total(int(np.count_nonzero(among))))
+        return self._drawn(count, among, rng)
+
+    def _drawn(self, count: int, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
+        assert self.row_ids is not None
+        seed = shared_seed(np.random.default_rng(rng), self.ranks)
+        held = np.zeros(self.nnz, bool)
+        if count:
+            rows = np.repeat(keys_of(self.row_ids), np.diff(self.by_row.starts))
+            keys = mix(rows ^ mix(seed ^ mix(self.cols.astype(np.uint64))))
+            held[among] = least_keys(keys[among], count, self.ranks)
+        return held
+
+
+def owners(ids: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """The rank that each user belongs to."""
+    return (mix(keys_of(ids)) % np.uint64(size)).astype(np.int64)

@@ -1,0 +1,113 @@
+"""Fits of a small matrix that run on any number of ranks, and what came of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from momentous.distributed import Ranks
+from momentous.lowrank import Ratings
+from momentous.lowrank.model import fit_model, load_model, save_model
+from momentous.lowrank.ranks import RankRatings
+from momentous.lowrank.solvers.fit import FitConfig
+
+PLAIN = {"biases": False, "weighting": 0.0}
+CASES = {
+    "squared": FitConfig(validation_share=0.1),
+    "squared, compiled": FitConfig(validation_share=0.1, backend="numba"),
+    "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=12),
+    "squared, no ridge": FitConfig(ridge=0.0, max_iterations=12, **PLAIN),
+    "squared, gradients": FitConfig(solver="lbfgs", max_iterations=12, validation_share=0.1),
+    "squared, balance": FitConfig(solver="lbfgs", ridge=0.0, max_iterations=8, **PLAIN),
+    "logistic": FitConfig(loss="logistic", max_iterations=12, validation_share=0.1),
+    "logistic, long steps": FitConfig(loss="logistic", ridge=1e-3, max_iterations=5, **PLAIN),
+    "implicit": FitConfig(loss="implicit", max_iterations=12, validation_share=0.1),
+    "implicit, biases": FitConfig(loss="implicit", biases=True, max_iterations=12),
+    "implicit, gradients": FitConfig(loss="implicit", solver="lbfgs", max_iterations=8),
+}
+
+
+def config_of(name: str) -> FitConfig:
+    config = dataclasses.replace(CASES[name], rank=3, threads=1)
+    return config if config.backend == "numba" else dataclasses.replace(config, backend="numpy")
+
+
+def whole_ratings(loss: str) -> Ratings:
+    """Of 90 users, some with one rating, and 25 items."""
+    rng = np.random.default_rng(0)
+    m, n = 90, 25
+    U, V = rng.standard_normal((m, 3)), rng.standard_normal((n, 3))
+    chosen = rng.random((m, n)) < rng.uniform(0.02, 0.9, (m, 1))
+    chosen[:, 0] = True
+    rows, cols = np.nonzero(chosen)
+    values = np.round(3.0 + np.einsum("ij,ij->i", U[rows], V[cols]), 1)
+    names = np.array([f"user {k}" for k in range(m)])
+    ratings = Ratings(rows, cols, values, (m, n), row_ids=names, col_ids=np.arange(n) * 7)
+    if loss == "implicit":
+        return ratings.with_values(np.abs(values))
+    return ratings.signs() if loss == "logistic" else ratings
+
+
+def fit(ranks: Ranks, name: str) -> dict:
+    """What a fit has found, as JSON can hold it; predictions are for this rank's users."""
+    config = config_of(name)
+    own = RankRatings.share_of(whole_ratings(config.loss_object.name), ranks)
+    before = ranks.traffic.bytes
+    fitted = fit_model(own, config, with_training_error=True)
+    users = own.row_ids[:4]
+    pairs = np.array([[user, 7 * k] for k, user in enumerate(users)], dtype=object)
+    return {
+        "objective": fitted.objective,
+        "nit": fitted.result.nit,
+        "restarts": fitted.result.restarts,
+        "held out": fitted.held_out_errors,
+        "training": fitted.training_error,
+        "users": users.tolist(),
+        "predictions": fitted.model.predict(pairs.reshape(-1, 2)).tolist() if len(users) else [],
+        "bytes": ranks.traffic.bytes - before,
+    }
+
+
+def fits(ranks: Ranks) -> dict:
+    return {name: fit(ranks, name) for name in CASES}
+
+
+def traffic(ranks: Ranks) -> dict:
+    """Bytes that half sweeps and gradients send."""
+    return {name: traffic_of(ranks, name) for name in ("squared, plain sweeps", "logistic")}
+
+
+def traffic_of(ranks: Ranks, name: str) -> dict:
+    config = config_of(name)
+    objective = config.objective(
+        RankRatings.share_of(whole_ratings(config.loss_object.name), ranks)
+    )
+    x = objective.random_start(np.random.default_rng(0))
+    objective.half_sweep(1, None, objective.split(x)[0])  # makes the weights
+
+    def sent(call) -> int:
+        P, Q = objective.split(x)  # fresh views: nothing is gathered yet
+        before = ranks.traffic.bytes
+        call(P, Q)
+        return ranks.traffic.bytes - before
+
+    return {
+        "users": sent(lambda P, Q: objective.half_sweep(0, None, Q, with_value=False)),
+        "items": sent(lambda P, Q: objective.half_sweep(1, None, P, with_value=False)),
+        "gradient": sent(lambda P, Q: objective.value_and_gradient(x)),
+    }
+
+
+def files(ranks: Ranks, folder: Path) -> dict:
+    """A model in shards, written by these ranks."""
+    own = RankRatings.share_of(whole_ratings("squared"), ranks)
+    fitted = fit_model(own, config_of("squared"))
+    path = folder / f"model-{ranks.size}"
+    for _ in range(2):  # the second takes the place of the first
+        save_model(fitted.model, path, {"n_iter": 1}, ranks)
+    ranks.all_reduce(np.ones(1))
+    users = own.row_ids[:3]
+    again, _ = load_model(path, lambda ids: np.isin(ids, users))
+    return {"kept": again.rows.ids.tolist(), "of": users.tolist()}

@@ -1,0 +1,243 @@
+"""Low-rank models on ranks: the same model on any number of them, files, and what is sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "distributed")]
+
+import rank_cases as cases  # noqa: E402
+from launch import LIMIT, launch  # noqa: E402
+
+from momentous.distributed import Alone  # noqa: E402
+from momentous.lowrank import Ratings  # noqa: E402
+from momentous.lowrank.backends import RowStep, find_backend  # noqa: E402
+from momentous.lowrank.model import load_model  # noqa: E402
+from momentous.lowrank.ranks import RankRatings  # noqa: E402
+from momentous.lowrank.ranks.draws import keys_of, normals  # noqa: E402
+from momentous.lowrank.tasks import evaluate_file, fit_file, recommend_items  # noqa: E402
+
+SIZE = 3
+OPTIONS = {"rank": 3, "threads": 1, "backend": "numpy", "validation_share": 0.1}
+
+
+def write_parts(folder: Path, bad: bool = False) -> None:
+    """Four files, of which the last one has a pair of the first again."""
+    folder.mkdir()
+    ratings = cases.whole_ratings("squared")
+    lines = [
+        f"{ratings.row_ids[i]},{ratings.col_ids[j]},{x}\n"
+        for i, j, x in zip(ratings.rows, ratings.cols, ratings.values, strict=True)
+    ]
+    for k in range(4):
+        text = "user,item,rating\n" + "".join(lines[k::4])
+        text += "user 3,7\n" if bad and k == 3 else ""
+        (folder / f"part-{k}.csv").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory):
+    """What every rank has found, and the folder; several workers of pytest share a launch."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder, done = root / "lowrank-ranks", root / "lowrank-ranks-done"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        end = time.monotonic() + 2 * LIMIT
+        while not done.exists() and time.monotonic() < end:
+            time.sleep(0.1)
+    else:
+        write_parts(folder / "parts")
+        write_parts(folder / "bad", bad=True)
+        fit_file(folder / "parts", folder / "alone", max_iterations=4, **OPTIONS)
+        done.write_text(launch("torch", SIZE, str(HERE / "rank_program.py"), folder))
+    paths = [folder / f"{rank}.json" for rank in range(SIZE)]
+    assert all(path.exists() for path in paths), done.read_text()[-4000:]
+    return folder, [json.loads(path.read_text()) for path in paths]
+
+
+def same_fit(found: list[dict], expected: dict) -> None:
+    for name in ("nit", "restarts"):
+        assert {each[name] for each in found} == {expected[name]}
+    for each in found:
+        assert each["objective"] == pytest.approx(expected["objective"], rel=1e-10)
+        assert each["training"] == pytest.approx(expected["training"], rel=1e-8)
+        np.testing.assert_allclose(each["held out"], expected["held out"], rtol=1e-6)
+
+
+# --- the same model -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", cases.CASES)
+def test_a_fit_is_the_same_on_any_number_of_ranks(launched, name):
+    _, ranks = launched
+    expected = cases.fit(Alone(), name)
+    same_fit([rank["fits 3"][name] for rank in ranks], expected)
+    if name in ranks[0]["fits 2"]:
+        same_fit([rank["fits 2"][name] for rank in ranks[:2]], expected)
+
+
+def test_every_user_is_on_one_rank(launched):
+    _, ranks = launched
+    users = [user for rank in ranks for user in rank["fits 3"]["squared"]["users"]]
+    assert len(users) == len({*users}) == 4 * SIZE
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "implicit"])
+def test_one_rank_has_the_objective_of_one_process(loss):
+    ratings = cases.whole_ratings(loss)
+    config = cases.FitConfig(loss=loss, rank=3, backend="numpy")
+    on_rank = config.objective(RankRatings.share_of(ratings, Alone()))
+    alone = config.objective(ratings)
+    assert (on_rank.mean, on_rank.ridge) == pytest.approx((alone.mean, alone.ridge), rel=1e-14)
+    x = on_rank.random_start(np.random.default_rng(1)) + 0.1
+    for found, expected in zip(
+        (*on_rank.value_and_gradient(x), on_rank.value(x, balance=0.5)),
+        (*alone.value_and_gradient(x), alone.value(x, balance=0.5)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
+    P, Q = alone.split(x)
+    for which, own, other in ((0, P, Q), (1, Q, P), (1, None, P)):
+        rows, value = alone.half_sweep(which, own, other)
+        new_rows, new_value = on_rank.half_sweep(which, own, other)
+        np.testing.assert_allclose(new_rows, rows, rtol=1e-8, atol=1e-10)
+        assert new_value == pytest.approx(value, rel=1e-10)
+
+
+def test_the_svd_start_is_that_of_one_process():
+    ratings = cases.whole_ratings("squared")
+    config = cases.FitConfig(rank=3, backend="numpy")
+    on_rank = config.objective(RankRatings.share_of(ratings, Alone()))
+    np.testing.assert_allclose(
+        on_rank.start(), config.objective(ratings).start(), rtol=1e-3, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("size", [4, 13, 17])
+def test_compiled_sums_are_those_of_numpy(size):
+    ratings = cases.whole_ratings("squared")
+    rng = np.random.default_rng(0)
+    step = RowStep(
+        np.ones((25, size)), rng.standard_normal((90, size)), rng.standard_normal(90),
+        rng.standard_normal((25, size)),
+    )  # fmt: skip
+    loss = cases.FitConfig().loss_object
+    for given in (step, step._replace(offsets=None, current=None)):
+        (lines, value), (expected, total) = (
+            find_backend(name).side(ratings.by_col, loss, 1).row_sums(given, 3, 21)
+            for name in ("numba", "numpy")
+        )
+        np.testing.assert_allclose(lines, expected, rtol=1e-11, atol=1e-11)
+        assert value == pytest.approx(total, rel=1e-12)
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def test_traffic_is_that_of_the_table(launched):
+    """In numbers of 8 bytes, with n = 25 items, filled up to 27 for sums, and w = 4 parameters."""
+    _, ranks = launched
+    n, full, w = 25, 27, 4
+    line = w * (w + 1) // 2 + w
+    value = 2 + (w + 1) ** 2
+    for rank in ranks:
+        for loss, found in rank["traffic"].items():
+            sent = {name: count // 8 for name, count in found.items()}
+            assert sent["users"] == n * w
+            assert sent["gradient"] == 2 * n * w + value
+            more = (0,) if loss != "logistic" else (2, 2 + n * w + n)
+            assert sent["items"] - full * line in more
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_a_model_in_shards_is_read_in_one_process(launched):
+    folder, ranks = launched
+    model, extra = load_model(folder / f"model-{SIZE}")
+    assert extra == {"n_iter": 1}
+    assert model.rows.ids.tolist() == sorted(cases.whole_ratings("squared").row_ids)
+    for rank in ranks:
+        fitted = rank["fits 3"]["squared"]
+        pairs = np.array([[u, 7 * k] for k, u in enumerate(fitted["users"])], dtype=object)
+        np.testing.assert_allclose(model.predict(pairs), fitted["predictions"], rtol=1e-12)
+        assert rank["files"]["kept"] == sorted(rank["files"]["of"])
+    assert len([*folder.glob(f"model-{SIZE}.shard-*")]) == SIZE
+
+
+def test_a_missing_shard_is_named(launched, tmp_path):
+    folder, _ = launched
+    (tmp_path / "model").write_bytes((folder / f"model-{SIZE}").read_bytes())
+    with pytest.raises(ValueError, match=r"there is no file .*shard"):
+        load_model(tmp_path / "model")
+
+
+def test_files_are_read_by_all_ranks(launched):
+    folder, ranks = launched
+    (facts,) = {json.dumps(rank["read"] | {"seconds": 0}) for rank in ranks}
+    facts, ratings = json.loads(facts), cases.whole_ratings("squared")
+    assert (facts["ratings"], facts["users"], facts["items"]) == (ratings.nnz, *ratings.shape)
+    expected = cases.fit_model(RankRatings.share_of(ratings, Alone()), cases.FitConfig(**OPTIONS))
+    assert facts["objective"] == pytest.approx(expected.objective, rel=1e-10)
+    model, _ = load_model(folder / "model")
+    read = Ratings.read(folder / "parts", cache=False)
+    assert model.rows.ids.tolist() == read.row_ids.tolist()
+    assert model.cols.ids.tolist() == read.col_ids.tolist()
+    assert evaluate_file(folder / "model", folder / "parts", cache=False)["unknown_users"] == 0
+    assert len(recommend_items(folder / "model", ["user 3"], 2)["user 3"]) == 2
+
+
+def test_a_fit_goes_on_with_another_number_of_ranks(launched, tmp_path):
+    """On three ranks what one process had begun, and the other way round."""
+    folder, ranks = launched
+    first, _ = load_model(folder / "alone")
+    assert ranks[0]["resumed"]["held_out_error"] < 1.0
+    assert first.held_out is not None
+    whole = cases.whole_ratings("squared").nnz
+    assert first.seen.nnz + first.held_out.nnz == whole
+    again = fit_file(folder / "parts", folder / "model", resume=True)
+    assert again["objective"] <= ranks[0]["read"]["objective"] * (1 + 1e-6)
+    assert not [*folder.glob("model.shard-*")]
+
+
+def test_a_bad_line_on_one_rank_ends_all(launched):
+    _, ranks = launched
+    for rank in ranks:
+        assert "part-3.csv" in rank["bad"]
+        assert "line" in rank["bad"]
+    kinds = [rank["bad"].partition(":")[0] for rank in ranks]
+    assert kinds.count("RankError") == SIZE - 1
+
+
+# --- random numbers that belong to ids ------------------------------------------------------------
+
+
+def test_keys_do_not_depend_on_how_ids_are_stored():
+    short, long = np.array(["a", "bc"]), np.array(["a", "bc", "longer"])
+    assert keys_of(short).tolist() == keys_of(long)[:2].tolist()
+    assert keys_of(np.array([7], np.int32)) == keys_of(np.array([7], np.int64))
+    assert len({*keys_of(np.arange(10_000)).tolist()}) == 10_000
+
+
+def test_normals_are_normal():
+    drawn = normals(keys_of(np.arange(20_000)), 3, np.uint64(1))
+    np.testing.assert_allclose(drawn.mean(axis=0), 0.0, atol=0.03)
+    np.testing.assert_allclose(drawn.T @ drawn / 20_000, np.eye(3), atol=0.04)
+
+
+def test_a_share_is_held_out_exactly():
+    own = RankRatings.share_of(cases.whole_ratings("squared"), Alone())
+    kept, held = own.split(0.25, 3)
+    assert held.nnz == round(0.25 * own.nnz)
+    assert kept.nnz + held.nnz == own.nnz
+    assert not np.array_equal(held.cols, own.split(0.25, 4)[1].cols)
