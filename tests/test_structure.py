@@ -26,6 +26,7 @@ FLOORS = [
     {"io", "version"},
     {"core"},
     {"methods", "testbed"},
+    {"scipy_options"},
     {"certify", "api"},
     {"lowrank.checks"},
     {"lowrank.data"},

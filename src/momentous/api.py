@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from momentous.core.stopping import (
 from momentous.core.trace import Trace
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, method_class, method_of
+from momentous.scipy_options import finished, warn_of_hessians, with_scipy_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -48,6 +49,7 @@ _SCIPY_NAMES = {
 }
 
 
+@with_scipy_options
 def iterate(
     fun: Fun,
     x0: Any,
@@ -72,6 +74,7 @@ def iterate(
     constraints: Any = (),
     hess: Any = None,
     hessp: Any = None,
+    options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> Run:
     """The same as :func:`minimize`, one step at a time.
@@ -89,7 +92,8 @@ def iterate(
     >>> run.result.success
     True
     """
-    _refuse(bounds=bounds, constraints=constraints, hess=hess, hessp=hessp)
+    _refuse(bounds=bounds, constraints=constraints)
+    warn_of_hessians(hess=hess, hessp=hessp)
     start = starting_point(x0)
     space = Space(start, inner)
     saved = None if resume is None else load(resume, space)
@@ -156,7 +160,7 @@ def _run(
         stop=flatten(criteria),
         tol=None if tol is None else float(tol),
         seed=seed,
-        callback=None if callback is None else _as_positional(callback),
+        callback=None if callback is None else _observer(callback, oracle.space),
         checkpoint=checkpoint,
         trace=_trace(trace, saved is not None),
         resume=saved,
@@ -211,8 +215,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     stop : Criterion, optional
         A further reason to stop: ``Stagnation(500)``, ``GradientNorm(1e-3) & Iterations(100)``, ...
     callback : callable, optional
-        ``callback(intermediate_result)`` after every iteration, whatever its argument is called
-        (SciPy would pass x to another name); it stops the run by returning True or by raising
+        After every iteration ``callback(intermediate_result)`` if its argument has that name, and
+        otherwise ``callback(x)``, as in SciPy; it stops the run by returning True or by raising
         StopIteration.
     checkpoint : path or Checkpoint, optional
         Save the run there from time to time.
@@ -232,6 +236,12 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         Before the run, compare ``jac`` with differences of ``fun`` near x0: a ValueError names what
         is wrong.  At most 12 calls, neither counted nor timed; `momentous.core.gradient_check` says
         which mistakes are found.
+    options : dict, optional
+        Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
+        ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
+        (a function like ``map``), ...  SciPy's may also be given as keywords; those without a
+        meaning here are named in an ``OptimizeWarning``.  ``hess`` and ``hessp`` are not used, with
+        a warning; ``bounds`` and ``constraints`` are refused.
     **parameters
         Parameters of the method, when ``method`` is a name or a class.
 
@@ -264,7 +274,7 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     >>> np.round(result.x, 6), result.status.name
     (array([ 2., -2.]), 'CONVERGED')
     """
-    return iterate(*args, **keywords).finish()
+    return finished(iterate(*args, **keywords), keywords)
 
 
 def accelerate(
@@ -362,7 +372,7 @@ def _tuple(args: Any) -> tuple[Any, ...]:
 
 
 def _refuse(**given: Any) -> None:
-    """SciPy passes these to every method; here only their absence is understood."""
+    """SciPy passes these to every method; to leave them out of account would be a wrong answer."""
     for name, value in given.items():
         if value is None or (isinstance(value, tuple | list) and not value):
             continue
@@ -424,8 +434,6 @@ def _unknown(
     given = inspect.signature(caller).parameters.values()
     options = [each.name for each in given if each.kind is each.KEYWORD_ONLY]
     message = f"{caller.__name__}() has no option {name!r}"
-    if name == "options":
-        return f"{message}; pass them as keyword arguments"
     if name in _SCIPY_NAMES and (name != "seed" or "rng" in options):
         return f"{message}; it is called {_SCIPY_NAMES[name]} here"
     close = difflib.get_close_matches(name, [*fields, *options], n=1)
@@ -434,16 +442,16 @@ def _unknown(
     return f"{message}, and {method.name} has no such parameter; it has {', '.join(fields)}"
 
 
-def _as_positional(callback: Callback) -> Callback:
-    """SciPy passes intermediate_result by name; a callback may insist on that."""
+def _observer(callback: Callable[..., Any], space: Space) -> Callback:
+    """As in SciPy, a callback gets a copy of x, unless its argument is called intermediate_result;
+    then it gets that."""
     try:
-        parameters = inspect.signature(callback).parameters
+        named = "intermediate_result" in inspect.signature(callback).parameters
     except (TypeError, ValueError):  # built-in functions do not tell
-        return callback
-    by_name = parameters.get("intermediate_result")
-    if by_name is None or by_name.kind is not inspect.Parameter.KEYWORD_ONLY:
-        return callback
-    return lambda result: callback(intermediate_result=result)  # type: ignore[call-arg]
+        named = False
+    if named:
+        return lambda result: callback(intermediate_result=result)
+    return lambda result: callback(space.copy(result.x))
 
 
 def _trace(trace: bool | Trace, resumed: bool) -> Trace | None:

@@ -548,7 +548,8 @@ def test_an_exception_at_any_call_in_a_run_of_short_epochs(adaptive, how, tmp_pa
 def test_an_exception_in_the_callback_passes_unchanged(method, path):
     error = UserError()
 
-    def callback(step):
+    def callback(intermediate_result):
+        step = intermediate_result
         if step.nit == 9:
             raise error
 
@@ -652,7 +653,8 @@ def test_an_interrupt_during_the_last_save_changes_nothing_of_the_result(path, m
 
 
 def test_an_interrupt_in_the_callback_ends_the_run(method):
-    def callback(step):
+    def callback(intermediate_result):
+        step = intermediate_result
         if step.nit == 4:
             raise KeyboardInterrupt
 

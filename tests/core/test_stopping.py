@@ -106,7 +106,7 @@ def test_impossible_limits_are_refused(make, words):
         ({"max_time": 0.0}, Status.MAX_TIME),
         ({"stop": GradientNorm(5.0)}, Status.CONVERGED),
         ({"stop": Iterations(3)}, Status.MAX_ITERATIONS),
-        ({"callback": lambda step: step.nit == 3}, Status.STOPPED),
+        ({"callback": lambda intermediate_result: intermediate_result.nit == 3}, Status.STOPPED),
     ],
     ids=lambda each: "-".join(each) if isinstance(each, dict) else str(each),
 )

@@ -19,10 +19,19 @@ from momentous.core.result import Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
-from momentous.core.stopping import Criterion, Progress, gradient_tolerance, unbounded
+from momentous.core.stopping import (
+    Criterion,
+    Progress,
+    at_noise_floor,
+    gradient_tolerance,
+    unbounded,
+)
 from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
+
+# Values that differ by so many units of rounding, or less, are level.
+LEVEL_NOISE = 32.0
 
 
 class IntermediateResult:
@@ -188,6 +197,7 @@ class Run(Iterator[IntermediateResult]):
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
+        moved_from = last.sample.point if self._stop.move_window else None
         del last
         step = self.method.step(oracle, self.memory)
         sample, trace = step.report.sample, self.trace
@@ -202,6 +212,10 @@ class Run(Iterator[IntermediateResult]):
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         progress.nit += 1
         progress.acceptable = acceptable
+        if moved_from is not None:
+            space, point = oracle.space, sample.point
+            length, size = space.distance(point, moved_from), space.norm(point)
+            progress.note_move(length, size, self._stop.move_window)
         self._commit(step, shown, started)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
@@ -228,6 +242,10 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
+        value, noise = sample.value, LEVEL_NOISE * oracle.space.rounding * abs(sample.value)
+        progress.note_level(value, report.noise if report.noise > noise else noise)
+        if self._stop.value_window:
+            progress.note_low(value, self._stop.value_window)
         for event in report.events:
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
@@ -242,7 +260,11 @@ class Run(Iterator[IntermediateResult]):
         progress, report = self.progress, self.report
         asked, own = self._stop.check(progress), report.ending
         if asked is None:
-            self.ending = unbounded(self.oracle.space, report, progress, self._stop) or own
+            self.ending = (
+                unbounded(self.oracle.space, report, progress, self._stop)
+                or own
+                or at_noise_floor(progress)
+            )
         else:
             self.ending = asked if asked.status.success else own or asked
 
@@ -351,7 +373,7 @@ class Run(Iterator[IntermediateResult]):
         oracle.space.release()
         try:
             sample = self._choose(ending.status)
-            if ending.status.success:
+            if ending.status.success and ending.status.is_output:
                 ending = verify_success(
                     ending, self.report, sample, oracle.space, progress.start_fun
                 )
@@ -402,7 +424,7 @@ class Run(Iterator[IntermediateResult]):
             if last.has_finite_gradient and math.isfinite(last.value):
                 start = self.progress.start_fun
                 low = last.value <= start + oracle.space.value_noise(start)
-                if status.success or (status.is_output and low):
+                if status.is_output and (status.success or low):
                     return oracle.gradient(last.point)
                 candidates.append(last)
         if self.report.accepted is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from momentous.core.space import Array
@@ -10,7 +11,10 @@ from momentous.core.trace import Trace
 
 
 class Result(dict[str, Any]):
-    """A dictionary whose entries are attributes too, like SciPy's ``OptimizeResult``."""
+    """A dictionary whose entries are attributes too, like SciPy's ``OptimizeResult``.
+
+    To ``isinstance`` it is one, as soon as ``scipy.optimize`` is loaded, which this does not do.
+    """
 
     x: Array  # the solution: the type, shape, dtype and device of x0
     fun: float  # f(x)
@@ -30,6 +34,18 @@ class Result(dict[str, Any]):
     best_x: Array  # the evaluated point with the smallest gradient norm
     best_grad_norm: float  # that norm
     method: Any  # the method that ran, with its hyper-parameters
+
+    @property  # isinstance asks for it where the type does not fit
+    def __class__(self) -> type:
+        scipys = getattr(sys.modules.get("scipy.optimize"), "OptimizeResult", None)
+        return Result if scipys is None else scipys  # type: ignore[no-any-return]
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        raise TypeError(f"a Result cannot become a {kind.__name__}")
+
+    def __reduce__(self) -> tuple[Any, ...]:  # with the type that it has, not with the other one
+        return Result, (dict(self),)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -171,7 +171,8 @@ def _run_ours(
 ) -> RunRecord[TimedInfo]:
     made = method if isinstance(method, Method) else _with_constants(method, problem)
 
-    def at_the_goal(step: IntermediateResult) -> bool:
+    def at_the_goal(intermediate_result: IntermediateResult) -> bool:
+        step = intermediate_result
         # Methods that look for more than a small gradient would go on.
         if step.grad_norm > limits.tol:
             return False

@@ -201,7 +201,8 @@ def _minimize(
         saved = Checkpoint(checkpoint, SAVE_EVERY)
     limit = task.limit(problem.value(problem.start()))
 
-    def observe(step: IntermediateResult) -> bool:
+    def observe(intermediate_result: IntermediateResult) -> bool:
+        step = intermediate_result
         fun = step.peek()  # known: the trace has looked already
         if on_iteration is not None:
             on_iteration(step.nit, fun, step.grad_norm)
