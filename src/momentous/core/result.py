@@ -40,10 +40,6 @@ class Result(dict[str, Any]):
         scipys = getattr(sys.modules.get("scipy.optimize"), "OptimizeResult", None)
         return Result if scipys is None else scipys  # type: ignore[no-any-return]
 
-    @__class__.setter
-    def __class__(self, kind: type) -> None:
-        raise TypeError(f"a Result cannot become a {kind.__name__}")
-
     def __reduce__(self) -> tuple[Any, ...]:  # with the type that it has, not with the other one
         return Result, (dict(self),)
 

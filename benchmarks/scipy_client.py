@@ -1,0 +1,104 @@
+"""SciPy's own tests with ``method=momentous.minimize``: what a user of SciPy would stumble over.
+
+Every call of ``scipy.optimize.minimize`` in the tests that come with the installed SciPy, for a
+method that looks at gradients, without bounds and constraints, goes to momentous.  Of the tests in
+which that happens those that fail must stand in ``REASONS``.
+
+    python benchmarks/scipy_client.py [pytest options]
+"""
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import scipy
+import scipy.optimize
+import scipy.optimize._minimize
+
+import momentous
+
+MODULES = (
+    "test_optimize", "test__basinhopping", "test_regression", "test_slsqp", "test_tnc",
+    "test_trustregion", "test_trustregion_exact", "test_trustregion_krylov",
+    "test_lbfgsb_hessinv",
+)  # fmt: skip
+METHODS = {
+    None, "bfgs", "cg", "l-bfgs-b", "newton-cg", "tnc", "slsqp", "dogleg", "trust-ncg",
+    "trust-exact", "trust-krylov", "trust-constr",
+}  # fmt: skip
+
+# The reason for every failure, by the end of the test's name.
+REASONS: dict[str, str] = {}
+
+
+class Client:
+    """A pytest plugin: sends calls of minimize to momentous, and keeps what became of the tests."""
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        self.original = original
+        self.calls = 0
+        self.ended: dict[str, bool] = {}  # by test: has it passed?
+        self.why: dict[str, str] = {}
+
+    def minimize(
+        self, fun: Any, x0: Any, args: Any = (), method: Any = None, jac: Any = None,
+        hess: Any = None, hessp: Any = None, bounds: Any = None, constraints: Any = (),
+        tol: Any = None, callback: Any = None, options: Any = None,
+    ) -> Any:  # fmt: skip
+        """Like SciPy's."""
+        known = method is None or (isinstance(method, str) and method.lower() in METHODS)
+        free = bounds is None and not (isinstance(constraints, (tuple, list)) and constraints)
+        if known and free and isinstance(constraints, (tuple, list)):
+            self.calls += 1
+            method = momentous.minimize
+        return self.original(
+            fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options
+        )
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Any:
+        """Look at every test: does it call minimize, and does it pass?"""
+        self.calls = 0
+        outcome = yield
+        if not self.calls:
+            return
+        failure = outcome.excinfo
+        if failure is not None and issubclass(failure[0], pytest.skip.Exception):
+            return
+        name = item.nodeid.rsplit("/", 1)[-1]
+        self.ended[name] = failure is None
+        if failure is not None:
+            self.why[name] = f"{failure[0].__name__}: {str(failure[1]).strip()[:300]}"
+
+    def expected(self, name: str) -> str | None:
+        """Why that test fails, if it is known to."""
+        return next((why for end, why in REASONS.items() if name.endswith(end)), None)
+
+
+def main() -> int:
+    """Run the tests and print what fails, with the reason; 1 if there is none for a failure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--long", action="store_true", help="show what unexpected failures say")
+    options, rest = parser.parse_known_args()
+    if importlib.util.find_spec("scipy.optimize.tests") is None:
+        print("the installed SciPy comes without its tests: there is nothing to run")
+        return 0
+    client = Client(scipy.optimize.minimize)
+    scipy.optimize.minimize = scipy.optimize._minimize.minimize = client.minimize
+    modules = [f"scipy.optimize.tests.{name}" for name in MODULES]
+    quiet = ["-q", "--no-header", "--no-summary", "--tb=no", "-p", "no:cacheprovider"]
+    pytest.main(["--pyargs", *modules, *quiet, "-c", "/dev/null", *rest], plugins=[client])
+    failures = [name for name, passed in client.ended.items() if not passed]
+    print(f"\nSciPy {scipy.__version__}: {len(client.ended)} tests call minimize, "
+          f"{len(client.ended) - len(failures)} pass")  # fmt: skip
+    unexpected = [name for name in failures if client.expected(name) is None]
+    for name in failures:
+        print(f"- {name}: {client.expected(name) or 'UNEXPECTED ' + client.why[name]}")
+    return int(bool(unexpected))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
