@@ -89,7 +89,7 @@ def main() -> int:
     client = Client(scipy.optimize.minimize)
     scipy.optimize.minimize = scipy.optimize._minimize.minimize = client.minimize
     modules = [f"scipy.optimize.tests.{name}" for name in MODULES]
-    quiet = ["-q", "--no-header", "--no-summary", "--tb=no", "-p", "no:cacheprovider"]
+    quiet = ["--no-header", "--no-summary", "--tb=no", "-p", "no:cacheprovider"]
     pytest.main(["--pyargs", *modules, *quiet, "-c", "/dev/null", *rest], plugins=[client])
     failures = [name for name, passed in client.ended.items() if not passed]
     print(f"\nSciPy {scipy.__version__}: {len(client.ended)} tests call minimize, "

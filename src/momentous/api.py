@@ -7,7 +7,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -68,6 +68,7 @@ def iterate(
     resume: str | os.PathLike[str] | None = None,
     rng: int | np.random.Generator | None = None,
     trace: bool | Trace = True,
+    interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
     check_gradient: bool = False,
     bounds: Any = None,
@@ -105,8 +106,9 @@ def iterate(
         gradient_check.check_gradient(oracle, start)
     criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
     return _run(
-        oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace, _seed(rng)
-    )
+        oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace, interrupts,
+        _seed(rng),
+    )  # fmt: skip
 
 
 def _criteria(
@@ -139,6 +141,7 @@ def _run(
     callback: Callback | None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None,
     trace: bool | Trace,
+    interrupts: str,
     seed: int = 0,
 ) -> Run:
     """The loop with all that was asked for; ``saved`` is a run to resume."""
@@ -149,6 +152,8 @@ def _run(
     goal = method.default_tolerance if tol is None else tol
     if goal and method.stops_at_tolerance:
         criteria = [GradientNorm(float(goal)), *criteria]
+    if interrupts not in ("raise", "return"):
+        raise ValueError(f"interrupts={interrupts!r} must be 'raise' or 'return'")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, not {callback!r}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -164,6 +169,7 @@ def _run(
         checkpoint=checkpoint,
         trace=_trace(trace, saved is not None),
         resume=saved,
+        raises_interrupts=interrupts == "raise",
     )
 
 
@@ -230,6 +236,10 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     trace : bool or Trace
         Keep every iteration (default).  ``Trace(values=True)`` evaluates the objective in each,
         neither counted nor timed.
+    interrupts : {"raise", "return"}
+        What Ctrl-C does.  "raise": the run ends, is saved, and ``KeyboardInterrupt`` is raised with
+        the best point so far in its attribute ``result``, so that a script does not go on with its
+        next run.  "return": the result is returned, with ``Status.INTERRUPTED``.
     inner : callable, optional
         ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
     check_gradient : bool
@@ -294,6 +304,7 @@ def accelerate(
     callback: Callback | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     trace: bool | Trace = True,
+    interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
     **parameters: Any,
 ) -> Result:
@@ -325,7 +336,8 @@ def accelerate(
     **parameters
         Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...
     x0, args, resume, max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint
-        These, ``trace`` and ``inner`` are as for :func:`minimize`; read "residual" for "gradient".
+        These, ``trace``, ``interrupts`` and ``inner`` are as for :func:`minimize`; read "residual"
+        for "gradient".
 
     Returns
     -------
@@ -364,7 +376,8 @@ def accelerate(
     oracle = MapOracle(step, value, _tuple(args), space)
     method = _choose_method(DescentMap, parameters, saved, accelerate)
     criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
-    return _run(oracle, method, start, saved, tol, criteria, callback, checkpoint, trace).finish()
+    run = _run(oracle, method, start, saved, tol, criteria, callback, checkpoint, trace, interrupts)
+    return run.finish()
 
 
 def _tuple(args: Any) -> tuple[Any, ...]:

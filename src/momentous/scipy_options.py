@@ -17,6 +17,7 @@ from momentous.core.loop import Run
 from momentous.core.method import Method
 from momentous.core.oracle import Differences, levels_to_the_user
 from momentous.core.result import Result
+from momentous.core.status import Status
 from momentous.core.stopping import Criterion, Evaluations, StepLength, ValueChange
 from momentous.methods.classical import LBFGS
 from momentous.methods.registry import AUTO, method_class
@@ -35,6 +36,10 @@ _OF_LBFGS = {
     "c2": "curvature",
 }
 # What a run may print, or keep: `finished` looks at them.
+_FAILED = {
+    Status.MAX_ITERATIONS: "Maximum number of iterations reached",
+    Status.MAX_EVALUATIONS: "Maximum number of evaluations reached",
+}
 _SHOWN = ("disp", "iprint", "verbose", "return_all")
 _DIFFERENCES = ("finite_diff_rel_step", "eps", "workers")
 _SMALL_CHANGE = {"ftol": ValueChange, "xtol": StepLength, "xrtol": StepLength}
@@ -158,12 +163,14 @@ def finished(run: Run, keywords: Mapping[str, Any]) -> Result:
     if asked.get("return_all"):
         points = [run.oracle.space.copy(run.report.sample.point)]
         points += [run.oracle.space.copy(step.x) for step in run]
-        result = run.result
+        result = run.finish()
         result["allvecs"] = points
     else:
         result = run.finish()
     if any(_is_loud(asked.get(name)) for name in ("disp", "verbose")):
         print(_summary(result))
+        if not result.success:  # as SciPy does
+            _warn(f"{_FAILED.get(result.status, 'The run did not succeed')}: {result.message}")
     return result
 
 

@@ -629,12 +629,12 @@ def test_a_callback_sees_the_residual_too():
     seen = []
     accelerate(
         downhill, WAVES.start, WAVES.value, max_iterations=3,
-        callback=lambda intermediate_result: seen.append((intermediate_result.x, intermediate_result.jac, intermediate_result.grad_norm, repr(intermediate_result))),
+        callback=lambda intermediate_result: seen.append(intermediate_result),
     )  # fmt: skip
-    for x, residual, norm, shown in seen:
-        assert np.array_equal(residual, x - downhill(x))
-        assert norm == pytest.approx(np.linalg.norm(residual), rel=1e-14)
-        assert "residual norm" in shown
+    for step in seen:
+        assert np.array_equal(step.jac, step.x - downhill(step.x))
+        assert step.grad_norm == pytest.approx(np.linalg.norm(step.jac), rel=1e-14)
+        assert "residual norm" in repr(step)
     assert len(seen) == 3
 
 

@@ -203,6 +203,20 @@ def test_brute_takes_minimize_as_its_finish():
     assert value == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("guilty", ["fun", "jac", "both"])
+def test_user_code_that_writes_into_x_is_told_so(guilty):
+    def writes(x):
+        x[0] = 1.0
+
+    given = {"fun": lambda x: 1.0, "jac": lambda x: x}
+    if guilty == "both":
+        given = {"fun": writes, "jac": True}
+    else:
+        given[guilty] = writes
+    with pytest.raises(ValueError, match=r"user code writes into x.*x\.copy\(\)"):
+        minimize(x0=START, **given)
+
+
 def test_a_list_of_tensors_is_refused_with_the_remedy():
     torch = pytest.importorskip("torch")
     network = torch.nn.Linear(2, 2)

@@ -96,8 +96,11 @@ class Run(Iterator[IntermediateResult]):
         checkpoint: Checkpoint | None = None,
         trace: Trace | None = None,
         resume: RunState | None = None,
+        raises_interrupts: bool = True,
     ):
         self.oracle = oracle
+        self.interrupted = False  # has Ctrl-C been pressed?
+        self._raises_interrupts = raises_interrupts
         self.method = method
         self.progress = Progress(noun=oracle.noun)
         self.trace = trace
@@ -175,6 +178,7 @@ class Run(Iterator[IntermediateResult]):
             raise StopIteration
         before = self.progress.nit
         self._guarded(self._advance)
+        self._raise_interrupt()
         if self.progress.nit == before:  # interrupted in the middle of the step
             raise StopIteration
         return IntermediateResult(self)
@@ -183,7 +187,17 @@ class Run(Iterator[IntermediateResult]):
         """Run to the end."""
         if self.ending is None:
             self._guarded(self._advance_to_the_end)
-        return self.result
+        result = self.result
+        self._raise_interrupt()
+        return result
+
+    def _raise_interrupt(self) -> None:
+        """Pass Ctrl-C on once the run is over, with what it has found."""
+        if self.interrupted and self._raises_interrupts:
+            result = self.result
+            error = KeyboardInterrupt(f"{result.message}; the exception has it as .result")
+            error.result = result  # type: ignore[attr-defined]
+            raise error
 
     def _advance_to_the_end(self) -> None:
         while self.ending is None:
@@ -269,13 +283,14 @@ class Run(Iterator[IntermediateResult]):
             self.ending = asked if asked.status.success else own or asked
 
     def _call(self, callback: Callback) -> None:
+        why = "the callback asked to stop"
         try:
             with self.oracle.interrupts:
                 answer = callback(IntermediateResult(self))
         except StopIteration:
-            answer = True
+            answer, why = True, "`callback` raised `StopIteration`"  # in SciPy's words
         if isinstance(answer, bool | np.bool_) and answer and self.ending is None:
-            self._end("the callback asked to stop")
+            self._end(why)
 
     def stop(self, why: str = "the caller asked to stop") -> None:
         """End the run here."""
@@ -303,9 +318,11 @@ class Run(Iterator[IntermediateResult]):
                 raise
             if self.ending is not None:
                 self._autosave()
-                self.oracle.interrupts.pending = False  # it has ended anyway
+                self.interrupted |= self.oracle.interrupts.pending  # it has ended anyway
+                self.oracle.interrupts.pending = False
 
     def _interrupted(self) -> None:
+        self.interrupted = True
         if self.ending is None:
             norm = self.progress.best_grad_norm
             self.ending = Ending(
@@ -380,6 +397,7 @@ class Run(Iterator[IntermediateResult]):
                 if ending.status is Status.OBJECTIVE_ROSE:
                     sample = self._choose(ending.status)
         except KeyboardInterrupt:  # give what is known without further calls
+            self.interrupted = True
             sample = self.report.sample
             if sample.point is None:
                 sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
@@ -387,6 +405,7 @@ class Run(Iterator[IntermediateResult]):
             progress.best_grad_norm, self.best_point = sample.grad_norm, sample.point
         progress.time += perf_counter() - started
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
+        ending = self._agreeing(ending, sample)
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         return Result(
@@ -401,6 +420,7 @@ class Run(Iterator[IntermediateResult]):
             nit=progress.nit,
             nfev=progress.nfev,
             njev=progress.njev,
+            nhev=0,
             restarts=progress.restarts,
             time=progress.time,
             trace=self.trace,
@@ -408,6 +428,27 @@ class Run(Iterator[IntermediateResult]):
             best_grad_norm=progress.best_grad_norm,
             method=self.method,
         )
+
+    def _agreeing(self, ending: Ending, sample: Sample) -> Ending:
+        """The ending with the numbers of the point returned, which need not be the last one."""
+        now = {
+            "grad_norm": sample.grad_norm,
+            "best_grad_norm": self.progress.best_grad_norm,
+            "fun": sample.value,
+        }
+        changed = {
+            name: now[name]
+            for name, number in ending.numbers.items()
+            if name in now and number != now[name]
+        }
+        if not changed:
+            return ending
+        message = ending.message
+        if "grad_norm" in changed or "best_grad_norm" in changed:
+            message += f"; x has {self.oracle.noun} norm {sample.grad_norm:.3g}"
+        if "grad_norm" in changed:
+            changed["last_grad_norm"] = ending.numbers["grad_norm"]
+        return Ending(ending.status, message, ending.numbers | changed)
 
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).

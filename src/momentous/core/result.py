@@ -28,6 +28,7 @@ class Result(dict[str, Any]):
     nit: int  # iterations
     nfev: int  # values
     njev: int  # gradients
+    nhev: int  # Hessians: none, for those who ask
     restarts: int  # of the momentum, accepted or rolled back
     time: float  # seconds inside the method and the user's functions
     trace: Trace | None  # every iteration and every event

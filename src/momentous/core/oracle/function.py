@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import sys
 import warnings
@@ -185,7 +186,8 @@ class _Differences(_Source):
         if not self.central and known != known:
             known = self.value(x)
             values += 1
-        answers = list(self._map(self._at, self._moved(flat, steps)))
+        at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
+        answers = list(self._map(at, self._moved(flat, steps)))
         # Where the coordinates really went, after rounding.
         places = (np.resize(flat, steps.shape) + steps).astype(flat.dtype).astype(float)
         found = np.array(answers, dtype=float)
@@ -215,5 +217,6 @@ class _Differences(_Source):
             moved[i % flat.size] += h
             yield self.space.from_numpy(moved.reshape(self.space.shape))
 
-    def _at(self, x: Array) -> float:
-        return scalar(self.fun(x, *self.args), "fun")
+
+def _value(fun: Fun, args: tuple[Any, ...], x: Array) -> float:
+    return scalar(fun(x, *args), "fun")

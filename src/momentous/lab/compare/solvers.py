@@ -193,8 +193,6 @@ def _run_ours(
         trace=Trace(values=separate),  # with a fused function every gradient brings its value
     )
     overhead = cpu.outside_per(result.njev)
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
     assert result.trace is not None
     outcome = Outcome.from_result(result)
     if result.status is Status.STOPPED:

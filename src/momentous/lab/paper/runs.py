@@ -226,7 +226,7 @@ def _minimize(
         result = minimize(
             watched(problem.value), problem.start(), jac=watched(problem.gradient),
             method=task.instance, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
-            checkpoint=saved, callback=observe, resume=resume,
+            checkpoint=saved, callback=observe, resume=resume, interrupts="return",
         )  # fmt: skip
     return result, interrupted
 

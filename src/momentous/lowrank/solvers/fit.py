@@ -144,6 +144,7 @@ def _sweep(
         value_tol=config.tol,
         max_iterations=config.max_iterations or SWEEPS,
         callback=lambda intermediate_result: observer(intermediate_result, sweep.point),
+        interrupts="return",
         secants=0,  # they save few sweeps, and would carry a backend's rounding into the 7th digit
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
@@ -165,6 +166,7 @@ def _descend(
         tol=config.tol * float(np.linalg.norm(reference_gradient)),
         max_iterations=config.max_iterations or ITERATIONS,
         callback=lambda intermediate_result: observer(intermediate_result, lambda x: x),
+        interrupts="return",
     )
     return result.x, result
 
