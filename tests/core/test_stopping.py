@@ -474,11 +474,12 @@ def test_asking_for_the_result_stops_a_run_with_a_reason():
     assert "the kettle boils in iteration 1" in run.result.message
 
 
-def test_statuses_are_numbers_and_successes_are_three():
+def test_statuses_are_numbers_and_successes_are_four():
     assert [s for s in Status if s.success] == [
         Status.CONVERGED,
         Status.TARGET_REACHED,
         Status.COMPLETED,
+        Status.SMALL_CHANGE,
     ]
     assert Status.CONVERGED == 0
     assert len({int(s) for s in Status}) == len(Status)
