@@ -1,6 +1,6 @@
 """The low-rank problems on a GPU: what sweeps, gradients and fits take, against bounds.
 
-    python benchmarks/gpu.py [--only sweeps,gradient,fit,scaling,cpu,parts,vectors] [--data FOLDER]
+    python benchmarks/gpu.py [--only sweeps,gradient,...] [--data FOLDER]
 
 All times are medians of repeated runs after a warm-up, in ms unless said otherwise, with the host's
 part: a call ends when its numbers have come back.  The twins of MovieLens 10M and of the Netflix
@@ -13,64 +13,24 @@ import argparse
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
 import cupy
 import numpy as np
 
+from gpu_common import bandwidth, report, timed, twin
+from gpu_file import file
+from gpu_scale import scaling
+from gpu_variants import determinism, variants
 from momentous import accelerate
-from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep, find_backend
+from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
 from momentous.lowrank.backends import RowStep
-from momentous.lowrank.data.ratings import Compressed, checked_storage
-from momentous.lowrank.data.twins import MODELS, power_law
-from momentous.lowrank.losses import find_loss
 from momentous.lowrank.model import fit_model, save_model
 from momentous.lowrank.solvers.fit import FitConfig
 
 SWEEP_BOUNDS = {10: 3.5, 16: 8.0, 64: 60.0, 128: 250.0}  # ms, Netflix twin
 GRADIENT_BOUND, SMALL_SWEEP_BOUND, ACCELERATED_BOUND = 0.3, 0.4, 150.0
-
-
-def timed(work: Callable[[], Any], repeats: int = 20, warm: int = 3) -> float:
-    """Median time of a call, in ms; the device has finished before the clock is read."""
-    for _ in range(warm):
-        work()
-    times = []
-    for _ in range(repeats):
-        cupy.cuda.Device().synchronize()
-        began = perf_counter()
-        work()
-        cupy.cuda.Device().synchronize()
-        times.append(1e3 * (perf_counter() - began))
-    return median(times)
-
-
-def report(name: str, found: float, bound: float | None = None, unit: str = "ms") -> None:
-    verdict = (
-        "" if bound is None else f"   bound {bound:g}: {'met' if found <= bound else 'NOT MET'}"
-    )
-    print(f"{name:58}{found:10.3f} {unit}{verdict}", flush=True)
-
-
-def twin(name: str, folder: Path | None) -> Ratings:
-    """A twin in float32, from the folder if it is there."""
-    if folder is not None and (folder / f"{name}.values.npy").exists():
-        parts = [np.load(folder / f"{name}.{part}.npy") for part in ("starts", "others", "values")]
-        model = MODELS[name]
-        return checked_storage((model.users, model.items), *parts)
-    ratings = Ratings.twin(name).astype(np.float32)
-    if folder is not None:
-        for part in ("starts", "others", "values"):
-            np.save(folder / f"{name}.{part}.npy", getattr(ratings.by_row, part))
-    return ratings
-
-
-def bandwidth() -> float:
-    """Of a copy on the device, in TB/s, bytes read and written."""
-    a, b = cupy.zeros(1 << 28, np.float32), cupy.empty(1 << 28, np.float32)
-    return 2 * a.nbytes / (1e-3 * timed(lambda: cupy.copyto(b, a))) / 1e12
 
 
 def sweeps(folder: Path | None) -> None:
@@ -171,6 +131,31 @@ def fit(folder: Path | None) -> None:
         report("  save, s", perf_counter() - began, None, "s")
 
 
+def recommend(folder: Path | None) -> None:
+    """The ten best items of every user of the Netflix twin, and the held-out error."""
+    ratings = twin("netflix", folder)
+    kept, held_out = ratings.split(0.02)
+    fitted = fit_model(kept, FitConfig(rank=10, max_iterations=3, tol=0.0, device="cuda"))
+    users = fitted.model.rows.ids
+    print(f"\nten items for each of {len(users):,} users, of {len(fitted.model.cols):,}")
+    fitted.model.recommend_all(users[:100], device="cuda")
+    began = perf_counter()
+    fitted.model.recommend_all(users, device="cuda")
+    whole = perf_counter() - began
+    report("  on the GPU", whole, None, "s")
+    began = perf_counter()
+    fitted.model.recommend_all(users[:5000])
+    here = (perf_counter() - began) * len(users) / 5000
+    report("  on the CPU (from 5,000 of them)", here, None, "s")
+    objective = LowRankObjective(kept, 10, device="cuda")
+    x, limits = objective.random_start(np.random.default_rng(0)), kept.value_range
+    print(f"held-out error, {held_out}")
+    report("  on the GPU", timed(lambda: objective.error(x, held_out, limits), 10))
+    there = LowRankObjective(kept, 10)
+    y = there.random_start(np.random.default_rng(0))
+    report("  on the CPU", timed(lambda: there.error(y, held_out, limits), 1, 0))
+
+
 def parts(folder: Path | None) -> None:
     """Kernel by kernel, from CuPy's own clock."""
     small = twin("ml-10m", folder)
@@ -181,15 +166,16 @@ def parts(folder: Path | None) -> None:
     for name, ms in kernel_times(lambda: objective.value_and_gradient(x)).items():
         report(f"  value and gradient: {name}", ms)
     ratings = twin("netflix", folder)
-    for rank in (10, 16, 64, 128):
-        objective = LowRankObjective(ratings, rank, balance=0.0, ridge=5.0, device="cuda")
+    for data, rank in ((small, 10), *((ratings, rank) for rank in (10, 16, 32, 64, 128))):
+        objective = LowRankObjective(data, rank, balance=0.0, ridge=5.0, device="cuda")
         U, V = objective.split(objective.random_start(np.random.default_rng(0)))
         for which, other in ((0, V), (1, U)):
             side = objective.side(which)
             step = RowStep(objective.weights[which], other)
             side.solve_rows(step)
             for name, ms in kernel_times(lambda s=side, t=step: s.solve_rows(t)).items():
-                report(f"  rank {rank}, {('rows', 'columns')[which]}: {name}", ms)
+                where = "ml-10m, " if data is small else ""
+                report(f"  {where}rank {rank}, {('rows', 'columns')[which]}: {name}", ms)
 
 
 def kernel_times(work: Callable[[], Any]) -> dict[str, float]:
@@ -240,48 +226,6 @@ def cpu(folder: Path | None) -> None:
         report("    times faster", took[1] / took[0], unit="")
 
 
-def scaling(folder: Path | None) -> None:
-    """A sweep at rank 10 from a million entries on, in single precision, until memory ends."""
-    print("\nsynthetic entries, rank 10: entries, bytes on the device, ms per sweep")
-    pool = cupy.get_default_memory_pool()
-    for entries in (10**6, 10**7, 10**8, 3 * 10**8, 10**9):
-        try:
-            line = scaled_sweep(entries)
-        except (MemoryError, cupy.cuda.memory.OutOfMemoryError) as error:
-            line = str(error)
-        print(f"  {entries:>14,}  {line}", flush=True)
-        pool.free_all_blocks()
-
-
-def scaled_sweep(entries: int) -> str:
-    """Users with 200 entries on average, and items as popular as those of the Netflix data."""
-    users, items = entries // 200, 17_770
-    law = power_law(items, 100_480_507, 1, 232_944, 1.5)
-    ends = cupy.asarray(np.cumsum(law) / law.sum())
-    others = cupy.empty(entries, np.int32)
-    for begin in range(0, entries, 10**7):
-        part = slice(begin, min(begin + 10**7, entries))
-        others[part] = cupy.searchsorted(ends[:-1], cupy.random.random(part.stop - part.start))
-    counts = cupy.random.geometric(1 / 180, users).astype(np.int64) + 20
-    starts = cupy.zeros(users + 1, np.int64)
-    cupy.cumsum(counts, out=starts[1:])
-    starts = cupy.minimum(starts, entries)
-    starts[-1] = entries
-    values = cupy.random.randint(1, 6, entries).astype(np.float32)
-    backend = find_backend("cuda", "cuda")
-    side: Any = backend.side(Compressed(starts, others, values), find_loss("squared"), 1)
-    twin_side = side.twin(items)
-    U, V = (cupy.random.standard_normal((n, 10), np.float32) for n in (users, items))
-    weights = [cupy.full((n, 10), 5.0, np.float32) for n in (users, items)]
-
-    def sweep() -> None:
-        side.solve_rows(RowStep(weights[0], V))
-        twin_side.solve_rows(RowStep(weights[1], U))
-
-    ms = timed(sweep, 5, 2)
-    return f"{cupy.get_default_memory_pool().used_bytes():>16,}  {ms:9.3f}"
-
-
 def vectors(folder: Path | None) -> None:
     """`minimize` at d = 10 million on the device: what an iteration costs beside the gradient.
 
@@ -325,9 +269,37 @@ def vectors(folder: Path | None) -> None:
             report("    in passes over a vector", rest / unit, unit="")
 
 
+def implicit(folder: Path | None) -> None:
+    """The GPU's sweeps of the library `implicit`, or else how many operations both take."""
+    ratings = twin("netflix", folder)
+    (users, items), entries, steps = ratings.shape, ratings.nnz, 3
+    print("\nimplicit's alternating least squares on the GPU, Netflix twin")
+    try:
+        from implicit.gpu import als
+
+        for rank in (10, 32, 64, 128):
+            model = als.AlternatingLeastSquares(rank, iterations=1)
+            matrix = ratings.to_sparse()
+            model.fit(matrix, show_progress=False)
+            took = timed(lambda m=model, x=matrix: m.fit(x, show_progress=False), 2, 1)
+            report(f"  rank {rank}, one fit of 1 iteration", took)
+    except Exception as error:
+        print(f"  it does not run here: {type(error).__name__}: {error}")
+    print(
+        "  operations per sweep, in units of 10^9: its conjugate gradients (3 steps), ours (exact)"
+    )
+    for rank in (10, 32, 64, 128):
+        # A step and the first residual: a row's factors times a vector, twice; and the Gram matrix.
+        theirs = 2 * (steps + 1) * 4 * entries * rank
+        theirs += (users + items) * ((steps + 1) * 2 * rank**2 + 2 * rank**2)
+        ours = 2 * entries * (rank * (rank + 1) + 2 * rank) + (users + items) * rank**3 // 3
+        print(f"    rank {rank:3d}: {theirs / 1e9:8.0f} {ours / 1e9:8.0f}")
+
+
 SECTIONS = {
-    "sweeps": sweeps, "gradient": gradient, "fit": fit, "scaling": scaling, "cpu": cpu,
-    "parts": parts, "vectors": vectors,
+    "sweeps": sweeps, "gradient": gradient, "determinism": determinism, "fit": fit, "cpu": cpu,
+    "recommend": recommend, "file": file, "scaling": scaling, "implicit": implicit,
+    "parts": parts, "variants": variants, "vectors": vectors,
 }  # fmt: skip
 
 

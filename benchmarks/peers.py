@@ -25,6 +25,7 @@ same twins, so that contest leans to our side (`held_out.py` has cmfrec tuned).
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/peers.py [ml-1m] [--only cmfrec libmf ...]
 
+On a machine that others use ``--clock cpu`` counts the CPU time of all threads, not wall time.
 Peers that are not installed are left out, and named.  implicit has no ALS for explicit ratings.
 """
 
@@ -45,7 +46,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -341,16 +342,18 @@ class Point(NamedTuple):
     error: float
 
 
-def curve(task: Task, peer: Peer, counts: Iterable[int], repeats: int) -> list[Point]:
+def curve(
+    task: Task, peer: Peer, counts: Iterable[int], repeats: int, clock: Callable[[], float]
+) -> list[Point]:
     peer(task, 1)()  # compile, load, start what has to be started
     points = []
     for count in counts:
         times = []
         for _ in range(repeats):
             fit = peer(task, count)
-            began = perf_counter()
+            began = clock()
             model = fit()
-            times.append(perf_counter() - began)
+            times.append(clock() - began)
         objective = math.nan if task.biases else task.objective(model)
         points.append(Point(count, min(times), objective, task.error(model)))
     return points
@@ -403,14 +406,17 @@ def child(name: str, contest: str, peer: str, chosen: argparse.Namespace) -> Non
     ridge = chosen.weighted if options.get("weighting") else chosen.ridge
     task = Task(known, held_out, chosen.rank, chosen.threads, ridge=ridge, **options)
     fit, counts = (momentous, OURS) if peer == "momentous" else peers[peer]
-    print("\n" + json.dumps(curve(task, fit, counts, chosen.repeats)))
+    counts = tuple(count for count in counts if count <= chosen.most)
+    clock = CLOCKS[chosen.clock]
+    print("\n" + json.dumps(curve(task, fit, counts, chosen.repeats, clock)))
 
 
 def report(name: str, contest: str, chosen: argparse.Namespace) -> None:
     options, peers = CONTESTS[contest]
     ridge = chosen.weighted if options.get("weighting") else chosen.ridge
     what = "each its own objective" if options["biases"] else f"ridge {ridge:g}"
-    print(f"\n{name}, {contest}, {what}, rank {chosen.rank}, {chosen.threads} threads")
+    clock = "CPU time" if chosen.clock == "cpu" else "wall time"
+    print(f"\n{name}, {contest}, {what}, rank {chosen.rank}, {chosen.threads} threads, {clock}")
     print(f"{'':27}{'':12}{'same F':>16}{'':12}{'same error':>16}")
     heads = ("objective", "s", "sooner", "held out", "s", "sooner")
     widths = (12, 8, 8) * 2
@@ -429,7 +435,8 @@ def report(name: str, contest: str, chosen: argparse.Namespace) -> None:
                 show(peer, theirs, ours, peers[peer][1])
 
 
-SETTINGS = ("rank", "threads", "ridge", "weighted", "repeats")
+SETTINGS = ("rank", "threads", "ridge", "weighted", "repeats", "clock", "most")
+CLOCKS = {"wall": perf_counter, "cpu": process_time}
 
 
 def main() -> None:
@@ -442,6 +449,8 @@ def main() -> None:
     parser.add_argument("--ridge", type=float, default=10.0, help="the plain one")
     parser.add_argument("--weighted", type=float, default=0.1, help="the weighted ridge")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser.add_argument("--most", type=int, default=80, help="iterations, of all that take part")
     parser.add_argument("--patience", type=float, default=120.0, help="seconds for each peer")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     chosen = parser.parse_args()

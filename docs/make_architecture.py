@@ -17,7 +17,7 @@ BEGIN, END = "<!-- modules: begin -->", "<!-- modules: end -->"
 
 # Folders from the bottom to the top, as imports go; what is not named follows in the alphabet.
 ORDER = (
-    "io", "core", "methods", "testbed", "certify", "api.py", "distributed",
+    "io", "core", "distributed", "methods", "testbed", "certify", "api.py",
     "lowrank", "lowrank/data", "lowrank/losses", "lowrank/backends", "lowrank/solvers",
     "lowrank/model", "lowrank/estimators", "torch.py", "jax.py", "lab", "cli",
 )  # fmt: skip

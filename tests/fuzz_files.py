@@ -16,7 +16,8 @@ import numpy as np
 import scipy.sparse
 
 from fuzz_damage import Make, crafted_arrays, crafted_header, crafted_json, npz, packed
-from momentous import minimize
+from momentous import Checkpoint, minimize
+from momentous.core.checkpoint import RunState, shard_path
 from momentous.io.optional import require
 from momentous.lab.compare.table import Comparison, Row
 from momentous.lab.paper.folder import FINDINGS, INDEX_KIND, StudyFolder
@@ -123,6 +124,7 @@ def model(kind: type, ids: str = "") -> bytes:
 
 
 START, TOLERANCE = np.array([-1.2, 1.0, -0.5, 0.8]), 1e-9
+TOKEN = 7  # in the names of shards
 
 
 def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -135,6 +137,27 @@ def rosenbrock(x: np.ndarray) -> tuple[float, np.ndarray]:
 def checkpoint(method: str) -> bytes:
     run = functools.partial(minimize, rosenbrock, START, jac=True, method=method, max_iterations=9)
     return written(lambda path: run(checkpoint=path, tol=TOLERANCE))
+
+
+class OneShard(Checkpoint):
+    """A checkpoint as ranks write it, by one rank."""
+
+    def save(self, state: RunState) -> None:
+        self.save_shard(state, shard_path(self.path, TOKEN, 0))
+        self.save_manifest(state, TOKEN, [len(START)])
+
+
+@functools.cache
+def sharded_checkpoint() -> tuple[bytes, bytes]:
+    """The file that names the shards, and a shard."""
+    shards = []
+
+    def write(path: Path) -> None:
+        minimize(rosenbrock, START, jac=True, max_iterations=9, tol=TOLERANCE,
+                 method="ada-ragd", checkpoint=OneShard(path))  # fmt: skip
+        shards.append(shard_path(path, TOKEN, 0).read_bytes())
+
+    return written(write), shards[0]
 
 
 def run_record(info_type: type = RunInfo, **more: Any) -> bytes:

@@ -20,6 +20,7 @@ import numpy as np
 from fuzz_damage import Make, packed, wounded, wounded_member
 from fuzz_files import (
     START,
+    TOKEN,
     TOLERANCE,
     caches,
     checkpoint,
@@ -42,12 +43,13 @@ from fuzz_files import (
     rating_tables,
     rosenbrock,
     run_record,
+    sharded_checkpoint,
     sparse,
     study,
     text,
 )
 from momentous import minimize
-from momentous.core.checkpoint import CheckpointError
+from momentous.core.checkpoint import CheckpointError, shard_path
 from momentous.io.archive import ArchiveError
 from momentous.lab.compare.table import Comparison
 from momentous.lab.paper.folder import FINDINGS, INDEX, StudyFolder
@@ -147,6 +149,18 @@ def any_checkpoint(path: Path) -> None:
     assert not result.success or np.linalg.norm(rosenbrock(result.x)[1]) <= 1.01 * TOLERANCE
 
 
+def any_manifest(path: Path) -> None:
+    shard_path(path, TOKEN, 0).write_bytes(sharded_checkpoint()[1])
+    any_checkpoint(path)
+
+
+def any_shard(path: Path) -> None:
+    manifest = path.with_name("manifest.npz")
+    manifest.write_bytes(sharded_checkpoint()[0])
+    path.replace(shard_path(manifest, TOKEN, 0))
+    any_checkpoint(manifest)
+
+
 def in_study(path: Path, name: str) -> StudyFolder:
     place = path.parent / "study"
     folder = StudyFolder(place)
@@ -221,6 +235,10 @@ TARGETS = [
     Target("checkpoint", "archives", ".npz",
            lambda: [*map(checkpoint, ("auto", "ada-ragd", "cg", "universal-hb"))], any_checkpoint,
            (CheckpointError,), crafted_archives, zipped=True),
+    Target("checkpoint-manifest", "archives", ".npz", lambda: [sharded_checkpoint()[0]],
+           any_manifest, (CheckpointError,), crafted_archives, zipped=True),
+    Target("checkpoint-shard", "archives", ".npz", lambda: [sharded_checkpoint()[1]],
+           any_shard, (CheckpointError,), crafted_archives, zipped=True),
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from momentous.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
+    from momentous import distributed as distributed
     from momentous import lab as lab
     from momentous import lowrank as lowrank
     from momentous import testbed as testbed
@@ -89,7 +90,7 @@ _NAMES = {
         "Safeguarded", "UniversalHeavyBall",
     ),
 }  # fmt: skip
-_SUBMODULES = ("lab", "lowrank", "testbed")
+_SUBMODULES = ("distributed", "lab", "lowrank", "testbed")
 _MODULE_OF = {name: f"momentous.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted([*_MODULE_OF, "testbed"])

@@ -12,13 +12,13 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from momentous.core import gradient_check
-from momentous.core.admission import starting_point
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, RunState, load
+from momentous.core.layout import Layout
 from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
-from momentous.core.oracle import CachedOracle, Fun, FunctionOracle, Jac, MapOracle
+from momentous.core.oracle import CachedOracle, Fun, Jac
 from momentous.core.result import Result
-from momentous.core.space import Array, Inner, Space
+from momentous.core.space import Array, Inner
 from momentous.core.stopping import (
     Criterion,
     Evaluations,
@@ -29,6 +29,7 @@ from momentous.core.stopping import (
     flatten,
 )
 from momentous.core.trace import Trace
+from momentous.distributed.layouts import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, method_class, method_of
 from momentous.scipy_options import finished, warn_of_hessians, with_scipy_options
@@ -70,6 +71,7 @@ def iterate(
     trace: bool | Trace = True,
     interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
+    ranks: RanksArgument = None,
     check_gradient: bool = False,
     bounds: Any = None,
     constraints: Any = (),
@@ -95,20 +97,24 @@ def iterate(
     """
     _refuse(bounds=bounds, constraints=constraints)
     warn_of_hessians(hess=hess, hessp=hessp)
-    start = starting_point(x0)
-    space = Space(start, inner)
-    saved = None if resume is None else load(resume, space)
-    oracle = FunctionOracle(fun, jac, _tuple(args), space)
-    chosen = _choose_method(method, parameters, saved, minimize)
-    if check_gradient and saved is None:
-        if not callable(jac) and jac not in (True, "autodiff"):
-            raise ValueError(f"check_gradient=True: jac={jac!r} gives differences, not a gradient")
-        gradient_check.check_gradient(oracle, start)
-    criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
-    return _run(
-        oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace, interrupts,
-        _seed(rng),
-    )  # fmt: skip
+    layout = layout_of(ranks)
+    with layout.announced():
+        start = layout.start(x0)
+        space = layout.space(start, inner)
+        saved = None if resume is None else load(resume, space)
+        oracle = layout.function_oracle(fun, jac, _tuple(args), space)
+        chosen = _choose_method(method, parameters, saved, minimize)
+        if check_gradient and saved is None:
+            if not callable(jac) and jac not in (True, "autodiff"):
+                raise ValueError(
+                    f"check_gradient=True: jac={jac!r} gives differences, not a gradient"
+                )
+            gradient_check.check_gradient(oracle, start)
+        criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
+        return _run(
+            layout, oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace,
+            interrupts, _seed(rng),
+        )  # fmt: skip
 
 
 def _criteria(
@@ -132,6 +138,7 @@ def _criteria(
 
 
 def _run(
+    layout: Layout,
     oracle: CachedOracle,
     method: Method,
     start: Array,
@@ -158,7 +165,7 @@ def _run(
         raise TypeError(f"callback must be callable, not {callback!r}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
-    return Run(
+    return layout.run(
         oracle,
         method,
         start,
@@ -241,7 +248,13 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         the best point so far in its attribute ``result``, so that a script does not go on with its
         next run.  "return": the result is returned, with ``Status.INTERRUPTED``.
     inner : callable, optional
-        ``inner(a, b) -> float`` in place of the sum of products: for vectors spread over ranks.
+        ``inner(a, b) -> float`` in place of the sum of products.
+    ranks : {"data", "variables"}, optional
+        The program runs as several processes (under torchrun, mpirun, ...; docs/cluster.md), and
+        either every one has x and its share of the data, and ``fun`` and ``jac`` give its part of
+        a sum; or every one has its part of x, and ``fun`` gives the value of the whole and ``jac``
+        its part of the gradient.  Of engines other than the launcher's:
+        ``momentous.distributed.Data(engine)`` or ``Variables(engine)``.
     check_gradient : bool
         Before the run, compare ``jac`` with differences of ``fun`` near x0: a ValueError names what
         is wrong.  At most 12 calls, neither counted nor timed; `momentous.core.gradient_check` says
@@ -306,6 +319,7 @@ def accelerate(
     trace: bool | Trace = True,
     interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
+    ranks: RanksArgument = None,
     **parameters: Any,
 ) -> Result:
     """Restarted momentum around an iteration of your own that never raises an objective.
@@ -338,6 +352,9 @@ def accelerate(
     x0, args, resume, max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint
         These, ``trace``, ``interrupts`` and ``inner`` are as for :func:`minimize`; read "residual"
         for "gradient".
+    ranks : {"data", "variables"}, optional
+        As for :func:`minimize`; with "data" ``step`` gives the same on every rank (it adds up over
+        ranks what it needs), and ``value`` its part of a sum.
 
     Returns
     -------
@@ -366,17 +383,22 @@ def accelerate(
     >>> fast.success, fast.njev < plain.njev / 2
     (True, True)
     """
-    start = starting_point(x0)
-    space = Space(start, inner)
-    saved = None if resume is None else load(resume, space)
-    if restart is not None or (saved is None and value is None):
-        parameters["restart"] = restart or "gradient"
-    if value is None and target is not None:
-        raise ValueError(f"target={target!r} is a value of the objective: pass value=")
-    oracle = MapOracle(step, value, _tuple(args), space)
-    method = _choose_method(DescentMap, parameters, saved, accelerate)
-    criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
-    run = _run(oracle, method, start, saved, tol, criteria, callback, checkpoint, trace, interrupts)
+    layout = layout_of(ranks)
+    with layout.announced():
+        start = layout.start(x0)
+        space = layout.space(start, inner)
+        saved = None if resume is None else load(resume, space)
+        if restart is not None or (saved is None and value is None):
+            parameters["restart"] = restart or "gradient"
+        if value is None and target is not None:
+            raise ValueError(f"target={target!r} is a value of the objective: pass value=")
+        oracle = layout.map_oracle(step, value, _tuple(args), space)
+        method = _choose_method(DescentMap, parameters, saved, accelerate)
+        criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
+        run = _run(
+            layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace,
+            interrupts,
+        )  # fmt: skip
     return run.finish()
 
 

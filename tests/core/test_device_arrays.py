@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from momentous import RAGD, RHB, AdaRAGD, AdaRHB, Method, PerturbedRAGD, minimize, testbed
+from momentous import LBFGS, RAGD, RHB, AdaRAGD, AdaRHB, Method, PerturbedRAGD, minimize, testbed
+from momentous.core import passes
+from momentous.core.blocks import BLOCK
 from momentous.core.space import Space, to_numpy
 
 # Convex, so that two roundings of one trajectory stay together.
@@ -83,3 +88,104 @@ def test_a_run_on_the_gpu_resumes_to_the_same_point(library: str, tmp_path: Path
     resumed = minimize(PROBLEM.value, x0, resume=path, **options)
     assert resumed.nit == whole.nit
     np.testing.assert_allclose(to_numpy(resumed.x), to_numpy(whole.x), atol=1e-5)
+
+
+# --- passes ---------------------------------------------------------------------------------------
+
+PASSES = [
+    (passes.INNER, 2, 0), (passes.DISTANCE, 2, 0), (passes.ADD, 2, 1),
+    (passes.ADD_DIFFERENCE, 3, 1),
+    (passes.STEPPED, 3, 1), (passes.GRADIENT_ALONG, 2, 0), (passes.NESTEROV, 3, 2),
+    (passes.HEAVY_BALL, 3, 2), (passes.inners(8), 9, 0), (passes.weighted_sum(4), 4, 4),
+    (passes.direction(9), 10, 9), (passes.new_pair(20), 23, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 1003, 200_001])
+def test_passes_on_the_gpu_are_those_of_numpy(library: str, size: int) -> None:
+    random = np.random.default_rng(1)
+    for work, count, numbers in PASSES:
+        vectors = [random.standard_normal(size).astype(np.float32) for _ in range(count)]
+        weights = [0.5 + 0.25 * i for i in range(numbers)]
+        there = [on_gpu(library, vector) for vector in vectors]
+        value = there[0].sum()
+        made, sums, brought = Space(there[0]).compute(work, there, weights, value)
+        assert all(type(array) is type(there[0]) for array in made)
+        with_numpy, products = work.formula(*vectors, *weights)
+        for mine, other in zip(made, with_numpy, strict=True):
+            np.testing.assert_allclose(to_numpy(mine), other, rtol=1e-5, atol=1e-5)
+        exact = [float(a.astype(float) @ b.astype(float)) for a, b in products]
+        np.testing.assert_allclose(sums, exact, rtol=1e-5, atol=1e-5 * size)
+        if sums:
+            assert brought == pytest.approx(float(value), rel=1e-6)
+
+
+@contextlib.contextmanager
+def no_hidden_transfer(library: str) -> Iterator[None]:
+    """What moves data to the host behind the library's back is refused (CuPy has no such mode)."""
+    if library == "torch":
+        import torch
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # "a prototype feature"
+                torch.cuda.set_sync_debug_mode("error")
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    elif library == "jax":
+        import jax
+
+        with jax.transfer_guard_device_to_host("disallow"):
+            yield
+    else:
+        yield
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        AdaRAGD(step_size=0.05, hessian_lipschitz=1.0, eps=1e-6),
+        AdaRHB(step_size=0.05, hessian_lipschitz=1.0, eps=1e-6),
+        AdaRAGD(),
+        LBFGS(),
+    ],
+    ids=["ada-ragd-given", "ada-rhb-given", "ada-ragd", "lbfgs"],
+)
+def test_long_vectors_stay_on_the_gpu(library: str, method: Method) -> None:
+    size = BLOCK + 1003
+    scales = np.linspace(1.0, 10.0, size, dtype=np.float32)
+    start = np.ones(size, np.float32)
+
+    def run(a: Any, x0: Any) -> Any:
+        def both(x: Any) -> Any:
+            return 0.5 * (a * x * x).sum(), a * x
+
+        return minimize(both, x0, jac=True, method=method, tol=1e-2, max_iterations=25)
+
+    here = run(scales, start)
+    a, x0 = on_gpu(library, scales), on_gpu(library, start)
+    run(a, x0)  # what is compiled is so now
+    with no_hidden_transfer(library):
+        there = run(a, x0)
+    assert type(there.x) is type(x0)
+    assert there.nit == here.nit
+    np.testing.assert_allclose(to_numpy(there.x), here.x, atol=1e-4)
+    again = run(a, x0)
+    assert np.array_equal(to_numpy(again.x), to_numpy(there.x))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
+def test_compiled_objectives_on_the_gpu() -> None:
+    torch = pytest.importorskip("torch")
+    scales = on_gpu("torch", np.linspace(1.0, 10.0, 1000, dtype=np.float32))
+    x0 = torch.ones_like(scales)
+
+    def both(x: Any) -> Any:
+        return 0.5 * (scales * x * x).sum(), scales * x
+
+    plain = minimize(both, x0, jac=True, tol=1e-3)
+    for mode in ("default", "reduce-overhead"):  # the second one answers into the same memory
+        compiled = minimize(torch.compile(both, mode=mode), x0, jac=True, tol=1e-3)
+        assert compiled.nit == plain.nit
+        np.testing.assert_allclose(to_numpy(compiled.x), to_numpy(plain.x), atol=1e-5)

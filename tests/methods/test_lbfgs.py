@@ -13,6 +13,8 @@ from momentous.core.space import Space
 from momentous.methods.classical.lbfgs import default_memory
 from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
+from momentous.methods.search.wolfe import Trial
+from momentous.methods.search.wolfe import _between as between
 
 PROBLEMS = [
     testbed.rosenbrock(20),
@@ -24,58 +26,65 @@ PROBLEMS = [
 ]
 
 
-def naive(problem, iterations, memory, c1=1e-4, c2=0.9):
-    """The definition with explicit matrices, H = V' H V + s s'/<s, y>, rebuilt every time."""
+def naive(problem, iterations, memory, fused, c1=1e-4, c2=0.9):
+    """The definition with explicit matrices, H = V' H V + s s'/(t <s, y>), rebuilt every time."""
     x, pairs, points = problem.start.astype(float), [], []
     for _ in range(iterations):
         g, d = problem.gradient(x), len(x)
         H = np.eye(d)
         if pairs:
-            s, y = pairs[-1]
+            s, y, _ = pairs[-1]
             H *= (s @ y) / (y @ y)
-        for s, y in pairs[-memory:]:
+        for s, y, factor in pairs[-memory:]:
             V = np.eye(d) - np.outer(y, s) / (s @ y)
-            H = V.T @ H @ V + np.outer(s, s) / (s @ y)
+            H = V.T @ H @ V + np.outer(s, s) / (factor * (s @ y))
         direction = -H @ g
         slope, f = g @ direction, float(problem.value(x))
         low, high, t = (0.0, f, slope), None, 1.0 if pairs else 1 / np.linalg.norm(g)
-        nearest, most = (0.2, 4) if pairs else (0.01, 10)  # the first t is a mere guess
+        too_long = 0
         while True:
             new = x + t * direction
             value, slope_there = float(problem.value(new)), problem.gradient(new) @ direction
             if value > f + c1 * t * slope:
-                high = (t, value)
+                high, too_long = (t, value, slope_there), too_long + 1
             elif slope_there < c2 * slope:
-                before, low = low, (t, value, slope_there)
+                before, low, too_long = low, (t, value, slope_there), 0
             else:
                 break
             if high is None:  # where the secant of the slopes vanishes
                 (p, _, slope_p), (q, _, slope_q) = before, low
                 root = q - slope_q * (q - p) / (slope_q - slope_p) if slope_q > slope_p else np.inf
-                t = np.clip(root, 2 * q, most * q)
-            else:  # where the parabola a + b h + c h^2 from low to high is least
+                t = np.clip(root, 2 * q, 10 * q)
+            else:  # where a + b h + c h^p is least between them, p = 2 without the slope at high
                 a, b, h = low[1], low[2], high[0] - low[0]
-                c = (high[1] - a - b * h) / h**2
-                near = nearest if low[0] == 0 else 0.2
-                t = low[0] + np.clip(-b / (2 * c) if c > 0 else h / 2, near * h, 0.8 * h)
-        s, y = new - x, problem.gradient(new) - g
+                near, rest = 0.2 ** max(too_long - 3, 1), high[1] - a - b * h
+                if not pairs and low[0] == 0:  # the first t is a mere guess
+                    near = 0.01
+                p = np.clip((high[2] - b) * h / rest, 2, 10) if fused else 2
+                least = (-b * h / (p * rest)) ** (1 / (p - 1)) if rest > 0 else 0.5
+                t = low[0] + h * np.clip(least, near, 0.8)
+        s, y, factor = new - x, problem.gradient(new) - g, 1.0
         theta = 6 * (f - value) + 3 * (g + problem.gradient(new)) @ s
         if abs(theta) > 12 * 32 * 2.0**-53 * max(abs(f), abs(value)):
-            y = y + np.clip(theta, -0.5 * (s @ y), s @ y) / (s @ s) * s
+            factor = np.clip(1 + theta / (s @ y), 0.5, 2)
         if s @ y > 1e-10 * np.linalg.norm(s) * np.linalg.norm(y):
-            pairs.append((s, y))
+            pairs.append((s, y, factor))
         x = new
         points.append(x)
     return np.array(points)
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("memory", [5, None])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_the_direction_is_that_of_the_matrices_of_the_definition(problem, memory):
+def test_the_direction_is_that_of_the_matrices_of_the_definition(problem, memory, fused):
     method = LBFGS(memory=memory)
-    run = iterate(problem.value, problem.start, jac=problem.gradient, method=method, tol=0)
+    fun = problem.value_and_gradient if fused else problem.value
+    jac = True if fused else problem.gradient
+    run = iterate(fun, problem.start, jac=jac, method=method, tol=0)
     seen = np.array([step.x for step, _ in zip(run, range(12), strict=False)])
-    np.testing.assert_allclose(seen, naive(problem, 12, memory or 1000), rtol=1e-6, atol=1e-8)
+    wanted = naive(problem, 12, memory or 1000, fused)
+    np.testing.assert_allclose(seen, wanted, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
@@ -245,3 +254,28 @@ def test_bad_parameters_are_refused_by_name():
     for parameters in (*whole, {"curvature": 1.0}, {"sufficient_decrease": 0.6}):
         with pytest.raises(ValueError, match=next(iter(parameters))):
             momentous.LBFGS(**parameters)
+
+
+@pytest.mark.parametrize("power", [2, 3, 4, 7])
+def test_between_two_trials_powers_are_met_exactly(power):
+    low, high = Trial(0.0, 0.0, -1.0), Trial(1.0, 4.0, 5.0 * power - 1.0)  # -t + 5 t^power
+    least = (5 * power) ** (-1 / (power - 1))
+    assert between(low, high, 0.0) == pytest.approx(least, rel=1e-12)
+    parabola = between(low, Trial(1.0, 4.0), 0.0)  # the slope at the end is not known
+    assert parabola == pytest.approx(0.1, rel=1e-12)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_narrow_wall_beside_long_ways_costs_few_trials(fused):
+    # The first steps learn the curvature of x[1:], and the next are far too long for x[0].
+    def value(x):
+        return float(1e10 * x[0] ** 4 + x[1:] @ x[1:])
+
+    def gradient(x):
+        return np.concatenate(([4e10 * x[0] ** 3], 2 * x[1:]))
+
+    fun, jac = ((lambda x: (value(x), gradient(x))), True) if fused else (value, gradient)
+    start = np.array([1e-3, 1e3, 2e3])
+    result = minimize(fun, start, jac=jac, method="lbfgs", tol=1e-6)
+    assert result.success
+    assert result.nfev <= 55  # about 40; 75 with parabolas and a correction of y along s

@@ -15,8 +15,10 @@ import numpy as np
 
 from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
 from momentous.core.admission import starting_point
-from momentous.core.oracle import Fun, FunctionOracle, Jac
+from momentous.core.layout import Layout
+from momentous.core.oracle import Fun, Jac
 from momentous.core.space import Array, Space
+from momentous.distributed.layouts import RanksArgument, layout_of
 
 DENSE = 500  # up to this many variables the whole matrix is formed
 # Lanczos steps by default, and as many vectors in memory: enough to rule out, but for a probability
@@ -92,30 +94,46 @@ class Certificate:
         return self.verdict is Verdict.SADDLE
 
     def escape(
-        self, fun: Fun, x: Any, args: Any = (), *, jac: Jac = None, rho: float | None = None
+        self,
+        fun: Fun,
+        x: Any,
+        args: Any = (),
+        *,
+        jac: Jac = None,
+        rho: float | None = None,
+        ranks: RanksArgument = None,
     ) -> Array:
         """A point below the saddle x, along `direction`.
 
         Let ``-t`` be the curvature along it, its error allowed for.  With ``rho``, the Lipschitz
         constant of the Hessian, the step is ``s = 2 t / rho``: f falls by ``2 t^3 / (3 rho^2)`` at
         least.  Without it s is halved from 1, either way along the direction, until f falls by
-        ``s^2 t / 4``.  ``fun``, ``x``, ``args`` and ``jac`` are as for :func:`certify`; only values
-        are computed, and none with ``rho``.
+        ``s^2 t / 4``.  ``fun``, ``x``, ``args``, ``jac`` and ``ranks`` are as for :func:`certify`;
+        only values are computed, and none with ``rho``.
         """
         if self.direction is None:
             raise ValueError(f"x is {self.verdict.value}: there is no direction to escape along")
         _check_positive(rho=rho)
         x, w = starting_point(x), self.direction
-        space = Space(x)
-        if space != Space(w):
+        if Space(x) != Space(w):
             raise ValueError(
-                f"x is {space.describe()} and the direction {Space(w).describe()}; pass the x that "
-                "was certified"
+                f"x is {Space(x).describe()} and the direction {Space(w).describe()}; pass the x "
+                "that was certified"
             )
         t = -(self.smallest_eigenvalue + self.eigenvalue_error)
         if rho is not None:
             return x + (2.0 * t / rho) * w
-        oracle = FunctionOracle(fun, True if jac is True else "2-point", _tuple(args), space)
+        layout = layout_of(ranks)
+        with layout.announced():
+            return self._escaped(layout, fun, x, _tuple(args), True if jac is True else "2-point")
+
+    def _escaped(
+        self, layout: Layout, fun: Fun, x: Array, args: tuple[Any, ...], jac: Jac
+    ) -> Array:
+        w: Array = self.direction
+        t = -(self.smallest_eigenvalue + self.eigenvalue_error)
+        space = layout.space(layout.start(x))
+        oracle = layout.function_oracle(fun, jac, args, space)
         value, s = oracle.value(x), 1.0
         while s > math.sqrt(space.rounding):
             for candidate in (x + s * w, x - s * w):
@@ -143,6 +161,7 @@ def certify(
     gradient_lipschitz: float | None = None,
     step: float | None = None,
     rng: int | np.random.Generator | None = 0,
+    ranks: RanksArgument = None,
 ) -> Certificate:
     """Decide whether x is an eps-approximate first-order or second-order stationary point.
 
@@ -181,6 +200,8 @@ def certify(
         The length h of difference steps.
     rng : int, numpy.random.Generator or None
         Where the random start comes from; None is 0.
+    ranks : {"data", "variables"}, optional
+        On several processes, as for `minimize`; ``hessp`` is summed, or gives a part, as ``jac``.
 
     Notes
     -----
@@ -245,11 +266,36 @@ def certify(
             f"jac={jac!r}: a certificate needs gradients, differences of fun are too inaccurate; "
             "pass a callable, True if fun returns (f, g), or 'autodiff' for PyTorch and JAX"
         )
-    x = starting_point(x)
-    space = Space(x)
+    layout = layout_of(ranks)
+    with layout.announced():
+        return _certified(
+            layout, fun, x, _tuple(args), jac, eps, rho, curvature, hessp, failure_probability,
+            max_products, gradient_lipschitz, step, rng,
+        )  # fmt: skip
+
+
+def _certified(
+    layout: Layout,
+    fun: Fun,
+    x: Any,
+    args: tuple[Any, ...],
+    jac: Jac,
+    eps: float,
+    rho: float | None,
+    curvature: float | None,
+    hessp: Callable[..., Any] | None,
+    failure_probability: float,
+    max_products: int | None,
+    gradient_lipschitz: float | None,
+    step: float | None,
+    rng: int | np.random.Generator | None,
+) -> Certificate:
+    """The same, where the arguments are known to be in order."""
+    x = layout.start(x)
+    space = layout.space(x)
     if not math.isfinite(space.norm(x)):
         raise ValueError(f"x is not finite (its norm is {space.norm(x)}); certify a finite point")
-    oracle = FunctionOracle(fun, jac, _tuple(args), space)
+    oracle = layout.function_oracle(fun, jac, args, space)
     sample = oracle.gradient(x)
     if not sample.has_finite_gradient:
         raise ValueError(
@@ -274,7 +320,7 @@ def certify(
     if sample.grad_norm > eps:
         words = "x is not stationary, and its curvature was not looked at"
         return certificate(Verdict.NOT_STATIONARY, words)
-    d = space.size
+    d = space.dimension
     if d == 0:
         ends = {"smallest_eigenvalue": math.inf, "eigenvalue_error": 0.0, "lower_bound": math.inf}
         return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
@@ -287,14 +333,13 @@ def certify(
     if steps < 1:
         words = f"its curvature is unknown, since max_products={allowed} allows no look at it"
         return certificate(Verdict.FIRST_ORDER, words)
-    hessian = Hessian(oracle, sample, hessp, _tuple(args), step)
+    hessian = Hessian(oracle, sample, layout.products(hessp, space), args, step)
     hessian.choose_step(rho, tau, steps)
     goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
     if dense:
         basis, G, beta = whole_matrix(hessian)
     else:
-        start = np.random.default_rng(0 if rng is None else rng).standard_normal(space.shape)
-        basis, G, beta = lanczos(hessian, start, steps, goal)
+        basis, G, beta = lanczos(hessian, space.normal(_seed(rng)), steps, goal)
 
     ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
     t = float(ritz[0])
@@ -336,6 +381,10 @@ def certify(
         words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
         words += f"max_products={more + checks + check} should do, with memory for as many vectors"
     return certificate(Verdict.FIRST_ORDER, words, **numbers)
+
+
+def _seed(rng: int | np.random.Generator | None) -> int:
+    return int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else rng or 0
 
 
 def _check_positive(**arguments: float | None) -> None:

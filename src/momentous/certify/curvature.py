@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from momentous.core.admission import Admission
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.space import Array, set_writable, to_numpy
+from momentous.core.space import Array, set_writable
 
 Matrix = NDArray[np.float64]
 
@@ -163,15 +163,15 @@ class Goal:
 def whole_matrix(hessian: Hessian) -> tuple[list[Array], Matrix, float]:
     """All unit vectors, and what the Hessian makes of them, column by column."""
     space = hessian.space
-    G = np.eye(space.size)
-    basis = [space.from_numpy(unit.reshape(space.shape)) for unit in np.eye(space.size)]
+    G = np.eye(space.dimension)
+    basis = [space.part(unit) for unit in np.eye(space.dimension)]
     for j, unit in enumerate(basis):
-        G[:, j] = to_numpy(hessian(unit)).reshape(-1)
+        G[:, j] = space.whole(hessian(unit))
     return basis, G, 0.0
 
 
 def lanczos(
-    hessian: Hessian, start: Matrix, steps: int, goal: Goal
+    hessian: Hessian, start: Array, steps: int, goal: Goal
 ) -> tuple[list[Array], Matrix, float]:
     """An orthonormal Krylov basis Q, G = Q'HQ, and the norm of what HQ has outside of Q.
 
@@ -181,7 +181,7 @@ def lanczos(
     from scipy.linalg import eigvalsh_tridiagonal  # a quarter of a second to import
 
     space = hessian.space
-    basis, G = [space.from_numpy(start / np.linalg.norm(start))], np.zeros((steps, steps))
+    basis, G = [start * (1.0 / space.norm(start))], np.zeros((steps, steps))
     for j in range(steps):
         v = hessian(basis[j]) if j > 0 else hessian.checked(basis[0])
         before = space.norm(v)

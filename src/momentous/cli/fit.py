@@ -68,8 +68,10 @@ def command(
     quietly = reading | {"progress": False if as_json else None}
     with usage_errors(OptionError), show_fit(quiet=as_json) as watch:
         facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
-    interrupted = facts.pop("interrupted")
+    interrupted, out_of_memory = facts.pop("interrupted"), facts.pop("out_of_memory")
     show_facts(facts, as_json=as_json)
+    if out_of_memory:
+        raise click.ClickException(f"{facts['ended']}; the model as it stands is in {out}")
     if interrupted:
         # How the file is read is not kept in the model.
         words = ["momentous", "fit", file, "--out", str(out), "--resume", *typed_options(reading)]

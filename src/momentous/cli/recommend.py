@@ -14,14 +14,20 @@ from momentous.cli.terminal import say
 @click.argument("users", metavar="USER...", nargs=-1, required=True)
 @click.option("-n", "count", type=click.IntRange(1), default=10)
 @click.option("--include-seen", is_flag=True, help="Also what the user has rated.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda", "auto"]),
+    default="cpu",
+    help="cuda: an NVIDIA GPU; auto: that, where there is one and it is worth it.",
+)
 @as_json
 def command(
-    model: Path, users: tuple[str, ...], count: int, include_seen: bool, as_json: bool
+    model: Path, users: tuple[str, ...], count: int, include_seen: bool, device: str, as_json: bool
 ) -> None:
     """The items that suit each USER best."""
     from momentous.lowrank.tasks import recommend_items
 
-    found = recommend_items(model, users, count, exclude_seen=not include_seen)
+    found = recommend_items(model, users, count, exclude_seen=not include_seen, device=device)
     if as_json:
         click.echo(json.dumps(found))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from importlib import import_module
 from typing import Any
 
 import array_api_compat
@@ -83,12 +84,13 @@ class Admission:
         # call adds depends on the Python version and on debuggers: it is measured, in a call of
         # the same form.
         self._fresh_count = _Measure().admit(np.empty(0), "")
+        self._unshared = _test_of_memory(space)
 
     def admit(self, raw: Any, source: str) -> Array:
         """An array that user code returned, checked, as one that only we hold.
 
         User code may write all its answers into one buffer, or return x itself.  Where nobody but
-        us refers to a NumPy array it is taken as it is; otherwise it is copied.
+        us refers to an array it is taken as it is; otherwise it is copied.
         """
         if (
             type(raw) is self.space.library is np.ndarray
@@ -100,12 +102,23 @@ class Admission:
                 if flags.owndata and flags.c_contiguous:
                     return raw
             return self.space.copy(raw)
+        # Asked before anything else refers to it.
+        ours = self._unshared is not None and sys.getrefcount(raw) == self._fresh_count
         raw = self._checked(raw, source)
         if self._immutable:
             return raw
-        return self.space.copy(raw.detach() if getattr(raw, "requires_grad", False) else raw)
+        raw = raw.detach() if getattr(raw, "requires_grad", False) else raw
+        return raw if ours and self._unshared(raw) else self.space.copy(raw)
 
     def _checked(self, raw: Any, source: str) -> Array:
+        space = self.space
+        if (
+            type(raw) is space.library
+            and raw.dtype == space.dtype
+            and raw.shape == space.shape
+            and raw.device == space.device
+        ):
+            return raw  # as nearly always; what follows asks each thing again
         if raw is None:
             raise TypeError(f"{source} returned None, not an array of shape {self.space.shape}")
         if self.space.library is np.ndarray and (
@@ -138,15 +151,48 @@ class Admission:
                 "cast one of them: momentous keeps the dtype of x0 throughout"
             )
         if array_api_compat.device(raw) != self.space.device:
-            raise ValueError(
-                f"{source} returned an array on {array_api_compat.device(raw)}, "
-                f"but x0 is on {self.space.device}"
-            )
+            return self._placed(raw, source)
         return raw
+
+    def _placed(self, raw: Array, source: str) -> Array:
+        """An array of JAX that is spread over the devices of x, but in another way: spread as x."""
+        place, wanted = array_api_compat.device(raw), self.space.device
+        if getattr(place, "device_set", None) == getattr(wanted, "device_set", ""):
+            return import_module("jax").device_put(raw, wanted)
+        raise ValueError(f"{source} returned an array on {place}, but x0 is on {wanted}")
 
     def _same_library(self, raw: Any) -> bool:
         # JAX hands out several classes for its arrays, NumPy allows subclasses: compare namespaces.
         return array_api_compat.array_namespace(raw) is self.space.xp
+
+
+def _test_of_memory(space: Space) -> Any:
+    """A test whether memory belongs to an array of PyTorch or CuPy alone, or None where there is
+    no such test."""
+    if array_api_compat.is_torch_namespace(space.xp):
+        return _owns_tensor
+    if array_api_compat.is_cupy_namespace(space.xp):
+        return lambda a: a.base is None and a.flags.c_contiguous
+    return None
+
+
+def _owns_tensor(a: Any) -> bool:
+    """Does nothing but this tensor refer to its memory, and will nothing write to it?
+
+    Compiled functions that replay a CUDA graph write all their answers to the same memory.
+    """
+    graphs = sys.modules.get("torch._inductor.cudagraph_trees")
+    if graphs is not None and getattr(graphs.local, "tree_manager_containers", None):
+        return False
+    storage = a.untyped_storage()
+    count = getattr(sys.modules["torch"]._C, "_storage_Use_Count", None)
+    return (
+        count is not None
+        and count(storage._cdata) == 2  # the tensor, and `storage`
+        and storage.resizable()
+        and a.is_contiguous()
+        and storage.nbytes() == a.numel() * a.element_size()
+    )
 
 
 class _Measure:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from momentous.core.passes import Pass
+
 BLOCK = 1 << 17
 # Sums are made of dot products of this length.  BLAS libraries keep to one thread for them, so a
 # sum does not depend on how many threads there are.
@@ -107,3 +109,18 @@ def blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarra
     a, b = a.reshape(-1), b.reshape(-1)
     for i in range(0, a.size, BLOCK):
         yield a[i : i + BLOCK], b[i : i + BLOCK]
+
+
+def run(
+    work: Pass, fresh: Sequence[np.ndarray], vectors: Sequence[np.ndarray], numbers: Sequence[float]
+) -> np.ndarray:
+    """A pass, block by block: its new vectors into ``fresh``; returns its sums."""
+    flat, out = [a.reshape(-1) for a in vectors], [a.reshape(-1) for a in fresh]
+    total, length = np.zeros(0), BLOCK // 8
+    for i in range(0, flat[0].size, length):
+        made, products = work.formula(*(a[i : i + length] for a in flat), *numbers)
+        for a, b in zip(out, made, strict=True):
+            a[i : i + length] = b
+        sums = np.array([inner(a, b) for a, b in products])
+        total = sums + total if i else sums
+    return total

@@ -31,6 +31,7 @@ from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 
 KIND, VERSION = "checkpoint", 5
+SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.
 MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
@@ -97,6 +98,21 @@ class Checkpoint:
         arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
         write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
 
+    def save_shard(self, state: RunState, path: Path) -> None:
+        """Write the part of the points that this rank has."""
+        packer = _Packer(tuple(state.best_point.shape))
+        packer.pack(state)
+        arrays = {f"a{i}": packer.arrays[i].reshape(-1) for i in packer.points}
+        write_archive(path, SHARD, VERSION, {}, arrays)
+
+    def save_manifest(self, state: RunState, token: int, sizes: list[int]) -> None:
+        """Write the file that names the shards, with all that is not in them."""
+        packer = _Packer(tuple(state.best_point.shape))
+        packed = packer.pack(state)
+        arrays = {f"a{i}": a for i, a in enumerate(packer.arrays) if i not in packer.points}
+        packed["shards"] = {"token": token, "sizes": sizes}
+        write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
+
 
 class Plain:
     """Wraps a NumPy array that stays one on reading, whatever the library of x."""
@@ -157,6 +173,7 @@ class _Packer:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
         self.arrays: list[np.ndarray] = []
+        self.points: set[int] = set()  # which of them have the shape of x
         self._index: dict[int, int] = {}
 
     def pack(self, item: Any) -> Any:
@@ -171,7 +188,9 @@ class _Packer:
         if isinstance(item, Plain):
             return {"plain": self._add(item.array)}
         if array_api_compat.is_array_api_obj(item) and tuple(item.shape) == self._shape:
-            return {"array": self._add(item)}
+            index = self._add(item)
+            self.points.add(index)
+            return {"array": index}
         if hasattr(item, "packed"):
             return self.pack(item.packed())
         name = f"{type(item).__module__}.{type(item).__qualname__}"
@@ -202,11 +221,50 @@ def load(path: str | os.PathLike[str], space: Space | None = None) -> RunState:
     except ArchiveError as error:
         raise CheckpointError(str(error)) from error
     try:
+        shards = archive.content.get("shards")
+        if shards is not None:
+            archive.arrays.update(_from_shards(Path(path), shards, space))
         return _Unpacker(archive.arrays, space).state(archive.content)
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from None
     except (*MALFORMED, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+
+
+def shard_path(path: str | os.PathLike[str], token: int, rank: int) -> Path:
+    """Where a rank writes its part of a checkpoint."""
+    path = Path(path)
+    name = path.name.removesuffix(".previous")
+    return path.with_name(f"{name}.shard-{token:010x}-{rank}")
+
+
+def shard_names(path: Path) -> list[str]:
+    """The files with the parts of a checkpoint, if it has any."""
+    try:
+        shards = read_archive(path, KIND, VERSION).content["shards"]
+        return [shard_path(path, shards["token"], k).name for k in range(len(shards["sizes"]))]
+    except (OSError, ArchiveError, TypeError, LookupError):
+        return []
+
+
+def _from_shards(path: Path, shards: dict[str, Any], space: Space | None) -> dict[str, np.ndarray]:
+    """The part of the points that is this rank's (without a space, all of them), flat."""
+    sizes, begin = shards["sizes"], 0 if space is None else space.offset
+    end, at = sum(sizes) if space is None else begin + space.size, 0
+    pieces: dict[str, list[np.ndarray]] = {}
+    for rank, size in enumerate(sizes):
+        first, last = max(begin, at), min(end, at + size)
+        if first < last or (rank == 0 and begin == end):
+            file = shard_path(path, shards["token"], rank)
+            try:
+                arrays = read_archive(file, SHARD, VERSION).arrays
+            except (OSError, ArchiveError) as error:
+                raise CheckpointError(f"is damaged: {error}") from error
+            for name, array in arrays.items():
+                _require(array.shape == (size,), f"its shard {file.name} is not as long as it says")
+                pieces.setdefault(name, []).append(array[first - at : last - at])
+        at += size
+    return {name: np.concatenate(parts) for name, parts in pieces.items()}
 
 
 class _Unpacker:
@@ -215,15 +273,22 @@ class _Unpacker:
     def __init__(self, arrays: dict[str, np.ndarray], space: Space | None):
         self._arrays, self._space = arrays, space
         self._made: dict[int, Array] = {}  # fields that shared an array share it again
+        self._norms: dict[int, float] = {}  # of gradients, which samples may share
 
     def state(self, content: dict[str, Any]) -> RunState:
-        there = self.unpack(content["fields"]["space"])
+        there, in_shards = self.unpack(content["fields"]["space"]), "shards" in content
         shape, dtype = tuple(there["shape"]), there["dtype"]
         if self._space is not None and there != (here := self._space.describe()):
-            raise CheckpointError(
-                f"belongs to another problem: its x has shape {shape} and dtype {dtype}, x0 has "
-                f"{tuple(here['shape'])} and {here['dtype']}"
-            )
+            # Over ranks x is one flat vector.
+            flat = in_shards or self._space.is_part
+            same = math.prod(shape) == self._space.dimension and dtype == here["dtype"]
+            if not (flat and same):
+                raise CheckpointError(
+                    f"belongs to another problem: its x has shape {shape} and dtype {dtype}, x0 "
+                    f"has {tuple(here['shape'])} and {here['dtype']}"
+                )
+        if in_shards and self._space is not None:
+            shape = (self._space.size,)
         # NumPy has no bfloat16: such arrays are kept in float32.
         self._kind = shape, "float32" if dtype == "bfloat16" else dtype
         state: RunState = self.unpack(content)
@@ -277,6 +342,10 @@ class _Unpacker:
         whole = cls(**made)
         if isinstance(whole, Sample):
             _require(whole.point is not None or not whole.evaluated, "a gradient without a point")
+            if whole.gradient is not None:
+                norm = self._norms.setdefault(id(whole.gradient), whole.grad_norm)
+                same = norm == whole.grad_norm or norm != norm
+                _require(same, "one gradient has two norms")
         return whole.unpacked(self._space) if hasattr(whole, "unpacked") else whole
 
     def _array(self, index: int) -> Array:
@@ -286,8 +355,14 @@ class _Unpacker:
                 (array.shape, array.dtype.name) == self._kind,
                 f"an array of shape {array.shape} and dtype {array.dtype} is not one of its points",
             )
-            self._made[index] = array if self._space is None else self._space.from_numpy(array)
+            self._made[index] = array if self._space is None else self._here(array, self._space)
         return self._made[index]
+
+    def _here(self, array: np.ndarray, space: Space) -> Array:
+        """The part of the vector that is in this space."""
+        if array.size != space.size:
+            array = array.reshape(-1)[space.offset : space.offset + space.size]
+        return space.from_numpy(array.reshape(space.shape))
 
 
 def _require(holds: bool, what: str) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from momentous.core.oracle import CachedOracle
-from momentous.core.space import Array, to_numpy
+from momentous.core.space import Array, Space, to_numpy
 
 _REMEDY = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
 
@@ -27,19 +27,19 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
     seventh call).  Honest gradients, and those rounded to float32, all passed.  What is wrong only
     far from x0, seldom, or by less than 1e-5 of the slope (one of 100,000 coordinates) is not seen.
     """
-    rng, space = np.random.default_rng(0), oracle.space
+    space, random = oracle.space, _Directions(oracle.space)
     first = oracle.peek_gradient(x0)
     if not (math.isfinite(first.value) and first.has_finite_gradient):
         return  # the run will say so
-    size = max(1.0, space.norm(x0) / math.sqrt(space.size))
+    size = max(1.0, space.norm(x0) / math.sqrt(space.dimension))
     for nudge in (0.0, 0.05 * size, 0.0005 * size):
-        point = space.combination(x0, nudge, _random(oracle, rng)) if nudge else x0
+        point = space.combination(x0, nudge, random.draw()) if nudge else x0
         known = oracle.peek_gradient(point)
         if not (math.isfinite(known.value) and known.has_finite_gradient):
             continue  # beyond the edge of where fun is defined
         along = _Slopes(oracle, point, known.value, known.gradient, size)
         for _ in range(2):
-            direction = _random(oracle, rng)
+            direction = random.draw()
             if not along.is_wrong(direction):
                 continue
             _require_repeatable(oracle, point, known.gradient)
@@ -47,6 +47,19 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
         if nudge:
             break
     _require_repeatable(oracle, x0, first.gradient)
+
+
+class _Directions:
+    """Random directions; where x is spread over ranks, parts of those of the whole."""
+
+    def __init__(self, space: Space):
+        self._space, self._random, self._count = space, np.random.default_rng(0), 0
+
+    def draw(self) -> Array:
+        self._count += 1
+        if self._space.is_part:
+            return self._space.normal(0, self._count)
+        return self._space.from_numpy(self._random.standard_normal(self._space.shape))
 
 
 class _Slopes:
@@ -83,16 +96,16 @@ class _Slopes:
 
     def explain(self, direction: Array, where: str) -> str:
         """One wrong coordinate, found by halving the direction."""
-        whole = to_numpy(direction)
-        entries, start = whole.reshape(-1), 0
-        end = entries.size
+        space = self.oracle.space
+        mine, start, end = to_numpy(direction), 0, space.dimension
         while end - start > 1:
             middle = (start + end) // 2
-            left = self._part(whole, start, middle)
+            left = self._part(mine, start, middle)
             start, end = (start, middle) if self.is_wrong(left) else (middle, end)
-        unit = self._part(np.ones_like(whole), start, end)
+        unit = self._part(np.ones_like(mine), start, end)
         told, slope = self.told(unit), self.measured(unit, self.step)[0]
-        index = tuple(int(i) for i in np.unravel_index(start, whole.shape))
+        shape = (space.dimension,) if space.is_part else space.shape
+        index = tuple(int(i) for i in np.unravel_index(start, shape))
         kind = ""
         ratios = [
             self.told(d) / (self.measured(d, self.step)[0] or math.nan) for d in (direction, unit)
@@ -104,14 +117,12 @@ class _Slopes:
             f"differences of fun say {slope:.6g}{kind}; {_REMEDY}"
         )
 
-    def _part(self, whole: np.ndarray, start: int, end: int) -> Array:
-        part = np.zeros(whole.size)
-        part[start:end] = whole.reshape(-1)[start:end]
-        return self.oracle.space.from_numpy(part.reshape(whole.shape))
-
-
-def _random(oracle: CachedOracle, rng: np.random.Generator) -> Array:
-    return oracle.space.from_numpy(rng.standard_normal(oracle.space.shape))
+    def _part(self, mine: np.ndarray, start: int, end: int) -> Array:
+        """The entries from start to end of the whole vector, zeros for the others."""
+        space, part = self.oracle.space, np.zeros(mine.size)
+        here = slice(max(start - space.offset, 0), max(end - space.offset, 0))
+        part[here] = mine.reshape(-1)[here]
+        return space.from_numpy(part.reshape(mine.shape))
 
 
 def _require_repeatable(oracle: CachedOracle, point: Array, gradient: Array) -> None:

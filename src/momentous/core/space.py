@@ -1,8 +1,8 @@
 """The vector space of x: its array library, dtype, device and shape, and the one inner product.
 
 Everything that decides something (a restart, a stop) is a sum over the entries of x, and every such
-sum goes through :attr:`Space.inner`.  Replace that one function and the methods run on vectors that
-are spread over ranks or shards.
+sum goes through :attr:`Space.inner`, or with others at once through ``total``.  Replace one of the
+two and the methods run on vectors that are spread over ranks or shards.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, cast
+from importlib.util import find_spec
+from typing import Any
 
 import array_api_compat
 import numpy as np
 from scipy.linalg.blas import ddot
 
-from momentous.core import blocks
+from momentous.core import blocks, passes
 from momentous.core.blocks import BLOCK, ROW
+from momentous.core.passes import MOST, Pass, padded
 
 Array = Any
 Inner = Callable[[Array, Array], float]
+Total = Callable[[np.ndarray], np.ndarray]
 
+DRAWN = 1 << 16  # numbers that are drawn from one stream
 _NO_CONTEXT = contextlib.nullcontext()
 
 
@@ -37,20 +41,36 @@ class Space:
     inner : callable, optional
         ``inner(a, b) -> float``, the sum of products of entries.  The default accumulates in
         float64 whatever the dtype.
+    total : callable, optional
+        ``total(sums) -> sums`` for vectors that are spread over ranks: it adds up, over ranks, the
+        sums of products that one operation has made, in a short array of float64.  Without use
+        where ``inner`` is given.
+    offset, dimension : int, optional
+        Where this part of the vector begins, and how many entries there are on all ranks.
     """
 
     __slots__ = (
-        "_block", "_fused", "_low_precision", "_pool", "_unused_count", "counts_writes", "device",
-        "dtype", "has_own_inner", "inner", "largest", "library", "plain", "rounding", "shape",
-        "size", "xp",
+        "_block", "_blocked", "_low_precision", "_passes", "_pool", "_total", "_unused_count",
+        "ahead", "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner", "inner",
+        "is_part", "largest", "library", "offset", "plain", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
-    def __init__(self, like: Array, inner: Inner | None = None):
+    def __init__(
+        self,
+        like: Array,
+        inner: Inner | None = None,
+        total: Total | None = None,
+        *,
+        offset: int = 0,
+        dimension: int | None = None,
+    ):
         self.xp = array_api_compat.array_namespace(like)
         self.dtype = like.dtype
         self.device = array_api_compat.device(like)
         self.shape = tuple(like.shape)
         self.size = math.prod(self.shape)
+        self.dimension = self.size if dimension is None else dimension
+        self.offset, self.is_part = offset, total is not None and inner is None
         limits = self.xp.finfo(self.dtype)
         self.rounding = float(limits.eps) / 2  # unit roundoff u
         self.largest = float(limits.max)
@@ -62,7 +82,13 @@ class Space:
         # same form.
         self._unused_count = _references([np.empty(0)], 0)
         self.has_own_inner = inner is not None
-        self._fused = _cupy_kernels(like)
+        self._total = total if inner is None else None
+        self._passes = None if inner is not None else _device_passes(like)
+        # Is `compute` better than its parts one by one?
+        self.fuses = self._passes is not None or self._total is not None
+        self.ahead: tuple[Array, ...] = ()  # see `extrapolated`
+        # Long vectors in the memory of the host are handled block by block.
+        self._blocked = self.size > BLOCK and (self.library is np.ndarray or _is_host_tensor(like))
         self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
         # Short vectors of doubles: NumPy's own operators are the fastest way.
         self.plain = (
@@ -78,16 +104,81 @@ class Space:
             # SciPy's call of BLAS takes a fifth of the time of NumPy's for short vectors, checks
             # no flags (so it does not warn of overflow) and gives a float of Python's.
             self.inner = ddot
+        if self._passes is not None:
+            self.inner = lambda a, b: self.compute(passes.INNER, (a, b))[1][0]
+        elif self._total is not None:
+            local = self.inner
+            self.inner = lambda a, b: self._totalled([local(a, b)])[0]
         if inner is not None:
             self.inner = lambda a, b: float(inner(a, b))
 
+    def compute(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = (), value: Any = None
+    ) -> tuple[tuple[Array, ...], tuple[float, ...], Any]:
+        """The new vectors and the sums of a pass; every entry is read once where possible.
+
+        A ``value`` that it `brings` comes to the host in one transfer with the sums; otherwise it
+        is to be a float already.
+        """
+        if self._passes is not None:
+            brought = None if isinstance(value, float) else value
+            made, sums, found = self._passes(work, vectors, numbers, brought)
+            return made, self._totalled(sums), value if brought is None else found
+        with self._ignore_overflow():
+            if self._blocked and not self.has_own_inner:
+                given = [self._on_host(a) for a in vectors]
+                fresh = [self._fresh() for _ in range(work.made)]
+                sums = blocks.run(work, fresh, given, numbers)
+                return tuple(map(self._from_host, fresh)), self._totalled(sums), value
+            made, products = work.formula(*vectors, *numbers)
+            if self.has_own_inner:
+                return made, tuple([self.inner(a, b) for a, b in products]), value
+            local = _default_inner(vectors[0])
+            return made, self._totalled([local(a, b) for a, b in products]), value
+
+    def joined(self, fun: Any, x: Array, *, differentiate: bool) -> Any:
+        """A function that gives value and gradient, or is to be differentiated, in a form that is
+        compiled together with passes; None where there is no such form."""
+        join = getattr(self._passes, "joined", None)
+        return None if join is None else join(fun, x, differentiate=differentiate)
+
+    def compute_joined(
+        self, joined: Any, x: Array, work: Pass, vectors: Sequence[Array], numbers: Sequence[float]
+    ) -> tuple[Array, tuple[Array, ...], tuple[float, ...], float]:
+        """The gradient at x; what a pass makes of it and of ``vectors``; and the value."""
+        assert self._passes is not None
+        gradient, made, sums, value = self._passes.compute_joined(joined, x, work, vectors, numbers)
+        return gradient, made, self._totalled(sums), value
+
+    def brings(self, value: Any) -> bool:
+        """Can `compute` bring this value to the host along with its sums?"""
+        return self._passes is not None and self._passes.brings(value)
+
+    def _totalled(self, sums: Sequence[float] | np.ndarray) -> tuple[float, ...]:
+        """Local sums, added up over ranks: the one place where that is done."""
+        if self._total is not None and len(sums):
+            sums = self._total(np.asarray(sums, np.float64))
+        return tuple(sums.tolist() if isinstance(sums, np.ndarray) else sums)
+
     def inners(self, vectors: Sequence[Array], a: Array) -> tuple[float, ...]:
         """The inner products of all vectors with ``a``."""
-        return tuple([self.inner(vector, a) for vector in vectors])
+        if not self.fuses or not vectors:
+            return tuple([self.inner(vector, a) for vector in vectors])
+        if self._passes is None and not self._blocked:
+            local = _default_inner(a)
+            return self._totalled([local(vector, a) for vector in vectors])
+        sums: tuple[float, ...] = ()
+        for i in range(0, len(vectors), MOST):
+            group = padded(tuple(vectors[i : i + MOST]))
+            sums += self.compute(passes.inners(len(group)), (a, *group))[1]
+        return sums[: len(vectors)]
 
     def norm(self, a: Array) -> float:
         """Euclidean norm; not finite as soon as an entry of ``a`` is not."""
-        square = self.inner(a, a)
+        return self.norm_from(self.inner(a, a), a)
+
+    def norm_from(self, square: float, a: Array) -> float:
+        """The norm of ``a``, given its square."""
         if 1e-290 > square >= 0.0 and self.rounding < 1e-10:
             # In double precision squares of tiny entries underflow before the entries do.
             return math.sqrt(self.inner(a * 2.0**600, a * 2.0**600)) * 2.0**-600
@@ -105,11 +196,11 @@ class Space:
         if self.plain:
             difference = a - b
             return self.inner(difference, difference)
-        if self.library is np.ndarray and self.size > BLOCK and not self.has_own_inner:
+        if self.fuses:
+            return self.compute(passes.DISTANCE, (a, b))[1][0]
+        if self._blocked and not self.has_own_inner:
             with self._ignore_overflow():
-                return blocks.sum_of_squares(a, b)
-        if self._fused is not None and not self.has_own_inner:
-            return float(self._fused.distance_squared(a, b))
+                return blocks.sum_of_squares(self._on_host(a), self._on_host(b))
         with self._ignore_overflow():
             difference = a - b
             return self.inner(difference, difference)
@@ -125,24 +216,36 @@ class Space:
         """x moved at random, uniformly within that radius; the n-th draw has a stream of its own,
         (seed, n), so that it can be had again."""
         random = np.random.default_rng([seed, draw])
-        direction = self.from_numpy(random.standard_normal(self.shape))
-        length = radius * random.random() ** (1 / self.size) / self.norm(direction)
+        random.standard_normal(min(DRAWN, self.dimension))  # the first block of the direction
+        direction = self.normal(seed, draw)
+        length = radius * random.random() ** (1 / self.dimension) / self.norm(direction)
         return self.combination(x, length, direction)
+
+    def normal(self, *key: int) -> Array:
+        """Independent normal numbers, the same whatever the number of ranks: this rank's part of
+        a vector that is drawn block by block, each block from a stream (key, block)."""
+        drawn, end = np.empty(self.size), self.offset + self.size
+        for start in range(self.offset // DRAWN * DRAWN, end, DRAWN):
+            random = np.random.default_rng([*key, start // DRAWN])
+            block = random.standard_normal(min(DRAWN, self.dimension - start))
+            first, last = max(start, self.offset), min(start + DRAWN, end)
+            drawn[first - self.offset : last - self.offset] = block[first - start : last - start]
+        return self.from_numpy(drawn.reshape(self.shape))
 
     def combination(self, x: Array, weight: float, y: Array, z: Array = None) -> Array:
         """x + weight (y - z), or x + weight y without z, as a fresh array."""
         if self.plain:
             return _combined(x, weight, y, z)
-        if self.library is np.ndarray and self.size > BLOCK:
-            fresh = self._fresh()
+        if self._blocked:
+            made, on_host = self._fresh(), self._on_host
             with self._ignore_overflow():
-                blocks.combine(fresh, x, weight, y, z)
-            return fresh
-        if self._fused is not None:
-            weight = self.dtype.type(weight)
+                z = None if z is None else on_host(z)
+                blocks.combine(made, on_host(x), weight, on_host(y), z)
+            return self._from_host(made)
+        if self._passes is not None:
             if z is None:
-                return self._fused.add(x, weight, y)
-            return self._fused.add_difference(x, weight, y, z)
+                return self.compute(passes.ADD, (x, y), (weight,))[0][0]
+            return self.compute(passes.ADD_DIFFERENCE, (x, y, z), (weight,))[0][0]
         with self._ignore_overflow():
             fresh = _combined(x, weight, y, z)
         # NumPy makes a number of a 0-d array.
@@ -154,31 +257,72 @@ class Space:
             matrix = np.array(vectors).reshape(len(vectors), -1)
             with self._ignore_overflow():
                 return (np.asarray(weights, self.dtype) @ matrix).reshape(self.shape)
-        if self.library is np.ndarray:
-            fresh = self._fresh() if self.size > BLOCK else np.empty(self.shape, self.dtype)
+        if self._blocked or self.library is np.ndarray:
+            fresh = self._fresh() if self._blocked else np.empty(self.shape, self.dtype)
             with self._ignore_overflow():
-                blocks.add_up(fresh, weights, vectors)
-            return fresh
+                blocks.add_up(fresh, weights, [self._on_host(vector) for vector in vectors])
+            return self._from_host(fresh)
+        if self._passes is not None:
+            return self._weighted_sum(list(weights), list(vectors))
         total = vectors[0] * weights[0]
         for weight, vector in zip(weights[1:], vectors[1:], strict=True):
             total = self.combination(total, weight, vector)
         return total
 
+    def _weighted_sum(self, weights: list[float], vectors: list[Array]) -> Array:
+        while True:
+            group = padded(tuple(vectors[:MOST]))
+            given = weights[:MOST] + [0.0] * (len(group) - len(vectors[:MOST]))
+            total = self.compute(passes.weighted_sum(len(group)), group, given)[0][0]
+            weights, vectors = [1.0, *weights[MOST:]], [total, *vectors[MOST:]]
+            if len(vectors) == 1:
+                return total
+
+    def direction(
+        self, x: Array, weights: Sequence[float], vectors: Sequence[Array]
+    ) -> tuple[Array, Array, float, float]:
+        """z = x + w_1 a_1 + w_2 a_2 + ...: d = z - x, z, <a_1, d> and |d|^2."""
+        first, rows, given = vectors[0], tuple(vectors[1:]), [*weights]
+        if len(rows) > MOST:
+            rest = self.weighted_sum(given[MOST:], rows[MOST - 1 :])
+            rows, given = (*rows[: MOST - 1], rest), [*given[:MOST], 1.0]
+        rows = padded(rows)
+        given += [0.0] * (1 + len(rows) - len(given))
+        (d, z), (slope, square), _ = self.compute(
+            passes.direction(1 + len(rows)), (x, first, *rows), given
+        )
+        return d, z, slope, square
+
+    def extrapolated(self, x: Array, x_prev: Array, weight: float) -> Array:
+        """x + weight (x - x_prev): as a pass that made x has left it, or made here."""
+        if self.ahead:
+            z, *made_of = self.ahead
+            if made_of[0] is x and made_of[1] is x_prev and made_of[2] == weight:
+                return z
+        return self.combination(x, weight, x, x_prev)
+
     def stepped(self, x: Array, weight: float, y: Array, origin: Array) -> tuple[Array, float]:
         """z = x + weight y as a fresh array, and |z - origin|^2, in one pass where possible."""
-        if self.library is np.ndarray and self.size > BLOCK and not self.has_own_inner:
-            fresh = self._fresh()
+        if self.fuses:
+            (made,), (square,), _ = self.compute(passes.STEPPED, (x, y, origin), (weight,))
+            return made, square
+        if self._blocked and not self.has_own_inner:
+            fresh, scratch = self._fresh(), self._scratch()
+            x, y, origin = map(self._on_host, (x, y, origin))
             with self._ignore_overflow():
-                square = blocks.combine(fresh, x, weight, y, None, origin, self._scratch())
-                return fresh, square
+                square = blocks.combine(fresh, x, weight, y, None, origin, scratch)
+                return self._from_host(fresh), square
         fresh = self.combination(x, weight, y)
         return fresh, self.distance_squared(fresh, origin)
 
     def move_towards(self, a: Array, b: Array, weight: float) -> Array:
         """a + weight (b - a), written into ``a`` where the library allows it."""
-        if self.library is np.ndarray and self.size > BLOCK:
-            blocks.move(a, b, weight, self._scratch().view(self.dtype))
+        if self._blocked:
+            on_host = self._on_host(a)
+            blocks.move(on_host, self._on_host(b), weight, self._scratch().view(on_host.dtype))
             return a
+        if self._passes is not None:
+            return self.combination(a, weight, b, a)
         change = b - a
         change *= weight
         a += change
@@ -200,26 +344,51 @@ class Space:
             if _references(self._pool, i) == self._unused_count:
                 self._pool[i].flags.writeable = True
                 return self._pool[i]
-        fresh = np.empty(self.shape, self.dtype)
+        name = self.describe()["dtype"]
+        fresh = np.empty(self.shape, self.dtype if self.library is np.ndarray else name)
         self._pool.append(fresh)
         return fresh
+
+    def _on_host(self, a: Array) -> np.ndarray:
+        """The memory of an array of NumPy, or of PyTorch on the host."""
+        return np.asarray(a if self.library is np.ndarray else a.numpy())
+
+    def _from_host(self, a: np.ndarray) -> Array:
+        """The array of this space that has the memory of ``a``."""
+        return a if self.library is np.ndarray else import_module("torch").from_numpy(a)
 
     def _scratch(self) -> np.ndarray:
         """Room for a block in float64 (or longer numbers), made once."""
         if self._block is None:
-            self._block = np.empty(BLOCK, np.result_type(self.dtype, np.float64))
+            dtype = self.dtype if self.library is np.ndarray else np.float64
+            self._block = np.empty(BLOCK, np.result_type(dtype, np.float64))
         return self._block
 
     def release(self) -> None:
         """Let go of the arrays that were kept for reuse."""
         self._pool.clear()
+        self.ahead = ()
+
+    def whole(self, a: Array) -> np.ndarray:
+        """The entries of ``a`` on all ranks as one flat array of NumPy: for short vectors."""
+        part = to_numpy(a).reshape(-1)
+        if not self.is_part:
+            return part
+        entries = np.zeros(self.dimension)
+        entries[self.offset : self.offset + self.size] = part
+        return np.array(self._totalled(entries))
+
+    def part(self, entries: np.ndarray) -> Array:
+        """The array of this space with its part of the entries of a whole vector."""
+        mine = entries.reshape(-1)[self.offset : self.offset + self.size]
+        return self.from_numpy(mine.reshape(self.shape))
 
     def copy(self, a: Array) -> Array:
         """A fresh array with the entries of ``a``."""
-        if self.library is np.ndarray and self.size > BLOCK:
+        if self._blocked:
             fresh = self._fresh()
-            np.copyto(fresh, a)
-            return fresh
+            np.copyto(fresh, self._on_host(a))
+            return self._from_host(fresh)
         if self.library is np.ndarray:
             return np.array(a, dtype=self.dtype, order="C")
         return self.xp.asarray(a, copy=True)
@@ -236,8 +405,12 @@ class Space:
     __hash__ = None  # type: ignore[assignment]
 
     def describe(self) -> dict[str, Any]:
-        """Shape and dtype in plain words, for messages and files."""
-        return {"shape": list(self.shape), "dtype": str(self.dtype).rsplit(".", 1)[-1]}
+        """Shape and dtype in plain words, for messages and files.
+
+        A vector that is spread over ranks is one flat one.
+        """
+        shape = [self.dimension] if self.is_part else list(self.shape)
+        return {"shape": shape, "dtype": str(self.dtype).rsplit(".", 1)[-1]}
 
 
 def to_numpy(a: Array) -> np.ndarray:
@@ -266,11 +439,6 @@ def _default_inner(like: Array) -> Inner:
     on_host = "cpu" in str(array_api_compat.device(like)).lower()  # also TFRT_CPU_0, CPU_DEVICE
     if on_host:
         return lambda a, b: blocks.inner(to_numpy(a), to_numpy(b))
-    if array_api_compat.is_jax_array(like):
-        return _partial_sums_inner
-    fused = _cupy_kernels(like)
-    if fused is not None:
-        return cast(Inner, fused.inner)
     return _device_inner
 
 
@@ -289,11 +457,28 @@ def _combined(x: Array, weight: float, y: Array, z: Array) -> Array:
     return fresh
 
 
-def _cupy_kernels(like: Array) -> Any:
-    """`momentous.core.cupy_kernels` for arrays of CuPy in single or double precision, or None."""
-    if not array_api_compat.is_cupy_array(like) or like.dtype.name not in ("float32", "float64"):
+def _device_passes(like: Array) -> Any:
+    """What runs passes in one kernel on arrays like this one, or None."""
+    if array_api_compat.is_jax_array(like):
+        return import_module("momentous.core.jax_passes").JaxPasses(like)
+    if str(like.dtype).rsplit(".", 1)[-1] not in ("float32", "float64"):
         return None
-    return import_module("momentous.core.cupy_kernels")
+    if array_api_compat.is_torch_array(like):
+        if like.device.type != "cuda" or find_spec("triton") is None:
+            return None
+        return import_module("momentous.core.triton_passes").TritonPasses(like)
+    if array_api_compat.is_cupy_array(like):
+        return import_module("momentous.core.cuda_passes").CudaPasses(like)
+    return None
+
+
+def _is_host_tensor(like: Array) -> bool:
+    """Is this a tensor of PyTorch whose memory NumPy can work on?"""
+    return (
+        array_api_compat.is_torch_array(like)
+        and like.device.type == "cpu"
+        and str(like.dtype) in ("torch.float32", "torch.float64")
+    )
 
 
 def _references(pool: list[np.ndarray], i: int) -> int:
@@ -310,18 +495,3 @@ def _device_inner(a: Array, b: Array) -> float:
         p, q = a[i:end], b[i:end]
         total = total + xp.sum(xp.astype(p, xp.float64) * xp.astype(q, xp.float64))
     return float(total)
-
-
-def _partial_sums_inner(a: Array, b: Array) -> float:
-    """For JAX on an accelerator, where float64 may be switched off: the device sums rows of 1024
-    products (by a tree), the host adds the rows in float64."""
-    xp = array_api_compat.array_namespace(a)
-    if a.dtype.itemsize < 4:
-        a, b = xp.astype(a, xp.float32), xp.astype(b, xp.float32)
-    products = xp.reshape(a, (-1,)) * xp.reshape(b, (-1,))
-    whole = products.shape[0] // 1024 * 1024
-    rows = xp.sum(xp.reshape(products[:whole], (-1, 1024)), axis=1)
-    tail = products[whole:]
-    return float(np.sum(to_numpy(rows), dtype=np.float64)) + float(
-        np.sum(to_numpy(tail), dtype=np.float64)
-    )

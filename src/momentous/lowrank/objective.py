@@ -178,14 +178,7 @@ class LowRankObjective:
 
         Without biases these are the factors (U, V).
         """
-        x = self.backend.asarray(x, self.dtype)
-        if x.shape != (self.dimension,):
-            m, n = self.ratings.shape
-            raise ValueError(
-                f"x must be a flat vector of length ({m} + {n}) * {self.width} = {self.dimension}, "
-                f"not of shape {x.shape}"
-            )
-        P, Q = self._parts(x)
+        P, Q = self._parts(self._checked(x))
         if self.backend.xp is np:
             P.flags.writeable = Q.flags.writeable = False
         return P, Q
@@ -205,6 +198,18 @@ class LowRankObjective:
         P, Q = (self.backend.to_host(side) for side in self.split(x))
         z = products(*self._widened(P, Q), rows, cols)
         return z[()]
+
+    def _checked(self, x: Any) -> Floats:
+        """The point as an array of the backend."""
+        x = self.backend.asarray(x, self.dtype)
+        if x.shape != (self.dimension,):
+            m, n = self.ratings.shape
+            raise ValueError(
+                f"x must be a flat vector of length ({m} + {n}) * {self.width} = {self.dimension}, "
+                f"not of shape {x.shape}"
+            )
+        flat: Floats = x
+        return flat
 
     def _parts(self, x: Floats) -> tuple[Floats, Floats]:
         cut = self.ratings.shape[0] * self.width
@@ -232,19 +237,18 @@ class LowRankObjective:
 
     def value_and_gradient(self, x: ArrayLike) -> tuple[float, Floats]:
         """F and its gradient at x, for ``minimize(..., jac=True)``."""
-        P, Q = self.split(x)
         xp, r, scale = self.backend.xp, self.rank, 1.0 / self.ratings.nnz
+        flat = self._checked(x)
         gradient: Floats = xp.empty(self.dimension, self.dtype)
-        parts = self._parts(gradient)
         if self.penalty.uniform and not self.mean:
             terms = PlainTerms(scale, self.balance, self.ridge, self.loss.dense_weight)
-            flat = self.backend.asarray(x, self.dtype)
-            shape, cut = (-1, self.rank), self.ratings.shape[0]
+            shape, cut = (-1, r), self.ratings.shape[0]
             value = self.backend.plain_objective(
                 self.side, flat.reshape(shape), cut, terms, gradient.reshape(shape)
             )
             if value is not None:
                 return value, gradient
+        (P, Q), parts = self._parts(flat), self._parts(gradient)
         with np.errstate(over="ignore", invalid="ignore"):
             grams = self._grams(P, Q)
             pull = 2.0 * self.balance * (grams[0] - grams[1])

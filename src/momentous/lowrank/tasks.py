@@ -51,7 +51,7 @@ def fit_file(
     chosen = saved | {name: value for name, value in options.items() if value is not None}
     try:
         config = FitConfig(**chosen)
-        if config.backend != "auto":
+        if config.backend != "auto" or config.device == "cuda":
             find_backend(config.backend, config.device)
     except (ValueError, TypeError) as error:
         raise OptionError(str(error)) from None
@@ -60,7 +60,8 @@ def fit_file(
             f"the model in {out} was fitted with the {start.loss} loss; resume it without a loss, "
             "or write to another file"
         )
-    ratings = Ratings.read(file, **(reading or {}))
+    where = "cuda" if config.device == "cuda" else "cpu"
+    ratings = Ratings.read(file, device=where, **(reading or {}))
     if threshold is None and config.loss_object.labels:
         threshold = ratings.mean
     if start is not None:
@@ -84,6 +85,7 @@ def fit_file(
         watch=watch,
         save=save,
         save_every=save_every,
+        with_training_error=True,
     )
     result = found.result
     # A second Ctrl-C must not lose what the first one asked to keep.
@@ -97,10 +99,11 @@ def fit_file(
         "iterations": result.nit,
         "restarts": result.restarts,
         "objective": found.objective,
-        "training_error": found.model.training_error(),
+        "training_error": found.training_error,
         "seconds": result.time,
         "ended": found.message,
-        "interrupted": result.status is Status.INTERRUPTED,
+        "interrupted": result.status is Status.INTERRUPTED and found.error is None,
+        "out_of_memory": found.error is not None,
     }
     if found.held_out_errors:
         facts["held_out_error"] = min(found.held_out_errors)
@@ -208,14 +211,20 @@ def predict_file(
 
 
 def recommend_items(
-    model: Path, users: Iterable[str], count: int = 10, *, exclude_seen: bool = True
+    model: Path,
+    users: Iterable[str],
+    count: int = 10,
+    *,
+    exclude_seen: bool = True,
+    device: str = "cpu",
 ) -> dict[str, list[tuple[Any, float]]]:
     """The best items of each user, with their scores."""
     fitted, _ = load_model(model)
-    best = {user: fitted.recommend(user, count, exclude_seen) for user in users}
+    asked = list(users)
+    best = fitted.recommend_all(asked, count, exclude_seen, device=device)
     return {
         user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))
-        for user, found in best.items()
+        for user, found in zip(asked, best, strict=True)
     }
 
 

@@ -233,7 +233,7 @@ class JinAGD(Method[JinMemory]):
         return r, int(wait), drop
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[JinMemory]:
-        p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
+        p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.dimension)
         sample = oracle.gradient(x0)
         memory = JinMemory(
             x=x0,
@@ -313,7 +313,7 @@ class JinAGD(Method[JinMemory]):
         if p.perturbation == 0.0 or memory.waited <= p.wait or memory.floor > p.eps:
             return None
         here = oracle.gradient(memory.x)
-        if not here.grad_norm <= p.eps or space.size == 0:
+        if not here.grad_norm <= p.eps or space.dimension == 0:
             return None
         here.value = memory.value
         r = max(p.perturbation, 8 * space.rounding * space.norm(memory.x))

@@ -237,7 +237,7 @@ def test_too_little_memory_is_said_with_the_bytes(device, monkeypatch):
 
 
 @on_gpu
-def test_fits_leave_no_memory_behind(device):
+def test_objectives_leave_no_memory_behind(device):
     import cupy
 
     ratings, pool, used = some_ratings(60, 40, 900), cupy.get_default_memory_pool(), []

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from momentous.core.interrupt import InterruptFlag
+from momentous.core.passes import Pass
 from momentous.core.record import record
 from momentous.core.space import Array, Space, set_writable
 
@@ -64,6 +66,15 @@ class Oracle(abc.ABC):
     @abc.abstractmethod
     def gradient(self, x: Array) -> Sample:
         """The gradient at x (or the image of a map), its norm, and the value if it came along."""
+
+    def gradient_with(
+        self, x: Array, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = ()
+    ) -> tuple[Sample, tuple[Array, ...], tuple[float, ...]]:
+        """The gradient at x, and what a pass makes of it and more vectors: its new vectors, and
+        its sums behind the first, which is the square of the gradient."""
+        sample = self.gradient(x)
+        made, sums, _ = self.space.compute(work, (sample.gradient, *vectors), numbers)
+        return sample, made, sums[1:]
 
     @abc.abstractmethod
     def learn_value(self, sample: Sample) -> None:
@@ -173,7 +184,7 @@ class CachedOracle(Oracle):
             raise _written()
         self.nfev += values
         self.njev += 1
-        if last is not None and value != value:
+        if last is not None and isinstance(value, float) and value != value:
             value = last.value
         self._last = sample = self._sample(x, value, answer)
         if self.fused and not math.isfinite(sample.value):

@@ -7,13 +7,14 @@ import functools
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from momentous.core.admission import Admission
 from momentous.core.oracle.base import CachedOracle, Sample, both_of, scalar, without_grad
+from momentous.core.passes import GRADIENT, Pass
 from momentous.core.space import Array, Space, set_writable, to_numpy
 
 Fun = Callable[..., Any]
@@ -38,15 +39,53 @@ class FunctionOracle(CachedOracle):
     def __init__(self, fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space):
         self._source = _source(fun, jac, args, space)
         super().__init__(space, fused=self._source.fused)
+        self._work: tuple[Pass, Sequence[Array], Sequence[float]] = (GRADIENT, (), ())
+        self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
+        self._ready: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
 
     def _call_value(self, x: Array) -> float:
         return self._source.value(x)
 
     def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        return self._source.gradient(x, known)
+        joined, self._ready = self._source.joined(x), None
+        if joined is None:
+            return self._source.gradient(x, known)
+        answer, made, sums, value = self.space.compute_joined(joined, x, *self._work)
+        self._ready = made, sums
+        return value, self._source.admission.admit(answer, "fun (the gradient)"), 1
 
-    def _sample(self, x: Array, value: float, answer: Array) -> Sample:
-        return Sample(x, value, answer, self.space.norm(answer))
+    def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
+        space = self.space
+        if not space.fuses:
+            return Sample(x, value, answer, space.norm(answer))
+        # One pass and one transfer: the norm, the value, and what the method is about to do.
+        if self._ready is not None:
+            (made, sums), self._ready = self._ready, None
+        else:
+            work, vectors, numbers = self._work
+            made, sums, value = space.compute(work, (answer, *vectors), numbers, value)
+        self._made = made, sums[1:]
+        return Sample(x, value, answer, space.norm_from(sums[0], answer))
+
+    def gradient_with(
+        self, x: Array, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = ()
+    ) -> tuple[Sample, tuple[Array, ...], tuple[float, ...]]:
+        if not self.space.fuses:
+            return super().gradient_with(x, work, vectors, numbers)
+        self._work, self._made = (work, vectors, numbers), None
+        try:
+            sample = self.gradient(x)
+        finally:
+            self._work = (GRADIENT, (), ())
+        made = self._what_was_made()
+        if made is None:  # the gradient was known
+            return super().gradient_with(x, work, vectors, numbers)
+        return sample, *made
+
+    def _what_was_made(self) -> tuple[tuple[Array, ...], tuple[float, ...]] | None:
+        """New vectors and sums of the pass that came with the last gradient, if one was asked."""
+        made, self._made = self._made, None
+        return made
 
 
 def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
@@ -95,14 +134,26 @@ class _Source:
         self.args, self.space = args, space
         self.fun = without_grad(fun, space)
         self.admission = Admission(space)
+        self._join: Callable[[Array], Any] | None = None
+        self._joined: Any = None
+
+    def joined(self, x: Array) -> Any:
+        """Value and gradient in a form that is compiled together with passes, or None."""
+        if self._join is not None:
+            self._joined, self._join = self._join(x), None
+        return self._joined
 
     def value(self, x: Array) -> float:
         set_writable(x, False)
         return scalar(self.fun(x, *self.args), "fun")
 
     def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        """As `CachedOracle._call_gradient`."""
+        """As `CachedOracle._call_gradient`; the value may still be on the device."""
         raise NotImplementedError
+
+    def _taken(self, value: Any) -> Any:
+        """A value that came with a gradient: where it is, if a pass can bring it to the host."""
+        return value if self.space.brings(value) else scalar(value, "fun")
 
 
 class _Separate(_Source):
@@ -121,12 +172,17 @@ class _Fused(_Source):
 
     fused = True
 
+    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
+        super().__init__(fun, args, space)
+        if not args:
+            self._join = lambda x: space.joined(fun, x, differentiate=False)
+
     def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         parts = both_of(self.fun(x, *self.args), "with jac=True fun must return (f, g)")
-        return scalar(parts[0], "fun"), self.admission.admit(parts.pop(), "fun (the gradient)"), 1
+        return self._taken(parts[0]), self.admission.admit(parts.pop(), "fun (the gradient)"), 1
 
     def value(self, x: Array) -> float:
-        return self.gradient(x, math.nan)[0]
+        return scalar(self.gradient(x, math.nan)[0], "fun")
 
 
 class _Autodiff(_Source):
@@ -144,6 +200,8 @@ class _Autodiff(_Source):
             import jax
 
             self._pair = jax.value_and_grad(lambda x: fun(x, *args))
+            if not args:
+                self._join = lambda x: space.joined(fun, x, differentiate=True)
         else:
             raise ValueError(
                 f"jac='autodiff' needs x0 to be a PyTorch or JAX array; {library} does not "
@@ -161,7 +219,7 @@ class _Autodiff(_Source):
 
     def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         value, gradient = self._pair(x)
-        return scalar(value, "fun"), self.admission.admit(gradient, "the derivative of fun"), 1
+        return self._taken(value), self.admission.admit(gradient, "the derivative of fun"), 1
 
     def value(self, x: Array) -> float:
         return scalar(self.fun(x, *self.args), "fun")

@@ -4,7 +4,7 @@ Every number and every sentence of the page is computed from the table.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ TABLE = "scoreboard.parquet"
 # The second run is for counts, which say little new where evaluations are expensive.
 SEPARATE_UP_TO = 10_000  # variables
 NOT_SEPARATE = "cutest"
+# Problems held back that were looked at once, and what is to be said of it.
+LOOKED_AT = ("HEART6LS", "POWELLBSLS", "STREG", "YATP2CLS")
 
 
 def scoreboard_methods() -> list[str]:
@@ -228,8 +230,20 @@ def _how_it_was_made(rows: Sequence[Row]) -> str:
         f"A run may take {first.max_evaluations:,} values plus gradients and "
         f"{first.max_time:g} s. All methods get value and gradient from one call, which counts as "
         f"one of each.{second_run} Methods run with their defaults; those that need Lipschitz "
-        "constants get them where the problem has global ones.\n\n"
+        f"constants get them where the problem has global ones.{_looked_at(problems)}\n\n"
         f"{made_with(rows)}"
+    )
+
+
+def _looked_at(problems: Mapping[str, Row]) -> str:
+    """What held-back problems were used for, other than to report on them."""
+    seen = [name for name in LOOKED_AT if name in problems and problems[name].held_back]
+    if not seen:
+        return ""
+    return (
+        f" Of those held back, {listed(seen)} were looked at to see why an earlier `{OURS}` needed "
+        "far more gradients than others on them; what was changed then was chosen on random "
+        "problems of such kinds and on the half for choosing."
     )
 
 

@@ -30,6 +30,7 @@ DAMPING = 1e-10
 LEAST = 1e-200
 # Newton's step lowers the loss where no prediction moves by more than the R with e^R - R - 1 = R^2.
 FULL_STEP = 1.79
+SCORES = 1 << 24  # that are held at a time where the best of many are looked for
 
 
 class RowStep(NamedTuple):
@@ -104,7 +105,9 @@ class Side(ABC):
         to singular a system is.  A row without entries gets zeros, unless there is a dense part.
 
         Rows are independent and their sums are taken in one order: the outcome does not depend on
-        the number of threads.  Sums are in double precision.
+        the number of threads.  Sums are in double precision.  A backend may have the matrix of a
+        row in single precision, up to 64 entries at a time, where the features are so and the
+        penalty is large beside what that loses; never the right-hand side and the losses.
 
         Returns
         -------
@@ -177,6 +180,33 @@ class Backend(ABC):
         their own."""
         raise NotImplementedError
 
+    def best_columns(
+        self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """The columns j with the highest ``u_i . v_j + o_j`` for each row i, best first, and these.
+
+        The columns that a row has entries for in ``seen`` are left out, and of equal ones the first
+        is better.  Where a row has fewer than ``count`` others, the rest of its columns is -1.
+        There are at least ``count`` columns.
+        """
+        columns = np.full((len(left), count), -1, np.int64)
+        scores = np.zeros((len(left), count), left.dtype)
+        for begin in range(0, len(left), max(1, SCORES // len(right))):
+            part = slice(begin, min(begin + max(1, SCORES // len(right)), len(left)))
+            block = left[part] @ right.T + offsets
+            for known in seen:
+                starts = known.starts[part.start : part.stop + 1]
+                rows = np.repeat(np.arange(len(block)), np.diff(starts))
+                block[rows, known.others[starts[0] : starts[-1]]] = -np.inf
+            best = _lowest(-block, count)
+            scores[part] = np.take_along_axis(block, best, 1)
+            columns[part] = best
+        columns[scores == -np.inf] = -1
+        return columns, scores
+
+    def release_memory(self) -> None:  # noqa: B027  # most keep nothing
+        """Give back what is kept for later use, where memory has ended."""
+
     def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Any, Any]:
         """The balanced factors of the truncated SVD; see `momentous.lowrank.factors`."""
         return svd_start(ratings, rank, values)
@@ -191,6 +221,19 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<backend {self.name} on {self.device}>"
+
+
+def _lowest(numbers: Floats, count: int) -> NDArray[np.intp]:
+    """The places of the lowest numbers of each row, in order; of equal ones the first."""
+    if count >= numbers.shape[1]:
+        return np.argsort(numbers, axis=1, kind="stable")
+    places = np.sort(np.argpartition(numbers, count - 1, axis=1)[:, :count], axis=1)
+    low = np.take_along_axis(numbers, places, 1)
+    found = np.take_along_axis(places, np.argsort(low, axis=1, kind="stable"), 1)
+    # Where others are equal to the last one, the first of them need not be among these.
+    tied = np.count_nonzero(numbers <= low.max(axis=1, keepdims=True), axis=1) > count
+    found[tied] = np.argsort(numbers[tied], axis=1, kind="stable")[:, :count]
+    return found
 
 
 # In the order in which "auto" looks for one; those that are not loaded yet by module and class.

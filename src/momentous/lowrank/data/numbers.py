@@ -117,31 +117,41 @@ def written(numbers: Integers) -> int:
     return int(letters)
 
 
-def read_numbers(connection: Any, plans: list[Numbers], dtype: Any = None) -> Coded | None:
-    """Files one after the other; None if one of them is not what it seemed to be.
-
-    Values are float64; without a ``dtype``, more than `SINGLE_FROM` are float32 where that is
-    exact.
-    """
+def read_columns(connection: Any, plans: list[Numbers]) -> Columns | None:
+    """Files one after the other; None if one of them is not what it seemed to be."""
     parts = []
     for plan in plans:
         found = plan.read(connection)
         if found is None:
             return None
         parts.append(found)
+    if len(parts) == 1:
+        return parts[0]
+    return {
+        # Files give their columns up as these are joined.
+        name: np.concatenate([part.pop(name) for part in parts])
+        for name in ("user", "item", "value")
+    }
 
-    def joined(name: str) -> NDArray[Any]:
-        """One column of all files, which give theirs up."""
-        some = [part.pop(name) for part in parts]
-        return some[0] if len(some) == 1 else np.concatenate(some)
 
-    rows, row_ids = numbered(joined("user"))
-    cols, col_ids = numbered(joined("item"))
-    values = joined("value")
-    if dtype is None and values.size > SINGLE_FROM and np.abs(values).max() < SINGLE_MOST:
-        single = values.astype(np.float32)
-        values = single if np.array_equal(single, values) else values
-    return Coded(rows, cols, values, row_ids, col_ids)
+def coded(columns: Columns, dtype: Any = None) -> Coded:
+    """Triples with their ids numbered; the columns are given up."""
+    rows, row_ids = numbered(columns.pop("user"))
+    cols, col_ids = numbered(columns.pop("item"))
+    return Coded(rows, cols, kept_values(columns.pop("value"), dtype), row_ids, col_ids)
+
+
+def kept_values(values: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+    """In float64; without a ``dtype``, more than `SINGLE_FROM` are float32 where that is exact."""
+    if dtype is None and values.size > SINGLE_FROM:
+        if values.dtype == np.float32:
+            return values
+        if np.abs(values).max() < SINGLE_MOST:
+            single = values.astype(np.float32)
+            return single if np.array_equal(single, values) else values
+    if values.dtype == np.float32 and dtype is not None and np.dtype(dtype) == np.float32:
+        return values
+    return values.astype(np.float64, copy=False)
 
 
 def are_close(low: int, high: int, count: int) -> bool:
@@ -154,7 +164,7 @@ def numbered(numbers: Integers) -> tuple[NDArray[np.int32], Integers]:
     low, high = int(numbers.min()), int(numbers.max())
     if not are_close(low, high, numbers.size):
         ids, codes = np.unique(numbers, return_inverse=True)
-        return codes.astype(np.int32), ids
+        return codes.astype(np.int32), ids.astype(np.int64)
     offsets = numbers - low
     table = np.zeros(high - low + 1, np.int32)
     table[offsets] = 1

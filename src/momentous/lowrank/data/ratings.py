@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
@@ -103,10 +104,7 @@ class Ratings:
         n = _side_length(col, names[1], asked[1], "column")
         _check_finite(value, lambda k: (row[k], col[k]))
         self._take((m, n), _compress(row, col, value, m, n), names)
-        if self.nnz == value.size:
-            return []
-        repeated = f"{value.size - self.nnz} of {value.size} ratings are for a pair that is rated "
-        return [repeated + "again later; the last one counts"]
+        return repeated_note(value.size, self.nnz)
 
     def _take(
         self,
@@ -145,7 +143,16 @@ class Ratings:
         """Mean of all values, summed in double precision."""
         return float(np.mean(self.by_row.values, dtype=np.float64))
 
-    @property
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of all values, in double precision, by blocks that fit the caches."""
+        values, mean, squares = self.by_row.values, np.float64(self.mean), 0.0
+        for begin in range(0, values.size, BLOCK):
+            away = values[begin : begin + BLOCK] - mean
+            squares += float(away @ away)
+        return math.sqrt(squares / values.size)
+
+    @cached_property
     def value_range(self) -> tuple[float, float]:
         """The least and the greatest value."""
         return float(self.values.min()), float(self.values.max())
@@ -281,6 +288,25 @@ def make_ratings(
     return ratings, ratings._fill(entries, shape, ids)
 
 
+def stored_ratings(
+    shape: tuple[int, int],
+    storage: Compressed,
+    ids: tuple[NDArray[Any] | None, NDArray[Any] | None],
+) -> Ratings:
+    """Ratings from arrays that are in order already, and are known to be."""
+    ratings = object.__new__(Ratings)
+    ratings._take(shape, storage, ids)
+    return ratings
+
+
+def repeated_note(given: int, kept: int) -> list[str]:
+    """What there is to say where pairs came more than once."""
+    if given == kept:
+        return []
+    repeated = f"{given - kept} of {given} ratings are for a pair that is rated again later; "
+    return [repeated + "the last one counts"]
+
+
 def checked_storage(
     shape: tuple[int, int],
     starts: NDArray[Any],
@@ -318,9 +344,7 @@ def checked_storage(
     for ids, size, what in zip(names, (m, n), ("row", "column"), strict=True):
         if ids is not None and (ids.size != size or ids.dtype.kind not in "iuUS"):
             raise ValueError(f"there are {size} {what}s but {ids.size} ids, of dtype {ids.dtype}")
-    ratings = object.__new__(Ratings)
-    ratings._take((m, n), Compressed(starts, others, values), names)
-    return ratings
+    return stored_ratings((m, n), Compressed(starts, others, values), names)
 
 
 def check_starts(starts: Integers, groups: int, count: int, name: str) -> None:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from momentous.lowrank.data.cache import Cache
 from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.numbers import read_numbers
+from momentous.lowrank.data.numbers import coded, read_columns
+from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
 from momentous.lowrank.data.ratings import Ratings, make_ratings
 from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
 from momentous.lowrank.data.sources import Source, find_sources
@@ -57,6 +58,7 @@ def read_ratings(
     dtype: Any = None,
     threads: int | None = None,
     limits: Limits | None = None,
+    device: str = "cpu",
 ) -> Ratings:
     """Read ratings from a file, a table or a query.
 
@@ -102,6 +104,9 @@ def read_ratings(
         How many DuckDB works with; by default all.
     limits : Limits, optional
         How much a file may ask for.
+    device : {"cpu", "cuda"}
+        Where ids that are numbers are looked up and ratings are sorted, if they fit; either way
+        the ratings are the same.
 
     Raises
     ------
@@ -113,6 +118,8 @@ def read_ratings(
         raise ValueError(f"unknown format {format!r}; there are {', '.join(FORMATS)}")
     if dtype is not None and np.dtype(dtype) not in (np.float32, np.float64):
         raise ValueError(f"ratings are kept in float32 or float64, not in {np.dtype(dtype)}")
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device={device!r} must be 'cpu' or 'cuda'")
     if threads is not None and threads < 1:
         raise ValueError(f"threads={threads} must be at least 1")
     if delimiter is not None and (not delimiter or set(delimiter) & set('"\n\r')):
@@ -132,9 +139,9 @@ def read_ratings(
             _work(options, folder, threads=threads) as work,
             _open_table(work, source) as scan,
         ):
-            ratings, notes = _finished([scan], work)
+            ratings, notes = _finished([scan], work, device)
     else:
-        ratings, notes = _read_cached(source, options, cache, progress, threads)
+        ratings, notes = _read_cached(source, options, cache, progress, threads, device)
     for note in notes:
         warnings.warn(note, RuntimeWarning, stacklevel=2)
     return ratings
@@ -254,7 +261,12 @@ def _open_table(work: Work, source: Any) -> Iterator[Scan]:
 
 
 def _read_cached(
-    source: Any, options: Options, cache: bool, progress: bool | None, threads: int | None
+    source: Any,
+    options: Options,
+    cache: bool,
+    progress: bool | None,
+    threads: int | None,
+    device: str,
 ) -> tuple[Ratings, list[str]]:
     sources = find_sources(source)
     kept = None
@@ -268,13 +280,13 @@ def _read_cached(
     size = sum(one.path.stat().st_size for one in sources)
     if progress or (progress is None and size >= LARGE and sys.stderr.isatty()):
         print(f"reading {sources[0].inner_name} ({size / 1e6:,.1f} MB)", file=sys.stderr)
-    ratings, notes, worth_keeping = _read_files(sources, options, threads)
+    ratings, notes, worth_keeping = _read_files(sources, options, threads, device)
     refusal = kept.save(ratings, notes) if kept and worth_keeping else None
     return ratings, [*notes, refusal] if refusal else notes
 
 
 def _read_files(
-    sources: list[Source], options: Options, threads: int | None
+    sources: list[Source], options: Options, threads: int | None, device: str
 ) -> tuple[Ratings, list[str], bool]:
     """Ratings from files, in their order; their warnings; and whether a cache is any faster."""
     with _folder() as folder:
@@ -297,17 +309,20 @@ def _read_files(
             if len(scans) > 1 and any(scan.movies for scan in scans):
                 problem = "files of the Netflix prize and others cannot be read together"
                 raise RatingsFileError(files[0].name, problem)
-            return *_finished(scans, work), slow
+            return *_finished(scans, work, device), slow
 
 
-def _finished(scans: list[Scan], work: Work) -> tuple[Ratings, list[str]]:
+def _finished(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list[str]]:
     """Ratings from all triples, at once if they are numbers, or else line by line."""
     options, name, skipped = work.options, scans[0].name, 0
     plans = [scan.numbers for scan in scans if scan.numbers is not None]
-    coded = None
-    if len(plans) == len(scans):
-        coded = read_numbers(work.connection, plans, options.dtype)
-    if coded is None:
+    columns = read_columns(work.connection, plans) if len(plans) == len(scans) else None
+    if columns is not None and device == "cuda" and has_room(columns["value"].size):
+        ratings, notes = sorted_ratings(columns, options.dtype)
+        return _as_asked(ratings, name, options.dtype), notes
+    if columns is not None:
+        found: Any = coded(columns, options.dtype)
+    else:
         triples = Triples(work.connection, options.limits, options.skip_bad)
         for scan in scans:
             triples.add(scan)
@@ -316,8 +331,8 @@ def _finished(scans: list[Scan], work: Work) -> tuple[Ratings, list[str]]:
         skipped = triples.skipped
         with duckdb_errors(name):
             # In double precision where a dtype is asked for, so that none becomes infinite unseen.
-            coded = triples.coded(options.dtype and np.float64)
-    rows, cols, values, row_ids, col_ids = coded
+            found = triples.coded(options.dtype and np.float64)
+    rows, cols, values, row_ids, col_ids = found
     ratings, notes = make_ratings(rows, cols, values, ids=(row_ids, col_ids))
     return _as_asked(ratings, name, options.dtype), skipped_note(name, skipped) + notes
 

@@ -72,6 +72,8 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         self.objective_, self.message_ = fit.objective, fit.message
         self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
         self.n_features_in_ = 2
+        if fit.error is not None:
+            raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
 
@@ -114,6 +116,15 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return self.model_.recommend(user, n, exclude_seen, self.unknown)
+
+    def recommend_all(
+        self, users: Any, n: int = 10, exclude_seen: bool = True
+    ) -> list[Recommended]:
+        """The same for many users at once, on the device of the fit; one answer per user."""
+        check_is_fitted(self)
+        return self.model_.recommend_all(
+            users, n, exclude_seen, self.unknown, backend=self.backend, device=self.device
+        )
 
     def similar(self, item: Any, n: int = 10) -> Recommended:
         """The items whose factors are most like those of an item, and their cosines with them."""

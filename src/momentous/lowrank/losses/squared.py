@@ -47,8 +47,7 @@ class Squared(Loss):
         In other units, stars in place of per cent, the factors scale by the root of the unit, and
         the fit is then the same fit.
         """
-        deviation = float(np.std(ratings.values, dtype=np.float64))
-        return RIDGE_PER_DEVIATION * (deviation or 1.0)
+        return RIDGE_PER_DEVIATION * (ratings.deviation or 1.0)
 
     def response(self, z: Floats, value_range: ValueRange) -> Floats:
         """A rating within the range of those seen."""

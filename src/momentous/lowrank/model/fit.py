@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ class Fit:
     message: str  # why the fit ended; the run does not know of entries that are held out
     objective: float  # F at the model, without the balance term
     held_out_errors: list[float] = field(default_factory=list)  # after each iteration
+    error: MemoryError | None = None  # that ended it; the model is the last point before
+    training_error: float = math.nan  # of the entries seen, where it was asked for
 
 
 def fit_model(
@@ -37,8 +40,9 @@ def fit_model(
     watch: Watcher | None = None,
     save: Callable[[LowRankModel, FitProgress], Any] | None = None,
     save_every: float = 60.0,
+    with_training_error: bool = False,
 ) -> Fit:
-    """Fit a model; interrupted by Ctrl-C, the model as it stands.
+    """Fit a model; interrupted by Ctrl-C, or where memory ends, the model as it stands.
 
     Parameters
     ----------
@@ -54,6 +58,8 @@ def fit_model(
         Called with the model as it stands (the best on the held-out share, where there is one) and
         its `FitProgress`, after the first iteration and then every ``save_every`` seconds; that
         does not count as time of the fit.  A fit that starts at that model goes on from there.
+    with_training_error : bool
+        Also compute the error on the entries seen, where the fit was computed.
     """
     check_number("save_every", save_every, 0.0)
     held_out = None
@@ -78,8 +84,17 @@ def fit_model(
     )
     x0 = None if start is None else _start_at(start, objective, config)
     x, result = solve(objective, config, x0, observer)
-    value = objective.value(x, balance=0.0)
-    return Fit(model(x), result, observer.why_ended(result), value, observer.held_out_errors)
+    fit = Fit(
+        model(x),
+        result,
+        observer.why_ended(result),
+        objective.value(x, balance=0.0),
+        observer.held_out_errors,
+        observer.error,
+    )
+    if with_training_error:
+        fit.training_error = objective.error(x, objective.ratings, fit.model.value_range)
+    return fit
 
 
 def _model_at(

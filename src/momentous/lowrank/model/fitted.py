@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.data.vocabulary import UNKNOWN, Positions, Vocabulary, pairs_of, ratings_of
+from momentous.lowrank.data.vocabulary import (
+    UNKNOWN,
+    Positions,
+    Vocabulary,
+    as_ids,
+    pairs_of,
+    ratings_of,
+)
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.penalty import Penalty
@@ -117,24 +124,42 @@ class LowRankModel:
 
         A row that is not known is an error, or else gets the order by column bias.
         """
+        return self.recommend_all([row], n, exclude_seen, unknown)[0]
+
+    def recommend_all(
+        self,
+        rows: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        unknown: Unknown = "error",
+        *,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
+    ) -> list[Recommended]:
+        """The same for many rows at once, one answer per row; ``device="cuda"``: on a GPU."""
         check_number("n", n, 1, whole=True)
         check_unknown(unknown)
-        positions = self.rows.positions([row])
+        positions = self.rows.positions(rows)
         if unknown == "error":
-            _refuse_unknown(self.rows, positions, [row], "row")
-        position = int(positions[0])
-        scores = self.mean + self.col_bias
-        allowed = np.ones(len(self.cols), bool)
-        if position != UNKNOWN:
-            scores += self.row_bias[position] + self.col_factors @ self.row_factors[position]
-            if exclude_seen:
-                for known in (self.seen, self.held_out):
-                    if known is not None:
-                        mine = slice(*known.by_row.starts[position : position + 2])
-                        allowed[known.cols[mine]] = False
-        candidates = np.flatnonzero(allowed)
-        best = candidates[np.argsort(-scores[candidates], kind="stable")[:n]]
-        return Recommended(self.cols.ids[best], self.loss.response(scores[best], self.value_range))
+            _refuse_unknown(self.rows, positions, as_ids(rows), "row")
+        known = positions != UNKNOWN
+        kind = find_backend(backend, device, len(positions) * len(self.cols))
+        left = np.where(known[:, None], self.row_factors[positions], 0)
+        entries = (self.seen, self.held_out) if exclude_seen else ()
+        seen = [_of_rows(one.by_row, positions) for one in entries if one is not None]
+        best, scores = kind.best_columns(
+            left, self.col_factors, self.mean + self.col_bias, seen, min(n, len(self.cols))
+        )
+        scores += np.where(known, self.row_bias[positions], 0)[:, None]
+        answers = self.loss.response(scores, self.value_range)
+        there = best >= 0
+        if there.all():
+            items = self.cols.ids[best]
+            return [Recommended(*both) for both in zip(items, answers, strict=True)]
+        return [
+            Recommended(self.cols.ids[own[has]], answer[has])
+            for own, answer, has in zip(best, answers, there, strict=True)
+        ]
 
     def similar(self, col: Any, n: int = 10) -> Recommended:
         """The columns whose factors point the same way as those of one column, by their cosine."""
@@ -252,6 +277,16 @@ def _refuse_unknown(
 def vocabulary_of(ratings: Ratings, side: int) -> Vocabulary:
     """The ids of the rows (0) or columns (1)."""
     return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
+
+
+def _of_rows(storage: Compressed, rows: Positions) -> Compressed:
+    """The entries of these rows, in their order; of a row that is not known none."""
+    if np.array_equal(rows, np.arange(storage.starts.size - 1)):
+        return storage
+    counts = np.where(rows == UNKNOWN, 0, np.diff(storage.starts)[rows])
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    places = np.arange(starts[-1]) + np.repeat(storage.starts[rows] - starts[:-1], counts)
+    return Compressed(starts, storage.others[places], storage.values[places])
 
 
 def _entries(old: Ratings, kept: Any, shape: tuple[int, int], *added: Any) -> Ratings:

@@ -127,7 +127,16 @@ def solve(
     """Minimise until the tolerance is reached; the point, and how it was found."""
     x0 = config.start(objective) if start is None else start
     observer = observer or Observer(objective)
-    x, result = (_sweep if config.by_sweeps else _descend)(objective, config, x0, observer)
+    try:
+        run = _sweep if config.by_sweeps else _descend
+        x, result = run(objective, config, x0, observer)
+    except MemoryError as error:
+        if observer.last is None:
+            raise
+        observer.error = error.with_traceback(None)  # which would hold on to arrays
+    if observer.error is not None:
+        objective.backend.release_memory()
+        x, result = observer.kept()
     return x if observer.best is None else observer.best, result
 
 
@@ -210,6 +219,8 @@ class Observer:
         self.objective, self.held_out, self.patience = objective, held_out, patience
         self.watch, self.save, self.save_every = watch, save, save_every
         self.held_out_errors: list[float] = []
+        self.last: tuple[Any, Callable[[Floats], Floats]] | None = None  # iteration, and its point
+        self.error: MemoryError | None = None  # that ended the run
         self.best: Floats | None = None
         self._best_step: FitProgress | None = None
         self._lowest, self._since, self._saved_at = math.inf, 0, -math.inf
@@ -217,6 +228,7 @@ class Observer:
 
     def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
+        self.last = result, point
         x, error = None, math.nan
         if self.held_out is not None:
             x = point(result.x)
@@ -236,6 +248,19 @@ class Observer:
             self.save(best, self._best_step or step)
             self._saved_at = monotonic()
         return enough or self.gave_up
+
+    def kept(self) -> tuple[Floats, Result]:
+        """The last point and its result, where memory has ended in the iteration after it."""
+        assert self.last is not None
+        last, point = self.last
+        names = ("x", "fun", "grad_norm", "nit", "nfev", "njev", "restarts", "time")
+        result = Result({name: getattr(last, name) for name in names})
+        result["success"], result["status"] = False, Status.INTERRUPTED
+        result["message"] = (
+            f"memory ended after iteration {last.nit}, whose point is kept: "
+            f"{str(self.error).rstrip('.')}; take a lower rank, fewer entries or another device"
+        )
+        return point(last.x), result
 
     @property
     def gave_up(self) -> bool:

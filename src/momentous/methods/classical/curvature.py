@@ -9,12 +9,13 @@ from typing import Any
 
 from momentous.core.oracle import Sample
 from momentous.core.space import Array, Space
+from momentous.methods.search.wolfe import Ahead
 
 # A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.
 SMALLEST_COSINE = 1e-10
-# So many times the noise of values must a correction by them be; and its range, in <s, y>.
+# So many times the noise of values must a correction by them be; and its range.
 SIGNAL = 12.0
-LEAST_CORRECTION, MOST_CORRECTION = -0.5, 1.0
+LEAST_CORRECTION, MOST_CORRECTION = 0.5, 2.0
 
 
 class Curvature(abc.ABC):
@@ -42,24 +43,35 @@ class Curvature(abc.ABC):
     def direction(self, space: Space, gradient: Array) -> Array:
         """-H g at the point where the pairs end, as a fresh array."""
 
+    def line(self, space: Space, here: Sample) -> tuple[Array, float, Ahead | None]:
+        """That direction d, <g, d>, and what is known beyond."""
+        direction = self.direction(space, here.gradient)
+        return direction, space.inner(here.gradient, direction), None
+
     @abc.abstractmethod
     def packed(self) -> Any:
         """The record that stands for it in a checkpoint."""
 
 
 def correction(fall: float, slope: float, sy: float, noise: float) -> float:
-    """theta, so that y + theta s/<s, s> is a better y by what the values say; 0 if that is noise.
+    """t, by which <s, y> is better multiplied, by what the values say; 1 if that is noise.
 
-    With it the curvature of the pair is that at the end of the step, along it, up to O(|s|^4), in
-    place of a mean over the step [1]_.  ``fall`` is f(x) - f(x + s), ``slope`` <grad f(x), s>.
+    <s, y> is a mean of the curvature along a step, and t <s, y> that at its end, up to O(|s|^4): of
+    the cubic with the values and slopes at both ends.  BFGS then updates H to V'HV + s s'/(t <s,
+    y>), with V = I - y s'/<s, y> [1]_.  Like BFGS, and unlike a correction of y along s [2]_, this
+    is the same method in all linear coordinates.  ``fall`` is f(x) - f(x + s), ``slope``
+    <grad f(x), s>; <s, y> > 0.
 
-    .. [1] J. Z. Zhang, N. Y. Deng, L. H. Chen, "New quasi-Newton equation and related methods for
+    .. [1] M. C. Biggs, "Minimization algorithms making use of non-quadratic properties of the
+       objective function", J. Inst. Maths Applics 8 (1971); Y. Yuan, "A modified BFGS algorithm for
+       unconstrained optimization", IMA J. Numer. Anal. 11 (1991).
+    .. [2] J. Z. Zhang, N. Y. Deng, L. H. Chen, "New quasi-Newton equation and related methods for
        unconstrained optimization", J. Optim. Theory Appl. 102 (1999).
     """
-    theta = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
-    if not abs(theta) > SIGNAL * noise:
-        return 0.0
-    return min(max(theta, LEAST_CORRECTION * sy), MOST_CORRECTION * sy)
+    change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
+    if not abs(change) > SIGNAL * noise:
+        return 1.0
+    return min(max(1.0 + change / sy, LEAST_CORRECTION), MOST_CORRECTION)
 
 
 def is_of_use(ss: float, sy: float, yy: float) -> bool:

@@ -15,7 +15,8 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, Step
 from momentous.methods.checks import check
 from momentous.methods.classical.curvature import Curvature
-from momentous.methods.classical.limited_memory import STACKED, Listed, Stacked
+from momentous.methods.classical.fused_pairs import FusedPairs
+from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
 from momentous.methods.endings import Events, zero_gradient
 from momentous.methods.search.rounding import Rounding
@@ -57,8 +58,8 @@ class LBFGS(Method[LBFGSMemory]):
 
     The direction is -H g, with H the BFGS update of (<s, y>/<y, y>) I of the newest pair by all
     pairs that are kept, in compact form [3]_; up to 128 variables these are all pairs of the run,
-    and H is kept as a matrix.  The changes y of the gradient are corrected by what the values say
-    of the curvature [6]_ (up to 131,072 variables).  A step length t is sought with
+    and H is kept as a matrix.  What a pair says of the curvature along its step is corrected by
+    the values [6]_.  A step length t is sought with
     f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>, by a bracket as in [4]_
     whose trials are interpolated rather than bisected.  The first trial is 1, in the first
     iteration 1/|g|, from where the next may be far.  Where values cannot tell, within their noise,
@@ -90,8 +91,8 @@ class LBFGS(Method[LBFGSMemory]):
        Programming 141 (2013): the weak Wolfe bisection.
     .. [5] W. W. Hager, H. Zhang, "A New Conjugate Gradient Method with Guaranteed Descent and an
        Efficient Line Search", SIAM J. Optim. 16 (2005): the approximate Wolfe conditions.
-    .. [6] J. Z. Zhang, N. Y. Deng, L. H. Chen, "New Quasi-Newton Equation and Related Methods for
-       Unconstrained Optimization", J. Optim. Theory Appl. 102 (1999).
+    .. [6] M. C. Biggs, "Minimization Algorithms Making Use of Non-quadratic Properties of the
+       Objective Function", J. Inst. Maths Applics 8 (1971).
     """
 
     name = "lbfgs"
@@ -135,8 +136,7 @@ class LBFGS(Method[LBFGSMemory]):
         space, here = oracle.space, memory.current
         if here.grad_norm == 0.0:
             return memory.as_step(0.0, ending=zero_gradient(0.0))
-        direction = memory.curvature.direction(space, here.gradient)
-        slope = space.inner(here.gradient, direction)
+        direction, slope, ahead = memory.curvature.line(space, here)
         if not (slope < 0 and math.isfinite(slope)):
             return self._forgotten(oracle, memory, "this is not a descent direction")
         known = len(memory.curvature) > 0
@@ -150,6 +150,7 @@ class LBFGS(Method[LBFGSMemory]):
             conditions=(self.sufficient_decrease, self.curvature),
             most=self.max_trials,
             guess=not known,
+            ahead=ahead,
         )
         if found.sample is None:
             memory = dataclasses.replace(memory, rounding=found.rounding)
@@ -162,17 +163,17 @@ class LBFGS(Method[LBFGSMemory]):
 
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
-        most, size = self.memory, space.size
+        most, size = self.memory, space.dimension
         if most is None:
             if space.has_own_inner:  # x is a part of a vector
                 ones = space.from_numpy(np.ones(space.shape))
                 size = round(space.inner(ones, ones))
-            elif size <= WHOLE:
+            elif size <= WHOLE and not space.is_part:
                 return WholeMatrix.unknown(size)
             most = default_memory(size)
         if Stacked.suits(space):
             return Stacked.filled(most, space.shape)
-        return Listed(most, corrects=size <= STACKED)
+        return FusedPairs(most) if space.fuses else Listed(most)
 
     def _forgotten(self, oracle: Oracle, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
         """No way along that direction: drop the pairs; without pairs there is no way at all."""

@@ -6,8 +6,7 @@ Nocedal and Schnabel, "Representations of quasi-Newton matrices and their use in
 methods", Math. Programming 63 (1994), theorem 2.2.  An iteration computes 2 m products with the new
 gradient and 2 m with the new change of it, and adds up 2 m + 1 vectors in one pass: half of the
 memory traffic of the recursion on vectors, and two reductions over ranks where that has 2 m in a
-row.  Where vectors are so long that even this counts, changes are not corrected by values (see
-`correction`), and their products are differences of known ones.
+row.  Where pairs are listed, the products with the change are differences of known ones.
 
 `Listed` keeps arrays of any library, one by one.  `Stacked` keeps short NumPy vectors as rows of
 two arrays, so that the products with all of them are two calls of BLAS.  Neither ever changes what
@@ -41,11 +40,19 @@ class Pairs(Curvature):
     H is the BFGS update of (<s, y>/<y, y>) I of the newest pair by all pairs.
     """
 
-    __slots__ = ("_blas", "changes_changes", "most", "steps_changes", "to_changes", "to_steps")
+    __slots__ = (
+        "_blas",
+        "changes_changes",
+        "diagonal",
+        "most",
+        "steps_changes",
+        "to_changes",
+        "to_steps",
+    )
 
     _blas: Any
     most: int  # pairs to keep
-    corrects: bool  # are changes corrected by what values say?
+    diagonal: np.ndarray  # <s_i, y_i>/t_i, with t_i the correction by values
     steps_changes: np.ndarray  # [i, j]: <s_i, y_j> for i <= j; nothing below the diagonal is used
     changes_changes: np.ndarray  # [i, j]: <y_i, y_j> for i <= j
     to_steps: np.ndarray  # <s_i, g> with the gradient where the method stands
@@ -54,18 +61,22 @@ class Pairs(Curvature):
     def direction(self, space: Space, gradient: Array) -> Array:
         if not len(self):
             return gradient * -1.0
+        return self._combined(space, gradient, *self._weights())
+
+    def _weights(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """scale, p and q of -H g = scale Y p - S q - scale g."""
         r, yy, routines = self.steps_changes, self.changes_changes, self._blas
         scale = float(r[-1, -1] / yy[-1, -1])
         # H g = scale g + S q - scale Y p, with R p = S'g, R'q = (D + scale Y'Y) p - scale Y'g;
-        # R is the upper triangle of S'Y, D its diagonal.
+        # R is the upper triangle of S'Y, D its diagonal, corrected.
         p = routines.dtrsv(r, self.to_steps)
         q = routines.dsymv(scale, yy, p, -scale, self.to_changes)
-        q += r.diagonal() * p
+        q += self.diagonal * p
         q = routines.dtrsv(r, q, 1, 0, 0, 1, 0, 1)  # transposed, into q; keywords cost time
-        return self._combined(space, scale, gradient, p, q)
+        return scale, p, q
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         """scale Y p - S q - scale g"""
         raise NotImplementedError
@@ -75,8 +86,9 @@ class Pairs(Curvature):
         first = len(self.to_steps) - len(self)
         matrices = (self.steps_changes, self.changes_changes)
         upper = (tuple(np.triu(a[first:, first:]).ravel().tolist()) for a in matrices)
-        to_gradient = (tuple(a[first:].tolist()) for a in (self.to_steps, self.to_changes))
-        return StoredPairs(self.most, self.corrects, steps, changes, *upper, *to_gradient)
+        vectors = (self.diagonal, self.to_steps, self.to_changes)
+        rest = (tuple(a[first:].tolist()) for a in vectors)
+        return StoredPairs(self.most, steps, changes, *upper, *rest)
 
     def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """The steps and the changes."""
@@ -86,62 +98,50 @@ class Pairs(Curvature):
 class Listed(Pairs):
     """Pairs of arrays of any library, or of long ones."""
 
-    __slots__ = ("changes", "corrects", "steps")
+    __slots__ = ("changes", "steps")
 
-    def __init__(
-        self,
-        most: int,
-        steps: tuple[Array, ...] = (),
-        changes: tuple[Array, ...] = (),
-        *,
-        corrects: bool,
-    ):
-        self.most, self._blas, self.corrects = most, blas(), corrects
+    def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
+        self.most, self._blas = most, blas()
         self.steps, self.changes = steps, changes
         self.steps_changes = self.changes_changes = np.empty((0, 0))
-        self.to_steps = self.to_changes = np.empty(0)
+        self.diagonal = self.to_steps = self.to_changes = np.empty(0)
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def at(self, space: Space, sample: Sample) -> Listed:
-        moved = Listed(self.most, self.steps, self.changes, corrects=self.corrects)
+        moved = Listed(self.most, self.steps, self.changes)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
+        moved.diagonal = self.diagonal
         moved._take_gradient(space, sample.gradient)
         return moved
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
         s = space.combination(there.point, -1.0, here.point)
         y = space.combination(there.gradient, -1.0, here.gradient)
-        ss, sy, theta = space.inner(s, s), space.inner(s, y), 0.0
-        if self.corrects:
-            slope = space.inner(s, here.gradient)
-            theta = correction(here.value - there.value, slope, sy, noise)
-        if theta and ss > 0.0:
-            y = space.combination(y, theta / ss, s)
-            sy += theta
-        yy = space.inner(y, y)
+        (ss, sy), yy = space.inners((s, y), s), space.inner(y, y)
         if not is_of_use(ss, sy, yy):
             return self.at(space, there)
         old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
         steps, changes = self.steps[old:], self.changes[old:]
-        after = Listed(self.most, (*steps, s), (*changes, y), corrects=self.corrects)
+        after = Listed(self.most, (*steps, s), (*changes, y))
         after._take_gradient(space, there.gradient)
-        if self.corrects:
-            to_s, to_y = (np.array(space.inners(list_, y)) for list_ in (steps, changes))
-        else:  # y is a difference of gradients, and so are its products
-            to_s = after.to_steps[:-1] - self.to_steps[old:]
-            to_y = after.to_changes[:-1] - self.to_changes[old:]
-        after.steps_changes = _grown(self.steps_changes, old, to_s, sy)
-        after.changes_changes = _grown(self.changes_changes, old, to_y, yy)
+        slope = float(after.to_steps[-1]) - sy
+        t = correction(here.value - there.value, slope, sy, noise)
+        after.diagonal = np.append(self.diagonal[old:], sy / t)
+        # y is a difference of gradients, and so are its products.
+        to_s = after.to_steps[:-1] - self.to_steps[old:]
+        to_y = after.to_changes[:-1] - self.to_changes[old:]
+        after.steps_changes = grown(self.steps_changes, old, to_s, sy)
+        after.changes_changes = grown(self.changes_changes, old, to_y, yy)
         return after
 
     def _take_gradient(self, space: Space, g: Array) -> None:
-        self.to_steps = np.array(space.inners(self.steps, g))
-        self.to_changes = np.array(space.inners(self.changes, g))
+        products = np.array(space.inners((*self.steps, *self.changes), g))
+        self.to_steps, self.to_changes = np.split(products, 2)
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         weights = [-scale, *(scale * p).tolist(), *(-q).tolist()]
         return space.weighted_sum(weights, (g, *self.changes, *self.steps))
@@ -150,7 +150,7 @@ class Listed(Pairs):
         return self.steps, self.changes
 
 
-def _grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
+def grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
     """The upper triangle without its first ``old`` rows and columns, with one more column."""
     k = len(column) + 1
     new = np.empty((k, k), order="F")
@@ -167,7 +167,16 @@ class _Rows:
     with m rows, column by column, and a new pair writes where no other has written.
     """
 
-    __slots__ = ("blas", "changes", "changes_changes", "most", "steps", "steps_changes", "used")
+    __slots__ = (
+        "blas",
+        "changes",
+        "changes_changes",
+        "diagonal",
+        "most",
+        "steps",
+        "steps_changes",
+        "used",
+    )
 
     def __init__(self, most: int, size: int):
         self.most, self.used, self.blas = most, most, blas()
@@ -175,6 +184,7 @@ class _Rows:
         places = 2 * most * (most + 1)
         self.steps_changes, self.changes_changes = np.zeros(places), np.zeros(places)
         self.steps_changes[: most * (most + 1) : most + 1] = 1.0  # R can be inverted
+        self.diagonal = np.ones(2 * most)
 
     def matrix(self, products: np.ndarray, end: int) -> np.ndarray:
         """The upper triangle of the products of the pairs before ``end``."""
@@ -186,6 +196,7 @@ class _Rows:
         """The pairs before ``end`` alone, in arrays of their own."""
         new, m = _Rows(self.most, self.steps.shape[1]), self.most
         new.steps[:m], new.changes[:m] = self.steps[end - m : end], self.changes[end - m : end]
+        new.diagonal[:m] = self.diagonal[end - m : end]
         here, there = slice(m * m), slice((end - m) * (m + 1), (end - m) * (m + 1) + m * m)
         new.steps_changes[here] = self.steps_changes[there]
         new.changes_changes[here] = self.changes_changes[there]
@@ -202,18 +213,18 @@ class Stacked(Pairs):
 
     __slots__ = ("changes", "count", "end", "rows", "shape", "steps")
 
-    corrects = True
-
     def __init__(self, shape: tuple[int, ...], rows: _Rows, end: int, count: int):
         self.most, self._blas = rows.most, rows.blas
         self.shape, self.rows, self.end, self.count = shape, rows, end, count
         begin = end - rows.most
         self.steps, self.changes = rows.steps[begin:end].T, rows.changes[begin:end].T
+        self.diagonal = rows.diagonal[begin:end]
 
     @staticmethod
     def suits(space: Space) -> bool:
         """Are the vectors of this space such as can be stacked?"""
-        return space.plain and not space.has_own_inner and space.size <= STACKED
+        whole = not (space.has_own_inner or space.is_part)
+        return space.plain and whole and space.size <= STACKED
 
     @classmethod
     def filled(
@@ -252,13 +263,11 @@ class Stacked(Pairs):
         np.subtract(g, before, y)
         rows.used = end + 1
         inner = self._blas.ddot if s.size <= ROW else space.inner
-        ss, sy = inner(s, s), inner(s, y)
-        theta = correction(here.value - there.value, inner(s, before), sy, noise)
-        if theta and ss > 0.0:
-            self._blas.daxpy(s, y, s.size, theta / ss)
-            sy += theta
-        if not is_of_use(ss, sy, inner(y, y)):
+        sy = inner(s, y)
+        if not is_of_use(inner(s, s), sy, inner(y, y)):
             return self.at(space, there)
+        t = correction(here.value - there.value, inner(s, before), sy, noise)
+        rows.diagonal[end] = sy / t
         after = Stacked(self.shape, rows, end + 1, min(self.count + 1, self.most))
         after._take_products(g, y)
         return after
@@ -294,7 +303,7 @@ class Stacked(Pairs):
             (self.to_changes,) = _products(self.changes, g[np.newaxis])
 
     def _combined(
-        self, space: Space, scale: float, g: Array, p: np.ndarray, q: np.ndarray
+        self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         if len(self.steps) <= ROW:
             product = self._blas.dgemv
@@ -348,28 +357,31 @@ class StoredPairs:
     """`Pairs` in a checkpoint: vectors, and the upper triangles row by row."""
 
     most: int
-    corrects: bool
     steps: tuple[Array, ...]
     changes: tuple[Array, ...]
     steps_changes: tuple[float, ...]
     changes_changes: tuple[float, ...]
+    diagonal: tuple[float, ...]
     to_steps: tuple[float, ...]
     to_changes: tuple[float, ...]
 
     def unpacked(self, space: Space | None) -> Pairs:
         """As it was; without a space, with its vectors one by one."""
         k = len(self.steps)
-        if not len(self.changes) == len(self.to_steps) == len(self.to_changes) == k <= self.most:
+        lists = (self.changes, self.diagonal, self.to_steps, self.to_changes)
+        if k > self.most or any(len(list_) != k for list_ in lists):
             raise ValueError(f"{k} steps, {len(self.changes)} changes, {self.most} at the most")
         matrices = (self.steps_changes, self.changes_changes)
         r, yy = (np.array(matrix).reshape((k, k)) for matrix in matrices)
         if space is None or not Stacked.suits(space):
-            listed = Listed(self.most, self.steps, self.changes, corrects=self.corrects)
+            listed = Listed(self.most, self.steps, self.changes)
+            listed.diagonal = np.array(self.diagonal)
             listed.steps_changes, listed.changes_changes = map(np.asfortranarray, (r, yy))
             listed.to_steps, listed.to_changes = np.array(self.to_steps), np.array(self.to_changes)
             return listed
         made = Stacked.filled(self.most, space.shape, self.steps, self.changes)
         if k:
             made.steps_changes[-k:, -k:], made.changes_changes[-k:, -k:] = r, yy
+            made.diagonal[-k:] = self.diagonal
             made.to_steps[-k:], made.to_changes[-k:] = self.to_steps, self.to_changes
         return made

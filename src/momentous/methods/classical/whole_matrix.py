@@ -59,19 +59,15 @@ class WholeMatrix(Curvature):
         if not (space.plain and len(space.shape) == 1):
             x, x_new, g, g_new = (_flat(space, a) for a in (x, x_new, g, g_new))
         s, y = x_new - x, g_new - g
-        n, ss, sy = s.size, ddot(s, s), ddot(s, y)
-        theta = correction(here.value - there.value, ddot(s, g), sy, noise)
-        if theta and ss > 0.0:
-            daxpy(s, y, n, theta / ss)
-            sy += theta
-        yy = ddot(y, y)
-        if not is_of_use(ss, sy, yy):
+        n, sy, yy = s.size, ddot(s, y), ddot(y, y)
+        if not is_of_use(ddot(s, s), sy, yy):
             return self
+        t = correction(here.value - there.value, ddot(s, g), sy, noise)
         # V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
-        # s s'/<s, y> is added.
+        # s s'/(t <s, y>) is added.
         a, c = dsymv(1.0, self._first, y), dsymv(1.0, self._rest, y)
         daxpy(s, a, n, -0.5 * ddot(y, a) / sy)
-        daxpy(s, c, n, -0.5 * ddot(y, c) / sy - 0.5)
+        daxpy(s, c, n, -0.5 * ddot(y, c) / sy - 0.5 / t)
         return WholeMatrix(self._first, self._rest, sy / yy, self._count + 1, (s, a, c, sy))
 
     def _settle(self) -> None:

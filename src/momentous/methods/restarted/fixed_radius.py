@@ -66,7 +66,7 @@ class FixedRadius(Method[FixedMemory]):
         return theory_parameters(self, self.scheme, tol)
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[FixedMemory]:
-        p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.size)
+        p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.dimension)
         sample = oracle.gradient(x0)
         epoch, origin = Epoch.at(x0, averaged=True), Sample(x0, sample.value)
         memory = FixedMemory(epoch, p, tol=tol or 0.0, seed=seed, origin=origin)

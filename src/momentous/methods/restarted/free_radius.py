@@ -11,6 +11,7 @@ import dataclasses
 import math
 
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.passes import GRADIENT_ALONG
 from momentous.core.record import copied, record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
@@ -64,17 +65,19 @@ class FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
         return FreeEpoch(x=x, x_prev=x, points=x)
 
+    def share(self, eta: float) -> float:
+        """The weight of the next point in the mean; of the first one it is 1, and 0 here."""
+        return (self.k + 1) * (eta / self.first_step) if self.k else 0.0
+
     def advanced(
-        self, space: Space, sample: Sample, x_next: Array, moved: float, eta: float, apart: float
+        self, sample: Sample, x_next: Array, moved: float, points: Array, eta: float, apart: float
     ) -> FreeEpoch:
         """The same after one more iteration, at a sample that is ``apart`` from the one before."""
         k, norm = self.k + 1, sample.grad_norm
-        first, points, weight, path, mean_path, spread = eta, self.points, 1.0, 0.0, 0.0, 0.0
+        first, weight, path, mean_path, spread = eta, 1.0, 0.0, 0.0, 0.0
         if k > 1:
-            first = self.first_step
-            share = k * (eta / first)
+            first, share = self.first_step, self.share(eta)
             weight = self.weight + share
-            points = space.combination(points, share, sample.point)
             path = self.path + apart
             ahead = path - self.mean_path
             mean_path = self.mean_path + share / weight * ahead
@@ -156,14 +159,18 @@ class FreeRadius:
         """One iteration: one gradient, and now and then one of the mean or a value."""
         epoch, now, space, start = memory.epoch, memory.learned, oracle.space, memory.start
         k, theta = epoch.k + 1, 1 / (epoch.k + 1)
-        sample = oracle.gradient(self.scheme.asked(space, epoch.x, epoch.x_prev, theta))
+        y, along = self.scheme.asked(space, epoch.x, epoch.x_prev, theta), None
+        if space.fuses and k > 1:
+            sample, _, (along,) = oracle.gradient_with(y, GRADIENT_ALONG, (epoch.gradient,))
+        else:
+            sample = oracle.gradient(y)
         if not sample.has_finite_gradient:
             return self._not_finite(oracle, memory, sample, sample.point)
         eta, apart = now.step_size, 0.0
         if k > 1:
             step = eta * epoch.grad_norm
             apart = self.scheme.apart(theta, epoch.moved, eta * epoch.slope, step)
-            bend = eta * _change(space, sample, epoch) / apart if apart else 0.0
+            bend = eta * _change(space, sample, epoch, along) / apart if apart else 0.0
             if bend > LONGEST and k == 2:
                 return self._too_long(oracle, memory, sample)
             if bend > LONGEST or (eta < now.most and bend < self.scheme.roomy(k)):
@@ -171,15 +178,16 @@ class FreeRadius:
                 eta = now.step_size
                 if eta < SHORTEST * now.longest:
                     return self._far_too_long(oracle, memory, sample, now)
-        e = self.scheme.base(space, epoch.x, epoch.x_prev, theta, sample.point)
-        x_next, moved = space.stepped(e, -eta, sample.gradient, epoch.x)
+        x_next, moved, points = self.scheme.stepped(
+            space, epoch.x, epoch.x_prev, sample, eta, k, epoch.points, epoch.share(eta)
+        )
         if not math.isfinite(epoch.travelled + moved):
             return self._not_finite(oracle, memory, sample, x_next)
         if k == 1:
             if math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
                 return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
             sample.value, start = start.value, sample
-        reached = epoch.advanced(space, sample, x_next, moved, eta, apart)
+        reached = epoch.advanced(sample, x_next, moved, points, eta, apart)
         after = FreeMemory(reached, now, start, memory.limit)
         full = not k**2.5 * now.sharpness * math.sqrt(reached.travelled) <= RESTART * eta
         if full or moved == 0.0:  # x does not move any more: there is nothing to wait for
@@ -410,11 +418,13 @@ def _afresh(now: Learned) -> Learned:
     return now
 
 
-def _change(space: Space, sample: Sample, epoch: FreeEpoch) -> float:
-    """|g_k - g_{k-1}|, from the norms and one product where these tell."""
+def _change(space: Space, sample: Sample, epoch: FreeEpoch, along: float | None) -> float:
+    """|g_k - g_{k-1}|, from the norms and one product (``along``, if known) where these tell."""
     norm, before = sample.grad_norm, epoch.grad_norm
     squares = norm * norm + before * before
-    square = squares - 2 * space.inner(sample.gradient, epoch.gradient)
+    if along is None:
+        along = space.inner(sample.gradient, epoch.gradient)
+    square = squares - 2 * along
     if CANCELLED * squares < square < math.inf:
         return math.sqrt(square)
     return space.distance(sample.gradient, epoch.gradient)

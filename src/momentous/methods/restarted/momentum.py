@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from momentous.core import passes
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, Space
 from momentous.methods.checks import root_of_product, square_over
@@ -45,15 +46,56 @@ class Momentum:
         self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
     ) -> tuple[Sample, Array, float]:
         """The sample that the iteration takes, x^{k+1}, and |x^{k+1} - x^k|^2."""
+        if oracle.space.fuses:
+            return self._advance_at_once(oracle, x, x_prev, eta, theta)
         sample = oracle.gradient(self.asked(oracle.space, x, x_prev, theta))
         e = self.base(oracle.space, x, x_prev, theta, sample.point)
         return sample, *oracle.space.stepped(e, -eta, sample.gradient, x)
+
+    def _advance_at_once(
+        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
+    ) -> tuple[Sample, Array, float]:
+        """The same in one pass, which leaves y^{k+1} for the next iteration."""
+        space, m = oracle.space, 1 - theta
+        y = self.asked(space, x, x_prev, theta)
+        sample, (x_next, y_next), (moved,) = oracle.gradient_with(
+            y, passes.NESTEROV, (y, x), (-eta, m)
+        )
+        space.ahead = (y_next, x_next, x, m)
+        return sample, x_next, moved
 
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         """Where the next epoch starts, given x^{k+1} and x^k."""
         return x_next
 
     # With nothing given (`FreeRadius`):
+
+    def stepped(
+        self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
+        points: Array, share: float,
+    ) -> tuple[Array, float, Array]:  # fmt: skip
+        """x^k, |x^k - x^{k-1}|^2, and points + share times the point of the sample, where x is
+        x^{k-1} and theta = 1/k."""
+        if space.fuses and share:
+            return self._stepped_at_once(space, x, x_prev, sample, eta, k, points, share)
+        e = self.base(space, x, x_prev, 1 / k, sample.point)
+        x_next, moved = space.stepped(e, -eta, sample.gradient, x)
+        if share:
+            points = space.combination(points, share, sample.point)
+        return x_next, moved, points
+
+    def _stepped_at_once(
+        self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
+        points: Array, share: float,
+    ) -> tuple[Array, float, Array]:  # fmt: skip
+        m = 1 - 1 / (k + 1)  # of the next iteration
+        (x_next, y_next, points), (moved,), _ = space.compute(
+            passes.NESTEROV_WITH_SUM,
+            (sample.gradient, sample.point, x, points),
+            (-eta, m, share),
+        )
+        space.ahead = (y_next, x_next, x, m)
+        return x_next, moved, points
 
     def roomy(self, k: int) -> float:
         """Where eta |g - g'|/|y - y'| is below this in iteration k of an epoch, eta grows ..."""
@@ -127,11 +169,30 @@ class HeavyBall(Momentum):
     def base(self, space: Space, x: Array, x_prev: Array, theta: float, asked: Array) -> Array:
         return _extrapolated(space, x, x_prev, theta)
 
+    def _advance_at_once(
+        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
+    ) -> tuple[Sample, Array, float]:
+        sample, (x_next,), (moved,) = oracle.gradient_with(
+            x, passes.HEAVY_BALL, (x, x_prev), (-eta, 1 - theta)
+        )
+        return sample, x_next, moved
+
     def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
         a = (1 - 2 * theta) * (1 - theta)
         if a == 0.0:
             return x_next
         return space.combination(x_next, a / (1 + a), x, x_next)  # (x^{k+1} + a x^k)/(1 + a)
+
+    def _stepped_at_once(
+        self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
+        points: Array, share: float,
+    ) -> tuple[Array, float, Array]:  # fmt: skip
+        (x_next, points), (moved,), _ = space.compute(
+            passes.HEAVY_BALL_WITH_SUM,
+            (sample.gradient, x, x_prev, points),
+            (-eta, 1 - 1 / k, share),
+        )
+        return x_next, moved, points
 
     # Its gradients are taken at x itself.  Momentum hides the sharp directions from successive
     # points; only the first step of an epoch, along the gradient, shows them.
@@ -162,4 +223,4 @@ HEAVY_BALL = HeavyBall()
 def _extrapolated(space: Space, x: Array, x_prev: Array, theta: float) -> Array:
     if x is x_prev or theta == 1.0:  # the first iteration of an epoch, or no momentum at all
         return x
-    return space.combination(x, 1 - theta, x, x_prev)
+    return space.extrapolated(x, x_prev, 1 - theta)

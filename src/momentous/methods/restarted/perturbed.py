@@ -136,7 +136,7 @@ class PerturbedRAGD(FixedRadius):
     ) -> Step[FixedMemory]:
         """From x^0 + xi, xi uniform in the ball, if the last gradient norm is at most B/eta."""
         p, space = memory.parameters, oracle.space
-        if not (sample.grad_norm > p.radius / p.step_size or space.size == 0):
+        if not (sample.grad_norm > p.radius / p.step_size or space.dimension == 0):
             r = self.displacement(p)
             start = space.displaced(start, r, memory.seed, memory.draws)
             events += (Event(EventKind.PERTURBED, r),)

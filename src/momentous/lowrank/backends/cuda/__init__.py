@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,22 +16,27 @@ from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.cuda import layout
 from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.best import best_columns
 from momentous.lowrank.backends.cuda.blocks import CudaBlocks
 from momentous.lowrank.backends.cuda.launch import (
+    HostSums,
     grams_of,
     launch,
+    mark,
     packed,
     parameters_of,
+    second_stream,
     total,
     weighted_gram,
     weighted_squares,
 )
 from momentous.lowrank.backends.cuda.modules import (
     Module,
+    RowKernels,
     entry_kernels,
     row_kernels,
 )
-from momentous.lowrank.backends.cuda.solve import RowSolver
+from momentous.lowrank.backends.cuda.solve import Range, RowSolver, ranges_of
 from momentous.lowrank.backends.cuda.start import truncated_svd
 from momentous.lowrank.backends.device import check_memory, require_gpu
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
@@ -107,20 +112,44 @@ class CudaBackend(Backend):
         ))  # fmt: skip
         return total(errors)
 
+    def best_columns(
+        self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int
+    ) -> tuple[Any, Floats]:
+        return best_columns(left, right, offsets, seen, count)
+
+    def release_memory(self) -> None:
+        cupy.get_default_memory_pool().free_all_blocks()
+
     def plain_objective(
         self, side: Callable[[int], Any], x: Any, cut: int, terms: PlainTerms, gradient: Any
     ) -> float:
-        size, weights = x.shape[1], (terms.balance, terms.ridge, terms.dense)
+        size, sides = x.shape[1], (side(0), side(1))
+        main, beside = cupy.cuda.get_current_stream(), second_stream()
         both = packed(x)
+        begun = mark(main)
         rows = both[:cut], both[cut:]
-        # The long passes first: the host prepares the rest meanwhile.
-        passes = [side(which).pass_chunks(rows[which], rows[1 - which], size) for which in (0, 1)]
-        grams = grams_of(x, cut)
-        sums = [one for which in (0, 1) for one in (side(which).chunks.firsts, passes[which][1])]
-        launch(passes[0][0], "finish_gradient", x.size, (
-            cut * size, x.size, *sums, terms.scale, x, grams, *weights, gradient,
+        left = sides[0].pass_chunks(*rows, size)
+        with beside:  # beside the end of one long pass and the beginning of the other
+            beside.wait_event(begun)
+            grams = grams_of(x, cut)
+            folded = mark(beside)
+        right = sides[1].pass_chunks(*rows[::-1], size)
+        main.wait_event(folded)
+        losses, sums = left.losses, HostSums(left.losses.size)
+        launch(left.module, "finish_gradient", 256 * sums.blocks + x.size, (
+            cut * size, x.size, sides[0].chunks.firsts, left.gradients, sides[1].chunks.firsts,
+            right.gradients, terms.scale, x, grams, terms.balance, terms.ridge, terms.dense,
+            gradient, sums.blocks, losses.size, losses, sums.address,
         ))  # fmt: skip
-        return terms.scale * total(passes[0][2], grams, weights)
+        return terms.scale * sums.total()
+
+
+class Passed(NamedTuple):
+    """A pass over all entries, chunk by chunk."""
+
+    module: Module
+    gradients: Any  # of the left side
+    losses: Any
 
 
 class CudaSide(Side):
@@ -134,6 +163,7 @@ class CudaSide(Side):
         self.loss = loss
         self.chunks = layout.cut(self.groups.starts, int(self.groups.others.size))
         self.parameters = parameters_of(loss)
+        self._ranges: dict[Module, list[Range]] = {}
         self._twin: CudaSide | weakref.ref[CudaSide] | None = None
         self._precision: tuple[Any, Any] | None = None  # weights, and the type of sums for them
 
@@ -164,26 +194,24 @@ class CudaSide(Side):
 
     def _pass(self, left: Any, right: Any, size: int, scale: float = 0.0, own: Any = None) -> Any:
         """The losses of each chunk; adds to the gradient of the left side, where there is one."""
-        module, gradients, totals = self.pass_chunks(left, right, size, own is not None)
+        passed = self.pass_chunks(left, right, size, own is not None)
         if own is not None:
-            launch(module, "add_chunks", own.size, (
-                own.size, self.chunks.firsts, gradients, scale, own,
+            launch(passed.module, "add_chunks", own.size, (
+                own.size, self.chunks.firsts, passed.gradients, scale, own,
             ))  # fmt: skip
-        return totals
+        return passed.losses
 
-    def pass_chunks(
-        self, left: Any, right: Any, size: int, with_gradient: bool = True
-    ) -> tuple[Module, Any, Any]:
-        """The kernels, the left side's gradient and the losses, chunk by chunk."""
+    def pass_chunks(self, left: Any, right: Any, size: int, with_gradient: bool = True) -> Passed:
+        """The left side's gradient and the losses."""
         groups, chunks = self.groups, self.chunks
         module = entry_kernels(size, left.dtype, self.loss)
         gradients = cupy.empty((chunks.total if with_gradient else 0, left.shape[1]), left.dtype)
-        totals = cupy.empty(chunks.total, np.float64)
+        losses = cupy.empty(chunks.total, np.float64)
         launch(module, "pass_entries", 32 * chunks.total, (
             chunks.total, chunks.order, chunks.owners, chunks.bounds, groups.others, groups.values,
-            left, right, self.parameters, int(with_gradient), gradients, totals,
+            left, right, self.parameters, int(with_gradient), gradients, losses,
         ), 128)  # fmt: skip
-        return module, gradients, totals
+        return Passed(module, gradients, losses)
 
     # --- half sweeps ------------------------------------------------------------------------------
 
@@ -199,6 +227,13 @@ class CudaSide(Side):
         kernels = row_kernels(size, dtype, sums, self.loss, asked.offsets is not None)
         features = packed(asked.features, kernels.stride, kernels.offset_at, asked.offsets)
         return RowSolver(self, kernels, asked, features, sums).run()
+
+    def ranges(self, kernels: RowKernels, itemsize: int) -> list[Range]:
+        """The rows in ranges whose sums can be held."""
+        found = self._ranges.get(kernels.module)
+        if found is None:
+            found = self._ranges[kernels.module] = ranges_of(self.chunks, kernels, itemsize)
+        return found
 
     def _sum_type(self, key: Any, step: RowStep) -> Any:
         """Double where single precision could make a near-singular system indefinite."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from momentous.lowrank.backends.cuda.modules import plain_kernels
 from momentous.lowrank.losses import Loss
 
 GRAM_BLOCKS, SUM_BLOCKS = 264, 256
+_own = threading.local()
 
 
 def launch(
@@ -21,15 +23,30 @@ def launch(
         module.get_function(name)((-(-threads // block),), (block,), arguments)
 
 
+def second_stream() -> Any:
+    """A stream beside the current one, of this thread alone."""
+    device = int(cupy.cuda.Device().id)
+    streams: dict[int, Any] = _own.__dict__.setdefault("streams", {})
+    if device not in streams:
+        streams[device] = cupy.cuda.Stream(non_blocking=True)
+    return streams[device]
+
+
+def mark(stream: Any) -> Any:
+    """An event that is reached when all that was launched on the stream so far has ended."""
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(stream)
+    return event
+
+
 def parameters_of(loss: Loss) -> Any:
     """The loss's parameters on the device; at least one number."""
     return cupy.asarray(loss.parameters or (0.0,), np.float64)
 
 
-def total(numbers: Any, grams: Any = None, weights: tuple[float, ...] = (0.0, 0.0, 0.0)) -> float:
-    """The sum of an array of doubles, and of the terms of an objective that Gram matrices give."""
-    rank, given = (0, 0) if grams is None else (grams.shape[1], grams)
-    return _sum_of_blocks("add_up", numbers, (rank, given, *weights))
+def total(numbers: Any) -> float:
+    """The sum of an array of doubles."""
+    return _sum_of_blocks("add_up", numbers, ())
 
 
 def weighted_squares(weights: Any, factor: Any) -> float:
@@ -39,12 +56,25 @@ def weighted_squares(weights: Any, factor: Any) -> float:
 
 
 def _sum_of_blocks(name: str, numbers: Any, arguments: tuple[Any, ...]) -> float:
-    """One sum per block comes back, and they are added here: one small transfer."""
-    blocks = max(1, min(SUM_BLOCKS, -(-numbers.size // 1024)))
-    out = cupy.empty(blocks, np.float64)
+    """One sum per block, written to the host's memory by the device, and added here."""
+    sums = HostSums(numbers.size)
     kernel = plain_kernels(numbers.dtype).get_function(name)
-    kernel((blocks,), (256,), (numbers.size, numbers, *arguments, out))
-    return float(out.get().sum())
+    kernel((sums.blocks,), (256,), (numbers.size, numbers, *arguments, sums.address))
+    return sums.total()
+
+
+class HostSums:
+    """One sum per block over so many numbers, in memory of the host that kernels write to."""
+
+    def __init__(self, numbers: int):
+        self.blocks = max(1, min(SUM_BLOCKS, -(-numbers // 1024)))
+        self._memory = cupy.cuda.alloc_pinned_memory(8 * self.blocks)
+        self.address = self._memory.ptr
+
+    def total(self) -> float:
+        """Their sum, when all that was launched before has ended."""
+        cupy.cuda.get_current_stream().synchronize()
+        return float(np.frombuffer(self._memory, np.float64, self.blocks).sum())
 
 
 def packed(factor: Any, stride: int = 0, offset_at: int = -1, offsets: Any = None) -> Any:

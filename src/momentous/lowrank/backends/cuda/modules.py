@@ -15,11 +15,16 @@ from momentous.lowrank.losses import Loss
 FOLDER = Path(__file__).with_name("kernels")
 TILE = 8
 LARGEST_SIZE = 258  # rank 256, a bias and a constant
+WARP_SIZE = 64  # parameters up to which a warp solves a row
+SOLVE_RESIDENT = 4  # blocks of such warps per processor
 # Registers that hold the sums of a row: beyond these the tiles take over.
 SUMS_IN_REGISTERS = 190
 # Registers of a block that solves one row: a processor has 65536, and a thread needs some 40 beside
 # its tile.
 TILE_REGISTERS = 65_000
+
+# Of the pass over all entries: rounds of entries at once, and blocks per processor, at least.
+PASS_STEPS, PASS_RESIDENT = 4, 8
 
 # The body of ``Entry entry(A z, A x, const double* parameters)``: value, slope, curvature; and of
 # ``double error_of(double z, double x, const double* parameters, double low, double high)``.
@@ -76,6 +81,7 @@ class RowKernels(NamedTuple):
     splits: int  # blocks per chunk
     threads: int  # of a block of "gram"
     solvers: int  # of a block of "solve"
+    solved: int  # rows of such a block
 
 
 def entry_source(loss: Loss | None) -> str:
@@ -113,8 +119,9 @@ def entry_kernels(size: int, dtype: Any, loss: Loss) -> Module:
 @cache
 def _entry_kernels(device: int, size: int, dtype: Any, loss: Loss) -> Module:
     check_size(size)
-    return _compiled(device, ("entries.cu",), (
+    return _compiled(device, ("sums.cu", "entries.cu"), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", str(size)),
+        ("PASS_STEPS", str(PASS_STEPS)), ("PASS_RESIDENT", str(PASS_RESIDENT)),
     ), entry_source(loss))  # fmt: skip
 
 
@@ -139,6 +146,7 @@ def _row_kernels(
     else:
         stride, offset_at = -(-(size + offset) // per_vector) * per_vector, size
         partial = (size * (size + 3) // 2 + 5) // 4 * 4
+    by_warps = tiled and size <= WARP_SIZE and width == 4
     solves = not tiled or tiles * (TILE**2 * width // 4 + 40) <= TILE_REGISTERS
     splits = -(-tiles // 256) if tiled else 1
     per_block = -(-tiles // splits)
@@ -151,11 +159,14 @@ def _row_kernels(
         ("QUADRATIC", str(int(loss is not None and loss.quadratic))),
         ("DENSE", repr(float(0.0 if loss is None else loss.dense_weight))),
         ("DAMPING", repr(DAMPING)), ("LEAST", repr(LEAST)), ("FULL_STEP", repr(FULL_STEP)),
-        ("TILED_SOLVE", str(int(solves))),
+        ("SOLVE_RESIDENT", str(SOLVE_RESIDENT)),
     )  # fmt: skip
-    files = ("async.cu", "rows.cu", "tiled_rows.cu" if tiled else "small_rows.cu", "chunks.cu")
+    files = ["async.cu", "rows.cu", "tiled_rows.cu" if tiled else "small_rows.cu", "chunks.cu"]
+    if tiled and solves:
+        files.append("warp_solve.cu" if by_warps else "tiled_solve.cu")
+    solvers, solved = (128, 4) if by_warps else (-(-max(tiles, padded) // 32) * 32, 1)
     return RowKernels(
-        _compiled(device, files, defines, entry_source(loss)),
+        _compiled(device, tuple(files), defines, entry_source(loss)),
         size,
         stride,
         offset_at,
@@ -164,7 +175,7 @@ def _row_kernels(
         solves,
         splits,
         -(-per_block * shared // 32) * 32 if tiled else 128,
-        -(-max(tiles, padded) // 32) * 32 if tiled else 64,
+        *((solvers, solved) if tiled else (64, 64)),
     )
 
 
@@ -175,7 +186,7 @@ def plain_kernels(dtype: Any) -> Module:
 
 @cache
 def _plain_kernels(device: int, dtype: Any) -> Module:
-    return _compiled(device, ("plain.cu",), (
+    return _compiled(device, ("sums.cu", "plain.cu"), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", "1"),
     ), "")  # fmt: skip
 

@@ -3,25 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from momentous.lowrank.backends.base import DAMPING, LEAST, RowStep
 from momentous.lowrank.backends.cuda.arrays import cupy
 from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
+from momentous.lowrank.backends.cuda.layout import Chunks
 from momentous.lowrank.backends.cuda.modules import RowKernels
 
 HELD = 1 << 31  # bytes of sums that are held at a time
 REGISTERS, SHARED = 65536, 96 << 10  # of a processor; of its shared memory, what caches can spare
+PROCESSORS = 16  # the attribute of a device: how many it has
 
 
-def _resident_blocks(kernel: Any, threads: int, chunks: int) -> int:
-    """As many blocks as run at a time, one chunk per warp at least."""
-    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+class Range(NamedTuple):
+    """Rows whose sums are held at a time, and how the kernels are launched for them."""
+
+    first: int
+    rows: int
+    first_chunk: int
+    chunks: int
+    blocks: tuple[int, ...]  # of "gram"
+    several: Any  # int32, on the device: the rows that have more than one chunk
+
+
+def ranges_of(chunks: Chunks, kernels: RowKernels, itemsize: int) -> list[Range]:
+    """All rows, in ranges; made once for a side, as asking the device takes its time."""
+    firsts = chunks.on_host
+    rows, first, found = firsts.size - 1, 0, []
+    # Half of what is free where that is less: the sums of few rows at a time will do as well.
+    free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+    held = max(1, min(HELD, free // 2) // (kernels.partial * itemsize))
+    while first < rows:
+        begin, last = int(firsts[first]), rows
+        if kernels.tiled:
+            last = int(np.searchsorted(firsts, begin + held, side="right")) - 1
+            last = min(max(last, first + 1), rows)
+        count = int(firsts[last]) - begin
+        blocks = (count, kernels.splits) if kernels.tiled else (_resident_blocks(kernels, count),)
+        several = chunks.several[slice(*np.searchsorted(chunks.several_on_host, (first, last)))]
+        found.append(Range(first, last - first, begin, count, blocks, several))
+        first = last
+    return found
+
+
+def _resident_blocks(kernels: RowKernels, chunks: int) -> int:
+    """As many blocks as run at a time, a pair of chunks per warp at least."""
+    kernel, threads = kernels.module.get_function("gram"), kernels.threads
+    processors = cupy.cuda.runtime.deviceGetAttribute(PROCESSORS, cupy.cuda.runtime.getDevice())
     registers = -(-kernel.num_regs // 8) * 8 * threads
     fitting = min(REGISTERS // registers, SHARED // max(1, kernel.shared_size_bytes), 16)
-    return int(min(processors * max(1, fitting), -(-chunks * 32 // threads)))
+    return int(min(processors * max(1, fitting), -(-chunks * 16 // threads)))
 
 
 class RowSolver:
@@ -39,15 +73,14 @@ class RowSolver:
         solutions = cupy.empty((self.rows, size), step.features.dtype)
         row_values = cupy.empty(self.rows, np.float64)
         cut = loss.self_concordant
-        changes = cupy.empty((self.rows if cut else 0, size), self.sums)
-        reach = cupy.empty(self.rows if cut else 0, self.sums)
+        changes: Any = cupy.empty((self.rows, size), self.sums) if cut else 0
+        reach: Any = cupy.empty(self.rows, self.sums) if cut else 0
         current = 0 if step.current is None else step.current
         gram, pull, rest = self._dense()
         for first, count, first_chunk, partial in self._summed(side.groups.values, current):
             if kernels.solves:
-                threads = 1 if kernels.tiled else kernels.solvers
                 kernels.module.get_function("solve")(
-                    (-(-count // threads),), (kernels.solvers,),
+                    (-(-count // kernels.solved),), (kernels.solvers,),
                     (first, count, first_chunk, side.chunks.firsts, partial, step.weights, current,
                      gram, pull, rest, solutions, changes, reach, row_values),
                 )  # fmt: skip
@@ -91,37 +124,25 @@ class RowSolver:
 
     def _summed(self, values: Any, current: Any) -> Iterator[tuple[int, int, int, Any]]:
         """Ranges of rows and their sums: first row, number of rows, first chunk, sums."""
-        side, kernels = self.side, self.kernels
+        side, kernels, module = self.side, self.kernels, self.kernels.module
         groups, chunks = side.groups, side.chunks
-        firsts = chunks.on_host
-        held = max(1, HELD // (kernels.partial * self.sums.itemsize))
-        first = 0
-        while first < self.rows:
-            begin, last = int(firsts[first]), self.rows
-            if kernels.tiled:
-                last = int(np.searchsorted(firsts, begin + held, side="right")) - 1
-                last = min(max(last, first + 1), self.rows)
-            count = int(firsts[last]) - begin
-            partial = cupy.empty((count, kernels.partial), self.sums)
-            if count:
-                gram = kernels.module.get_function("gram")
-                common = groups.others, values, self.features, current, side.parameters, partial
-                if kernels.tiled:
-                    gram((count, kernels.splits), (kernels.threads,), (
-                        begin, count, chunks.begins, chunks.owners, *common,
-                    ))  # fmt: skip
-                else:
-                    gram((_resident_blocks(gram, kernels.threads, count),), (kernels.threads,), (
-                        begin, count, chunks.order, chunks.bounds, chunks.owners, *common,
-                    ))  # fmt: skip
-            rows = chunks.several[slice(*np.searchsorted(chunks.several_on_host, (first, last)))]
-            if rows.size:
-                kernels.module.get_function("add_chunks")(
-                    (rows.size, min(64, -(-kernels.partial // 256))), (256,),
-                    (begin, rows, chunks.firsts, partial),
+        for part in side.ranges(kernels, self.sums.itemsize):
+            partial = cupy.empty((part.chunks, kernels.partial), self.sums)
+            common = groups.others, values, self.features, current, side.parameters, partial
+            own: tuple[Any, ...] = chunks.begins, chunks.owners
+            if not kernels.tiled:
+                own = chunks.order, chunks.bounds, chunks.owners
+            if part.chunks:
+                module.get_function("gram")(
+                    part.blocks, (kernels.threads,),
+                    (part.first_chunk, part.chunks, *own, *common),
                 )  # fmt: skip
-            yield first, last - first, begin, partial
-            first = last
+            if part.several.size:
+                module.get_function("add_chunks")(
+                    (part.several.size, min(64, -(-kernels.partial // 256))), (256,),
+                    (part.first_chunk, part.several, chunks.firsts, partial),
+                )  # fmt: skip
+            yield part.first, part.rows, part.first_chunk, partial
 
     def _unpack(self, first: int, count: int, first_chunk: int, partial: Any, out: Any) -> None:
         size = self.kernels.size

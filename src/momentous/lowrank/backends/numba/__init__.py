@@ -18,13 +18,17 @@ from momentous.lowrank.losses import Loss
 
 require("numba", "app", "backend='numba'")
 
+from momentous.lowrank.backends.numba.announce import announce_compilations  # noqa: E402
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
+from momentous.lowrank.backends.numba.lanes import lanes_of  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     block_rows,
     read_only,
     share_rows,
+    system_in_strips,
 )
 
+announce_compilations()
 FEWEST = 10_000  # entries that a second thread is worth
 
 
@@ -39,6 +43,10 @@ class NumbaBackend(Backend):
 
 class NumbaSide(Side):
     """Entries that threads share.
+
+    Kernels are compiled once per loss and precision, and kept on disk.  One is not for all ranks:
+    the pass over all entries has a version of its own for every width up to 16, which is up to 1.5
+    times as fast as the one for all.
 
     In a pass each thread has a range of groups, of about equally many entries, and a gradient of
     the right factor of its own; these are added up in a fixed order.  So the same ratings and the
@@ -74,9 +82,12 @@ class NumbaSide(Side):
     def _run(
         self, left: Floats, right: Floats, scale: float, own: Floats, far: list[Floats]
     ) -> float:
-        kernels, groups = kernels_for(type(self.loss)), self.groups
-        lanes, parameters = (0,) * left.shape[1], self.loss.parameters
-        left, right = read_only(left), read_only(right)
+        kernels, groups, parameters = (
+            kernels_for(type(self.loss)),
+            self.groups,
+            self.loss.parameters,
+        )
+        lanes, left, right = lanes_of(left.shape[1]), read_only(left), read_only(right)
 
         def work(thread: int) -> float:
             first, last = self.ranges[thread]
@@ -100,17 +111,17 @@ class NumbaSide(Side):
         if loss.self_concordant:
             lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
-        gram, pull, rest = np.empty((0, 0)), np.empty(0), 0.0
+        gram, pull, rest = np.empty((0, 0, 0)), np.empty(0), 0.0
         if loss.dense_weight:
             F, o = features.astype(np.float64, copy=False), offsets.astype(np.float64)
-            gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(size)
+            gram, pull = system_in_strips(F.T @ F), F.T @ o if o.size else np.zeros(size)
             rest = float(o @ o)
         before = read_only(np.zeros_like(solutions) if step.current is None else step.current)
         weights, from_zero = read_only(step.weights), step.current is None
 
         def work(first: int, last: int) -> None:
             kernels.solve_rows(
-                (0,) * size, from_zero, step.with_value, groups.starts, groups.others,
+                from_zero, step.with_value, groups.starts, groups.others,
                 groups.values, features, lengths, offsets, gram, pull, rest, before, weights,
                 first, last, loss.parameters, solutions, row_values,
             )  # fmt: skip
@@ -127,7 +138,7 @@ class NumbaSide(Side):
 
         def work(first: int, last: int) -> None:
             block_rows(
-                (0,) * rank, groups.starts, groups.others, weights, fixed, weighted, first, last,
+                groups.starts, groups.others, weights, fixed, weighted, first, last,
                 blocks,
             )  # fmt: skip
 

@@ -41,19 +41,28 @@ def compiled_kernel(
 ) -> Callable[[Function], Function]:
     """Compile without the interpreter's lock; `freedoms` are what rounding may do.
 
-    Where no folder for numba's cache can be written to (a read-only installation without a home),
-    functions are compiled again in every process.
+    Numba's files are named by file and function, and do not see what a function calls in another
+    file: a digest of this folder's code is made part of the name.  Where no folder for them can be
+    written to (a read-only installation without a home), functions are compiled again in every
+    process.
     """
     njit: Callable[..., Callable[[Function], Function]] = import_module("numba").njit
     options = {"error_model": "numpy", "fastmath": set(freedoms), "forceinline": inline}
 
     def compile_function(function: Function) -> Function:
         if cached:
+            function.__qualname__ += f"_{_folder_digest()}"
             with contextlib.suppress(RuntimeError):  # "cannot cache function"
                 return njit(nogil=True, cache=True, **options)(function)
         return njit(nogil=True, **options)(function)
 
     return compile_function
+
+
+@cache
+def _folder_digest() -> str:
+    folder = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return hashlib.sha256(folder).hexdigest()[:12]
 
 
 # --- functions that loops over entries can be vectorised with -------------------------------------
@@ -114,12 +123,10 @@ def compiled_entry(loss: type[Loss]) -> Any:
 def kernel_of(loss: type[Loss]) -> Callable[..., Callable[[Function], Function]]:
     """`compiled_kernel` for kernels that call the loss's entry.
 
-    Numba's files are named by file and function, and do not see what a kernel calls in another
-    file: the loss and a digest of its code and of this folder's are made part of the function's
-    name.  Losses from outside this package are compiled again in every process.
+    The loss and a digest of its code are made part of the name, too.  Losses from outside this
+    package are compiled again in every process.
     """
-    folder = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    digest = hashlib.sha256(folder + _code(loss.entry)).hexdigest()[:12]
+    digest = hashlib.sha256(_code(loss.entry)).hexdigest()[:12]
 
     def decorator(*freedoms: str) -> Callable[[Function], Function]:
         compiled = compiled_kernel(*freedoms, cached=_is_own(loss))

@@ -24,18 +24,23 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends.base import FULL_STEP
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_entry, kernel_of
+from momentous.lowrank.backends.numba.elimination import eliminate
 from momentous.lowrank.backends.numba.lanes import row_products, spread_slopes
 from momentous.lowrank.backends.numba.row_kernels import (
-    PIECE,
     add_penalty,
-    add_products,
-    eliminate,
     furthest_move,
-    gather,
-    predict,
+    piece_of,
+    scale_lines,
     shortest_change,
-    substitute,
-    workspace,
+    solve,
+    well_determined,
+    whole_strips,
+)
+from momentous.lowrank.backends.numba.tiles import (
+    SIDE,
+    add_dots,
+    add_products,
+    gather_lines,
 )
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.losses import Loss, Squared
@@ -62,7 +67,7 @@ def evaluate(z: Floats, x: Floats, count: int, scale: Any, parameters: tuple[flo
 
 @compiled_kernel()
 def add_groups(
-    lanes: tuple[int, ...],
+    lanes: tuple[int, ...] | int,
     left: Floats,
     right: Floats,
     starts: NDArray[np.int64],
@@ -93,56 +98,87 @@ def add_groups(
 
 @compiled_kernel("contract", "reassoc")
 def weigh(
-    lanes: tuple[int, ...],
     count: int,
-    full: int,
-    T: Matrix,
+    values: Floats,
+    begin: int,
     z: Matrix,
-    S: Matrix,
+    slopes: Matrix,
     with_value: bool,
     parameters: tuple[float, ...],
 ) -> float:
-    """The loss at the predictions z: in S the gathered factors times its curvatures, below them its
-    slopes, downwards; returns the sum of the losses, where it is wanted."""
-    rank, total = len(lanes), 0.0
-    values, slopes = T[rank], S[rank]
+    """The loss at the predictions z: its slopes, downwards, and in place of z its curvatures;
+    returns the sum of the losses, where it is wanted."""
+    total = 0.0
     if with_value:
         for k in range(count):
-            value, slope, curvature = entry(z[k], values[k], parameters)
+            value, slope, curvature = entry(z[k], np.float64(values[begin + k]), parameters)
             slopes[k], z[k] = -slope, curvature
             total += value
     else:  # which saves what only the value needs
         for k in range(count):
-            _, slope, curvature = entry(z[k], values[k], parameters)
+            _, slope, curvature = entry(z[k], np.float64(values[begin + k]), parameters)
             slopes[k], z[k] = -slope, curvature
-    for k in range(count, full):
-        slopes[k] = z[k] = 0.0
-    for q in range(rank):
-        for k in range(full):
-            S[q, k] = z[k] * T[q, k]
     return total
 
 
 @compiled_kernel()
-def add_dense(
-    lanes: tuple[int, ...], gram: Matrix, pull: Matrix, rest: float, u: Floats, A: Matrix
-) -> None:
-    """Add the sum over all pairs: its Hessian, its descent direction and, in the corner, twice its
-    value at the row u; gram, pull and rest are F'F, F'o and o'o."""
-    size = len(lanes)
-    for q in range(size):
+def add_row(
+    from_zero: bool,
+    with_value: bool,
+    others: NDArray[np.int32],
+    values: Floats,
+    features: Floats,
+    offsets: Floats,
+    begin: int,
+    end: int,
+    u: Matrix,
+    parameters: tuple[float, ...],
+    T: Floats,
+    S: Floats,
+    z: Matrix,
+    slopes: Matrix,
+    A: Matrix,
+    side: Matrix,
+) -> float:
+    """Add the entries from begin to end - 1, at the row u, to its system and its right-hand side;
+    returns the sum of their losses."""
+    loss, length, size = 0.0, z.size, features.shape[1]
+    for piece in range(begin, end, length):
+        count = min(length, end - piece)
+        gather_lines(others, piece, count, features, T)
+        if offsets.size:
+            for k in range(count):
+                z[k] = offsets[others[piece + k]]
+        else:
+            for k in range(count):
+                z[k] = 0.0
+        if not from_zero:
+            add_dots(count, u, T, z)
+        loss += weigh(count, values, piece, z, slopes, with_value or QUADRATIC, parameters)
+        if UNIT:
+            add_products(size, count, T, T, A, slopes, side)
+        else:
+            scale_lines(count, z, T, S)
+            add_products(size, count, S, T, A, slopes, side)
+    return loss
+
+
+@compiled_kernel("contract", "reassoc")
+def add_dense(gram: Matrix, pull: Matrix, rest: float, u: Matrix, side: Matrix) -> float:
+    """Add the descent direction of the sum over all pairs, and return its value at the row u; gram
+    (in strips), pull and rest are F'F, F'o and o'o."""
+    value = rest
+    for q in range(pull.size):
         moved = 0.0
-        for p in range(size):
-            moved += gram[q, p] * u[p]
-            A[p, q] += DENSE * gram[p, q]
-        A[q, size] -= DENSE * (moved + pull[q])
-        A[size, size] += DENSE * u[q] * (moved + 2.0 * pull[q])
-    A[size, size] += DENSE * rest
+        for p in range(pull.size):
+            moved += gram[p // SIDE, q, p % SIDE] * u[p]
+        side[q] -= DENSE * (moved + pull[q])
+        value += u[q] * (moved + 2.0 * pull[q])
+    return 0.5 * DENSE * value
 
 
 @compiled_kernel()
 def solve_rows(
-    lanes: tuple[int, ...],
     from_zero: bool,
     with_value: bool,
     starts: NDArray[np.int64],
@@ -163,58 +199,58 @@ def solve_rows(
     row_values: Matrix,
 ) -> None:
     """Solve for the rows first to last - 1; ``from_zero``: all that is in ``current`` is 0."""
-    size = len(lanes)
-    T, A = workspace(lanes)
-    S = np.zeros_like(T)
-    x, away, inverses, damping = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    z, row = np.empty(PIECE), np.empty(size + 2)
+    size = features.shape[1]
+    width = whole_strips(size)
+    strips, length = width // SIDE, piece_of(width, features.itemsize)
+    T, exact_T = np.empty((strips, length, SIDE), features.dtype), np.empty((strips, length, SIDE))
+    S, exact_S = np.empty_like(T), np.empty_like(exact_T)
+    A, scaled = np.empty((strips, width, SIDE)), np.empty((strips, width, SIDE))
+    inverses, shares = np.empty(width), np.empty(max(width, SIDE * SIDE))
+    z, slopes = np.empty(length), np.empty(length)
+    u, side, x = np.zeros(width), np.zeros(width), np.zeros(width)
+    damping, other, away = np.zeros(width), np.zeros(width), np.zeros(width)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
         if begin == end and DENSE == 0.0:
             continue
-        u, A[:] = current[i], 0.0
-        loss = most = 0.0
-        for piece in range(begin, end, PIECE):
-            count = min(PIECE, end - piece)
-            full = gather(lanes, others, values, features, piece, count, T)
-            for k in range(full):
-                z[k] = 0.0
-            if offsets.size:
-                for k in range(count):
-                    z[k] = offsets[others[piece + k]]
-            if not from_zero:
-                predict(u, count, T, z)
-            if UNIT:
-                for k in range(count):
-                    _, slope, _ = entry(z[k], T[size, k], parameters)
-                    T[size, k] = -slope
-                add_products(lanes, full, T, T, A)
-            else:
-                if CUT:
-                    for k in range(count):
-                        most = max(most, lengths[others[piece + k]])
-                loss += weigh(lanes, count, full, T, z, S, with_value or QUADRATIC, parameters)
-                add_products(lanes, full, S, T, A)
-        if QUADRATIC and not UNIT:
-            A[size, size] = 2.0 * loss
+        if not from_zero:
+            u[:size] = current[i]
+        side[:], A[:] = 0.0, 0.0
         if DENSE != 0.0:
-            add_dense(lanes, gram, pull, rest, u, A)
-        add_penalty(lanes, weights[i], u, A, damping)
-        square = A[size, size]
-        eliminate(lanes, A, inverses, row)
-        product, step = substitute(lanes, A, inverses, size, x), 1.0
+            A += DENSE * gram
+        loss = add_row(
+            from_zero, with_value, others, values, features, offsets, begin, end, u,
+            parameters, T, S, z, slopes, A, side,
+        )  # fmt: skip
+        if T.itemsize < 8 and not well_determined(size, weights[i], A):
+            side[:], A[:] = 0.0, 0.0
+            if DENSE != 0.0:
+                A += DENSE * gram
+            loss = add_row(
+                from_zero, with_value, others, values, features, offsets, begin, end, u,
+                parameters, exact_T, exact_S, z, slopes, A, side,
+            )  # fmt: skip
+        if DENSE != 0.0:
+            loss += add_dense(gram, pull, rest, u, side)
+        penalty, damped = add_penalty(size, weights[i], u, A, side, damping)
+        square = 2.0 * loss + penalty
+        eliminate(A, scaled, inverses, shares)
+        product, step = solve(A, inverses, side, shares, x), 1.0
+        row_values[i] = loss
         if QUADRATIC:
-            row_values[i] = 0.5 * shortest_change(
-                lanes, A, inverses, damping, u, square, product, x, away
-            )
-        else:
-            row_values[i] = loss
+            row_values[i] = 0.5 * (square - product)
+            if damped:
+                row_values[i] = 0.5 * shortest_change(
+                    A, inverses, damping, u, side, square, product, x, other, away, shares
+                )
         if CUT:
-            length = 0.0
+            most = square = 0.0
+            for k in range(begin, end):
+                most = max(most, lengths[others[k]])
             for q in range(size):
-                length += x[q] * x[q]
-            if length * most > FULL_STEP * FULL_STEP:
-                reach = furthest_move(lanes, x, others, features, begin, end)
+                square += x[q] * x[q]
+            if square * most > FULL_STEP * FULL_STEP:
+                reach = furthest_move(x, others, features, begin, end)
                 if reach > FULL_STEP:
                     step = math.log(1.0 + reach) / reach
         for q in range(size):

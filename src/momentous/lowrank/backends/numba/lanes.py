@@ -1,8 +1,9 @@
 """Rows of a factor as SIMD vectors: what plain compiled loops over the rank are too slow for.
 
 A row of r numbers is taken in pieces whose lengths are powers of two (10 = 8 + 2), each one LLVM
-vector; LLVM maps these to whatever registers the machine has. The rank reaches the compiler as the
-length of a tuple, so that there is one compiled version per rank and no loop over the rank in it.
+vector; LLVM maps these to whatever registers the machine has. A low rank reaches the compiler as
+the length of a tuple, so that there is one compiled version per rank and no loop over the rank in
+it; a higher one is a number at run time, and all of them have one version.
 `benchmarks/lowrank_gradient.py` measures the whole. This file needs numba, so is itself
 imported only where it is used.
 """
@@ -19,6 +20,9 @@ cgutils: Any = import_module("numba.core.cgutils")
 make_array: Any = import_module("numba.np.arrayobj").make_array
 
 LONGEST_PIECE = 64  # longer vectors only make the compiler slow
+MOST_LANES = 16  # the highest rank with a compiled version of its own
+WIDE = 8  # numbers per vector where the rank is known at run time only,
+GROUP = 4  # and vectors whose sums are in registers at a time
 I32, I64 = ir.IntType(32), ir.IntType(64)
 ROUNDER = 1.5 * 2.0**52  # a float64 of this size has no binary places: adding it rounds
 FUSE = ("contract",)  # a * b + c may be rounded once
@@ -33,13 +37,18 @@ def pieces(rank: int) -> Iterator[tuple[int, int]]:
         offset += length
 
 
+def lanes_of(rank: int) -> tuple[int, ...] | int:
+    """The rank as kernels are given it: as the length of a tuple where it is low."""
+    return (0,) * rank if rank <= MOST_LANES else rank
+
+
 def intrinsic(function: Callable[..., Any]) -> Any:
     """A function of compiled code that writes its own LLVM instructions."""
     return import_module("numba.extending").intrinsic(function)
 
 
 class _Rows:
-    """A C-contiguous array with r columns, read and written row by row."""
+    """A C-contiguous array with r columns, read and written row by row, r known to the compiler."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, array: Any, rank: int):
         self.builder, self.pieces, self.rank = builder, list(pieces(rank)), rank
@@ -61,7 +70,7 @@ class _Rows:
             self.builder.store(vector, place, align=self.alignment)
 
 
-def _total(builder: Any, vectors: list[Any]) -> Any:
+def total(builder: Any, vectors: list[Any]) -> Any:
     """Sum of all elements of all vectors."""
     total = None
     for vector in vectors:
@@ -78,16 +87,92 @@ def _total(builder: Any, vectors: list[Any]) -> Any:
     return total
 
 
-def _filled(builder: Any, number: Any, length: int) -> Any:
+def filled(builder: Any, number: Any, length: int) -> Any:
     """A vector that has the same number everywhere."""
     kind = ir.VectorType(number.type, length)
     one = builder.insert_element(kind(ir.Undefined), number, I32(0))
     return builder.shuffle_vector(one, kind(ir.Undefined), ir.VectorType(I32, length)([0] * length))
 
 
+def mask_of(builder: Any, count: Any, length: int) -> Any:
+    """Which of so many places of a vector are among the first ``count``."""
+    kind = ir.VectorType(I64, length)
+    return builder.icmp_signed("<", kind(list(range(length))), filled(builder, count, length))
+
+
+def load_masked(builder: Any, place: Any, mask: Any) -> Any:
+    """The vector there, with 0 where the mask is not set: nothing is read from memory for these."""
+    vector = place.type.pointee
+    size = 32 if isinstance(vector.element, ir.FloatType) else 64
+    name = f"llvm.masked.load.v{vector.count}f{size}.p0"
+    kinds = [place.type, I32, mask.type, vector]
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, kinds), name)
+    return builder.call(function, [place, I32(size // 8), mask, vector([0.0] * vector.count)])
+
+
+def store_masked(builder: Any, vector: Any, place: Any, mask: Any) -> None:
+    """Store what the mask is set for, and touch nothing else."""
+    kind = vector.type
+    size = 32 if isinstance(kind.element, ir.FloatType) else 64
+    name = f"llvm.masked.store.v{kind.count}f{size}.p0"
+    kinds = [kind, place.type, I32, mask.type]
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), kinds), name
+    )
+    builder.call(function, [vector, place, I32(size // 8), mask])
+
+
 def _add_multiple(builder: Any, to: Any, factor: Any, vector: Any) -> Any:
-    scaled = builder.fmul(_filled(builder, factor, vector.type.count), vector, flags=FUSE)
+    scaled = builder.fmul(filled(builder, factor, vector.type.count), vector, flags=FUSE)
     return builder.fadd(to, scaled, flags=FUSE)
+
+
+class _WideRow:
+    """A row of a C-contiguous array whose r is known at run time only: vectors of 8, and a rest."""
+
+    def __init__(self, builder: Any, number: Any, data: Any, rank: Any, row: Any):
+        self.builder, self.vector = builder, ir.VectorType(number, WIDE)
+        self.data = builder.gep(data, [builder.mul(row, rank)])
+        self.whole = builder.sdiv(rank, I64(WIDE))
+        more = builder.srem(rank, I64(WIDE))
+        self.rest = mask_of(builder, more, WIDE)
+        self.has_rest = builder.icmp_signed(">", more, I64(0))
+        self.alignment = 4 if isinstance(number, ir.FloatType) else 8
+
+    def _place(self, k: Any) -> Any:
+        place = self.builder.gep(self.data, [self.builder.mul(k, I64(WIDE))])
+        return self.builder.bitcast(place, self.vector.as_pointer())
+
+    def load(self, k: Any) -> Any:
+        """The vector k; None: the rest, with zeros beyond it."""
+        if k is None:
+            return load_masked(self.builder, self._place(self.whole), self.rest)
+        return self.builder.load(self._place(k), align=self.alignment)
+
+    def store(self, k: Any, vector: Any) -> None:
+        if k is None:
+            store_masked(self.builder, vector, self._place(self.whole), self.rest)
+        else:
+            self.builder.store(vector, self._place(k), align=self.alignment)
+
+    def dot(self, other: _WideRow) -> Any:
+        builder = self.builder
+        first = builder.fmul(self.load(None), other.load(None))
+        products = cgutils.alloca_once_value(builder, first)
+        builder.store(first, products)
+        with cgutils.for_range(builder, self.whole, intp=I64) as loop:
+            product = builder.fmul(self.load(loop.index), other.load(loop.index), flags=FUSE)
+            builder.store(builder.fadd(builder.load(products), product, flags=FUSE), products)
+        return total(builder, [builder.load(products)])
+
+
+def _rows_of(context: Any, builder: Any, kind: Any, array: Any, rank: Any) -> Any:
+    """Of an array with a rank that is known at run time, the row of an index."""
+    number, data = (
+        context.get_value_type(kind.dtype),
+        make_array(kind)(context, builder, array).data,
+    )
+    return lambda row: _WideRow(builder, number, data, rank, row)
 
 
 @intrinsic
@@ -107,16 +192,24 @@ def row_products(
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kinds = signature.args
-        u = _Rows(context, builder, kinds[1], values[1], lanes.count).load(values[2])
-        table = _Rows(context, builder, kinds[3], values[3], lanes.count)
         index = make_array(kinds[4])(context, builder, values[4]).data
         result = make_array(kinds[7])(context, builder, values[7]).data
         begin, end = values[5:7]
+        if isinstance(lanes, types.Integer):
+            own, far = (_rows_of(context, builder, kinds[k], values[k], values[0]) for k in (1, 3))
+            u = own(values[2])
+        else:
+            rows = [_Rows(context, builder, kinds[k], values[k], lanes.count) for k in (1, 3)]
+            vectors = rows[0].load(values[2])
         with cgutils.for_range(builder, builder.sub(end, begin), intp=I64) as loop:
             j = builder.load(builder.gep(index, [builder.add(begin, loop.index)]))
-            v = table.load(builder.sext(j, I64))
-            products = [builder.fmul(a, b) for a, b in zip(u, v, strict=True)]
-            builder.store(_total(builder, products), builder.gep(result, [loop.index]))
+            j = builder.sext(j, I64)
+            if isinstance(lanes, types.Integer):
+                product = u.dot(far(j))
+            else:
+                pairs = zip(vectors, rows[1].load(j), strict=True)
+                product = total(builder, [builder.fmul(a, b) for a, b in pairs])
+            builder.store(product, builder.gep(result, [loop.index]))
         return context.get_dummy_value()
 
     return signature, generate
@@ -145,6 +238,44 @@ def spread_slopes(
         lanes, left, i, right, others, begin, end, slopes, left_gradient, right_gradient
     )
 
+    def generate_wide(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kinds = signature.args
+        left, right, own, far = (
+            _rows_of(context, builder, kinds[k], values[k], values[0]) for k in (1, 3, 8, 9)
+        )
+        index = make_array(kinds[4])(context, builder, values[4]).data
+        slope = make_array(kinds[7])(context, builder, values[7]).data
+        begin, end = values[5:7]
+        u, total = left(values[2]), own(values[2])
+
+        def spread(parts: list[Any]) -> None:
+            """Take these vectors of every row, or, for None, the rest of it."""
+            vectors = [u.load(k) for k in parts]
+            sums = [cgutils.alloca_once(builder, vector.type) for vector in vectors]
+            for k, one in zip(parts, sums, strict=True):
+                builder.store(total.load(k), one)
+            with cgutils.for_range(builder, builder.sub(end, begin), intp=I64) as loop:
+                j = builder.load(builder.gep(index, [builder.add(begin, loop.index)]))
+                j = builder.sext(j, I64)
+                s = builder.load(builder.gep(slope, [loop.index]))
+                v, gradient = right(j), far(j)
+                for k, vector, one in zip(parts, vectors, sums, strict=True):
+                    builder.store(_add_multiple(builder, builder.load(one), s, v.load(k)), one)
+                    gradient.store(k, _add_multiple(builder, gradient.load(k), s, vector))
+            for k, one in zip(parts, sums, strict=True):
+                total.store(k, builder.load(one))
+
+        groups = builder.sdiv(u.whole, I64(GROUP))
+        with cgutils.for_range(builder, groups, intp=I64) as group:
+            first = builder.mul(group.index, I64(GROUP))
+            spread([builder.add(first, I64(k)) for k in range(GROUP)])
+        done = builder.mul(groups, I64(GROUP))
+        with cgutils.for_range(builder, builder.sub(u.whole, done), intp=I64) as single:
+            spread([builder.add(done, single.index)])
+        with builder.if_then(u.has_rest):
+            spread([None])
+        return context.get_dummy_value()
+
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kinds = signature.args
         table, own, far = (
@@ -167,7 +298,7 @@ def spread_slopes(
         own.store(values[2], [builder.load(place) for place in sums])
         return context.get_dummy_value()
 
-    return signature, generate
+    return signature, generate_wide if isinstance(lanes, types.Integer) else generate
 
 
 @intrinsic

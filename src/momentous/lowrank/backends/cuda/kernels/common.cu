@@ -18,9 +18,9 @@ __host__ __device__ constexpr int power_of_two(int n) { return n <= 1 ? 1 : 2 * 
 
 __device__ inline A larger(A a, A b) { return a > b ? a : b; }
 
-// Sums of N numbers per lane over 2 HALF neighbouring lanes: each lane keeps N / (2 HALF) of them, in
-// the order of the lanes.  Templates, because a loop would leave the numbers in slow memory.
-template <int HALF, int N>
+// Sums of N numbers per lane over 2 HALF lanes, each so far from the next: each lane keeps N / (2 HALF)
+// of them, in the order of the lanes.  Templates, because a loop would leave the numbers in slow memory.
+template <int HALF, int N, int FAR = 1>
 __device__ inline void share_sums(A* v, int lane) {
     if constexpr (HALF > 0) {
         const bool upper = lane & HALF;
@@ -28,9 +28,9 @@ __device__ inline void share_sums(A* v, int lane) {
         for (int i = 0; i < N / 2; i++) {
             A given = upper ? v[i] : v[i + N / 2];
             A kept = upper ? v[i + N / 2] : v[i];
-            v[i] = kept + __shfl_xor_sync(ALL, given, HALF);
+            v[i] = kept + __shfl_xor_sync(ALL, given, HALF * FAR);
         }
-        share_sums<HALF / 2, N / 2>(v, lane);
+        share_sums<HALF / 2, N / 2, FAR>(v, lane);
     }
 }
 

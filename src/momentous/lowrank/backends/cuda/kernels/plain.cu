@@ -1,5 +1,7 @@
 // Kernels without a size and a loss: rows packed for reading, and blocks of a metric.
 
+__device__ inline T infinity() { return T(__int_as_float(0x7f800000)); }
+
 // Rows of `width` numbers as rows of `stride`, an offset of each at the place `offset_at`, else 0.
 extern "C" __global__ void pack(
     Int rows, Int width, Int stride, Int offset_at, const T* from, const T* offsets, T* to) {
@@ -129,31 +131,8 @@ extern "C" __global__ void fold_gram(
     out[a * rank + b] = out[b * rank + a] = sum;
 }
 
-// Sums over a block's share, in a fixed order: of all numbers; and, where there are Gram matrices G
-// and H of two factors, half of balance |G - H|^2 + ridge trace(G + H) + dense <G, H> more.
-__device__ inline void write_block_sum(double sum, double* out) {
-    __shared__ double room[32];
-    sum = add_all(sum);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        sum = add_all(threadIdx.x < blockDim.x / 32 ? room[threadIdx.x] : 0.0);
-        if (threadIdx.x == 0) out[blockIdx.x] = sum;
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256) add_up(
-    Int count, const double* numbers, Int rank, const double* grams, double balance, double ridge,
-    double dense, double* out) {
-    double sum = 0.0;
-    for (Int k = Int(blockIdx.x) * 256 + threadIdx.x; k < count; k += 256 * gridDim.x) sum += numbers[k];
-    if (blockIdx.x == 0)
-        for (Int k = threadIdx.x; k < rank * rank; k += 256) {
-            double g = grams[k], h = grams[rank * rank + k];
-            sum += 0.5 * (balance * (g - h) * (g - h) + dense * g * h);
-            if (k % (rank + 1) == 0) sum += 0.5 * ridge * (g + h);
-        }
-    write_block_sum(sum, out);
+extern "C" __global__ void __launch_bounds__(256) add_up(Int count, const double* numbers, double* out) {
+    write_block_sum(share_of_sum(count, numbers, gridDim.x), out);
 }
 
 // The same of all w p^2.
@@ -163,4 +142,60 @@ extern "C" __global__ void __launch_bounds__(256) weighted_squares(
     for (Int k = Int(blockIdx.x) * 256 + threadIdx.x; k < count; k += 256 * gridDim.x)
         sum += double(weights[k]) * double(numbers[k]) * double(numbers[k]);
     write_block_sum(sum, out);
+}
+
+// The scores of what a row has seen become minus infinity; one warp per row.
+extern "C" __global__ void hide_seen(
+    Int rows, Int columns, const Int* starts, const int* seen, T* scores) {
+    const Int row = (Int(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+    if (row >= rows) return;
+    for (Int k = starts[row] + threadIdx.x % 32; k < starts[row + 1]; k += 32)
+        scores[row * columns + seen[k]] = -infinity();
+}
+
+// The highest scores of a row, best first, and of equal ones the first; one block per row.  A thread
+// knows the best of its own columns that is not taken yet, and looks again when it was taken.
+extern "C" __global__ void __launch_bounds__(256) best_columns(
+    Int columns, Int count, const T* scores, Int* best, T* found) {
+    __shared__ T tops[8];
+    __shared__ int places[8];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, none = 0x7fffffff;
+    scores += Int(blockIdx.x) * columns;
+    // The best so far; nothing at first.
+    T last = infinity(), top;
+    int last_at = -1, at;
+    auto look = [&]() {
+        top = -infinity();
+        at = none;
+        for (int j = threadIdx.x; j < columns; j += 256) {
+            const T score = scores[j];
+            const bool is_left = score < last || (score == last && j > last_at);
+            if (is_left && score > top) top = score, at = j;
+        }
+    };
+    look();
+    for (Int k = 0; k < count; k++) {
+        T most = top;
+        int where = at;
+        auto take_better = [&](T other, int place) {
+            if (other > most || (other == most && place < where)) most = other, where = place;
+        };
+#pragma unroll
+        for (int half = 16; half; half /= 2) {
+            const T other = __shfl_xor_sync(ALL, most, half);
+            const int place = __shfl_xor_sync(ALL, where, half);
+            take_better(other, place);
+        }
+        __syncthreads();
+        if (lane == 0) tops[warp] = most, places[warp] = where;
+        __syncthreads();
+        most = tops[0], where = places[0];
+        for (int w = 1; w < 8; w++) take_better(tops[w], places[w]);
+        if (threadIdx.x == 0) {
+            best[Int(blockIdx.x) * count + k] = where == none ? -1 : where;
+            found[Int(blockIdx.x) * count + k] = where == none ? T(0) : most;
+        }
+        last = most, last_at = where;
+        if (at == where && at != none) look();
+    }
 }

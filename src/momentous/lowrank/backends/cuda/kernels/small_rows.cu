@@ -1,15 +1,16 @@
 // Half a sweep for few parameters per row: all sums of a row's system in registers.
 //
-// A warp goes from chunk to chunk.  It copies the features of 32 entries at a time to shared memory,
-// whole rows by neighbouring lanes, and while it does, each lane adds the products of one entry of
-// the 32 before to sums of its own.
+// A warp goes from one pair of chunks to the next, half of the lanes for each: chunks are sorted by
+// length, so that both end at the same time, and what is to be done then is done for two.  It copies
+// the features of 32 entries at a time to shared memory, whole rows by neighbouring lanes, and while it
+// does, each lane adds the products of one entry of the 32 before to sums of its own.
 
 constexpr int Q = STRIDE / V;   // pieces of 16 bytes in the features of an entry
 constexpr int QS = Q | 1;       // the same in shared memory: odd, so that lanes read different banks
 constexpr int TRIANGLE = SIZE * (SIZE + 1) / 2;
 constexpr int SUMS = TRIANGLE + SIZE + 1;   // products, right-hand side, losses
 constexpr int PARTIAL = (SUMS + 1 + 3) / 4 * 4;  // and the largest |f|^2
-constexpr int MOST = SUMS, WARPS = 4;
+constexpr int MOST = SUMS, WARPS = 4, HALF = 16;
 constexpr int RESIDENT = SUMS * sizeof(A) <= 320 ? 4 : 1;  // blocks per processor, at least
 
 // A row is solved in double precision as long as its system fits the registers of a thread.
@@ -22,30 +23,40 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     const int* others, const T* values, const Vec* features, const T* current,
     const double* parameters, A* partial) {
     __shared__ Vec staged[WARPS][3][32 * QS];
-    __shared__ A row[WARPS][SIZE];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    __shared__ A row[WARPS][2][SIZE];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / HALF, spot = lane % HALF;
     const int warps = gridDim.x * WARPS, mine = blockIdx.x * WARPS + warp;
-    // Chunks are sorted by length: back and forth, all warps get about the same number of entries.
-    auto place_in = [&](int lap) { return Int(lap) * warps + (lap % 2 ? warps - 1 - mine : mine); };
+    const Int pairs = (chunks + 1) / 2;
+    // Back and forth, all warps get about the same number of entries.
+    auto place_in = [&](int lap) {
+        return 2 * (Int(lap) * warps + (lap % 2 ? warps - 1 - mine : mine)) + half;
+    };
     auto bounds_in = [&](int lap) {
         Int at = place_in(lap);
         return at < chunks ? bounds[at] : make_uint2(0, 0);
     };
+    // How many rounds a pair takes: the first chunk of it is the longer one.
+    auto rounds_of = [&](uint2 own) {
+        return int(__shfl_sync(ALL, (own.y - own.x + HALF - 1) / HALF, 0));
+    };
     // Four rounds of 32 entries are under way: `here` is added, `next` and `later` are copied, and
     // the indices of `far` are read; across the ends of chunks, too.
     int lap = 0, far_lap = 0;
+    if (mine >= pairs) return;
     uint2 far = bounds_in(0), after = bounds_in(1);
-    if (far.x == far.y) return;
+    int far_rounds = rounds_of(far);  // left; 0: there is nothing more
     auto advance = [&]() {
-        far.x += 32;
-        if (far.x >= far.y) {
+        far.x += HALF;
+        if (--far_rounds == 0) {
             far = after;
+            far_rounds = rounds_of(far);
             far_lap++;
             after = bounds_in(far_lap + 1);
         }
     };
-    auto other_of = [&]() { return far.x + lane < far.y ? others[far.x + lane] : -1; };
-    auto value_of = [&]() { return far.x + lane < far.y ? values[far.x + lane] : T(0); };
+    auto is_far = [&]() { return far.x + spot < far.y; };
+    auto other_of = [&]() { return is_far() ? others[far.x + spot] : -1; };
+    auto value_of = [&]() { return is_far() ? values[far.x + spot] : T(0); };
     auto stage = [&](int buffer, int other) {
 #pragma unroll
         for (int m = 0; m < Q; m++) {
@@ -57,8 +68,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     };
     auto take_row = [&]() {
         if (!current) return;
-        Int owner = owners[order[place_in(lap)]];
-        for (int q = lane; q < SIZE; q += 32) row[warp][q] = current[owner * SIZE + q];
+        Int at = place_in(lap);
+        for (int q = spot; q < SIZE; q += HALF)
+            row[warp][half][q] = at < chunks ? A(current[Int(owners[order[at]]) * SIZE + q]) : A(0);
         __syncwarp();
     };
     A sums[SUMS], most = A(0);
@@ -67,12 +79,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     int buffer = 0;
     stage(0, other_of());
     close_group();
-    uint2 here = far;
-    T x = value_of();
+    bool there = is_far(), next_there = false;
+    int rounds = far_rounds, next_rounds = 0;
+    T x = value_of(), next_x = T(0);
     advance();
-    uint2 next = far;
-    T next_x = value_of();
-    if (far.x < far.y) {
+    if (far_rounds) {
+        next_there = is_far();
+        next_rounds = far_rounds;
+        next_x = value_of();
         stage(1, other_of());
         advance();
     }
@@ -80,9 +94,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
     int other = other_of();
     take_row();
     while (true) {
-        const uint2 later = far;
+        const bool later_there = is_far();
+        const int later_rounds = far_rounds;
         const T later_x = value_of();
-        if (far.x < far.y) {
+        if (far_rounds) {
             stage(buffer == 0 ? 2 : buffer - 1, other);
             advance();
             other = other_of();
@@ -103,10 +118,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
         A z = OFFSET ? A(read[SIZE < Q * V ? SIZE : 0]) : A(0);
         if (current) {
 #pragma unroll
-            for (int q = 0; q < SIZE; q++) z += row[warp][q] * f[q];
+            for (int q = 0; q < SIZE; q++) z += row[warp][half][q] * f[q];
         }
         Entry e = entry(z, A(x), parameters);
-        if (here.x + lane >= here.y) e.value = e.slope = e.curvature = A(0);
+        if (!there) e.value = e.slope = e.curvature = A(0);
 #pragma unroll
         for (int a = 0; a < SIZE; a++) {
             A weighted = UNIT ? f[a] : e.curvature * f[a];
@@ -122,36 +137,43 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, RESIDENT) gram(
             most = larger(most, square);
         }
         __syncwarp();
-        if (here.x + 32 >= here.y) {  // the chunk ends here
-            A* out = partial + (order[place_in(lap)] - first) * PARTIAL;
-            constexpr int GROUPS = SUMS / 32, REST = SUMS % 32;
+        if (rounds == 1) {  // the chunks end here
+            const Int at = place_in(lap);
+            A* out = at < chunks ? partial + (order[at] - first) * PARTIAL : nullptr;
+            constexpr int GROUPS = SUMS / HALF, REST = SUMS % HALF;
 #pragma unroll
             for (int g = 0; g < GROUPS; g++) {
-                A part[32];
+                A part[HALF];
 #pragma unroll
-                for (int i = 0; i < 32; i++) part[i] = sums[32 * g + i];
-                share_sums<16, 32>(part, lane);
-                out[32 * g + lane] = part[0];
+                for (int i = 0; i < HALF; i++) part[i] = sums[HALF * g + i];
+                share_sums<HALF / 2, HALF>(part, lane);
+                if (out) out[HALF * g + spot] = part[0];
             }
 #pragma unroll
             for (int i = 0; i < REST; i++) {
-                A sum = add_all(sums[32 * GROUPS + i]);
-                if (lane == i) out[32 * GROUPS + i] = sum;
+                A sum = sums[HALF * GROUPS + i];
+#pragma unroll
+                for (int far_by = HALF / 2; far_by; far_by /= 2) sum += __shfl_xor_sync(ALL, sum, far_by);
+                if (out && spot == i) out[HALF * GROUPS + i] = sum;
             }
             if (CUT) {
-                most = largest_of_all(most);
-                if (lane == 0) out[MOST] = most;
+#pragma unroll
+                for (int far_by = HALF / 2; far_by; far_by /= 2)
+                    most = larger(most, __shfl_xor_sync(ALL, most, far_by));
+                if (out && spot == 0) out[MOST] = most;
                 most = A(0);
             }
 #pragma unroll
             for (int i = 0; i < SUMS; i++) sums[i] = A(0);
             lap++;
-            if (next.x < next.y) take_row();
+            if (next_rounds) take_row();
         }
-        if (next.x >= next.y) break;
-        here = next;
+        if (!next_rounds) break;
+        there = next_there;
+        rounds = next_rounds;
         x = next_x;
-        next = later;
+        next_there = later_there;
+        next_rounds = later_rounds;
         next_x = later_x;
         buffer = buffer == 2 ? 0 : buffer + 1;
     }

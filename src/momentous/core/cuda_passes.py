@@ -1,0 +1,189 @@
+"""Passes for arrays of CuPy: one CUDA kernel per pass.
+
+Sums are in double precision.  Each block of threads adds up its share, the block that ends last
+adds the shares in their order and writes the sums to memory of the host: one kernel and one wait
+per pass, and the same bits every time on the same GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from momentous.core.mailbox import Mailbox
+from momentous.core.passes import MOST, Pass, names, written
+from momentous.io.optional import LazyModule
+
+cupy: Any = LazyModule("cupy", "cuda", "an array of CuPy")
+NUMBERS = {"float32": "float", "float64": "double"}
+THREADS = 256
+BLOCKS = 8  # per multiprocessor
+SUMS = 2 * MOST  # room for sums
+
+KERNEL = r"""
+typedef @T@ T;
+struct alignas(@W@ * sizeof(T)) Pack { T at[@W@]; };
+
+__device__ double warp_sum(double sum) {
+    for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(256) pass(
+    long long size, @PARAMETERS@
+    const void* value, long long value_bytes, double* shares, unsigned* ended, double* answer
+) {
+    @NUMBERS@
+    double sums[@S@ + 1];
+    #pragma unroll
+    for (int i = 0; i < @S@; i++) sums[i] = 0.0;
+    const long long first = blockIdx.x * 256ll + threadIdx.x, packs = size / @W@;
+    for (long long i = first; i < packs; i += 256ll * gridDim.x) {
+        const long long k = @PLACE@;
+        @LOAD@
+        #pragma unroll
+        for (int j = 0; j < @W@; j++) {
+            @TAKE@
+            @LINES@
+            @GIVE@
+        }
+        @STORE@
+    }
+    if (first < size - packs * @W@) {  // the entries behind the last pack
+        const long long k = packs * @W@ + first;
+        @TAKE_ONE@
+        @LINES@
+        @GIVE_ONE@
+    }
+#if @S@
+    __shared__ double room[@S@][8];
+    __shared__ bool last;
+    #pragma unroll
+    for (int i = 0; i < @S@; i++) {
+        const double sum = warp_sum(sums[i]);
+        if (threadIdx.x % 32 == 0) room[i][threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < @S@; i += 256) {
+        double sum = 0.0;
+        for (int k = 0; k < 8; k++) sum += room[i][k];
+        shares[i * gridDim.x + blockIdx.x] = sum;
+        __threadfence();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(ended, 1u) == gridDim.x - 1;
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int i = warp; i < @S@; i += 8) {
+        double sum = 0.0;
+        for (int k = lane; k < gridDim.x; k += 32)
+            sum += ((volatile double*)shares)[i * gridDim.x + k];
+        sum = warp_sum(sum);
+        if (lane == 0) answer[i] = sum;
+    }
+    if (threadIdx.x == 0) {
+        *ended = 0u;
+        if (value_bytes == 4) answer[@S@] = *(const float*)value;
+        if (value_bytes == 8) answer[@S@] = *(const double*)value;
+    }
+    __threadfence_system();
+#endif
+}
+"""
+
+
+@cache
+def source(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tuple[str, int]:
+    """The kernel of a pass in CUDA, ``width`` entries at a time; and how many sums it makes."""
+    given, weights, out = names(work, vectors, numbers)
+    lines, made, products = written(work, given, weights)
+    body = [f"const T {name} = {formula};" for name, formula in lines]
+    body += [f"sums[{i}] += double({a}) * double({b});" for i, (a, b) in enumerate(products)]
+    parameters = [f"const T* {name}_" for name in given] + [f"T* {name}_" for name in out]
+    parameters += [f"double {name}_" for name in weights]
+    parts = {
+        "T": NUMBERS[dtype],
+        "W": str(width),
+        "S": str(len(products)),
+        "PLACE": "packs - 1 - i" if work.backwards else "i",
+        "PARAMETERS": "".join(f"{parameter}, " for parameter in parameters),
+        "NUMBERS": " ".join(f"const T {name} = T({name}_);" for name in weights),
+        "LOAD": " ".join(f"const Pack p_{name} = ((const Pack*){name}_)[k];" for name in given)
+        + " ".join(f" Pack p_{name};" for name in out),
+        "TAKE": " ".join(f"const T {name} = p_{name}.at[j];" for name in given),
+        "LINES": "\n".join(body),
+        "GIVE": " ".join(
+            f"p_{name}.at[j] = {a};" for name, a in zip(out, made, strict=True)
+        ),
+        "STORE": " ".join(f"((Pack*){name}_)[k] = p_{name};" for name in out),
+        "TAKE_ONE": " ".join(f"const T {name} = {name}_[k];" for name in given),
+        "GIVE_ONE": " ".join(f"{name}_[k] = {a};" for name, a in zip(out, made, strict=True)),
+    }  # fmt: skip
+    text = KERNEL
+    for name, part in parts.items():
+        text = text.replace(f"@{name}@", part)
+    return text, len(products)
+
+
+@cache
+def _kernel(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tuple[Any, int]:
+    text, sums = source(work, vectors, numbers, dtype, width)
+    return cupy.RawModule(code=text, options=("-std=c++14",)).get_function("pass"), sums
+
+
+class CudaPasses:
+    """Runs passes on arrays of CuPy that are like a given one."""
+
+    def __init__(self, like: Any):
+        self._shape, self._dtype, self._size = like.shape, like.dtype, like.size
+        self._name = like.dtype.name
+        self._width = 16 // like.dtype.itemsize  # entries that are read at a time
+        self._device = like.device
+        with self._device:
+            self._blocks = BLOCKS * self._device.attributes["MultiProcessorCount"]
+            self._shares = cupy.empty(SUMS * self._blocks, np.float64)
+            self._ended = cupy.zeros(1, np.uint32)
+            # Memory of the host that the GPU can write to.
+            self._answer = cupy.cuda.alloc_pinned_memory(8 * (SUMS + 1))
+            self._mail = Mailbox(np.frombuffer(self._answer, np.float64, SUMS + 1))
+
+    def brings(self, value: Any) -> bool:
+        """Is this a scalar on the GPU that a kernel can read?"""
+        return (
+            isinstance(value, cupy.ndarray)
+            and value.size == 1
+            and value.dtype.char in "fd"
+            and value.device.id == self._device.id
+        )
+
+    def __call__(
+        self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
+    ) -> tuple[tuple[Any, ...], Any, float]:
+        """The new vectors; and once they are there, the sums and the value."""
+        vectors = [a if a.flags.c_contiguous else cupy.ascontiguousarray(a) for a in vectors]
+        pointers = [a.data.ptr for a in vectors]
+        width = self._width if all(pointer % 16 == 0 for pointer in pointers) else 1
+        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, width)
+        with self._device:
+            if sums:
+                self._mail.clear(sums + (value is not None), cupy.cuda.get_current_stream)
+            made = tuple([cupy.empty(self._shape, self._dtype) for _ in range(work.made)])
+            kernel(
+                (max(1, min(self._blocks, -(-self._size // (width * THREADS)))),),
+                (THREADS,),
+                (
+                    self._size, *vectors, *made, *map(float, numbers),
+                    0 if value is None else value.data.ptr,
+                    0 if value is None else value.dtype.itemsize,
+                    self._shares, self._ended, self._answer.ptr,
+                ),
+            )  # fmt: skip
+            if not sums:
+                return made, np.empty(0), np.nan
+            answer = self._mail.wait(cupy.cuda.get_current_stream)
+        return made, answer[:sums], answer[-1]

@@ -1,0 +1,214 @@
+"""Passes: what an iteration does with its vectors, entry by entry, with every entry read once.
+
+A pass makes new vectors out of given ones and sums up products of entries.  It is written once, as
+a Python function of vectors and numbers in which only +, - and * occur: such a function can be
+called with blocks of NumPy, traced by JAX, and written out in CUDA (`core.cuda_passes`).  The sums
+of a pass are made together: they come to the host, and are added up over ranks, in one go.
+
+A pass whose name begins with "gradient" has the gradient as its first vector and its square as its
+first sum.  On a GPU it goes from the end to the beginning: what user code has written last is read
+first, while the GPU's cache still has it, and what comes next finds the beginning there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+Vectors = tuple[Any, ...]
+Products = tuple[tuple[Any, Any], ...]
+# Numbers of vectors that a pass may have besides its own; more are cut into groups.  Ten pairs are
+# twenty vectors.
+SIZES = (0, 4, 8, 20, 32)
+MOST = SIZES[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """``formula(*vectors, *numbers)`` gives new vectors, and pairs whose products are summed."""
+
+    name: str
+    formula: Callable[..., tuple[Vectors, Products]]
+    made: int = 0  # how many new vectors it makes
+
+    @property
+    def backwards(self) -> bool:
+        """Does it go from the end to the beginning?"""
+        return self.name.startswith("gradient")
+
+
+def _inner(a: Any, b: Any) -> tuple[Vectors, Products]:
+    return (), ((a, b),)
+
+
+def _distance(a: Any, b: Any) -> tuple[Vectors, Products]:
+    c = a - b
+    return (), ((c, c),)
+
+
+def _add(x: Any, y: Any, w: Any) -> tuple[Vectors, Products]:
+    return (x + w * y,), ()
+
+
+def _add_difference(x: Any, y: Any, z: Any, w: Any) -> tuple[Vectors, Products]:
+    return (x + w * (y - z),), ()
+
+
+def _stepped(x: Any, y: Any, origin: Any, w: Any) -> tuple[Vectors, Products]:
+    z = x + w * y
+    c = z - origin
+    return (z,), ((c, c),)
+
+
+def _gradient(g: Any) -> tuple[Vectors, Products]:
+    return (), ((g, g),)
+
+
+def _gradient_along(g: Any, d: Any) -> tuple[Vectors, Products]:
+    return (), ((g, g), (g, d))
+
+
+def _nesterov(g: Any, y: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
+    z = y + w * g
+    c = z - x
+    return (z, z + m * c), ((g, g), (c, c))
+
+
+def _heavy_ball(g: Any, x: Any, x_prev: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
+    z = x + m * (x - x_prev) + w * g
+    c = z - x
+    return (z,), ((g, g), (c, c))
+
+
+def _nesterov_with_sum(
+    g: Any, y: Any, x: Any, points: Any, w: Any, m: Any, share: Any
+) -> tuple[Vectors, Products]:
+    z = y + w * g
+    c = z - x
+    return (z, z + m * c, points + share * y), ((c, c),)
+
+
+def _heavy_ball_with_sum(
+    g: Any, x: Any, x_prev: Any, points: Any, w: Any, m: Any, share: Any
+) -> tuple[Vectors, Products]:
+    z = x + m * (x - x_prev) + w * g
+    c = z - x
+    return (z, points + share * x), ((c, c),)
+
+
+INNER = Pass("inner", _inner)  # <a, b>
+DISTANCE = Pass("distance", _distance)  # |a - b|^2
+ADD = Pass("add", _add, 1)  # x + w y
+ADD_DIFFERENCE = Pass("add_difference", _add_difference, 1)  # x + w (y - z)
+STEPPED = Pass("stepped", _stepped, 1)  # z = x + w y, |z - origin|^2
+GRADIENT = Pass("gradient", _gradient)  # |g|^2
+GRADIENT_ALONG = Pass("gradient_along", _gradient_along)  # |g|^2, <g, d>
+# x' = y + w g, y' = x' + m (x' - x); |g|^2, |x' - x|^2
+NESTEROV = Pass("gradient_nesterov", _nesterov, 2)
+# x' = x + m (x - x_prev) + w g; |g|^2, |x' - x|^2
+HEAVY_BALL = Pass("gradient_heavy_ball", _heavy_ball, 1)
+# The same without |g|^2, and with points + share y, or points + share x.
+NESTEROV_WITH_SUM = Pass("nesterov_with_sum", _nesterov_with_sum, 3)
+HEAVY_BALL_WITH_SUM = Pass("heavy_ball_with_sum", _heavy_ball_with_sum, 2)
+
+
+@cache
+def inners(count: int) -> Pass:
+    """The products of ``count`` vectors with the one before them."""
+
+    def formula(a: Any, *vectors: Any) -> tuple[Vectors, Products]:
+        return (), tuple((vector, a) for vector in vectors)
+
+    return Pass(f"inners_{count}", formula)
+
+
+@cache
+def weighted_sum(count: int) -> Pass:
+    """w_1 a_1 + w_2 a_2 + ..."""
+
+    def formula(*given: Any) -> tuple[Vectors, Products]:
+        return (_added_up(given[:count], given[count:]),), ()
+
+    return Pass(f"weighted_sum_{count}", formula, 1)
+
+
+@cache
+def direction(count: int) -> Pass:
+    """z = x + w_1 g + w_2 a_2 + ..., d = z - x; <g, d>, |d|^2.
+
+    ``count`` vectors, the first of which is g, come after x.  With d as the difference of two
+    points it is also, to the last bit, the step from x to z.
+    """
+
+    def formula(x: Any, *given: Any) -> tuple[Vectors, Products]:
+        g, z = given[0], x + _added_up(given[:count], given[count:])
+        d = z - x
+        return (d, z), ((g, d), (d, d))
+
+    return Pass(f"direction_{count}", formula, 2)
+
+
+@cache
+def new_pair(count: int) -> Pass:
+    """y = g - g_prev; |g|^2, <s, g>, <y, g>, |s|^2, <s, y>, |y|^2, and the products of g with
+    ``count`` more vectors."""
+
+    def formula(g: Any, g_prev: Any, s: Any, *vectors: Any) -> tuple[Vectors, Products]:
+        y = g - g_prev
+        own = ((g, g), (s, g), (y, g), (s, s), (s, y), (y, y))
+        return (y,), (*own, *((vector, g) for vector in vectors))
+
+    return Pass(f"gradient_new_pair_{count}", formula, 1)
+
+
+class _Symbol:
+    """What stands for a vector or a number when a formula is written out."""
+
+    def __init__(self, text: str, lines: list[tuple[str, str]]):
+        self.text, self.lines = text, lines
+
+    def _line(self, sign: str, other: _Symbol) -> _Symbol:
+        name = f"t{len(self.lines)}"
+        self.lines.append((name, f"{self.text} {sign} {other.text}"))
+        return _Symbol(name, self.lines)
+
+    def __add__(self, other: _Symbol) -> _Symbol:
+        return self._line("+", other)
+
+    def __sub__(self, other: _Symbol) -> _Symbol:
+        return self._line("-", other)
+
+    def __mul__(self, other: _Symbol) -> _Symbol:
+        return self._line("*", other)
+
+
+def names(work: Pass, vectors: int, numbers: int) -> tuple[list[str], list[str], list[str]]:
+    """Names for the vectors and the numbers of a pass, and for the vectors that it makes."""
+    counts = (("a", vectors), ("w", numbers), ("z", work.made))
+    given, weights, made = ([f"{letter}{i}" for i in range(count)] for letter, count in counts)
+    return given, weights, made
+
+
+def written(
+    work: Pass, vectors: Sequence[str], numbers: Sequence[str]
+) -> tuple[list[tuple[str, str]], list[str], list[tuple[str, str]]]:
+    """The formula of a pass as text: a name and an expression per line, the names of the new
+    vectors, and the pairs of names whose products are summed."""
+    lines: list[tuple[str, str]] = []
+    made, products = work.formula(*(_Symbol(name, lines) for name in (*vectors, *numbers)))
+    return lines, [a.text for a in made], [(a.text, b.text) for a, b in products]
+
+
+def padded(vectors: Sequence[Any]) -> tuple[Any, ...]:
+    """With the first one repeated, up to one of a few numbers: for each a pass is compiled."""
+    count = next(size for size in SIZES if size >= len(vectors))
+    return (*vectors, *[vectors[0]] * (count - len(vectors))) if vectors else ()
+
+
+def _added_up(vectors: Vectors, weights: Vectors) -> Any:
+    total = weights[0] * vectors[0]
+    for weight, vector in zip(weights[1:], vectors[1:], strict=True):
+        total = total + weight * vector
+    return total

@@ -1,0 +1,60 @@
+"""A message when a compilation begins: the first fit takes seconds longer than the next ones.
+
+It goes to the logger "momentous.lowrank" (level INFO), and to standard error where somebody looks
+on: at a terminal or in a notebook.  This file needs numba, so is itself imported only where it is
+used.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+from threading import local
+from typing import Any
+
+event: Any = import_module("numba.core.event")
+types: Any = import_module("numba.types")
+
+LOGGER = logging.getLogger("momentous.lowrank")
+
+
+class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Says once what is compiled; not a word about what that calls."""
+
+    def __init__(self) -> None:
+        self.depth, self.said = local(), set[str]()
+
+    def on_start(self, started: Any) -> None:
+        dispatcher = started.data["dispatcher"]
+        if not dispatcher.py_func.__module__.startswith(__package__):
+            return
+        depth = getattr(self.depth, "now", 0)
+        self.depth.now = depth + 1
+        text = describe(dispatcher, started.data["args"])
+        if depth == 0 and text not in self.said:
+            self.said.add(text)
+            LOGGER.info(text)
+            if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+                print(f"momentous: {text}", file=sys.stderr, flush=True)
+
+    def on_end(self, ended: Any) -> None:
+        if ended.data["dispatcher"].py_func.__module__.startswith(__package__):
+            self.depth.now -= 1
+
+
+def describe(dispatcher: Any, arguments: Any) -> str:
+    """What is compiled, for which loss, precision and rank, and whether it is kept."""
+    loss = dispatcher.py_func.__globals__.get("LOSS")
+    arrays = [one.dtype for one in arguments if isinstance(one, types.Array)]
+    parts = [f"the {loss.name} loss"] if loss else []
+    parts += [str(one) for one in arrays if isinstance(one, types.Float)][:1]
+    parts += [f"rank {one.count}" for one in arguments[:1] if isinstance(one, types.UniTuple)]
+    kept = type(dispatcher._cache).__name__ != "NullCache"
+    after = "kept for the next time" if kept else "again in every process"
+    return f"compiling kernels for {', '.join(parts) or 'sweeps'}: some seconds, {after}"
+
+
+def announce_compilations() -> None:
+    """Begin to; once per process."""
+    event.register("numba:compile", Announcer())

@@ -1,0 +1,67 @@
+"""Ids numbered and ratings sorted on a GPU: for a hundred million, a second instead of ten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from momentous.io.optional import require
+from momentous.lowrank.data.numbers import Columns, are_close, kept_values
+from momentous.lowrank.data.ratings import Compressed, Ratings, repeated_note, stored_ratings
+
+BYTES = 64  # per rating, at most
+
+
+def has_room(count: int) -> bool:
+    """Can so many ratings be sorted on the GPU?"""
+    cupy: Any = require("cupy", "cuda", "device='cuda'")
+    try:
+        free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise RuntimeError(f"the GPU cannot be used ({error}); take device='cpu'") from None
+    return bool(BYTES * count <= free)
+
+
+def sorted_ratings(columns: Columns, dtype: Any = None) -> tuple[Ratings, list[str]]:
+    """Ratings from triples of numbers, as `make_ratings` gives them; the columns are given up."""
+    cupy: Any = require("cupy", "cuda", "device='cuda'")
+    rows, row_ids = _numbered(cupy, columns.pop("user"))
+    cols, col_ids = _numbered(cupy, columns.pop("item"))
+    m, n, count = row_ids.size, col_ids.size, rows.size
+    keys = rows.astype(np.int64) * n + cols
+    del rows, cols
+    order = cupy.argsort(keys)  # stable: of equal pairs the last stays the last
+    keys = keys[order]
+    last = cupy.ones(count, bool)
+    last[:-1] = keys[1:] != keys[:-1]
+    if not bool(last.all()):
+        keys, order = keys[last], order[last]
+    starts = cupy.searchsorted(keys, cupy.arange(m + 1, dtype=np.int64) * n)
+    others = cupy.asnumpy((keys % n).astype(np.int32))
+    del keys
+    values = cupy.asarray(kept_values(columns.pop("value"), dtype))[order]
+    storage = Compressed(cupy.asnumpy(starts.astype(np.int64)), others, cupy.asnumpy(values))
+    ratings = stored_ratings((m, n), storage, (row_ids, col_ids))
+    # What a fit asks for first is at hand here.
+    ratings.mean = float(values.mean(dtype=np.float64))
+    ratings.deviation = float(values.std(dtype=np.float64))
+    ratings.value_range = float(values.min()), float(values.max())
+    del order, values
+    cupy.get_default_memory_pool().free_all_blocks()
+    return ratings, repeated_note(count, others.size)
+
+
+def _numbered(cupy: Any, column: Any) -> tuple[Any, Any]:
+    """The place of each number among all different ones, on the device, and those in order."""
+    numbers = cupy.asarray(column)
+    low, high = int(numbers.min()), int(numbers.max())
+    if not are_close(low, high, numbers.size):
+        ids, codes = cupy.unique(numbers, return_inverse=True)
+        return codes.astype(np.int32), cupy.asnumpy(ids).astype(np.int64)
+    offsets = numbers - numbers.dtype.type(low)
+    there = cupy.zeros(high - low + 1, np.int32)
+    there[offsets] = 1
+    ids = cupy.asnumpy(cupy.flatnonzero(there)).astype(np.int64) + low
+    places = cupy.cumsum(there, dtype=np.int32) - np.int32(1)
+    return places[offsets], ids

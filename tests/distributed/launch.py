@@ -1,0 +1,91 @@
+"""Start a program on several ranks, and read what each of them has written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LIMIT = 400.0  # seconds for a launch: some ten on a machine that has nothing else to do
+
+
+def environment() -> dict[str, str]:
+    """One thread per rank, and the same modules as here."""
+    paths = [str(HERE), *(path for path in sys.path if path)]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+def launched(engine: str, size: int, temporary: pytest.TempPathFactory) -> list[dict]:
+    """What `program.py` has written on so many ranks; several workers of pytest share a launch."""
+    root = temporary.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder, done = root / f"ranks-{engine}", root / f"ranks-{engine}-done"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        end = time.monotonic() + 2 * LIMIT
+        while not done.exists() and time.monotonic() < end:
+            time.sleep(0.1)
+    else:
+        done.write_text(launch(engine, size, "program.py", folder))
+    files = [folder / f"{rank}.json" for rank in range(size)]
+    assert all(file.exists() for file in files), done.read_text()[-4000:]
+    return [json.loads(file.read_text()) for file in files]
+
+
+def launch(engine: str, size: int, program: str, folder: Path) -> str:
+    """Run a program of this folder on so many ranks, and give what they printed.
+
+    ``engine`` is "torch" (the environment that torchrun sets) or "mpi".  A launch that is not over
+    in time is ended.
+    """
+    python = [sys.executable, "-W", "error", "-X", "faulthandler"]
+    command = [*python, str(HERE / program), str(folder)]
+    if engine == "torch":
+        pytest.importorskip("torch")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+        commands = [
+            (command, {**address, "RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)})
+            for rank in range(size)
+        ]
+    else:
+        pytest.importorskip("mpi4py")
+        mpirun = shutil.which("mpirun", path=sysconfig.get_path("scripts"))
+        mpirun = mpirun or shutil.which("mpirun")
+        if mpirun is None:
+            pytest.skip("no mpirun")
+        commands = [([mpirun, "--oversubscribe", "-n", str(size), *command], {})]
+    processes = [
+        subprocess.Popen(
+            words, env=environment() | extra, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for words, extra in commands
+    ]  # fmt: skip
+    end, output = time.monotonic() + LIMIT, []
+    for process in processes:
+        try:
+            output.append(process.communicate(timeout=max(0.1, end - time.monotonic()))[0])
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # shows where it stands
+            output.append(f"not over after {LIMIT} s\n{process.communicate()[0]}")
+    return "\n".join(output)

@@ -1,0 +1,363 @@
+"""What is run on ranks, case by case; every case gives something that JSON can hold."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from problem import Regression
+
+import momentous.core.checkpoint as module
+from momentous import Checkpoint, Criterion, Ending, Status, accelerate, certify, iterate, minimize
+from momentous.distributed import Alone, Data, Ranks, Variables
+from momentous.methods import REGISTRY
+
+PROBLEM = Regression()
+LAYOUTS = {"data": Data, "variables": Variables}
+STEPS = 25
+# Parameters with which every method that draws does so, and every method that restarts does so.
+# First step sizes are given: found by a difference of gradients, they have half of the digits only,
+# and rounding differs with the number of ranks.
+OPTIONS: dict[str, dict[str, Any]] = {
+    **{name: {"step_size": 0.3} for name in ("gd", "heuristic-agd", "cg")},
+    **{name: {"step_size": 0.3, "initial_radius": 2.0} for name in ("ada-ragd", "ada-rhb")},
+    **{name: {"gradient_lipschitz": 1.0} for name in ("parameter-free-agd", "universal-hb")},
+    "perturbed-ragd": {"step_size": 0.05, "momentum": 0.9, "radius": 2.0, "epoch_length": 60,
+                       "perturbation": 1e-2},
+    "jin-agd": {"eps": 10.0, "momentum": 0.9, "step_size": 0.05, "perturbation": 0.1, "wait": 8,
+                "drop": 1e-3},
+    "ragd": {"step_size": 0.05, "momentum": 0.9, "radius": 2.0, "epoch_length": 60},
+    "rhb": {"step_size": 0.05, "momentum": 0.9, "radius": 2.0, "epoch_length": 60},
+}  # fmt: skip
+
+
+def options_of(name: str) -> dict[str, Any]:
+    needed = {"gradient_lipschitz", "hessian_lipschitz"} & set(REGISTRY[name].requires)
+    return {name: getattr(PROBLEM, name) for name in needed} | OPTIONS.get(name, {})
+
+
+def run(ranks: Ranks, layout: str, fun: Callable | None = None, **options: Any):
+    """A run on these ranks, by default of 25 steps of the regression."""
+    options = {"jac": True, "max_iterations": STEPS, "tol": 1e-9} | options
+    start = options.pop("x0", None)
+    if ranks.size == 1:
+        return minimize(fun or PROBLEM.whole, PROBLEM.start if start is None else start, **options)
+    start = PROBLEM.start_on(ranks, layout) if start is None else start
+    return minimize(
+        fun or PROBLEM.on(ranks, layout), start, ranks=LAYOUTS[layout](ranks), **options
+    )
+
+
+def summary(result, ranks: Ranks, layout: str) -> dict[str, Any]:
+    x = result.x
+    if layout == "variables":
+        x = ranks.all_gather(np.asarray(x))
+    return {
+        "fun": result.fun,
+        "nit": result.nit,
+        "nfev": result.nfev,
+        "njev": result.njev,
+        "restarts": result.restarts,
+        "status": result.status.name,
+        "message": result.message,
+        "x": [float(v) for v in x[:5]] + [float(np.linalg.norm(x))],
+        "events": sorted({str(event.kind) for _, event in result.trace.events}),
+    }
+
+
+def method_runs(ranks: Ranks) -> dict[str, Any]:
+    """Every method in both layouts."""
+    found = {}
+    for name in REGISTRY:
+        for layout in LAYOUTS:
+            result = run(ranks, layout, method=name, max_iterations=15, **options_of(name))
+            found[f"{name} {layout}"] = summary(result, ranks, layout)
+    return found
+
+
+def map_runs(ranks: Ranks) -> dict[str, Any]:
+    """`accelerate` in both layouts: steepest descent as a map."""
+    found, eta = {}, 1 / PROBLEM.gradient_lipschitz
+    for layout in LAYOUTS:
+        fun = PROBLEM.whole if ranks.size == 1 else PROBLEM.on(ranks, layout)
+        part = {} if ranks.size == 1 else {"ranks": LAYOUTS[layout](ranks)}
+
+        def step(x, fun=fun, layout=layout):
+            gradient = fun(x)[1]
+            return x - eta * (ranks.all_reduce(gradient) if layout == "data" else gradient)
+
+        def value(x, fun=fun):
+            return fun(x)[0]
+
+        start = PROBLEM.start_on(ranks, layout)
+        for kind, objective in (("values", value), ("none", None)):
+            result = accelerate(step, start, objective, max_iterations=15, **part)
+            found[f"{layout} {kind}"] = summary(result, ranks, layout)
+    return found
+
+
+def certificates(ranks: Ranks) -> dict[str, Any]:
+    """`certify` in both layouts, by the whole matrix and by Lanczos."""
+    found = {}
+    for columns, products in ((9, None), (150, 14)):
+        problem = Regression(60, columns)
+        for layout in LAYOUTS:
+            fun = problem.whole if ranks.size == 1 else problem.on(ranks, layout)
+            part = {} if ranks.size == 1 else {"ranks": LAYOUTS[layout](ranks)}
+            start = problem.start_on(ranks, layout)
+            seen = certify(fun, start, jac=True, eps=1e3, max_products=products, **part)
+            found[f"{columns} {layout}"] = [
+                seen.verdict.value, seen.smallest_eigenvalue, seen.grad_norm, seen.products,
+            ]  # fmt: skip
+    return found
+
+
+def traffic(ranks: Ranks) -> dict[str, Any]:
+    """Bytes and calls per iteration, and per evaluation, without those of the user's own."""
+    found = {}
+    fixed = {"step_size": 0.05, "momentum": 0.9, "radius": 1e6, "epoch_length": 10**6}
+    for layout in LAYOUTS:
+        sent = []
+        for steps in (10, 20):
+            problem = Regression(60, 1500)
+            fun, own = problem.on(ranks, layout), dataclasses.replace(ranks.traffic)
+            calls = 0
+
+            def counted(x, fun=fun):
+                nonlocal calls
+                calls += 1
+                return fun(x)
+
+            start = problem.start_on(ranks, layout)
+            result = run(ranks, layout, counted, x0=start, method="ragd", max_iterations=steps,
+                         **fixed)  # fmt: skip
+            users = calls * 8 * 60 if layout == "variables" else 0
+            sent.append((ranks.traffic.bytes - own.bytes - users,
+                         ranks.traffic.calls - own.calls - (calls if users else 0),
+                         result.njev))  # fmt: skip
+        (bytes_a, calls_a, n_a), (bytes_b, calls_b, n_b) = sent
+        found[layout] = {
+            "numbers": (bytes_b - bytes_a) / 8 / 10,
+            "calls": (calls_b - calls_a) / 10,
+            "evaluations": (n_b - n_a) / 10,
+        }
+    return found
+
+
+def examples() -> list[float]:
+    """The programs of docs/cluster.md: what they find."""
+    found = []
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    for program in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        names: dict[str, Any] = {}
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(program, "docs/cluster.md", "exec"), names)
+        found += [names["result"].fun] if "result" in names else []
+    return found
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def ended(work: Callable[[], Any]) -> dict[str, Any]:
+    """How a run has ended."""
+    try:
+        result = work()
+        return {"status": result.status.name, "message": result.message, "nit": result.nit}
+    except (Exception, KeyboardInterrupt) as error:
+        return {"status": type(error).__name__, "message": str(error)}
+
+
+def disturbed(ranks: Ranks, layout: str, what: Callable[[], Any], when: int = 12) -> Callable:
+    """The regression, with something that happens on rank 1 in one of its calls."""
+    fun, calls = PROBLEM.on(ranks, layout), 0
+
+    def disturbed_fun(x):
+        nonlocal calls
+        calls += 1
+        if ranks.rank == 1 and calls == when and what() == "nan":
+            return float("nan"), fun(x)[1]
+        return fun(x)
+
+    return disturbed_fun
+
+
+def fail() -> None:
+    raise ZeroDivisionError("no such number")
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)  # for the signal to arrive
+
+
+def interruption(ranks: Ranks, layout: str) -> dict[str, Any]:
+    return ended(
+        lambda: run(ranks, layout, disturbed(ranks, layout, interrupt), interrupts="return")
+    )
+
+
+def not_a_number(ranks: Ranks, layout: str) -> dict[str, Any]:
+    method = {"method": "ragd", **OPTIONS["ragd"]}
+    fun = disturbed(ranks, layout, lambda: "nan")
+    found = ended(lambda: run(ranks, layout, fun, **method))
+    again = disturbed(ranks, layout, lambda: "nan", when=1)
+    return {"later": found, "at x0": ended(lambda: run(ranks, layout, again))}
+
+
+def time_limit(ranks: Ranks, layout: str) -> dict[str, Any]:
+    """Of one rank, which is slow as well."""
+    fun = PROBLEM.on(ranks, layout)
+
+    def slow(x):
+        time.sleep(0.01 if ranks.rank == 1 else 0.0)
+        return fun(x)
+
+    limit = {"max_time": 0.1} if ranks.rank == 1 else {}
+    return ended(lambda: run(ranks, layout, slow, max_iterations=10**6, tol=0, **limit))
+
+
+def failure(ranks: Ranks, layout: str) -> dict[str, Any]:
+    return ended(lambda: run(ranks, layout, disturbed(ranks, layout, fail)))
+
+
+def wishes(ranks: Ranks, layout: str) -> dict[str, Any]:
+    """Callbacks and criteria that stop on one rank only."""
+
+    def stop_at_5(intermediate_result):
+        return ranks.rank == 1 and intermediate_result.nit == 5
+
+    only_there = {"callback": stop_at_5} if ranks.rank == 1 else {}
+    return {
+        "callback": ended(lambda: run(ranks, layout, callback=stop_at_5)),
+        "one callback": ended(lambda: run(ranks, layout, **only_there)),
+        "criterion": ended(lambda: run(ranks, layout, stop=OnRank(ranks, 1, 6))),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class OnRank(Criterion):
+    """After so many iterations, but on one rank only."""
+
+    ranks: Ranks
+    rank: int
+    limit: int
+
+    def check(self, progress):
+        if self.ranks.rank != self.rank or progress.nit < self.limit:
+            return None
+        return Ending(Status.STOPPED, "enough", {})
+
+
+def different_arguments(ranks: Ranks, layout: str) -> dict[str, Any]:
+    tol = 1e-3 if ranks.rank == 1 else 1e-4
+    x0 = np.ones(4, np.float32 if ranks.rank == 1 else np.float64)
+    return {
+        "tol": ended(lambda: run(ranks, layout, tol=tol)),
+        "x0": ended(lambda: run(ranks, layout, x0=x0)),
+        "refused by all": ended(lambda: run(ranks, layout, nonsense=1)),
+        "after that": ended(lambda: run(ranks, layout)),
+    }
+
+
+def wrong_gradient(ranks: Ranks, layout: str) -> dict[str, Any]:
+    """One coordinate, on the last rank."""
+    fun = PROBLEM.on(ranks, layout)
+
+    def wrong(x):
+        value, gradient = fun(x)
+        if ranks.rank == ranks.size - 1:
+            gradient = gradient.copy()
+            gradient[3] += 1.0
+        return value, gradient
+
+    return ended(lambda: run(ranks, layout, wrong, check_gradient=True))
+
+
+def steps(ranks: Ranks, layout: str) -> dict[str, Any]:
+    """`iterate`, step by step; with value and gradient apart, and by differences."""
+    fun, start, part = PROBLEM.on(ranks, layout), PROBLEM.start_on(ranks, layout), LAYOUTS[layout]
+    run_ = iterate(lambda x: fun(x)[0], start, jac=lambda x: fun(x)[1], ranks=part(ranks))
+    norms = [step.grad_norm for step, _ in zip(run_, range(5), strict=False)]
+    run_.stop()
+    found = {"norms": norms, "result": summary(run_.result, ranks, layout)}
+    if layout == "data":
+        few = Regression(8, 4)
+        by_rows = few.by_rows(ranks)
+        result = minimize(lambda x: by_rows(x)[0], few.start, jac="2-point", ranks=part(ranks))
+        found["differences"] = result.fun
+    return found
+
+
+def nothing_to_do(ranks: Ranks, layout: str) -> dict[str, Any]:
+    """The end at x0, which came from another rank."""
+    return ended(lambda: run(ranks, layout, max_iterations=0))
+
+
+FAULTS = (
+    nothing_to_do, interruption, not_a_number, time_limit, wishes, different_arguments,
+    wrong_gradient,
+)  # fmt: skip
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def checkpoints(ranks: Ranks, fewer: Ranks | None, folder: Path, layout: str) -> dict[str, Any]:
+    """Saved on all ranks, and resumed on all, on fewer and on one."""
+    path, found = folder / f"{layout}.ckpt", {}
+    options = {"method": "lbfgs", "tol": 0.0}
+    found["undisturbed"] = summary(run(ranks, layout, **options), ranks, layout)
+    first = run(ranks, layout, checkpoint=Checkpoint(path, None, 4), **options, max_iterations=10)
+    found["first"] = summary(first, ranks, layout)
+    found["files"] = sorted(file.name for file in folder.glob(f"{layout}.ckpt*"))
+    found["resumed"] = summary(run(ranks, layout, resume=path), ranks, layout)
+    if fewer is not None:
+        result = run(fewer, layout, resume=path)
+        found["on fewer"] = summary(result, fewer, layout)
+    if ranks.rank == 0:
+        alone = Alone()
+        found["on one"] = summary(run(alone, layout, resume=path), alone, layout)
+        run(alone, layout, checkpoint=folder / f"{layout}-one.ckpt", **options, max_iterations=10)
+    ranks.all_reduce(np.ones(1))
+    result = run(ranks, layout, resume=folder / f"{layout}-one.ckpt")
+    found["from one"] = summary(result, ranks, layout)
+    return found
+
+
+def full_disk(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    """One rank cannot write its shard: the checkpoint before it stays, and the run goes on."""
+    path, every = folder / "full.ckpt", 8
+    write, calls = module.write_archive, 0
+
+    def write_until_full(*given: Any, **options: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if ranks.rank == 1 and calls > 1:
+            raise OSError(28, "No space left on device")
+        write(*given, **options)
+
+    module.write_archive = write_until_full
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            result = run(ranks, "variables", checkpoint=Checkpoint(path, None, every))
+    finally:
+        module.write_archive = write
+    resumed = run(ranks, "variables", resume=path, max_iterations=every)
+    return {
+        "nit": result.nit,
+        "warnings": [str(each.message) for each in seen],
+        "resumed at": resumed.nit,
+        "files": sorted(file.name for file in folder.glob("full.ckpt*")),
+    }

@@ -1,0 +1,28 @@
+"""Ranks whose x is on a GPU: by NCCL, or through the host where several ranks share one GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from launch import launch
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_tensors_on_a_gpu_take_the_path_of_one_process(size, tmp_path):
+    if not list(Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("no GPU")
+    output = launch("torch", size, "gpu_program.py", tmp_path)
+    for rank in range(size):
+        file = tmp_path / f"{rank}.json"
+        assert file.exists(), output[-4000:]
+        found = json.loads(file.read_text())
+        assert found["on"] == ["cuda"] * 5
+        assert found["summed"] == [[float(size)]] * 4
+        for fun in found["funs"]:
+            assert fun == pytest.approx(found["alone"], rel=1e-8)
+        for path in found["paths"]:
+            assert path == found["paths"][0]

@@ -1,0 +1,251 @@
+"""Runs on ranks: the same as in one process, the same end on all ranks, and nothing hangs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import run_cases as cases
+from launch import launched
+from run_cases import LAYOUTS, STEPS
+
+from momentous import minimize
+from momentous.distributed import Alone
+from momentous.methods import REGISTRY
+
+ALONE = Alone()
+
+
+@pytest.fixture(scope="module")
+def by_mpi(tmp_path_factory):
+    """All cases on four ranks of MPI, of which two and three also run on their own."""
+    return launched("mpi", 4, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def by_torch(tmp_path_factory):
+    """The steps and the faults on three ranks of torch.distributed."""
+    return launched("torch", 3, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=["by_mpi", "by_torch"])
+def everywhere(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Every method in one process."""
+    return cases.method_runs(ALONE)
+
+
+def same(found, expected, rel=1e-10):
+    """The same path, but for rounding."""
+    assert found["fun"] == pytest.approx(expected["fun"], rel=rel)
+    for name in ("nit", "nfev", "njev", "restarts", "status", "events"):
+        assert found[name] == expected[name], name
+    np.testing.assert_allclose(found["x"], expected["x"], rtol=1e-8, atol=1e-8)
+
+
+# --- the same result ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_method_takes_the_same_path_on_any_number_of_ranks(by_mpi, alone, name, layout):
+    for count in (2, 3, 4):
+        on_ranks = [each[f"methods {count}"][f"{name} {layout}"] for each in by_mpi[:count]]
+        assert all(each == on_ranks[0] for each in on_ranks)
+        same(on_ranks[0], alone[f"{name} {layout}"])
+
+
+def test_methods_draw_and_restart_in_these_runs(alone):
+    events = {name: set(run["events"]) for name, run in alone.items()}
+    assert "perturbed" in events["perturbed-ragd data"] & events["jin-agd data"]
+    assert all("restart" in events[f"{name} data"] for name in ("ragd", "ada-ragd", "ada-rhb"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["values", "none"])
+def test_maps_are_accelerated_in_the_same_way(by_mpi, layout, kind):
+    expected = cases.map_runs(ALONE)[f"{layout} {kind}"]
+    for each in by_mpi[:3]:
+        same(each["maps"][f"{layout} {kind}"], expected)
+
+
+def test_certificates_say_the_same(by_mpi):
+    expected = cases.certificates(ALONE)
+    for each in by_mpi[:3]:
+        for name, (verdict, smallest, norm, products) in each["certificates"].items():
+            assert [verdict, products] == [expected[name][0], expected[name][3]]
+            assert smallest == pytest.approx(expected[name][1], rel=1e-6)
+            assert norm == pytest.approx(expected[name][2], rel=1e-10)
+
+
+def test_iterate_and_gradients_of_all_kinds(everywhere):
+    problem = cases.PROBLEM
+    few = cases.Regression(8, 4)
+    differences = minimize(lambda x: few.whole(x)[0], few.start, jac="2-point").fun
+    for each in everywhere[:3]:
+        data, variables = each["steps"]["data"], each["steps"]["variables"]
+        assert len(data["norms"]) == 5
+        assert data["norms"] == pytest.approx(variables["norms"], rel=1e-9)
+        assert data["norms"][0] < np.linalg.norm(problem.whole(problem.start)[1]) * 2
+        assert data["result"]["status"] == "STOPPED"
+        assert data["differences"] == pytest.approx(differences, rel=1e-6)
+
+
+def test_the_examples_of_the_page_run_alone_and_on_ranks(by_mpi):
+    alone = cases.examples()
+    assert len(alone) == 2
+    for each in by_mpi:
+        assert each["examples"] == pytest.approx(alone, rel=1e-9)
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def test_one_message_of_d_numbers_per_evaluation_where_data_is_spread(by_mpi):
+    sent = by_mpi[0]["traffic"]["data"]
+    assert sent["calls"] == sent["evaluations"] == 1
+    assert sent["numbers"] == pytest.approx(1500 + 1, rel=0.02)
+
+
+def test_one_message_of_a_few_numbers_per_iteration_where_variables_are(by_mpi):
+    """|g|^2, |x' - x|^2 and f, with a flag and a clock; |x|^2 once in sixteen iterations."""
+    sent = by_mpi[0]["traffic"]["variables"]
+    assert sent["calls"] == pytest.approx(1, abs=1.01 / 10)
+    assert sent["numbers"] == pytest.approx(5, abs=3.01 / 10)
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def ends(everywhere, case, layout):
+    """How the case ended on each rank; a launch in which one hangs ends by its time limit."""
+    return [each["faults"][f"{case} {layout}"] for each in everywhere]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_exception_on_one_rank_is_named_on_all(everywhere, layout):
+    found = ends(everywhere, "failure", layout)
+    assert found[1]["status"] == "ZeroDivisionError"
+    for each in found[:1] + found[2:]:
+        assert each["status"] == "RankError"
+        assert each["message"] == "rank 1 failed: ZeroDivisionError: no such number"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_run_may_end_where_it_begins(everywhere, layout):
+    assert {e["status"] for e in ends(everywhere, "nothing_to_do", layout)} == {"MAX_ITERATIONS"}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ctrl_c_on_one_rank_ends_all_at_the_same_place(everywhere, layout):
+    found = ends(everywhere, "interruption", layout)
+    assert {each["status"] for each in found} == {"INTERRUPTED"}
+    assert len({(each["message"], each["nit"]) for each in found}) == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_value_that_is_not_a_number_is_so_on_all_ranks(everywhere, layout):
+    found = ends(everywhere, "not_a_number", layout)
+    assert len({(e["later"]["message"], e["later"]["nit"]) for e in found}) == 1
+    assert {each["later"]["status"] for each in found} == {"NON_FINITE"}
+    assert {each["at x0"]["message"] for each in found} == {
+        "fun(x0) is nan; start where the objective is finite"
+    }
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_time_limit_of_one_rank_ends_all(everywhere, layout):
+    found = ends(everywhere, "time_limit", layout)
+    assert {each["status"] for each in found} == {"MAX_TIME"}
+    assert len({(each["message"], each["nit"]) for each in found}) == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("what", "nit"), [("callback", 5), ("one callback", 5), ("criterion", 6)])
+def test_a_rank_that_asks_to_stop_ends_all(everywhere, layout, what, nit):
+    found = [each[what] for each in ends(everywhere, "wishes", layout)]
+    assert {each["status"] for each in found} == {"STOPPED"}
+    assert {each["nit"] for each in found} == {nit}
+    assert "rank 1 asked to stop" in found[0]["message"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ranks_that_are_called_with_different_arguments_say_so(everywhere, layout):
+    for each in ends(everywhere, "different_arguments", layout):
+        assert each["tol"]["message"] == (
+            "rank 1 was called with another tol than rank 0: 0.001, not 0.0001"
+        )
+        assert "rank 1 was called with another x0 than rank 0" in each["x0"]["message"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_after_an_error_that_all_ranks_make_they_can_go_on(everywhere, layout):
+    for each in ends(everywhere, "different_arguments", layout):
+        assert each["refused by all"]["status"] == "TypeError"
+        assert each["after that"]["status"] == "MAX_ITERATIONS"
+
+
+@pytest.mark.parametrize(("layout", "entry"), [("data", 3), ("variables", None)])
+def test_a_wrong_gradient_on_one_rank_is_found_on_all(everywhere, layout, entry):
+    count = len(everywhere)
+    if entry is None:  # the third of the last rank
+        entry = -(-150 // count) * (count - 1) + 3
+    for each in ends(everywhere, "wrong_gradient", layout):
+        assert each["status"] == "ValueError"
+        assert f"its entry ({entry},)" in each["message"]
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_run_is_resumed_on_any_number_of_ranks(by_mpi, layout):
+    for rank, each in enumerate(by_mpi[:3]):
+        found = each["checkpoints"][layout]
+        assert found["first"]["nit"] == 10
+        assert found["undisturbed"]["nit"] == STEPS
+        names = ["resumed", "from one"]
+        names += ["on fewer"] if rank < 2 else []
+        names += ["on one"] if rank < 1 else []
+        for name in names:
+            same(found[name], found["undisturbed"])
+
+
+def test_a_checkpoint_and_the_one_before_it_keep_their_shards(by_mpi):
+    files = by_mpi[0]["checkpoints"]["variables"]["files"]
+    assert [name for name in files if "shard" not in name] == [
+        "variables.ckpt", "variables.ckpt.previous",
+    ]  # fmt: skip
+    assert sum("shard" in name for name in files) == 2 * 3
+    data = by_mpi[0]["checkpoints"]["data"]["files"]
+    assert data == ["data.ckpt", "data.ckpt.previous"]
+
+
+def test_a_full_disk_on_one_rank_leaves_the_checkpoint_before(by_mpi):
+    for each in by_mpi[:3]:
+        found = each["full disk"]
+        assert found["nit"] == STEPS
+        assert len(found["warnings"]) == 1
+        assert "rank 1: [Errno 28] No space left on device" in found["warnings"][0]
+        assert found["resumed at"] == 8
+        assert len(found["files"]) == 1 + 3
+
+
+# --- one process ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_alone_it_is_the_same_call(layout):
+    problem = cases.PROBLEM
+    plain = minimize(problem.whole, problem.start, jac=True, max_iterations=10)
+    run = minimize(problem.whole, problem.start, jac=True, max_iterations=10, ranks=layout)
+    assert run.fun == plain.fun
+    np.testing.assert_array_equal(run.x, plain.x)
+
+
+def test_an_unknown_layout_is_refused():
+    with pytest.raises(ValueError, match="ranks='rows' is not understood; pass 'data'"):
+        minimize(cases.PROBLEM.whole, cases.PROBLEM.start, jac=True, ranks="rows")
