@@ -34,6 +34,7 @@ _COUNTS = "the calls, the path or the last digits of SciPy's own algorithm are c
 _WORDS = "the error says the same in other words"
 _START = "a start where the function is not finite is refused"
 _STOPPED = "a limit on iterations and a callback that stops end with numbers of a status of our own"
+_TOLERANCE = "the default tolerance is 1e-5, whatever the method was"
 _NO_MATRIX = "a result has no hess_inv"
 _INITIAL_MATRIX = "hess_inv0 is an option without a meaning here, with a warning"
 
@@ -58,7 +59,7 @@ REASONS = {
     "test_l_bfgs_b_maxiter": "the number of a status is ours",
     "test_minimize_l_bfgs_b_ftol": "ftol is held against ten iterations, not one",
     "test_minimize_l_bfgs_maxls": "one trial per line search is enough here: it converges",
-    "test_minimize_automethod": "the default tolerance is 1e-5, whatever the method was",
+    "test_minimize_automethod": _TOLERANCE,
     "test_initial_step_scaling": "its jac is half the gradient: more than three iterations",
     "test_respect_maxiter[SLSQP]": "the number of a status is ours",
     "test_callback_stopiteration[0-trust-constr]": _STOPPED,
@@ -66,7 +67,10 @@ REASONS = {
     "test_callback_stopiteration[2-trust-constr]": _STOPPED,
     "test_njev": _COUNTS,
     "test_dogleg_user_warning": "the warning is an OptimizeWarning, not a RuntimeWarning",
-    "test_nested_minimization": "the default tolerance is 1e-5, whatever the method was",
+    "test_minimize_unbounded_approximated": _TOLERANCE,
+    "test_minimize_unbounded_given": _TOLERANCE,
+    "test_minimize_unbounded_combined": _TOLERANCE,
+    "test_nested_minimization": _TOLERANCE,
     "test_1": _NO_MATRIX,
     "test_2": _NO_MATRIX,
     "test_3": _NO_MATRIX,

@@ -18,7 +18,7 @@ from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
 from momentous.core.oracle import CachedOracle, Fun, Jac
 from momentous.core.result import Result
-from momentous.core.space import Array, Inner
+from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
     Criterion,
     Evaluations,

@@ -75,7 +75,7 @@ def with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
             keywords = translated(keywords)
         return function(*args, **keywords)
 
-    return called  # type: ignore[return-value]
+    return called
 
 
 def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:

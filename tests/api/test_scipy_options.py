@@ -174,7 +174,8 @@ def test_a_callback_gets_x_unless_it_asks_for_the_intermediate_result(call):
     call(rosen, START, callback=lambda xk: xs.append(xk), **given)
     call(rosen, START, callback=lambda intermediate_result: results.append(intermediate_result),
          **given)  # fmt: skip
-    points = [result.x for result in results]
+    points = [result["x"] for result in results]
+    assert all(isinstance(result, OptimizeResult) for result in results)
     assert np.array_equal(xs, points + points)
     assert xs[0].flags.writeable
 

@@ -15,7 +15,7 @@ from momentous.core.acceptance import verify_success, within_limit
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
-from momentous.core.result import Result
+from momentous.core.result import LikeScipys, Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
@@ -34,7 +34,7 @@ Callback = Callable[["IntermediateResult"], Any]
 LEVEL_NOISE = 32.0
 
 
-class IntermediateResult:
+class IntermediateResult(LikeScipys):
     """What a callback gets and ``iterate`` yields after every step.
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
@@ -63,6 +63,9 @@ class IntermediateResult:
     def jac(self) -> Array:
         """The gradient at x (of a map: the residual)."""
         return self._oracle.arrays_at(self._sample)["jac"]
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
 
     def peek(self) -> float:
         """f(x), for plots only: neither counted nor timed."""

@@ -10,11 +10,21 @@ from momentous.core.status import Status
 from momentous.core.trace import Trace
 
 
-class Result(dict[str, Any]):
-    """A dictionary whose entries are attributes too, like SciPy's ``OptimizeResult``.
+class LikeScipys:
+    """To ``isinstance`` this is SciPy's ``OptimizeResult``, once ``scipy.optimize`` is loaded."""
 
-    To ``isinstance`` it is one, as soon as ``scipy.optimize`` is loaded, which this does not do.
-    """
+    @property
+    def __class__(self) -> Any:  # what isinstance asks for where the type does not fit
+        scipys = getattr(sys.modules.get("scipy.optimize"), "OptimizeResult", None)
+        return type(self) if scipys is None else scipys
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        raise TypeError(f"a result cannot become a {kind.__name__}")
+
+
+class Result(LikeScipys, dict[str, Any]):
+    """A dictionary whose entries are attributes too, like SciPy's ``OptimizeResult``."""
 
     x: Array  # the solution: the type, shape, dtype and device of x0
     fun: float  # f(x)
@@ -35,11 +45,6 @@ class Result(dict[str, Any]):
     best_x: Array  # the evaluated point with the smallest gradient norm
     best_grad_norm: float  # that norm
     method: Any  # the method that ran, with its hyper-parameters
-
-    @property  # isinstance asks for it where the type does not fit
-    def __class__(self) -> type:
-        scipys = getattr(sys.modules.get("scipy.optimize"), "OptimizeResult", None)
-        return Result if scipys is None else scipys  # type: ignore[no-any-return]
 
     def __reduce__(self) -> tuple[Any, ...]:  # with the type that it has, not with the other one
         return Result, (dict(self),)

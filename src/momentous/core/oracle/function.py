@@ -252,7 +252,8 @@ class _Differences(_Source):
         if self.central:
             (ahead, back), (forward, behind) = np.split(found, 2), np.split(places, 2)
         else:
-            ahead, forward, back, behind = found, places, np.float64(known), flat.astype(float)
+            ahead, forward, behind = found, places, flat.astype(float)
+            back = np.full(flat.shape, known)
         with np.errstate(all="ignore"):  # what is not finite is for the method to judge
             gradient = (ahead - back) / (forward - behind)
         return known, self.space.from_numpy(gradient.reshape(host.shape)), values
@@ -260,7 +261,7 @@ class _Differences(_Source):
     def _steps(self, flat: np.ndarray) -> np.ndarray:
         """How far each coordinate is moved: as asked for, or by a share of max(1, |x|)."""
         sizes = np.abs(flat).astype(float)
-        steps = self.relative_step * np.maximum(1.0, sizes)
+        steps: np.ndarray = self.relative_step * np.maximum(1.0, sizes)
         if self._how.absolute_step is not None:
             steps = np.broadcast_to(np.asarray(self._how.absolute_step, dtype=float), flat.shape)
         elif self._how.relative_step is not None:
