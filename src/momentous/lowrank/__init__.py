@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous.lowrank.data import describe as describe
     from momentous.lowrank.data import fetch as fetch
     from momentous.lowrank.data import read_ratings as read_ratings
+    from momentous.lowrank.data.by_time import split_by_time as split_by_time
     from momentous.lowrank.data.ratings import Compressed as Compressed
     from momentous.lowrank.data.ratings import Ratings as Ratings
     from momentous.lowrank.data.twins import twin as twin
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
 _NAMES = {
     "backends": ("Backend", "find_backend", "register_backend"),
     "data": ("RatingsFileError", "describe", "fetch", "read_ratings"),
+    "data.by_time": ("split_by_time",),
     "data.ratings": ("Compressed", "Ratings"),
     "data.twins": ("twin",),
     "factors": ("balanced", "svd_start"),

@@ -359,7 +359,7 @@ def test_folding_in_the_ratings_of_a_user_gives_the_fitted_factors(kind):
 
 def test_folding_in_a_matrix_leaves_users_without_entries_as_they_are(fitted):
     matrix = scipy.sparse.coo_array(([5.0, 1.0], ([31, 31], [0, 3])), shape=(33, 20))
-    folded = fitted.fold_in(matrix)
+    folded = fitted.fold_in(Ratings.from_sparse(matrix))
     np.testing.assert_array_equal(folded.row_factors_[:30], fitted.row_factors_)
     np.testing.assert_array_equal(folded.row_bias_[:30], fitted.row_bias_)
     assert folded.row_ids_.tolist() == [*range(30), 31]
@@ -452,8 +452,8 @@ def test_ratings_become_labels_by_a_threshold(labelled):
 @pytest.mark.parametrize(
     ("y", "told"),
     [
-        (Y, "two classes are needed, y has"),
-        (np.ones(len(Y)), r"two classes are needed, y has 1 \(1.0\)"),
+        (Y, r"y has \d+ classes .*, two are needed"),
+        (np.ones(len(Y)), r"y has 1 classes \(1.0\), two are needed"),
         (np.where(np.arange(len(Y)) == 2, np.nan, 1.0), "label at position 2 is nan"),
     ],
 )

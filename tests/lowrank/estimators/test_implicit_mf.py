@@ -141,12 +141,12 @@ def test_recommendations_and_similar_items_are_of_the_same_group():
         best = fitted.recommend(user, n=4)
         assert np.all(best.items % 2 == user % 2)
         assert np.all(np.diff(best.scores) <= 0)
-    everything = fitted.similar(4, n=100)
-    assert len(everything.items) == 29
-    assert np.all(everything.items[:10] % 2 == 0)
+    everything = fitted.similar_items(4, n=100)
+    assert len(everything.ids) == 29
+    assert np.all(everything.ids[:10] % 2 == 0)
     assert np.all(np.abs(everything.scores) <= 1 + 1e-12)
     with pytest.raises(ValueError, match="column id 99"):
-        fitted.similar(99)
+        fitted.similar_items(99)
 
 
 def test_pairs_alone_count_once_each():

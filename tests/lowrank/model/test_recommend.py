@@ -81,3 +81,35 @@ def test_of_equal_scores_the_first_is_better(device):
         order = np.argsort(-expected, kind="stable")[:9]
         assert columns[row].tolist() == order.tolist()
         assert scores[row].tolist() == expected[order].tolist()
+
+
+@DEVICES
+def test_filters_leave_the_order_of_what_passes(model, device):
+    users = ["u7", "u0", "u39"]
+    allowed, forbidden = [*range(20, 120), "no such item"], {25, 40, 41, 999}
+    passes = [j for j in range(20, 120) if j not in forbidden]
+    found = model.recommend_all(
+        users, 30, allowed=allowed, forbidden=forbidden, device=device, unknown="mean"
+    )
+    for user, best in zip(users, found, strict=True):
+        items, scores = sorted_scores(model, user)
+        chosen = np.isin(items, passes)
+        assert best.items.tolist() == items[chosen][:30].tolist()
+        np.testing.assert_allclose(best.scores, scores[chosen][:30], rtol=1e-5)
+    only = model.recommend("u0", 300, exclude_seen=False, forbidden=range(1, 300))
+    assert only.items.tolist() == [0]
+    assert model.recommend("u0", 5, allowed=["no such item"]).items.size == 0
+
+
+def test_similar_rows_are_those_of_the_largest_cosine(model):
+    U = model.row_factors
+    cosines = U @ U[5] / (np.linalg.norm(U, axis=1) * np.linalg.norm(U[5]))
+    order = [k for k in np.argsort(-cosines, kind="stable") if k != 5]
+    found = model.similar_rows("u5", 3)
+    assert found.ids.tolist() == [f"u{k}" for k in order[:3]]
+    np.testing.assert_allclose(found.scores, cosines[order[:3]], rtol=1e-12)
+    assert model.transposed().similar_rows(7, 4).ids.tolist() == (
+        model.similar_columns(7, 4).ids.tolist()
+    )
+    with pytest.raises(ValueError, match="row id 'nobody'"):
+        model.similar_rows("nobody")

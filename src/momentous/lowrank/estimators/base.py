@@ -6,38 +6,45 @@ import copy
 import dataclasses
 import os
 from dataclasses import KW_ONLY, dataclass
-from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Never, Self
 
 import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
 
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
-from momentous.io.optional import require
 from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
-from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
+from momentous.lowrank.estimators.scikit import BaseEstimator, check_is_fitted, validate_data
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
+    Explanation,
     LowRankModel,
+    RankingMetrics,
     Recommended,
+    Similar,
     Unknown,
+    explain,
     fit_model,
     load_model,
+    ranking_metrics,
     save_model,
+    updated,
 )
 from momentous.lowrank.model.files import MALFORMED, damaged, fit_facts, from_plain
 from momentous.lowrank.model.fitted import check_unknown
+from momentous.lowrank.model.update import objective_at
 from momentous.lowrank.solvers.fit import FitConfig
 
-_BaseEstimator: Any = require("sklearn.base", "app", "The estimators").BaseEstimator
-check_is_fitted: Any = require("sklearn.utils.validation", "app", "The estimators").check_is_fitted
+PAIR = 2  # columns: the ids of a row and of a column
 
 
 @dataclass(eq=False, repr=False)
-class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
+class BaseCompletion(BaseEstimator):
     """What all estimators of a model share; ``_loss`` is the one loss that an estimator is for.
 
     Fields are the parameters: scikit-learn asks constructors to keep their arguments as they are.
@@ -71,21 +78,27 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         self.result_: Result | None = fit.result
         self.objective_, self.message_ = fit.objective, fit.message
         self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
-        self.n_features_in_ = 2
         if fit.error is not None:
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
 
-    def fit(self, pairs: Any, y: Any = None) -> Self:
-        """Fit to the values y of these pairs."""
-        self._fit(self._ratings_of(pairs, y))
+    def fit(self, X: Any, y: Any = None, **unsupported: Never) -> Self:
+        """Fit to the values y of the pairs X.
+
+        There are no weights per rating (``sample_weight``): the compiled passes have none.
+        """
+        self._refuse(unsupported)
+        self._fit(self._new_ratings(X, y))
         return self
 
-    def predict(self, pairs: Any) -> Any:
-        """What the loss makes of the score of each pair: a rating, or how likely they meet."""
-        check_is_fitted(self)
-        return self.model_.predict(pairs, self.unknown)
+    def predict(self, X: Any) -> NDArray[Any]:
+        """What the loss makes of the score of each pair: a rating, or how likely they meet.
+
+        A bare sparse matrix is refused: a slice of one does not say whose rows it has.
+        """
+        X = self._known_pairs(X)
+        return self.model_.predict(X, self.unknown)
 
     def _config(self, **chosen: Any) -> FitConfig:
         chosen = {
@@ -96,64 +109,222 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         return FitConfig(loss=self._loss_object(), random_state=_seed(self.random_state), **chosen)
 
     def _loss_object(self) -> Loss:
-        return find_loss(self.loss if self._loss is None else self._loss)
+        loss: Any = getattr(self, "loss", self._loss)
+        return find_loss(loss)
 
     # --- what was found ---------------------------------------------------------------------------
 
-    row_factors_ = property(attrgetter("model_.row_factors"), doc="U.")
-    col_factors_ = property(attrgetter("model_.col_factors"), doc="V.")
-    row_bias_ = property(attrgetter("model_.row_bias"), doc="b.")
-    col_bias_ = property(attrgetter("model_.col_bias"), doc="c.")
-    mean_ = property(attrgetter("model_.mean"), doc="The score without factors and biases.")
-    row_ids_ = property(attrgetter("model_.rows.ids"), doc="The id of each row.")
-    col_ids_ = property(attrgetter("model_.cols.ids"), doc="The id of each column.")
+    @property
+    def row_factors_(self) -> Floats:
+        """U."""
+        return self.model_.row_factors
 
-    def recommend(self, user: Any, n: int = 10, exclude_seen: bool = True) -> Recommended:
+    @property
+    def col_factors_(self) -> Floats:
+        """V."""
+        return self.model_.col_factors
+
+    @property
+    def row_bias_(self) -> Floats:
+        """b."""
+        return self.model_.row_bias
+
+    @property
+    def col_bias_(self) -> Floats:
+        """c."""
+        return self.model_.col_bias
+
+    @property
+    def mean_(self) -> float:
+        """The score without factors and biases."""
+        return self.model_.mean
+
+    @property
+    def row_ids_(self) -> NDArray[Any]:
+        """The id of each row."""
+        return self.model_.rows.ids
+
+    @property
+    def col_ids_(self) -> NDArray[Any]:
+        """The id of each column."""
+        return self.model_.cols.ids
+
+    # --- recommendations --------------------------------------------------------------------------
+
+    def recommend(
+        self,
+        user: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        *,
+        allowed: Any = None,
+        forbidden: Any = None,
+    ) -> Recommended:
         """The n items that suit a user best, and their scores (ratings, probabilities, ...).
 
-        Those that the user has rated are left out.  A user who is not known is an error, or with
+        Those that the user has rated are left out, and so are those that are ``forbidden``; with
+        ``allowed``, only these are looked at.  A user who is not known is an error, or with
         ``unknown="mean"`` gets what all like.
         """
-        check_is_fitted(self)
-        return self.model_.recommend(user, n, exclude_seen, self.unknown)
+        check_is_fitted(self, "model_")
+        filters = {"allowed": allowed, "forbidden": forbidden}
+        return self.model_.recommend(user, n, exclude_seen, self.unknown, **filters)
 
     def recommend_all(
-        self, users: Any, n: int = 10, exclude_seen: bool = True
+        self,
+        users: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        *,
+        allowed: Any = None,
+        forbidden: Any = None,
     ) -> list[Recommended]:
         """The same for many users at once, on the device of the fit; one answer per user."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self.model_.recommend_all(
-            users, n, exclude_seen, self.unknown, backend=self.backend, device=self.device
+            users,
+            n,
+            exclude_seen,
+            self.unknown,
+            allowed=allowed,
+            forbidden=forbidden,
+            backend=self.backend,
+            device=self.device,
         )
 
-    def similar(self, item: Any, n: int = 10) -> Recommended:
+    def similar_items(self, item: Any, n: int = 10) -> Similar:
         """The items whose factors are most like those of an item, and their cosines with them."""
-        check_is_fitted(self)
-        return self.model_.similar(item, n)
+        check_is_fitted(self, "model_")
+        return self.model_.similar_columns(item, n)
 
-    def fold_in(self, pairs: Any, y: Any = None) -> Self:
+    def similar_users(self, user: Any, n: int = 10) -> Similar:
+        """The same for users."""
+        check_is_fitted(self, "model_")
+        return self.model_.similar_rows(user, n)
+
+    def explain(self, user: Any, item: Any, n: int | None = None) -> Explanation:
+        """How much each of a user's ratings adds to the score of an item, the most first.
+
+        The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.
+        """
+        check_is_fitted(self, "model_")
+        return explain(self.model_, user, item, n)
+
+    def ranking_metrics(
+        self, X: Any, y: Any = None, k: int = 10, relevant: float | None = None
+    ) -> RankingMetrics:
+        """How well the first k recommendations meet what was held out; see `RankingMetrics`.
+
+        ``relevant``: the least value of an entry that should be recommended; by default all should,
+        and of labels those of the second class.
+        """
+        ratings = self._further_ratings(X, y)
+        return ranking_metrics(
+            self.model_, ratings, k, relevant, backend=self.backend, device=self.device
+        )
+
+    # --- more entries -----------------------------------------------------------------------------
+
+    def fold_in(self, X: Any, y: Any = None) -> Self:
         """A copy of this estimator that knows further users, from their entries.
 
         The items stay as they are: one ridge regression per user (logistic: a few Newton steps).  A
         user who is known already is computed again, from these entries alone; items that are not
         known are left out.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         other = copy.copy(self)
         other.model_ = self.model_.fold_in(
-            self._ratings_of(pairs, y), backend=self.backend, device=self.device
+            self._further_ratings(X, y), backend=self.backend, device=self.device
         )
         return other
 
-    def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
-        return ratings_of(pairs, y, self.dtype)
+    def fold_in_items(self, X: Any, y: Any = None) -> Self:
+        """The same for further items: the users stay as they are."""
+        check_is_fitted(self, "model_")
+        other = copy.copy(self)
+        other.model_ = self.model_.fold_in_columns(
+            self._further_ratings(X, y), backend=self.backend, device=self.device
+        )
+        return other
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Take further entries, of known and of new users and items; the first call is a `fit`.
+
+        A pair that comes again has its new value from now on.  The users of these entries, then
+        their items, are computed again, each from all its entries; all others stay as they are, and
+        so do mean and ridge.  The objective of all entries does not rise by that (for losses other
+        than the library's own: nearly so).  Many such steps are no substitute for a `fit`.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        ratings = self._further_ratings(X, y)
+        self.model_ = updated(self.model_, ratings, self.backend, self.device)
+        self.objective_ = objective_at(self.model_, self.backend, self.device)
+        self.n_iter_ += 1
+        self.result_, self.message_, self.validation_errors_ = None, "", []
+        return self
+
+    # --- what X may be ----------------------------------------------------------------------------
+
+    def _ratings_of(self, X: Any, y: Any) -> Ratings:
+        """X and y as this estimator's loss takes them."""
+        return ratings_of(X, y, self.dtype)
+
+    def _new_ratings(self, X: Any, y: Any) -> Ratings:
+        """What to fit to; the names of the columns are kept."""
+        if scipy.sparse.issparse(X) and y is not None:
+            raise ValueError("a sparse matrix holds its values already: leave y out, or pass pairs")
+        if y is None and not holds_values(X) and self.__sklearn_tags__().target_tags.required:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: y is "
+                "missing, one value for each pair"
+            )
+        ratings = self._ratings_of(X, y)
+        self.feature_names_in_: NDArray[Any]  # of a table, by scikit-learn
+        if not holds_values(X):
+            validate_data(self, X, reset=True, skip_check_array=True)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self.n_features_in_ = PAIR
+        return ratings
+
+    def _further_ratings(self, X: Any, y: Any) -> Ratings:
+        return self._ratings_of(self._known_pairs(X), y)
+
+    def _known_pairs(self, X: Any) -> Any:
+        """X, if it says which users and items it is about, with its columns as in the fit."""
+        check_is_fitted(self, "model_")
+        if scipy.sparse.issparse(X):
+            raise ValueError(
+                f"X is a sparse matrix of {X.shape[0]} x {X.shape[1]}, which does not say whose "
+                f"rows it has (the fit has {len(self.model_.rows)} x {len(self.model_.cols)}, and "
+                "row 0 of a slice is not its row 0); pass pairs of ids, Ratings with row_ids, or "
+                "Ratings.from_sparse(X) if row and column numbers are the ids of the fit"
+            )
+        if not isinstance(X, Ratings):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return X
+
+    def _refuse(self, unsupported: dict[str, Any]) -> None:
+        """Keywords of ``fit`` that this estimator does not have, with a reason."""
+        given = {name for name, value in unsupported.items() if value is not None}
+        if "sample_weight" in given:
+            raise TypeError(
+                f"{type(self).__name__} has no weights per rating: leave sample_weight out, or "
+                "take ImplicitMF, whose confidences it multiplies"
+            )
+        if given:
+            raise TypeError(f"fit has no parameter {sorted(given)[0]!r}; it takes X and y")
 
     # --- on disk ----------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file: arrays and JSON, no pickle."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         facts = fit_facts(self.get_params(), self.n_iter_, self.objective_)
+        if hasattr(self, "feature_names_in_"):
+            facts["feature_names"] = self.feature_names_in_.tolist()
         save_model(self.model_, path, facts | self._more_facts())
 
     @classmethod
@@ -183,7 +354,13 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
         check_number("n_iter", extra["n_iter"], 0, whole=True)
         estimator.model_, estimator.result_ = model, None
         estimator.n_iter_, estimator.objective_ = extra["n_iter"], float(extra["objective"])
-        estimator.validation_errors_, estimator.n_features_in_, estimator.message_ = [], 2, ""
+        estimator.validation_errors_, estimator.message_ = [], ""
+        estimator.n_features_in_ = PAIR
+        names_in = extra.get("feature_names")
+        if names_in is not None:
+            if len(names_in) != PAIR or not all(isinstance(name, str) for name in names_in):
+                raise ValueError(f"its feature names are {names_in!r}")
+            estimator.feature_names_in_ = np.array(names_in, object)
         estimator._restore_facts(extra)
         return estimator
 
@@ -208,13 +385,18 @@ class BaseCompletion(_BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.sparse = True
+        tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 
 
-def values_of(pairs: Any, y: Any) -> Any:
+def holds_values(X: Any) -> bool:
+    """Does X have the values, too?"""
+    return isinstance(X, Ratings) or scipy.sparse.issparse(X)
+
+
+def values_of(X: Any, y: Any) -> Any:
     """y, or the values that the pairs come with, in the order in which predictions come."""
-    return ratings_of(pairs, None).values if y is None else y
+    return ratings_of(X, None).values if y is None else y
 
 
 def _seed(random_state: Any) -> Any:

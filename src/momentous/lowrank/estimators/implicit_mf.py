@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Never, Self
 
 import numpy as np
 
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import pairs_of
-from momentous.lowrank.estimators.base import BaseCompletion
+from momentous.lowrank.estimators.base import BaseCompletion, holds_values
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
 
@@ -57,7 +57,7 @@ class ImplicitMF(BaseCompletion):
     >>> fitted = ImplicitMF(rank=2, ridge=0.1).fit(plays)
     >>> fitted.recommend("ann", n=1).items.tolist()
     ['z']
-    >>> fitted.similar("x", n=1).items.tolist()
+    >>> fitted.similar_items("x", n=1).ids.tolist()
     ['y']
     """
 
@@ -71,7 +71,36 @@ class ImplicitMF(BaseCompletion):
     def _loss_object(self) -> Implicit:
         return Implicit(self.alpha)
 
-    def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
-        if y is None and not isinstance(pairs, Ratings) and not hasattr(pairs, "tocoo"):
-            y = np.ones(len(pairs_of(pairs)[0]))
-        return super()._ratings_of(pairs, y)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **unsupported: Never) -> Self:
+        """Fit to the counts y of the pairs X.
+
+        ``sample_weight`` multiplies what an observation counts: ``c = 1 + alpha weight y``.  A pair
+        of weight 0 has been observed still, with the confidence of a pair that has not.
+        """
+        self._refuse(unsupported)
+        self._fit(self._new_ratings(X, y, sample_weight))
+        return self
+
+    def _new_ratings(self, X: Any, y: Any, sample_weight: Any = None) -> Ratings:
+        if sample_weight is not None:
+            if holds_values(X):
+                raise ValueError(
+                    "sample_weight needs pairs in the caller's order: pass pairs and y, or "
+                    "multiply the values of the matrix"
+                )
+            count = len(pairs_of(X)[0])
+            weights = np.asarray(sample_weight, np.float64)
+            if weights.ndim == 0:
+                weights = np.full(count, weights)
+            if weights.shape != (count,) or not np.all(np.isfinite(weights) & (weights >= 0)):
+                raise ValueError(
+                    f"sample_weight of shape {weights.shape} must be {count} finite numbers of 0 "
+                    "or more, one per pair"
+                )
+            y = weights if y is None else weights * np.asarray(y, np.float64)
+        return super()._new_ratings(X, y)
+
+    def _ratings_of(self, X: Any, y: Any) -> Ratings:
+        if y is None and not holds_values(X):
+            y = np.ones(len(pairs_of(X)[0]))
+        return super()._ratings_of(X, y)

@@ -7,24 +7,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from momentous.io.optional import require
 from momentous.lowrank.backends import Backend, RowStep
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.estimators.scikit import (
+    BaseEstimator,
+    TransformerMixin,
+    check_is_fitted,
+    validate_data,
+)
 from momentous.lowrank.losses import Squared
 from momentous.lowrank.model.fitted import solve_rows
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitConfig, solve
 
-_base: Any = require("sklearn.base", "app", "The estimators")
-_Transformer: Any = type(
-    "_Transformer", (_base.OneToOneFeatureMixin, _base.TransformerMixin, _base.BaseEstimator), {}
-)
-_validation: Any = require("sklearn.utils.validation", "app", "The estimators")
-
 
 @dataclass(eq=False, repr=False)
-class LowRankImputer(_Transformer):  # type: ignore[misc]
+class LowRankImputer(TransformerMixin, BaseEstimator):
     """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
 
     The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
@@ -111,7 +110,7 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
 
     def transform(self, X: Any) -> Floats:
         """Fill the gaps of these rows."""
-        _validation.check_is_fitted(self)
+        check_is_fitted(self)
         table = self._validated(X, reset=False)
         there = ~np.isnan(table)
         if there.all():
@@ -127,7 +126,7 @@ class LowRankImputer(_Transformer):  # type: ignore[misc]
         return np.where(there, table, filled)
 
     def _validated(self, X: Any, reset: bool) -> Floats:
-        array: Floats = _validation.validate_data(
+        array: Floats = validate_data(
             self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", copy=True
         )
         return array

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from momentous.io.optional import require
 from momentous.lowrank.estimators.base import BaseCompletion, values_of
+from momentous.lowrank.estimators.scikit import RegressorMixin
 from momentous.lowrank.losses import Loss
-
-_RegressorMixin: Any = require("sklearn.base", "app", "The estimators").RegressorMixin
 
 
 @dataclass(eq=False, repr=False)
-class MatrixCompletion(_RegressorMixin, BaseCompletion):  # type: ignore[misc]
+class MatrixCompletion(RegressorMixin, BaseCompletion):
     """Ratings from pairs of ids: mean + biases + a product of rank r.
 
     X of ``fit`` and ``predict`` is an array (or table) of shape (N, 2) with a row id and a column
@@ -114,6 +112,7 @@ class MatrixCompletion(_RegressorMixin, BaseCompletion):  # type: ignore[misc]
     biases: bool = True
     centre: bool = True
 
-    def score(self, pairs: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The coefficient of determination R^2 of the predictions."""
-        return float(super().score(pairs, values_of(pairs, y), sample_weight))
+        X = self._known_pairs(X)
+        return float(super().score(X, values_of(X, y), sample_weight))

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, Never, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.io.optional import require
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
-from momentous.lowrank.estimators.base import BaseCompletion, check_is_fitted, values_of
+from momentous.lowrank.estimators.base import BaseCompletion, holds_values, values_of
+from momentous.lowrank.estimators.scikit import ClassifierMixin
 from momentous.lowrank.model import Unknown
-
-_ClassifierMixin: Any = require("sklearn.base", "app", "The estimators").ClassifierMixin
 
 
 @dataclass(eq=False, repr=False)
-class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[misc]
+class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
     """One of two labels from pairs of ids: log odds of rank r, with biases.
 
     X as for `MatrixCompletion`; y are two classes of any kind, or ratings with ``threshold``.  The
@@ -60,10 +58,20 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
     biases: bool = True
     centre: bool = True
 
-    def fit(self, pairs: Any, y: Any = None) -> Self:
-        """Fit to the labels y of these pairs."""
-        values = values_of(pairs, y)
-        self.threshold_ = None
+    def fit(self, X: Any, y: Any = None, **unsupported: Never) -> Self:
+        """Fit to the labels y of the pairs X; there are no weights per label."""
+        self._refuse(unsupported)
+        self._fit(self._new_ratings(X, y))
+        return self
+
+    def _new_ratings(self, X: Any, y: Any) -> Ratings:
+        if y is not None or holds_values(X):
+            self._find_classes(values_of(X, y))
+        return super()._new_ratings(X, y)
+
+    def _find_classes(self, values: Any) -> None:
+        """The threshold and the two classes of these values."""
+        self.threshold_: float | None = None
         if self.threshold is not None:
             if isinstance(self.threshold, str) and self.threshold != "mean":
                 raise ValueError(f"threshold={self.threshold!r} must be 'mean', a number or None")
@@ -74,11 +82,23 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
         if classes.size != 2:
             shown = ", ".join(str(one) for one in classes[:5])
             raise ValueError(
-                f"two classes are needed, y has {classes.size} ({shown}"
-                f"{', ...' if classes.size > 5 else ''}); for ratings pass threshold='mean'"
+                f"Only binary classification is supported. y has {classes.size} classes ({shown}"
+                f"{', ...' if classes.size > 5 else ''}), two are needed; for ratings or another "
+                "continuous y pass threshold='mean'"
             )
-        self.classes_ = classes
-        self._fit(self._ratings_of(pairs, y))
+        self.classes_: NDArray[Any] = classes
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
+        """As for `MatrixCompletion`; the first entries must have labels of both classes.
+
+        ``classes``, which scikit-learn passes, are compared with those of the labels.
+        """
+        super().partial_fit(X, y)
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={np.unique(classes).tolist()} are not those of the labels so far, "
+                f"{self.classes_.tolist()}: pass these, or leave classes out"
+            )
         return self
 
     def _classes_of(self, values: Any) -> NDArray[Any]:
@@ -88,8 +108,8 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
             raise ValueError(f"the label at position {bad} is {labels[bad]}; leave the pair out")
         return labels if self.threshold_ is None else labels > self.threshold_
 
-    def _ratings_of(self, pairs: Any, y: Any) -> Ratings:
-        classes = self._classes_of(values_of(pairs, y))
+    def _ratings_of(self, X: Any, y: Any) -> Ratings:
+        classes = self._classes_of(values_of(X, y))
         other = np.flatnonzero(~np.isin(classes, self.classes_))
         if other.size:
             raise ValueError(
@@ -98,33 +118,34 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
             )
         signs = np.where(classes == self.classes_[1], 1.0, -1.0)
         if y is not None:
-            return ratings_of(pairs, signs, self.dtype)
-        ratings = ratings_of(pairs, None, self.dtype)
+            return ratings_of(X, signs, self.dtype)
+        ratings = ratings_of(X, None, self.dtype)
         return ratings.with_values(signs.astype(ratings.dtype))
 
-    def decision_function(self, pairs: Any) -> Floats:
+    def decision_function(self, X: Any) -> Floats:
         """The log odds of the second class."""
-        check_is_fitted(self)
-        return self.model_.scores(pairs, self.unknown)
+        X = self._known_pairs(X)
+        return self.model_.scores(X, self.unknown)
 
-    def predict_proba(self, pairs: Any) -> Floats:
+    def predict_proba(self, X: Any) -> Floats:
         """The probabilities of both classes, in the order of ``classes_``."""
-        check_is_fitted(self)
-        second = self.model_.predict(pairs, self.unknown)
+        X = self._known_pairs(X)
+        second = self.model_.predict(X, self.unknown)
         return np.column_stack([1.0 - second, second])
 
-    def predict(self, pairs: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> NDArray[Any]:
         """The more probable class of each pair."""
-        check_is_fitted(self)
+        X = self._known_pairs(X)
         unknown: Unknown = "error" if self.unknown == "error" else "mean"
-        second = self.model_.scores(pairs, unknown) > 0
+        second = self.model_.scores(X, unknown) > 0
         labels: NDArray[Any] = np.where(second, self.classes_[1], self.classes_[0])
         return labels
 
-    def score(self, pairs: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The share of labels that are predicted right."""
-        labels = self._classes_of(values_of(pairs, y))
-        return float(super().score(pairs, labels, sample_weight))
+        X = self._known_pairs(X)
+        labels = self._classes_of(values_of(X, y))
+        return float(super().score(X, labels, sample_weight))
 
     def _more_facts(self) -> dict[str, Any]:
         return {"threshold": self.threshold_, "classes": self.classes_.tolist()}
@@ -137,3 +158,8 @@ class OneBitMatrixCompletion(_ClassifierMixin, BaseCompletion):  # type: ignore[
         known = self.classes_.shape == (2,) and self.classes_.dtype.kind in "biufU"
         if not (known and self.classes_[0] < self.classes_[1]):
             raise ValueError(f"its classes are {extra['classes']!r}")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, checked_storage
 from momentous.lowrank.data.vocabulary import (
     UNKNOWN,
     Positions,
@@ -33,6 +33,13 @@ class Recommended(NamedTuple):
     """Items and what the model says about them, best first."""
 
     items: NDArray[Any]
+    scores: Floats
+
+
+class Similar(NamedTuple):
+    """Ids whose factors point the same way, and the cosines, the most similar first."""
+
+    ids: NDArray[Any]
     scores: Floats
 
 
@@ -117,14 +124,28 @@ class LowRankModel:
         """The loss's measures (rmse and mae, log loss and accuracy, ...) for these ratings."""
         return self.loss.measures(self.scores(ratings), ratings.values, self.value_range)
 
+    # --- recommendations --------------------------------------------------------------------------
+
     def recommend(
-        self, row: Any, n: int = 10, exclude_seen: bool = True, unknown: Unknown = "error"
+        self,
+        row: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        unknown: Unknown = "error",
+        *,
+        allowed: Any = None,
+        forbidden: Any = None,
     ) -> Recommended:
         """The n columns with the highest scores for one row, without those it had entries for.
 
-        A row that is not known is an error, or else gets the order by column bias.
+        A row that is not known is an error, or else gets the order by column bias.  With
+        ``allowed``, only these columns are looked at; never those that are ``forbidden``.  Ids in
+        either that the model does not know make no difference.
         """
-        return self.recommend_all([row], n, exclude_seen, unknown)[0]
+        if np.ndim(row):
+            raise TypeError(f"recommend takes one id, not {row!r}; recommend_all takes many")
+        filters = {"allowed": allowed, "forbidden": forbidden}
+        return self.recommend_all([row], n, exclude_seen, unknown, **filters)[0]
 
     def recommend_all(
         self,
@@ -133,6 +154,8 @@ class LowRankModel:
         exclude_seen: bool = True,
         unknown: Unknown = "error",
         *,
+        allowed: Any = None,
+        forbidden: Any = None,
         backend: str | Backend = "auto",
         device: str = "cpu",
     ) -> list[Recommended]:
@@ -142,15 +165,8 @@ class LowRankModel:
         positions = self.rows.positions(rows)
         if unknown == "error":
             _refuse_unknown(self.rows, positions, as_ids(rows), "row")
-        known = positions != UNKNOWN
-        kind = find_backend(backend, device, len(positions) * len(self.cols))
-        left = np.where(known[:, None], self.row_factors[positions], 0)
-        entries = (self.seen, self.held_out) if exclude_seen else ()
-        seen = [_of_rows(one.by_row, positions) for one in entries if one is not None]
-        best, scores = kind.best_columns(
-            left, self.col_factors, self.mean + self.col_bias, seen, min(n, len(self.cols))
-        )
-        scores += np.where(known, self.row_bias[positions], 0)[:, None]
+        columns = self._columns(allowed, forbidden)
+        best, scores = self.best_columns(positions, n, exclude_seen, columns, backend, device)
         answers = self.loss.response(scores, self.value_range)
         there = best >= 0
         if there.all():
@@ -161,20 +177,81 @@ class LowRankModel:
             for own, answer, has in zip(best, answers, there, strict=True)
         ]
 
-    def similar(self, col: Any, n: int = 10) -> Recommended:
-        """The columns whose factors point the same way as those of one column, by their cosine."""
-        check_number("n", n, 1, whole=True)
-        positions = self.cols.positions([col])
-        _refuse_unknown(self.cols, positions, [col], "column")
-        factors = self.col_factors.astype(np.float64)
-        lengths = np.linalg.norm(factors, axis=1)
-        own = int(positions[0])
-        cosines = factors @ factors[own] / np.maximum(lengths * lengths[own], 1e-300)
-        cosines[own] = -np.inf
-        best = np.argsort(-cosines, kind="stable")[: min(n, len(cosines) - 1)]
-        return Recommended(self.cols.ids[best], cosines[best])
+    def best_columns(
+        self,
+        rows: Positions,
+        n: int,
+        exclude_seen: bool = True,
+        columns: Positions | None = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
+    ) -> tuple[Positions, Floats]:
+        """The same by position, and the scores; of the given columns, in rising order, or of all.
 
-    # --- new rows ---------------------------------------------------------------------------------
+        One row of the answer per row; where there are not n columns it ends in -1.
+        """
+        known = rows != UNKNOWN
+        kind = find_backend(backend, device, len(rows) * len(self.cols))
+        left = np.where(known[:, None], self.row_factors[rows], 0)
+        entries = (self.seen, self.held_out) if exclude_seen else ()
+        seen = [of_rows(one.by_row, rows) for one in entries if one is not None]
+        right, offsets = self.col_factors, self.mean + self.col_bias
+        if columns is not None:
+            right, offsets = right[columns], offsets[columns]
+            seen = [_of_columns(one, columns, len(self.cols)) for one in seen]
+        if not len(right):
+            return np.empty((len(rows), 0), np.intp), np.empty((len(rows), 0), right.dtype)
+        best, scores = kind.best_columns(left, right, offsets, seen, min(n, len(right)))
+        scores += np.where(known, self.row_bias[rows], 0)[:, None]
+        if columns is not None:
+            best = np.where(best >= 0, columns[best], UNKNOWN)
+        return best, scores
+
+    def _columns(self, allowed: Any, forbidden: Any) -> Positions | None:
+        """The columns that pass both filters, in rising order; None: all."""
+        if allowed is None and forbidden is None:
+            return None
+        free = np.full(len(self.cols), allowed is None)
+        for ids, state in ((allowed, True), (forbidden, False)):
+            if ids is not None:
+                positions = self.cols.positions(_flat(ids))
+                free[positions[positions != UNKNOWN]] = state
+        return np.flatnonzero(free)
+
+    def similar_columns(self, col: Any, n: int = 10) -> Similar:
+        """The columns whose factors point the same way as those of one column, by their cosine."""
+        return _similar(self.cols, self.col_factors, col, n, "column")
+
+    def similar_rows(self, row: Any, n: int = 10) -> Similar:
+        """The same for rows."""
+        return _similar(self.rows, self.row_factors, row, n, "row")
+
+    # --- new rows and columns ---------------------------------------------------------------------
+
+    def transposed(self) -> LowRankModel:
+        """The model of the transposed matrix: columns where this one has rows."""
+        return replace(
+            self,
+            rows=self.cols,
+            cols=self.rows,
+            row_factors=self.col_factors,
+            col_factors=self.row_factors,
+            row_bias=self.col_bias,
+            col_bias=self.row_bias,
+            seen=transpose(self.seen),
+            held_out=None if self.held_out is None else transpose(self.held_out),
+        )
+
+    def fold_in_columns(
+        self,
+        pairs: Any,
+        values: Any = None,
+        backend: str | Backend = "auto",
+        device: str = "cpu",
+    ) -> LowRankModel:
+        """As `fold_in`, with the parts of rows and columns exchanged: the rows stay as they are."""
+        new = transpose(ratings_of(pairs, values, dtype=self.row_factors.dtype))
+        return self.transposed().fold_in(new, None, backend, device).transposed()
 
     def fold_in(
         self,
@@ -212,13 +289,13 @@ class LowRankModel:
         shape, held_out = (len(rows), len(self.cols)), self.held_out
         if held_out is not None:
             left = ~np.isin(held_out.rows, where)
-            held_out = _entries(held_out, left, shape) if left.any() else None
+            held_out = join_entries(held_out, left, shape) if left.any() else None
         return replace(
             self,
             rows=rows,
             row_factors=factors,
             row_bias=bias,
-            seen=_entries(self.seen, ~np.isin(self.seen.rows, where), shape, *added),
+            seen=join_entries(self.seen, ~np.isin(self.seen.rows, where), shape, *added),
             held_out=held_out,
         )
 
@@ -252,6 +329,29 @@ def solve_rows(
     return kind.to_host(rows)
 
 
+def _similar(vocabulary: Vocabulary, factors: Floats, one: Any, n: int, what: str) -> Similar:
+    check_number("n", n, 1, whole=True)
+    own = known_position(vocabulary, one, what)
+    factors = factors.astype(np.float64)
+    lengths = np.linalg.norm(factors, axis=1)
+    cosines = factors @ factors[own] / np.maximum(lengths * lengths[own], 1e-300)
+    cosines[own] = -np.inf
+    best = np.argsort(-cosines, kind="stable")[: min(n, len(cosines) - 1)]
+    return Similar(vocabulary.ids[best], cosines[best])
+
+
+def known_position(vocabulary: Vocabulary, one: Any, what: str) -> int:
+    """Where an id stands; one that is not known is an error."""
+    positions = vocabulary.positions([one])
+    _refuse_unknown(vocabulary, positions, [one], what)
+    return int(positions[0])
+
+
+def _flat(ids: Any) -> Any:
+    """Ids as an array; sets and other collections, too."""
+    return ids if isinstance(ids, str) or hasattr(ids, "__array__") else list(ids)
+
+
 def check_unknown(unknown: Any) -> None:
     """Is this one of the answers to ids that are not known?"""
     if unknown not in get_args(Unknown):
@@ -279,7 +379,7 @@ def vocabulary_of(ratings: Ratings, side: int) -> Vocabulary:
     return Vocabulary((ratings.row_ids, ratings.col_ids)[side], ratings.shape[side])
 
 
-def _of_rows(storage: Compressed, rows: Positions) -> Compressed:
+def of_rows(storage: Compressed, rows: Positions) -> Compressed:
     """The entries of these rows, in their order; of a row that is not known none."""
     if np.array_equal(rows, np.arange(storage.starts.size - 1)):
         return storage
@@ -289,7 +389,25 @@ def _of_rows(storage: Compressed, rows: Positions) -> Compressed:
     return Compressed(starts, storage.others[places], storage.values[places])
 
 
-def _entries(old: Ratings, kept: Any, shape: tuple[int, int], *added: Any) -> Ratings:
+def _of_columns(storage: Compressed, columns: Positions, count: int) -> Compressed:
+    """The entries of these columns, of so many in all, numbered in their order."""
+    place = np.full(count, UNKNOWN, np.int32)
+    place[columns] = np.arange(len(columns))
+    others = place[storage.others]
+    kept = others != UNKNOWN
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])
+    return Compressed(before[storage.starts], others[kept], storage.values[kept])
+
+
+def transpose(ratings: Ratings) -> Ratings:
+    """The entries of the transposed matrix."""
+    turned, (m, n) = ratings.by_col, ratings.shape
+    return checked_storage(
+        (n, m), turned.starts, turned.others, turned.values, ratings.col_ids, ratings.row_ids
+    )
+
+
+def join_entries(old: Ratings, kept: Any, shape: tuple[int, int], *added: Any) -> Ratings:
     """Those kept, and those added: rows, columns and values."""
     parts: list[Any] = [old.rows[kept], old.cols[kept], old.values[kept]]
     if added:

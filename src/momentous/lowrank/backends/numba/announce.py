@@ -27,7 +27,7 @@ class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types
 
     def on_start(self, started: Any) -> None:
         dispatcher = started.data["dispatcher"]
-        if not dispatcher.py_func.__module__.startswith(__package__):
+        if not is_ours(dispatcher):
             return
         depth = getattr(self.depth, "now", 0)
         self.depth.now = depth + 1
@@ -39,8 +39,13 @@ class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types
                 print(f"momentous: {text}", file=sys.stderr, flush=True)
 
     def on_end(self, ended: Any) -> None:
-        if ended.data["dispatcher"].py_func.__module__.startswith(__package__):
+        if is_ours(ended.data["dispatcher"]):
             self.depth.now -= 1
+
+
+def is_ours(dispatcher: Any) -> bool:
+    """Is it a kernel of this package?  Code run from a string has no module."""
+    return str(dispatcher.py_func.__module__).startswith(__package__)
 
 
 def describe(dispatcher: Any, arguments: Any) -> str:
