@@ -47,8 +47,8 @@ class Course:
     def __init__(self, start: float) -> None:
         self.points = [(0, 0.0, start)]
 
-    def __call__(self, step: Any) -> None:
-        lowest = self.points[-1][2]
+    def __call__(self, intermediate_result: Any) -> None:
+        step, lowest = intermediate_result, self.points[-1][2]
         if step.fun < lowest:  # not where it is NaN
             lowest = step.fun
         self.points.append((step.njev, step.time, lowest))

@@ -27,6 +27,7 @@ FLOORS = [
     {"core"},
     {"distributed"},
     {"methods", "testbed"},
+    {"scipy_options"},
     {"certify", "api"},
     {"lowrank.checks"},
     {"lowrank.data"},

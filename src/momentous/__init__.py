@@ -44,7 +44,9 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous.core.stopping import Iterations as Iterations
     from momentous.core.stopping import Progress as Progress
     from momentous.core.stopping import Stagnation as Stagnation
+    from momentous.core.stopping import StepLength as StepLength
     from momentous.core.stopping import Target as Target
+    from momentous.core.stopping import ValueChange as ValueChange
     from momentous.core.stopping import WallTime as WallTime
     from momentous.core.trace import Trace as Trace
     from momentous.lab.compare import Comparison as Comparison
@@ -77,7 +79,7 @@ _NAMES = {
     "core.step": ("Report", "RiseLimit", "Step"),
     "core.stopping": (
         "Criterion", "Evaluations", "GradientNorm", "Iterations", "Progress", "Stagnation",
-        "Target", "WallTime",
+        "StepLength", "Target", "ValueChange", "WallTime",
     ),
     "core.trace": ("Trace",),
     "api": ("accelerate", "iterate", "minimize"),

@@ -6,8 +6,8 @@ import dataclasses
 import difflib
 import inspect
 import os
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
 from momentous.core.oracle import CachedOracle, Fun, Jac
 from momentous.core.result import Result
-from momentous.core.space import Array, Inner
+from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
     Criterion,
     Evaluations,
@@ -32,6 +32,7 @@ from momentous.core.trace import Trace
 from momentous.distributed.layouts import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, method_class, method_of
+from momentous.scipy_options import finished, warn_of_hessians, with_scipy_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -49,6 +50,7 @@ _SCIPY_NAMES = {
 }
 
 
+@with_scipy_options
 def iterate(
     fun: Fun,
     x0: Any,
@@ -67,6 +69,7 @@ def iterate(
     resume: str | os.PathLike[str] | None = None,
     rng: int | np.random.Generator | None = None,
     trace: bool | Trace = True,
+    interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
     ranks: RanksArgument = None,
     check_gradient: bool = False,
@@ -74,6 +77,7 @@ def iterate(
     constraints: Any = (),
     hess: Any = None,
     hessp: Any = None,
+    options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> Run:
     """The same as :func:`minimize`, one step at a time.
@@ -91,7 +95,8 @@ def iterate(
     >>> run.result.success
     True
     """
-    _refuse(bounds=bounds, constraints=constraints, hess=hess, hessp=hessp)
+    _refuse(bounds=bounds, constraints=constraints)
+    warn_of_hessians(hess=hess, hessp=hessp)
     layout = layout_of(ranks)
     with layout.announced():
         start = layout.start(x0)
@@ -108,7 +113,7 @@ def iterate(
         criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
         return _run(
             layout, oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace,
-            _seed(rng),
+            interrupts, _seed(rng),
         )  # fmt: skip
 
 
@@ -143,6 +148,7 @@ def _run(
     callback: Callback | None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None,
     trace: bool | Trace,
+    interrupts: str,
     seed: int = 0,
 ) -> Run:
     """The loop with all that was asked for; ``saved`` is a run to resume."""
@@ -153,6 +159,8 @@ def _run(
     goal = method.default_tolerance if tol is None else tol
     if goal and method.stops_at_tolerance:
         criteria = [GradientNorm(float(goal)), *criteria]
+    if interrupts not in ("raise", "return"):
+        raise ValueError(f"interrupts={interrupts!r} must be 'raise' or 'return'")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, not {callback!r}")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
@@ -164,10 +172,11 @@ def _run(
         stop=flatten(criteria),
         tol=None if tol is None else float(tol),
         seed=seed,
-        callback=None if callback is None else _as_positional(callback),
+        callback=None if callback is None else _observer(callback, oracle.space),
         checkpoint=checkpoint,
         trace=_trace(trace, saved is not None),
         resume=saved,
+        raises_interrupts=interrupts == "raise",
     )
 
 
@@ -219,8 +228,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     stop : Criterion, optional
         A further reason to stop: ``Stagnation(500)``, ``GradientNorm(1e-3) & Iterations(100)``, ...
     callback : callable, optional
-        ``callback(intermediate_result)`` after every iteration, whatever its argument is called
-        (SciPy would pass x to another name); it stops the run by returning True or by raising
+        After every iteration ``callback(intermediate_result)`` if its argument has that name, and
+        otherwise ``callback(x)``, as in SciPy; it stops the run by returning True or by raising
         StopIteration.
     checkpoint : path or Checkpoint, optional
         Save the run there from time to time.
@@ -234,6 +243,10 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     trace : bool or Trace
         Keep every iteration (default).  ``Trace(values=True)`` evaluates the objective in each,
         neither counted nor timed.
+    interrupts : {"raise", "return"}
+        What Ctrl-C does.  "raise": the run ends, is saved, and ``KeyboardInterrupt`` is raised with
+        the best point so far in its attribute ``result``, so that a script does not go on with its
+        next run.  "return": the result is returned, with ``Status.INTERRUPTED``.
     inner : callable, optional
         ``inner(a, b) -> float`` in place of the sum of products.
     ranks : {"data", "variables"}, optional
@@ -246,6 +259,12 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         Before the run, compare ``jac`` with differences of ``fun`` near x0: a ValueError names what
         is wrong.  At most 12 calls, neither counted nor timed; `momentous.core.gradient_check` says
         which mistakes are found.
+    options : dict, optional
+        Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
+        ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
+        (a function like ``map``), ...  SciPy's may also be given as keywords; those without a
+        meaning here are named in an ``OptimizeWarning``.  ``hess`` and ``hessp`` are not used, with
+        a warning; ``bounds`` and ``constraints`` are refused.
     **parameters
         Parameters of the method, when ``method`` is a name or a class.
 
@@ -278,7 +297,7 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     >>> np.round(result.x, 6), result.status.name
     (array([ 2., -2.]), 'CONVERGED')
     """
-    return iterate(*args, **keywords).finish()
+    return finished(iterate(*args, **keywords), keywords)
 
 
 def accelerate(
@@ -298,6 +317,7 @@ def accelerate(
     callback: Callback | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     trace: bool | Trace = True,
+    interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
     ranks: RanksArgument = None,
     **parameters: Any,
@@ -330,7 +350,8 @@ def accelerate(
     **parameters
         Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...
     x0, args, resume, max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint
-        These, ``trace`` and ``inner`` are as for :func:`minimize`; read "residual" for "gradient".
+        These, ``trace``, ``interrupts`` and ``inner`` are as for :func:`minimize`; read "residual"
+        for "gradient".
     ranks : {"data", "variables"}, optional
         As for :func:`minimize`; with "data" ``step`` gives the same on every rank (it adds up over
         ranks what it needs), and ``value`` its part of a sum.
@@ -374,7 +395,10 @@ def accelerate(
         oracle = layout.map_oracle(step, value, _tuple(args), space)
         method = _choose_method(DescentMap, parameters, saved, accelerate)
         criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
-        run = _run(layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace)
+        run = _run(
+            layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace,
+            interrupts,
+        )  # fmt: skip
     return run.finish()
 
 
@@ -383,7 +407,7 @@ def _tuple(args: Any) -> tuple[Any, ...]:
 
 
 def _refuse(**given: Any) -> None:
-    """SciPy passes these to every method; here only their absence is understood."""
+    """SciPy passes these to every method; to leave them out of account would be a wrong answer."""
     for name, value in given.items():
         if value is None or (isinstance(value, tuple | list) and not value):
             continue
@@ -445,8 +469,6 @@ def _unknown(
     given = inspect.signature(caller).parameters.values()
     options = [each.name for each in given if each.kind is each.KEYWORD_ONLY]
     message = f"{caller.__name__}() has no option {name!r}"
-    if name == "options":
-        return f"{message}; pass them as keyword arguments"
     if name in _SCIPY_NAMES and (name != "seed" or "rng" in options):
         return f"{message}; it is called {_SCIPY_NAMES[name]} here"
     close = difflib.get_close_matches(name, [*fields, *options], n=1)
@@ -455,16 +477,16 @@ def _unknown(
     return f"{message}, and {method.name} has no such parameter; it has {', '.join(fields)}"
 
 
-def _as_positional(callback: Callback) -> Callback:
-    """SciPy passes intermediate_result by name; a callback may insist on that."""
+def _observer(callback: Callable[..., Any], space: Space) -> Callback:
+    """As in SciPy, a callback gets a copy of x, unless its argument is called intermediate_result;
+    then it gets that."""
     try:
-        parameters = inspect.signature(callback).parameters
+        named = "intermediate_result" in inspect.signature(callback).parameters
     except (TypeError, ValueError):  # built-in functions do not tell
-        return callback
-    by_name = parameters.get("intermediate_result")
-    if by_name is None or by_name.kind is not inspect.Parameter.KEYWORD_ONLY:
-        return callback
-    return lambda result: callback(intermediate_result=result)  # type: ignore[call-arg]
+        named = False
+    if named:
+        return lambda result: callback(intermediate_result=result)
+    return lambda result: callback(space.copy(result.x))
 
 
 def _trace(trace: bool | Trace, resumed: bool) -> Trace | None:

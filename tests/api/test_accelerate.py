@@ -84,7 +84,7 @@ MIXTURE, NONNEGATIVE = Mixture(), Nonnegative()
 def points_of(solve):
     """Every point that the map was applied to, in the order of the iterations."""
     seen = []
-    result = solve(lambda r: seen.append(np.array(r.x)))
+    result = solve(lambda x: seen.append(x))
     return np.array(seen), result
 
 
@@ -364,7 +364,9 @@ def test_the_end_is_never_above_an_accepted_point_whatever_the_map_does(rule, fu
         True if fused else WAVES.value,
         restart=rule,
         max_iterations=50,
-        callback=lambda r: accepted.append(r.report.accepted.value),
+        callback=lambda intermediate_result: accepted.append(
+            intermediate_result.report.accepted.value
+        ),
     )
     noise = 1e-12 * WAVES.value(WAVES.start)
     assert result.fun <= min(accepted) + noise
@@ -469,7 +471,12 @@ def test_limits_and_the_callback_stop_it_and_speak_of_residuals():
     assert result.status is Status.MAX_ITERATIONS
     assert "residual norm" in result.message
     assert "gradient" not in result.message
-    result = accelerate(downhill, WAVES.start, WAVES.value, callback=lambda r: r.nit == 3)
+    result = accelerate(
+        downhill,
+        WAVES.start,
+        WAVES.value,
+        callback=lambda intermediate_result: intermediate_result.nit == 3,
+    )
     assert (result.status, result.nit) == (Status.STOPPED, 3)
     stop = Stagnation(3) | Iterations(1000)
     result = accelerate(downhill, WAVES.start, WAVES.value, tol=0, stop=stop)
@@ -622,12 +629,12 @@ def test_a_callback_sees_the_residual_too():
     seen = []
     accelerate(
         downhill, WAVES.start, WAVES.value, max_iterations=3,
-        callback=lambda step: seen.append((step.x, step.jac, step.grad_norm, repr(step))),
+        callback=lambda intermediate_result: seen.append(intermediate_result),
     )  # fmt: skip
-    for x, residual, norm, shown in seen:
-        assert np.array_equal(residual, x - downhill(x))
-        assert norm == pytest.approx(np.linalg.norm(residual), rel=1e-14)
-        assert "residual norm" in shown
+    for step in seen:
+        assert np.array_equal(step.jac, step.x - downhill(step.x))
+        assert step.grad_norm == pytest.approx(np.linalg.norm(step.jac), rel=1e-14)
+        assert "residual norm" in repr(step)
     assert len(seen) == 3
 
 

@@ -36,8 +36,9 @@ WAVES, BOWL = Waves(), Bowl()
 
 
 def run(method, how="separate", x0=WAVES.start, before=None, **options):
-    """One eventful run of the method on the waves."""
-    return minimize(x0=x0, **counted(WAVES, before).given(how), **(method.eventful | options))
+    """One eventful run of the method on the waves; an interrupt ends it, and is not passed on."""
+    options = method.eventful | {"interrupts": "return"} | options
+    return minimize(x0=x0, **counted(WAVES, before).given(how), **options)
 
 
 def differences(where, result, wanted, library=None):
@@ -548,7 +549,8 @@ def test_an_exception_at_any_call_in_a_run_of_short_epochs(adaptive, how, tmp_pa
 def test_an_exception_in_the_callback_passes_unchanged(method, path):
     error = UserError()
 
-    def callback(step):
+    def callback(intermediate_result):
+        step = intermediate_result
         if step.nit == 9:
             raise error
 
@@ -643,16 +645,19 @@ def test_an_interrupt_during_the_last_save_changes_nothing_of_the_result(path, m
 
     monkeypatch.setattr(np, "savez", interrupted)
     try:
-        result = minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, checkpoint=path, **options)
+        with pytest.raises(KeyboardInterrupt) as passed:
+            minimize(WAVES.value, WAVES.start, jac=WAVES.gradient, checkpoint=path, **options)
     finally:
         signal.signal(signal.SIGINT, handler)
+    result = passed.value.result
     assert calm.status is Status.CONVERGED
     assert result.status in (Status.CONVERGED, Status.INTERRUPTED), result.message
     assert np.linalg.norm(WAVES.gradient(result.x)) == pytest.approx(result.grad_norm)
 
 
 def test_an_interrupt_in_the_callback_ends_the_run(method):
-    def callback(step):
+    def callback(intermediate_result):
+        step = intermediate_result
         if step.nit == 4:
             raise KeyboardInterrupt
 
@@ -660,9 +665,38 @@ def test_an_interrupt_in_the_callback_ends_the_run(method):
     assert (result.status, result.nit) == (Status.INTERRUPTED, 4)
 
 
-def test_iterate_yields_only_finished_steps_when_interrupted():
+def test_an_interrupt_is_passed_on_with_the_result():
+    """A script with three runs must not go on with the second."""
+    options = {"max_iterations": 30, "interrupts": "raise"}
+    with pytest.raises(KeyboardInterrupt, match="interrupted after iteration") as passed:
+        run(METHODS[0], before=raising_at(9, KeyboardInterrupt()), **options)
+    assert passed.value.result.status is Status.INTERRUPTED
+    result = run(METHODS[0], before=raising_at(9, KeyboardInterrupt()), max_iterations=30)
+    assert np.array_equal(passed.value.result.x, result.x)
+    with pytest.raises(ValueError, match="interrupts='hide' must be"):
+        run(METHODS[0], interrupts="hide")
+
+
+def test_an_interrupt_while_the_result_is_put_together_is_passed_on_too():
+    calm = run(METHODS[0], max_iterations=10)
+    before = raising_at(calm.nfev + calm.njev, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt) as passed:
+        run(METHODS[0], before=before, max_iterations=10, interrupts="raise")
+    assert passed.value.result.nit >= calm.nit - 1
+
+
+def test_iterate_passes_an_interrupt_on_and_keeps_the_result():
     user = counted(WAVES, raising_at(9, KeyboardInterrupt()))
     steps = iterate(x0=WAVES.start, **user.given("separate"))
+    with pytest.raises(KeyboardInterrupt) as passed:
+        list(steps)
+    assert passed.value.result is steps.result
+    assert next(steps, None) is None
+
+
+def test_iterate_yields_only_finished_steps_when_interrupted():
+    user = counted(WAVES, raising_at(9, KeyboardInterrupt()))
+    steps = iterate(x0=WAVES.start, interrupts="return", **user.given("separate"))
     seen = list(steps)
     assert steps.result.status is Status.INTERRUPTED
     assert all(step.x is not None for step in seen)
@@ -728,6 +762,7 @@ def test_ctrl_c_at_any_line_of_an_iteration_on_large_arrays(path):
     """Arrays are written to a block at a time: half an update must not be kept."""
     problem = Waves(70_001)
     options = METHODS[2].eventful | {"jac": problem.gradient, "radius": 1e3, "epoch_length": 8}
+    options["interrupts"] = "return"
 
     def lines_of(limit):
         with InterruptAtLine(sys.maxsize) as counter:
@@ -764,7 +799,7 @@ def slowly(x):
 def work(method, path):
     return minimize(
         WAVES.value, WAVES.start, jac=slowly,
-        checkpoint=Checkpoint(path, every_iterations=2), **method.eventful,
+        checkpoint=Checkpoint(path, every_iterations=2), interrupts="return", **method.eventful,
     )
 
 def seconds(method, path):

@@ -33,7 +33,7 @@ def assert_counted(result, user):
         {"target": 5.0},
         {"target": -1.0, "max_iterations": 30},
         {"tol": 0.5},
-        {"callback": lambda step: step.nit == 9},
+        {"callback": lambda intermediate_result: intermediate_result.nit == 9},
         {"stop": momentous.Stagnation(3)},
     ],
     ids=lambda options: "-".join(options) or "nothing",
@@ -119,7 +119,7 @@ def test_values_for_the_trace_belong_to_its_points(method, how):
     result = minimize(
         x0=WAVES.start,
         trace=Trace(values=True),
-        callback=lambda step: points.append(step.x),
+        callback=lambda intermediate_result: points.append(intermediate_result.x),
         **counted(WAVES).given(how),
         **method.eventful,
     )
@@ -138,7 +138,7 @@ def test_values_for_the_eye_are_not_timed(clock):
         jac=WAVES.gradient,
         method=WELL_KNOWN,
         trace=Trace(values=True),
-        callback=lambda step: peeked.append(step.peek()),
+        callback=lambda intermediate_result: peeked.append(intermediate_result.peek()),
         max_iterations=50,
     )
     assert len(peeked) == 50
@@ -148,7 +148,8 @@ def test_values_for_the_eye_are_not_timed(clock):
 
 
 def test_peek_gives_the_value_and_disturbs_nothing(method, how):
-    def look(step):
+    def look(intermediate_result):
+        step = intermediate_result
         assert step.peek() == WAVES.value(step.x)
 
     user = counted(WAVES)
@@ -361,7 +362,8 @@ def test_one_gradient_buffer_for_all_calls_gives_the_same_run(method, how, obser
     def run(user):
         seen = []
 
-        def look(step):
+        def look(intermediate_result):
+            step = intermediate_result
             seen.append(step.jac.copy())
             if observer == "peeks":
                 step.peek()
@@ -514,7 +516,8 @@ def test_tensors_that_look_at_x_stay_as_they_were():
 def test_what_a_callback_keeps_stays_as_it_was(method, size, how):
     problem, shelf = Waves(size), []
 
-    def callback(step):
+    def callback(intermediate_result):
+        step = intermediate_result
         arrays = (step.x, step.jac, step.x[1:], step.jac[1:])
         shelf.extend((array, array.copy()) for array in arrays)
 
@@ -556,7 +559,10 @@ def test_the_run_is_the_same_whether_or_not_points_are_kept(method):
     options = method.plain(problem) | {"jac": problem.gradient, "max_iterations": 25}
     plain = minimize(problem.value, problem.start, **options)
     keeping = minimize(
-        problem.value, problem.start, callback=lambda step: kept.append(step), **options
+        problem.value,
+        problem.start,
+        callback=lambda intermediate_result: kept.append(intermediate_result),
+        **options,
     )
     assert np.array_equal(plain.x, keeping.x)
     assert np.array_equal(plain.trace["grad_norm"], keeping.trace["grad_norm"])

@@ -13,7 +13,9 @@ from momentous import (
     Progress,
     Stagnation,
     Status,
+    StepLength,
     Target,
+    ValueChange,
     WallTime,
     iterate,
     minimize,
@@ -41,12 +43,16 @@ FIRES = [
     (Evaluations(11), Status.MAX_EVALUATIONS, {"nfev": 2, "njev": 9, "limit": 11}, "11"),
     (WallTime(1.5), Status.MAX_TIME, {"time": 2.0, "limit": 1.5}, "1.5 s"),
     (Stagnation(4), Status.STAGNATED, {"best_grad_norm": 0.25, "best_nit": 3}, "0.25"),
+    (Evaluations(9, pairs=True), Status.MAX_EVALUATIONS, {"nfev": 2, "njev": 9, "limit": 9}, "9"),
+    (ValueChange(0.25, 2), Status.SMALL_CHANGE, {"decrease": 1.0, "tolerance": 0.25}, "1, which"),
+    (StepLength(0.5, 2), Status.SMALL_CHANGE, {"move": 2.0, "tolerance": 0.5}, "2, which"),
 ]
+WINDOWS = {"lows": (9.0, 4.0, 4.0, 3.0), "moves": ((9.0, 1.0), (2.0, 4.0), (1.0, 4.0))}
 
 
 @pytest.mark.parametrize(("criterion", "status", "numbers", "words"), FIRES, ids=str)
 def test_a_criterion_fires_at_its_limit_with_its_numbers(criterion, status, numbers, words):
-    ending = criterion.check(progress(time=2.0, best_grad_norm=0.25, best_nit=3))
+    ending = criterion.check(progress(time=2.0, best_grad_norm=0.25, best_nit=3, **WINDOWS))
     assert ending.status is status
     assert ending.numbers == numbers
     assert words in ending.message
@@ -106,7 +112,7 @@ def test_impossible_limits_are_refused(make, words):
         ({"max_time": 0.0}, Status.MAX_TIME),
         ({"stop": GradientNorm(5.0)}, Status.CONVERGED),
         ({"stop": Iterations(3)}, Status.MAX_ITERATIONS),
-        ({"callback": lambda step: step.nit == 3}, Status.STOPPED),
+        ({"callback": lambda intermediate_result: intermediate_result.nit == 3}, Status.STOPPED),
     ],
     ids=lambda each: "-".join(each) if isinstance(each, dict) else str(each),
 )
@@ -133,6 +139,79 @@ def test_the_budget_of_evaluations_is_noticed_at_once(method):
         assert np.all(spent[:-1] < limit)
         assert spent[-1] >= limit
         assert str(limit) in result.message
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [ValueChange(0.24, 2), ValueChange(9.0, 4), StepLength(0.44, 2), StepLength(9.0, 4)],
+)
+def test_a_window_that_is_not_full_or_not_level_does_not_stop(criterion):
+    assert criterion.check(progress(**WINDOWS)) is None
+
+
+def test_windows_keep_the_lowest_values_and_the_last_moves():
+    kept = progress()
+    for value in (5.0, 7.0, 4.0, math.nan, 6.0):
+        kept.note_low(value, 3)
+        kept.note_move(value, 1.0, 2)
+    assert kept.lows == (5.0, 4.0, 4.0, 4.0)
+    assert kept.moves[-1] == (6.0, 1.0)
+    assert len(kept.moves) == 2
+
+
+@pytest.mark.parametrize("criterion", [ValueChange(1e-4), StepLength(1e-3)], ids=str)
+def test_small_changes_end_a_run_at_its_lowest_point(criterion):
+    result = solve(WAVES, method="ada-ragd", tol=0, stop=criterion)
+    assert (result.status, result.success) == (Status.SMALL_CHANGE, True)
+    assert result.fun == WAVES.value(result.x) < WAVES.value(WAVES.start)
+    assert result.nit < 1000
+
+
+def test_a_run_with_a_window_goes_on_bit_for_bit(tmp_path):
+    options = {"method": "ada-ragd", "tol": 0, "stop": ValueChange(1e-6) | StepLength(1e-9)}
+    whole = solve(WAVES, **options)
+    solve(WAVES, max_iterations=whole.nit - 4, checkpoint=tmp_path / "run", **options)
+    again = solve(WAVES, resume=tmp_path / "run", **options)
+    assert (again.nit, again.status) == (whole.nit, Status.SMALL_CHANGE)
+    assert np.array_equal(again.x, whole.x)
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "auto", "cg"])
+def test_a_run_at_the_noise_floor_ends(method):
+    """Nothing but rounding is left to minimise: it went on to its last iteration."""
+
+    def value(x):
+        return 3.0 + 100 * float((x[1] - x[0] ** 2) ** 2 + (x[0] - 1) ** 2)
+
+    def gradient(x):
+        a, b = x[1] - x[0] ** 2, x[0] - 1
+        return 200 * np.array([b - 2 * a * x[0], a]) + 1e-9 * np.sin(1e9 * x)
+
+    result = minimize(value, np.array([-1.2, 1.0]), jac=gradient, method=method, tol=1e-15)
+    assert result.status is Status.NO_PROGRESS
+    assert result.nit < 5000
+    assert result.fun == pytest.approx(3.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("jac", ["2-point", "3-point"])
+def test_differences_in_single_precision_end(jac):
+    def value(x):
+        return np.float32(100) * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2 + np.float32(1)
+
+    start = np.array([-1.2, 1.0], dtype=np.float32)
+    result = minimize(value, start, jac=jac, tol=0, max_iterations=20_000)
+    assert result.status in (Status.NO_PROGRESS, Status.COMPLETED)
+    assert result.nit < 5000
+
+
+def test_message_numbers_and_gradient_norm_agree(method):
+    """Also where the point returned is not the last one."""
+    for limit in (3, 17, 40):
+        result = solve(WAVES, max_iterations=limit, **method.plain(WAVES))
+        assert result.numbers.get("grad_norm", result.grad_norm) == result.grad_norm
+        best = result.numbers.get("best_grad_norm", result.best_grad_norm)
+        assert best == result.best_grad_norm
+        assert f"norm {result.grad_norm:.3g}" in result.message
 
 
 def test_stagnation_counts_from_the_best_iteration():
@@ -303,7 +382,8 @@ def test_constants_that_are_far_too_small_are_called_that(name):
     result = solve(WAVES, method=name, **constants)
     assert result.status is Status.PROMISE_BROKEN
     assert not result.success
-    assert result.numbers["grad_norm"] > result.numbers["promise"]
+    last = result.numbers.get("last_grad_norm", result.grad_norm)
+    assert last > result.numbers["promise"]
     assert result.fun <= WAVES.value(WAVES.start)
     assert "too small" in result.message
 
@@ -394,11 +474,12 @@ def test_asking_for_the_result_stops_a_run_with_a_reason():
     assert "the kettle boils in iteration 1" in run.result.message
 
 
-def test_statuses_are_numbers_and_successes_are_three():
+def test_statuses_are_numbers_and_successes_are_four():
     assert [s for s in Status if s.success] == [
         Status.CONVERGED,
         Status.TARGET_REACHED,
         Status.COMPLETED,
+        Status.SMALL_CHANGE,
     ]
     assert Status.CONVERGED == 0
     assert len({int(s) for s in Status}) == len(Status)

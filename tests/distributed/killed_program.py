@@ -24,8 +24,9 @@ if __name__ == "__main__":
         time.sleep(pause)
         return fun(x)
 
-    def note(state) -> None:
+    def note(intermediate_result) -> None:
         """Who is where, for who kills; and where the run has begun."""
+        state = intermediate_result
         new = folder / f"new-{ranks.rank}"
         new.write_text(f"{os.getpid()} {state.nit}")
         new.replace(folder / f"process-{ranks.rank}")

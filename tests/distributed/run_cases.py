@@ -202,7 +202,9 @@ def interrupt() -> None:
 
 
 def interruption(ranks: Ranks, layout: str) -> dict[str, Any]:
-    return ended(lambda: run(ranks, layout, disturbed(ranks, layout, interrupt)))
+    return ended(
+        lambda: run(ranks, layout, disturbed(ranks, layout, interrupt), interrupts="return")
+    )
 
 
 def not_a_number(ranks: Ranks, layout: str) -> dict[str, Any]:
@@ -232,8 +234,8 @@ def failure(ranks: Ranks, layout: str) -> dict[str, Any]:
 def wishes(ranks: Ranks, layout: str) -> dict[str, Any]:
     """Callbacks and criteria that stop on one rank only."""
 
-    def stop_at_5(state):
-        return ranks.rank == 1 and state.nit == 5
+    def stop_at_5(intermediate_result):
+        return ranks.rank == 1 and intermediate_result.nit == 5
 
     only_there = {"callback": stop_at_5} if ranks.rank == 1 else {}
     return {

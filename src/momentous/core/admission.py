@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from importlib import import_module
 from typing import Any
@@ -26,8 +27,11 @@ def starting_point(x0: Any) -> Array:
         if isinstance(x0, np.ndarray | np.generic):
             if np.ma.is_masked(x0):
                 raise ValueError("x0 has masked entries; pass the array without them")
+            scalar = isinstance(x0, np.generic)
             x0 = np.asarray(np.ma.getdata(x0))
+            x0 = x0.reshape(1) if scalar else x0
     else:
+        _refuse_many_arrays(x0)
         try:
             x0 = np.atleast_1d(np.asarray(x0))
         except ValueError as error:
@@ -46,6 +50,26 @@ def starting_point(x0: Any) -> Array:
     if not xp.isdtype(x0.dtype, "real floating"):
         x0 = xp.astype(x0, xp.asarray(0.0).dtype)
     return xp.asarray(x0, copy=True)
+
+
+def _refuse_many_arrays(x0: Any) -> None:
+    """A list of tensors, such as the parameters of a network, is not one array."""
+    parts = list(x0.values()) if isinstance(x0, dict) else x0
+    if isinstance(parts, list | tuple) and any(
+        array_api_compat.is_array_api_obj(part) and not isinstance(part, np.ndarray | np.generic)
+        for part in parts
+    ):
+        kinds = sorted({_kind(type(part)) for part in parts})
+        raise TypeError(
+            f"x0 holds {len(parts)} arrays ({', '.join(kinds)}), but it must be one array: join "
+            "them (torch.nn.utils.parameters_to_vector(net.parameters())) and let fun take them "
+            "apart again (vector_to_parameters, or torch.func.functional_call)"
+        )
+    if not isinstance(x0, list | tuple | int | float | complex | str) and hasattr(x0, "__next__"):
+        raise TypeError(
+            f"x0 is a {type(x0).__name__}, not an array; of a network's parameters make one: "
+            "torch.nn.utils.parameters_to_vector(net.parameters())"
+        )
 
 
 class Admission:
@@ -115,6 +139,8 @@ class Admission:
                 "return the library of x0, or pass x0 in the library of the answer"
             )
         if tuple(raw.shape) != self.space.shape:
+            if self.space.size == 1 == math.prod(raw.shape):  # a number, for one variable
+                return self._checked(raw.reshape(self.space.shape), source)
             raise ValueError(
                 f"{source} returned shape {tuple(raw.shape)}, but x has shape {self.space.shape}; "
                 "it must have one entry for every entry of x"

@@ -15,17 +15,26 @@ from momentous.core.acceptance import verify_success, within_limit
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
-from momentous.core.result import Result
+from momentous.core.result import LikeScipys, Result
 from momentous.core.space import Array, set_writable, to_numpy
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
-from momentous.core.stopping import Criterion, Progress, gradient_tolerance, unbounded
+from momentous.core.stopping import (
+    Criterion,
+    Progress,
+    at_noise_floor,
+    gradient_tolerance,
+    unbounded,
+)
 from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
 
+# Values that differ by so many units of rounding, or less, are level.
+LEVEL_NOISE = 32.0
 
-class IntermediateResult:
+
+class IntermediateResult(LikeScipys):
     """What a callback gets and ``iterate`` yields after every step.
 
     ``x`` is the point that the step evaluated, ``jac`` and ``grad_norm`` belong to it, and ``fun``
@@ -54,6 +63,9 @@ class IntermediateResult:
     def jac(self) -> Array:
         """The gradient at x (of a map: the residual)."""
         return self._oracle.arrays_at(self._sample)["jac"]
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
 
     def peek(self) -> float:
         """f(x), for plots only: neither counted nor timed."""
@@ -87,8 +99,11 @@ class Run(Iterator[IntermediateResult]):
         checkpoint: Checkpoint | None = None,
         trace: Trace | None = None,
         resume: RunState | None = None,
+        raises_interrupts: bool = True,
     ):
         self.oracle = oracle
+        self.interrupted = False  # has Ctrl-C been pressed?
+        self._raises_interrupts = raises_interrupts
         self.method = method
         self.progress = Progress(noun=oracle.noun)
         self.trace = trace
@@ -166,6 +181,7 @@ class Run(Iterator[IntermediateResult]):
             raise StopIteration
         before = self.progress.nit
         self._guarded(self._advance)
+        self._raise_interrupt()
         if self.progress.nit == before:  # interrupted in the middle of the step
             raise StopIteration
         return IntermediateResult(self)
@@ -174,7 +190,17 @@ class Run(Iterator[IntermediateResult]):
         """Run to the end."""
         if self.ending is None:
             self._guarded(self._advance_to_the_end)
-        return self.result
+        result = self.result
+        self._raise_interrupt()
+        return result
+
+    def _raise_interrupt(self) -> None:
+        """Pass Ctrl-C on once the run is over, with what it has found."""
+        if self.interrupted and self._raises_interrupts:
+            result = self.result
+            error = KeyboardInterrupt(f"{result.message}; the exception has it as .result")
+            error.result = result  # type: ignore[attr-defined]
+            raise error
 
     def _advance_to_the_end(self) -> None:
         while self.ending is None:
@@ -188,6 +214,7 @@ class Run(Iterator[IntermediateResult]):
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
+        moved_from = last.sample.point if self._stop.move_window else None
         del last
         step = self.method.step(oracle, self.memory)
         sample, trace = step.report.sample, self.trace
@@ -202,6 +229,10 @@ class Run(Iterator[IntermediateResult]):
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         progress.nit += 1
         progress.acceptable = acceptable
+        if moved_from is not None:
+            space, point = oracle.space, sample.point
+            length, size = space.distance(point, moved_from), space.norm(point)
+            progress.note_move(length, size, self._stop.move_window)
         self._commit(step, shown, started)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
@@ -228,6 +259,10 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
+        value, noise = sample.value, LEVEL_NOISE * oracle.space.rounding * abs(sample.value)
+        progress.note_level(value, report.noise if report.noise > noise else noise)
+        if self._stop.value_window:
+            progress.note_low(value, self._stop.value_window)
         for event in report.events:
             progress.restarts += event.kind in RESTARTS
         progress.time += perf_counter() - started
@@ -242,18 +277,23 @@ class Run(Iterator[IntermediateResult]):
         progress, report = self.progress, self.report
         asked, own = self._stop.check(progress), report.ending
         if asked is None:
-            self.ending = unbounded(self.oracle.space, report, progress, self._stop) or own
+            self.ending = (
+                unbounded(self.oracle.space, report, progress, self._stop)
+                or own
+                or at_noise_floor(progress)
+            )
         else:
             self.ending = asked if asked.status.success else own or asked
 
     def _call(self, callback: Callback) -> None:
+        why = "the callback asked to stop"
         try:
             with self.oracle.interrupts:
                 answer = callback(IntermediateResult(self))
         except StopIteration:
-            answer = True
+            answer, why = True, "`callback` raised `StopIteration`"  # in SciPy's words
         if isinstance(answer, bool | np.bool_) and answer and self.ending is None:
-            self._end("the callback asked to stop")
+            self._end(why)
 
     def stop(self, why: str = "the caller asked to stop") -> None:
         """End the run here."""
@@ -281,9 +321,11 @@ class Run(Iterator[IntermediateResult]):
                 raise
             if self.ending is not None:
                 self._autosave()
-                self.oracle.interrupts.pending = False  # it has ended anyway
+                self.interrupted |= self.oracle.interrupts.pending  # it has ended anyway
+                self.oracle.interrupts.pending = False
 
     def _interrupted(self) -> None:
+        self.interrupted = True
         if self.ending is None:
             norm = self.progress.best_grad_norm
             self.ending = Ending(
@@ -351,13 +393,14 @@ class Run(Iterator[IntermediateResult]):
         oracle.space.release()
         try:
             sample = self._choose(ending.status)
-            if ending.status.success:
+            if ending.status.success and ending.status.is_output:
                 ending = verify_success(
                     ending, self.report, sample, oracle.space, progress.start_fun
                 )
                 if ending.status is Status.OBJECTIVE_ROSE:
                     sample = self._choose(ending.status)
         except KeyboardInterrupt:  # give what is known without further calls
+            self.interrupted = True
             sample = self.report.sample
             if sample.point is None:
                 sample = Sample(self.best_point, math.nan, None, progress.best_grad_norm)
@@ -365,6 +408,7 @@ class Run(Iterator[IntermediateResult]):
             progress.best_grad_norm, self.best_point = sample.grad_norm, sample.point
         progress.time += perf_counter() - started
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
+        ending = self._agreeing(ending, sample)
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         return Result(
@@ -379,6 +423,7 @@ class Run(Iterator[IntermediateResult]):
             nit=progress.nit,
             nfev=progress.nfev,
             njev=progress.njev,
+            nhev=0,
             restarts=progress.restarts,
             time=progress.time,
             trace=self.trace,
@@ -386,6 +431,27 @@ class Run(Iterator[IntermediateResult]):
             best_grad_norm=progress.best_grad_norm,
             method=self.method,
         )
+
+    def _agreeing(self, ending: Ending, sample: Sample) -> Ending:
+        """The ending with the numbers of the point returned, which need not be the last one."""
+        now = {
+            "grad_norm": sample.grad_norm,
+            "best_grad_norm": self.progress.best_grad_norm,
+            "fun": sample.value,
+        }
+        changed = {
+            name: now[name]
+            for name, number in ending.numbers.items()
+            if name in now and number != now[name]
+        }
+        if not changed:
+            return ending
+        message = ending.message
+        if "grad_norm" in changed or "best_grad_norm" in changed:
+            message += f"; x has {self.oracle.noun} norm {sample.grad_norm:.3g}"
+        if "grad_norm" in changed:
+            changed["last_grad_norm"] = ending.numbers["grad_norm"]
+        return Ending(ending.status, message, ending.numbers | changed)
 
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).
@@ -402,7 +468,7 @@ class Run(Iterator[IntermediateResult]):
             if last.has_finite_gradient and math.isfinite(last.value):
                 start = self.progress.start_fun
                 low = last.value <= start + oracle.space.value_noise(start)
-                if status.success or (status.is_output and low):
+                if status.is_output and (status.success or low):
                     return oracle.gradient(last.point)
                 candidates.append(last)
         if self.report.accepted is not None:

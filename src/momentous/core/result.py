@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from momentous.core.space import Array
@@ -9,7 +10,20 @@ from momentous.core.status import Status
 from momentous.core.trace import Trace
 
 
-class Result(dict[str, Any]):
+class LikeScipys:
+    """To ``isinstance`` this is SciPy's ``OptimizeResult``, once ``scipy.optimize`` is loaded."""
+
+    @property
+    def __class__(self) -> Any:  # what isinstance asks for where the type does not fit
+        scipys = getattr(sys.modules.get("scipy.optimize"), "OptimizeResult", None)
+        return type(self) if scipys is None else scipys
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        raise TypeError(f"a result cannot become a {kind.__name__}")
+
+
+class Result(LikeScipys, dict[str, Any]):
     """A dictionary whose entries are attributes too, like SciPy's ``OptimizeResult``."""
 
     x: Array  # the solution: the type, shape, dtype and device of x0
@@ -24,12 +38,16 @@ class Result(dict[str, Any]):
     nit: int  # iterations
     nfev: int  # values
     njev: int  # gradients
+    nhev: int  # Hessians: none, for those who ask
     restarts: int  # of the momentum, accepted or rolled back
     time: float  # seconds inside the method and the user's functions
     trace: Trace | None  # every iteration and every event
     best_x: Array  # the evaluated point with the smallest gradient norm
     best_grad_norm: float  # that norm
     method: Any  # the method that ran, with its hyper-parameters
+
+    def __reduce__(self) -> tuple[Any, ...]:  # with the type that it has, not with the other one
+        return Result, (dict(self),)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -28,6 +28,7 @@ class Status(enum.IntEnum):
     INTERRUPTED = 12  # Ctrl-C
     OBJECTIVE_ROSE = 13  # the gradient is small, but f has risen above the last accepted point
     UNBOUNDED = 14  # the objective falls, or x grows, beyond all bounds
+    SMALL_CHANGE = 15  # f, or x, changes by no more than the user asked for
 
     @property
     def success(self) -> bool:
@@ -36,10 +37,13 @@ class Status(enum.IntEnum):
     @property
     def is_output(self) -> bool:
         """Is the last point evaluated what the method means to return?"""
-        return self in SUCCESSES or self in (Status.ABOVE_TOLERANCE, Status.PROMISE_BROKEN)
+        return self in OUTPUTS
 
 
-SUCCESSES = frozenset({Status.CONVERGED, Status.TARGET_REACHED, Status.COMPLETED})
+SUCCESSES = frozenset(
+    {Status.CONVERGED, Status.TARGET_REACHED, Status.COMPLETED, Status.SMALL_CHANGE}
+)
+OUTPUTS = SUCCESSES - {Status.SMALL_CHANGE} | {Status.ABOVE_TOLERANCE, Status.PROMISE_BROKEN}
 
 
 @record

@@ -29,6 +29,12 @@ class Progress:
     best_grad_norm: float = math.inf
     best_nit: int = 0
     acceptable: bool = True  # may a run end at the last sample, if its gradient is small enough?
+    level: int = 0  # iterations in a row whose values differ by no more than their noise
+    level_fun: float = math.inf  # from this one
+    # For criteria with a window, the last so many of: the lowest value so far, and the length of
+    # the iteration's move with that of x.
+    lows: tuple[float, ...] = ()
+    moves: tuple[tuple[float, float], ...] = ()
     noun: str = "gradient"  # what the norms are norms of, for messages
 
     def out_of(self, budget: str, spent: str, numbers: dict[str, Any]) -> Ending:
@@ -38,11 +44,30 @@ class Progress:
         message = f"{spent} {where}; raise {budget.lower()} to go on"
         return Ending(Status[budget], message, numbers)
 
+    def note_level(self, value: float, noise: float) -> None:
+        """Count a value as level with the last ones, or begin to count again."""
+        if abs(value - self.level_fun) <= noise:
+            self.level += 1
+        else:
+            self.level, self.level_fun = 0, value
+
+    def note_low(self, value: float, window: int) -> None:
+        """Keep the lowest value so far, for as many iterations as a window has."""
+        if self.lows and not value < self.lows[-1]:
+            value = self.lows[-1]
+        self.lows = (*self.lows[-window:], value)
+
+    def note_move(self, length: float, size: float, window: int) -> None:
+        """Keep how far x has moved, and |x|, for as many iterations as a window has."""
+        self.moves = (*self.moves, (length, size))[-window:]
+
 
 class Criterion:
     """A reason to stop.  ``check`` returns an :class:`Ending` when it holds, otherwise None."""
 
     needs_value = False  # must the loop know f at every sample?
+    value_window = 0  # iterations of which the lowest value is to be known
+    move_window = 0  # iterations of which the moves are
 
     def check(self, progress: Progress) -> Ending | None:
         raise NotImplementedError
@@ -113,16 +138,20 @@ class Iterations(Criterion):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluations(Criterion):
-    """So many evaluations, values and gradients added up."""
+    """So many evaluations, values and gradients added up.
+
+    With ``pairs`` a value and a gradient are counted as one, as SciPy's L-BFGS-B does.
+    """
 
     limit: int
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         _require("max_evaluations", self.limit, 0)
 
     def check(self, progress: Progress) -> Ending | None:
         nfev, njev = progress.nfev, progress.njev
-        if nfev + njev < self.limit:
+        if (max(nfev, njev) if self.pairs else nfev + njev) < self.limit:
             return None
         spent = f"{nfev} values and {njev} {progress.noun}s, {self.limit} allowed, with"
         numbers = {"nfev": nfev, "njev": njev, "limit": self.limit}
@@ -167,13 +196,72 @@ class Stagnation(Criterion):
 
 
 @dataclasses.dataclass(frozen=True)
+class ValueChange(Criterion):
+    """So many iterations have lowered f by no more than tolerance * max(|f|, 1): SciPy's ``ftol``.
+
+    The lowest values are compared, over a window, as f may rise for a while.  Asks for (and
+    counts) a value at every iteration where the method has none.
+    """
+
+    tolerance: float
+    iterations: int = 10
+    needs_value = True
+
+    def __post_init__(self) -> None:
+        _require("tolerance", self.tolerance, 0)
+        _require("iterations", self.iterations, 1)
+        object.__setattr__(self, "value_window", self.iterations)
+
+    def check(self, progress: Progress) -> Ending | None:
+        if len(progress.lows) <= self.iterations:
+            return None
+        before, low = progress.lows[-1 - self.iterations], progress.lows[-1]
+        if not before - low <= self.tolerance * max(abs(before), abs(low), 1.0):
+            return None
+        message = (
+            f"{self.iterations} iterations have lowered the objective by {before - low:.3g}, which "
+            f"is within the tolerance {self.tolerance:.3g}"
+        )
+        numbers = {"decrease": before - low, "tolerance": self.tolerance}
+        return Ending(Status.SMALL_CHANGE, message, numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepLength(Criterion):
+    """Each of so many iterations has moved x by no more than t (t + |x|), t the tolerance: SciPy's
+    ``xtol`` and ``xrtol``.  Takes two passes over x per iteration."""
+
+    tolerance: float
+    iterations: int = 10
+
+    def __post_init__(self) -> None:
+        _require("tolerance", self.tolerance, 0)
+        _require("iterations", self.iterations, 1)
+        object.__setattr__(self, "move_window", self.iterations)
+
+    def check(self, progress: Progress) -> Ending | None:
+        tolerance, moves = self.tolerance, progress.moves[-self.iterations :]
+        small = all(length <= tolerance * (tolerance + size) for length, size in moves)
+        if len(moves) < self.iterations or not small:
+            return None
+        length = max(length for length, _ in moves)
+        message = (
+            f"none of {self.iterations} iterations has moved x by more than {length:.3g}, which is "
+            f"within the relative tolerance {tolerance:.3g}"
+        )
+        return Ending(Status.SMALL_CHANGE, message, {"move": length, "tolerance": tolerance})
+
+
+@dataclasses.dataclass(frozen=True)
 class AnyOf(Criterion):
     """Stops with the first of its parts that holds."""
 
     parts: tuple[Criterion, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "needs_value", any(part.needs_value for part in self.parts))
+        for name in ("needs_value", "value_window", "move_window"):
+            needed = max((getattr(part, name) for part in self.parts), default=0)
+            object.__setattr__(self, name, needed)
 
     def check(self, progress: Progress) -> Ending | None:
         for part in self.parts:
@@ -212,6 +300,30 @@ def gradient_tolerance(criterion: Criterion) -> float:
     return criterion.tolerance if isinstance(criterion, GradientNorm) else -math.inf
 
 
+def _has_target(criterion: Criterion) -> bool:
+    if isinstance(criterion, AnyOf):
+        return any(_has_target(part) for part in criterion.parts)
+    return isinstance(criterion, Target)
+
+
+# So many iterations at one value and without a smaller gradient are rounding, not descent.
+LEVEL = 500
+
+
+def at_noise_floor(progress: Progress) -> Ending | None:
+    """The end of a run that rounding moves to and fro: values that are known and differ by no more
+    than their noise for 500 iterations, in which no gradient is smaller than the best."""
+    if progress.level < LEVEL or progress.nit - progress.best_nit < LEVEL:
+        return None
+    norm = progress.best_grad_norm
+    return Ending(
+        Status.NO_PROGRESS,
+        f"rounding is reached: in {LEVEL} iterations the objective has stayed at "
+        f"{progress.level_fun:.6g}, and no {progress.noun} norm was below {norm:.3g}",
+        {"best_grad_norm": norm, "level": progress.level},
+    )
+
+
 BEYOND = 1e20  # so many times the scale of the start is beyond all bounds
 
 
@@ -235,7 +347,7 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     slope, fall = progress.start_norm, progress.start_fun - lowest
     if progress.nit % 16 and not fall > BEYOND * slope:  # in most iterations that is all
         return None
-    by_value = not stop.needs_value and progress.noun == "gradient"  # a residual has other units
+    by_value = not _has_target(stop) and progress.noun == "gradient"  # a residual has other units
     length = max(1.0, progress.start_size)
     fallen = by_value and BEYOND * slope * length < fall < math.inf
     if point is None or (progress.nit % 16 and not fallen):

@@ -38,6 +38,7 @@ class RankRun(Run):
         checkpoint: Checkpoint | None,
         trace: Trace | None,
         resume: RunState | None,
+        raises_interrupts: bool,
     ):
         self._agreement = agreement
         same: dict[str, Any] = {
@@ -46,6 +47,7 @@ class RankRun(Run):
             "seed": seed,
             "checkpoint": None if checkpoint is None else checkpoint.shared_settings,
             "resume": None if resume is None else f"at iteration {resume.progress.nit}",
+            "interrupts": raises_interrupts,
             "Trace(values)": trace is not None and trace.values,
             **{type(part).__name__: part for part in _parts(stop) if type(part) is not WallTime},
         }
@@ -66,6 +68,7 @@ class RankRun(Run):
             checkpoint=checkpoint,
             trace=trace,
             resume=resume,
+            raises_interrupts=raises_interrupts,
         )
 
     def _resume(self, saved: RunState, tol: float | None) -> None:

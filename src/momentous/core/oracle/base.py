@@ -138,7 +138,11 @@ class CachedOracle(Oracle):
         self._note_request(last)
         writes = x._version if self.space.counts_writes else 0
         with self.interrupts:
-            value = self._call_value(x)
+            try:
+                value = self._call_value(x)
+            except ValueError as error:
+                _explain(error)
+                raise
         if self.space.counts_writes and x._version != writes:
             raise _written()
         self.nfev += 1
@@ -172,6 +176,7 @@ class CachedOracle(Oracle):
             value, answer, values = self._call_gradient(x, math.nan if last is None else last.value)
         except BaseException as error:
             interrupts.error = error
+            _explain(error)
             raise
         finally:
             interrupts.depth -= 1
@@ -234,6 +239,15 @@ class CachedOracle(Oracle):
             self._asked = True
             if known is None:  # the step began with another point, and so it would again
                 self._carried = None
+
+
+def _explain(error: BaseException) -> None:
+    """NumPy says that an array is read-only; say which one, and what to do."""
+    if isinstance(error, ValueError) and error.args and "read-only" in str(error.args[0]):
+        error.args = (
+            f"{error.args[0]}: user code writes into x, which it must leave as it is; let it work "
+            "on x.copy() instead",
+        )
 
 
 def _written() -> RuntimeError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +18,19 @@ from momentous.core.passes import GRADIENT, Pass
 from momentous.core.space import Array, Space, set_writable, to_numpy
 
 Fun = Callable[..., Any]
-Jac = Callable[..., Any] | bool | Literal["2-point", "3-point", "autodiff"] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Differences:
+    """How the gradient is approximated by differences of fun, for ``jac=``."""
+
+    central: bool = False  # "3-point" rather than "2-point"
+    relative_step: Any = None  # a number or one per coordinate, times |x_i|
+    absolute_step: Any = None  # the same, as it is
+    map: Callable[..., Any] = map  # how fun is applied to many points: `Pool.map`, for example
+
+
+Jac = Callable[..., Any] | bool | Literal["2-point", "3-point", "autodiff"] | Differences | None
 
 
 class FunctionOracle(CachedOracle):
@@ -77,6 +91,8 @@ class FunctionOracle(CachedOracle):
 def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
     if not callable(fun):
         raise TypeError(f"fun must be callable, not {fun!r}")
+    if isinstance(jac, Differences):
+        return _Differences(fun, args, space, jac)
     if callable(jac):
         return _Separate(fun, jac, args, space)
     if jac is True:
@@ -94,7 +110,7 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
         )
         jac = "2-point"
     if jac in ("2-point", "3-point"):
-        return _Differences(fun, args, space, central=jac == "3-point")
+        return _Differences(fun, args, space, Differences(central=jac == "3-point"))
     raise ValueError(
         f"jac={jac!r} is not understood; pass a callable, True (fun returns (f, g)), 'autodiff', "
         "'2-point', '3-point' or None"
@@ -219,32 +235,54 @@ class _Differences(_Source):
 
     by_differences = True
 
-    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space, *, central: bool):
+    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space, how: Differences):
         super().__init__(fun, args, space)
-        self.central = central
-        self.relative_step = (2 * space.rounding) ** (1 / 3 if central else 1 / 2)
+        self.central, self._map = how.central, how.map
+        self._how = how
+        self.relative_step = (2 * space.rounding) ** (1 / 3 if self.central else 1 / 2)
 
     def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         host = to_numpy(x)
         flat = host.reshape(-1)
-        gradient = np.empty(flat.size)
-        values = 2 * flat.size if self.central else flat.size
+        steps = self._steps(flat)
+        if self.central:
+            steps = np.concatenate([steps, -steps])
+        values = steps.size
         if not self.central and known != known:
             known = self.value(x)
             values += 1
-        for i in range(flat.size):
-            h = self.relative_step * max(1.0, abs(float(flat[i])))
-            ahead, forward = self._moved(flat, i, h)
-            if self.central:
-                back, behind = self._moved(flat, i, -h)
-            else:
-                back, behind = known, float(flat[i])
-            gradient[i] = (ahead - back) / (forward - behind)
+        at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
+        answers = list(self._map(at, self._moved(flat, steps)))
+        # Where the coordinates really went, after rounding.
+        places = (np.resize(flat, steps.shape) + steps).astype(flat.dtype).astype(float)
+        found = np.array(answers, dtype=float)
+        if self.central:
+            (ahead, back), (forward, behind) = np.split(found, 2), np.split(places, 2)
+        else:
+            ahead, forward, behind = found, places, flat.astype(float)
+            back = np.full(flat.shape, known)
+        with np.errstate(all="ignore"):  # what is not finite is for the method to judge
+            gradient = (ahead - back) / (forward - behind)
         return known, self.space.from_numpy(gradient.reshape(host.shape)), values
 
-    def _moved(self, flat: np.ndarray, i: int, h: float) -> tuple[float, float]:
-        """f with coordinate i moved by h, and where the coordinate really went after rounding."""
-        moved = flat.copy()
-        moved[i] += h
-        x = self.space.from_numpy(moved.reshape(self.space.shape))
-        return scalar(self.fun(x, *self.args), "fun"), float(moved[i])
+    def _steps(self, flat: np.ndarray) -> np.ndarray:
+        """How far each coordinate is moved: as asked for, or by a share of max(1, |x|)."""
+        sizes = np.abs(flat).astype(float)
+        steps: np.ndarray = self.relative_step * np.maximum(1.0, sizes)
+        if self._how.absolute_step is not None:
+            steps = np.broadcast_to(np.asarray(self._how.absolute_step, dtype=float), flat.shape)
+        elif self._how.relative_step is not None:
+            asked = np.asarray(self._how.relative_step, dtype=float) * sizes
+            steps = np.where(asked != 0.0, asked, steps)
+        return steps
+
+    def _moved(self, flat: np.ndarray, steps: np.ndarray) -> Iterator[Array]:
+        """x with one coordinate moved, for each of the steps."""
+        for i, h in enumerate(steps):
+            moved = flat.copy()
+            moved[i % flat.size] += h
+            yield self.space.from_numpy(moved.reshape(self.space.shape))
+
+
+def _value(fun: Fun, args: tuple[Any, ...], x: Array) -> float:
+    return scalar(fun(x, *args), "fun")

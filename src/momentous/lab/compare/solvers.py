@@ -171,7 +171,8 @@ def _run_ours(
 ) -> RunRecord[TimedInfo]:
     made = method if isinstance(method, Method) else _with_constants(method, problem)
 
-    def at_the_goal(step: IntermediateResult) -> bool:
+    def at_the_goal(intermediate_result: IntermediateResult) -> bool:
+        step = intermediate_result
         # Methods that look for more than a small gradient would go on.
         if step.grad_norm > limits.tol:
             return False
@@ -192,8 +193,6 @@ def _run_ours(
         trace=Trace(values=separate),  # with a fused function every gradient brings its value
     )
     overhead = cpu.outside_per(result.njev)
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
     assert result.trace is not None
     outcome = Outcome.from_result(result)
     if result.status is Status.STOPPED:

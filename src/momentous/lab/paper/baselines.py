@@ -65,8 +65,9 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
     sweep(sweep.start())  # compiled before the clock runs
     shown = {name: array("d") for name in ("fun", "grad_norm")}
 
-    def look(step: IntermediateResult) -> None:
-        fun, gradient = objective.value_and_gradient(objective.join(*sweep.factors(step.x)))
+    def look(intermediate_result: IntermediateResult) -> None:
+        factors = sweep.factors(intermediate_result.x)
+        fun, gradient = objective.value_and_gradient(objective.join(*factors))
         shown["fun"].append(fun)
         shown["grad_norm"].append(float(np.linalg.norm(gradient)))
 

@@ -201,7 +201,8 @@ def _minimize(
         saved = Checkpoint(checkpoint, SAVE_EVERY)
     limit = task.limit(problem.value(problem.start()))
 
-    def observe(step: IntermediateResult) -> bool:
+    def observe(intermediate_result: IntermediateResult) -> bool:
+        step = intermediate_result
         fun = step.peek()  # known: the trace has looked already
         if on_iteration is not None:
             on_iteration(step.nit, fun, step.grad_norm)
@@ -225,7 +226,7 @@ def _minimize(
         result = minimize(
             watched(problem.value), problem.start(), jac=watched(problem.gradient),
             method=task.instance, tol=0.0, max_iterations=task.iterations, trace=Trace(values=True),
-            checkpoint=saved, callback=observe, resume=resume,
+            checkpoint=saved, callback=observe, resume=resume, interrupts="return",
         )  # fmt: skip
     return result, interrupted
 

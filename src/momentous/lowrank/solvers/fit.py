@@ -155,8 +155,9 @@ def _sweep(
         tol=0.0,
         value_tol=config.tol,
         max_iterations=config.max_iterations or SWEEPS,
-        callback=lambda step: observer(step, sweep.point),
+        callback=lambda intermediate_result: observer(intermediate_result, sweep.point),
         ranks=objective.layout,
+        interrupts="return",
         secants=0,  # they save few sweeps, and would carry a backend's rounding into the 7th digit
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
@@ -177,8 +178,9 @@ def _descend(
         method=config.solver,
         tol=config.tol * objective.norm(reference_gradient),
         max_iterations=config.max_iterations or ITERATIONS,
-        callback=lambda step: observer(step, lambda x: x),
+        callback=lambda intermediate_result: observer(intermediate_result, lambda x: x),
         ranks=objective.layout,
+        interrupts="return",
     )
     return result.x, result
 

@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from momentous.api import accelerate
-from momentous.core.status import Status
 from momentous.lab.compare.maps.meter import MapMeter, Vector
 
 Solve = Callable[[MapMeter, Vector], str]
@@ -29,8 +28,6 @@ def momentum(meter: MapMeter, x: Vector) -> str:
     """`momentous.accelerate` with its defaults."""
     step, value = (meter.both, True) if meter.free else (meter.image, meter.value)
     result = accelerate(step, x, value, tol=0.0, max_iterations=None, trace=False)
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
     return result.message
 
 

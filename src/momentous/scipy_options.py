@@ -1,0 +1,206 @@
+"""SciPy's options: ``options={"maxiter": 50, "gtol": 1e-6, ...}`` in the words of this library.
+
+Each option of a solver of ``scipy.optimize.minimize`` is translated where it has a meaning here,
+and named in an ``OptimizeWarning`` where it has none.  What is neither an option of SciPy's nor of
+ours is left to be refused: it is a slip of the pen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from momentous.core.loop import Run
+from momentous.core.method import Method
+from momentous.core.oracle import Differences, levels_to_the_user
+from momentous.core.result import Result
+from momentous.core.status import Status
+from momentous.core.stopping import Criterion, Evaluations, StepLength, ValueChange
+from momentous.methods.classical import LBFGS
+from momentous.methods.registry import AUTO, method_class
+from momentous.methods.safeguarded import Safeguarded
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# The same under another name.
+_RENAMED = {"maxiter": "max_iterations", "gtol": "tol", "f_target": "target"}
+# What a line search of L-BFGS, and its memory, are called.
+_OF_LBFGS = {
+    "maxcor": "memory",
+    "maxls": "max_trials",
+    "c1": "sufficient_decrease",
+    "c2": "curvature",
+}
+# What a run may print, or keep: `finished` looks at them.
+_FAILED = {
+    Status.MAX_ITERATIONS: "Maximum number of iterations reached",
+    Status.MAX_EVALUATIONS: "Maximum number of evaluations reached",
+}
+_SHOWN = ("disp", "iprint", "verbose", "return_all")
+_DIFFERENCES = ("finite_diff_rel_step", "eps", "workers")
+_SMALL_CHANGE = {"ftol": ValueChange, "xtol": StepLength, "xrtol": StepLength}
+_EVALUATIONS = ("maxfun", "maxfev")
+_NO_MEANING = frozenset({
+    "accuracy", "adaptive", "barrier_tol", "catol", "constr_violation", "direc", "eta",
+    "factorization_method", "fatol", "feasibility_tol", "final_tr_radius", "hess_inv0", "inexact",
+    "initial_barrier_parameter", "initial_barrier_tolerance", "initial_constr_penalty",
+    "initial_simplex", "initial_tr_radius", "initial_trust_radius", "maxCGit", "max_trust_radius",
+    "mesg_num", "minfev", "offset", "rescale", "rhobeg", "scale", "sparse_jacobian", "stepmx",
+    "subproblem_maxiter", "xatol",
+})  # fmt: skip
+_NAMES = frozenset({
+    *_RENAMED, *_OF_LBFGS, *_SHOWN, *_DIFFERENCES, *_SMALL_CHANGE, *_EVALUATIONS, *_NO_MEANING,
+    "norm",
+})  # fmt: skip
+
+
+def with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorator: ``options={...}``, and SciPy's names among the keywords, become keywords of ours.
+
+    ``scipy.optimize.minimize`` hands its options to a method of the user's as keywords; here they
+    may come in a dictionary too, and go before keywords of the same meaning, as in SciPy.
+    """
+
+    @functools.wraps(function)
+    def called(*args: Any, options: Mapping[str, Any] | None = None, **keywords: Any) -> _T:
+        if options is not None and not isinstance(options, Mapping):
+            raise TypeError(f"options={options!r} must be a dictionary, or None")
+        if options:
+            keywords = keywords | dict(options)
+        if not _NAMES.isdisjoint(keywords):
+            keywords = translated(keywords)
+        return function(*args, **keywords)
+
+    return called
+
+
+def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords with SciPy's names among them in our words; warns of those without meaning."""
+    method = keywords.get("method")
+    own = _parameters(method)
+    given = {name: value for name, value in keywords.items() if name in _NAMES - own}
+    ours = {name: value for name, value in keywords.items() if name not in given}
+    given = {name: value for name, value in given.items() if value is not None}
+    lost = [name for name in given if name in _NO_MEANING]
+    for name, our_name in _RENAMED.items():
+        if name in given:
+            ours[our_name] = given[name]
+    if given.get("norm", 2) not in (2, float("inf")):
+        lost.append("norm")
+    lost += _give_to_lbfgs(given, method, ours)
+    lost += _give_to_differences(given, ours)
+    _add_criteria(given, ours)
+    if lost:
+        _warn(f"options without a meaning here are not used: {', '.join(lost)}")
+    return ours
+
+
+def _parameters(method: Any) -> frozenset[str]:
+    """The names of the parameters of a method, which go before SciPy's options."""
+    if method is None:
+        method = AUTO
+    elif isinstance(method, str):
+        method = method_class(method)
+    if isinstance(method, Method) or not (
+        isinstance(method, type) and issubclass(method, Method)
+    ):  # an instance has its parameters; anything else is refused later
+        return frozenset()
+    return frozenset(field.name for field in dataclasses.fields(method))
+
+
+def _give_to_lbfgs(given: Mapping[str, Any], method: Any, ours: dict[str, Any]) -> list[str]:
+    """Parameters of L-BFGS, alone or as the fast method of the default; returns what is left."""
+    names = [name for name in _OF_LBFGS if name in given]
+    wanted = {_OF_LBFGS[name]: given[name] for name in names}
+    kind = method_class(method or "auto") if method is None or isinstance(method, str) else method
+    if not wanted:
+        return []
+    if kind is LBFGS:
+        ours.update(wanted)
+    elif kind is Safeguarded and "fast" not in ours:
+        ours["fast"] = LBFGS(**wanted)
+    else:
+        return names
+    return []
+
+
+def _give_to_differences(given: Mapping[str, Any], ours: dict[str, Any]) -> list[str]:
+    """Step lengths and workers of finite differences; with a gradient at hand nobody needs them."""
+    if not any(name in given for name in _DIFFERENCES):
+        return []
+    jac, workers = ours.get("jac"), given.get("workers", map)
+    if callable(workers):
+        lost = []
+    else:  # a number of processes
+        lost, workers = ["workers (pass a function like map)"] if workers != 1 else [], map
+    if jac in (None, False, "2-point", "3-point"):
+        relative, absolute = given.get("finite_diff_rel_step"), given.get("eps")
+        if relative is not None:
+            absolute = None
+        ours["jac"] = Differences(jac == "3-point", relative, absolute, workers)
+    return lost
+
+
+def _add_criteria(given: Mapping[str, Any], ours: dict[str, Any]) -> None:
+    """Limits on evaluations and on changes, in addition to the criterion of the user's own."""
+    criteria: list[Criterion | None] = [ours.get("stop")]
+    for name, kind in _SMALL_CHANGE.items():
+        if given.get(name, 0) > 0:  # 0, and TNC's -1, ask for none
+            criteria.append(kind(float(given[name])))
+    criteria += [Evaluations(given[name], pairs=True) for name in _EVALUATIONS if name in given]
+    wanted = [criterion for criterion in criteria if criterion is not None]
+    if wanted:
+        ours["stop"] = functools.reduce(lambda a, b: a | b, wanted)
+
+
+def finished(run: Run, keywords: Mapping[str, Any]) -> Result:
+    """The result of a run, with what ``return_all`` asks for, and printed where ``disp`` does."""
+    asked = {**keywords, **(keywords.get("options") or {})}
+    if asked.get("return_all"):
+        points = [run.oracle.space.copy(run.report.sample.point)]
+        points += [run.oracle.space.copy(step.x) for step in run]
+        result = run.finish()
+        result["allvecs"] = points
+    else:
+        result = run.finish()
+    if any(_is_loud(asked.get(name)) for name in ("disp", "verbose")):
+        print(_summary(result))
+        if not result.success:  # as SciPy does
+            _warn(f"{_FAILED.get(result.status, 'The run did not succeed')}: {result.message}")
+    return result
+
+
+def _is_loud(level: Any) -> bool:
+    return level is not None and level > 0
+
+
+def _summary(result: Result) -> str:
+    """How a run ended, in five lines."""
+    lines = {
+        "Objective": f"{result.fun:.6g}",
+        "Iterations": result.nit,
+        "Values": result.nfev,
+        "Gradients": result.njev,
+    }
+    return "\n".join([result.message, *(f"    {name}: {text}" for name, text in lines.items())])
+
+
+def warn_of_hessians(**given: Any) -> None:
+    """As SciPy does for its methods that look at gradients only."""
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, tuple | list) and not value):
+            warnings.warn(
+                f"{name}= is not used: momentous looks at values and gradients only",
+                RuntimeWarning,
+                stacklevel=levels_to_the_user(),
+            )
+
+
+def _warn(message: str) -> None:
+    from scipy.optimize import OptimizeWarning  # here: SciPy's warning costs an import
+
+    warnings.warn(message, OptimizeWarning, stacklevel=levels_to_the_user())
