@@ -1,0 +1,65 @@
+"""What travels with sums over ranks, seen from one rank of two that are alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from momentous.core.blocks import BLOCK
+from momentous.core.space import Space
+from momentous.distributed import Alone
+from momentous.distributed.agreement import Agreement
+from momentous.distributed.oracles import DataOracle, VariablesOracle
+
+
+class Twins(Alone):
+    """Two ranks that say the same."""
+
+    def _all_reduce(self, a, operation):
+        return 2 * a if operation == "sum" else a
+
+
+def test_a_value_travels_with_the_first_sum_only():
+    agreement = Agreement(Twins())
+
+    def two_sums():
+        agreement.total(np.array([1.0]))
+        return agreement.total(np.array([3.0]))[0]
+
+    assert agreement.with_value(7.0, two_sums) == (6.0, 14.0)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_value_that_is_not_finite_is_none(value):
+    assert np.isnan(Agreement(Alone()).same_value(value))
+
+
+@pytest.mark.parametrize("jac", ["2-point", "3-point"])
+def test_differences_are_refused_where_variables_are_spread(jac):
+    x0 = np.ones(3)
+    oracle = VariablesOracle(Agreement(Twins()), lambda x: float(x @ x), jac, (), Space(x0))
+    with pytest.raises(ValueError, match="differences of fun do not work with ranks='variables'"):
+        oracle.gradient(x0)
+
+
+@pytest.mark.parametrize("count", [1, 6, 40])
+def test_long_parts_and_short_ones_send_as_many_sums(count):
+    sent = []
+    for size in (10, 4 * BLOCK + 1):
+        lengths: list[int] = []
+        x = np.ones(size)
+        space = Space(x, total=lambda sums, lengths=lengths: lengths.append(len(sums)) or sums)
+        found = space.inners([x * (i + 1) for i in range(count)], x)
+        assert found == pytest.approx([size * (i + 1.0) for i in range(count)])
+        sent.append(lengths)
+    assert sent[0] == sent[1] == [count]
+
+
+def test_a_jitted_function_of_jax_is_summed_before_anything_is_done_with_it():
+    jax = pytest.importorskip("jax")
+    x0 = jax.numpy.ones(3)
+    fun = jax.jit(lambda x: (x**2).sum())
+    oracle = DataOracle(Agreement(Twins()), fun, "autodiff", (), Space(x0))
+    sample = oracle.gradient(x0)
+    assert (float(sample.value), np.asarray(sample.gradient).tolist()) == (6.0, [4.0] * 3)
+    assert sample.grad_norm == pytest.approx(4 * np.sqrt(3))
