@@ -18,7 +18,7 @@ from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
 from momentous.core.oracle import CachedOracle, Fun, Jac
 from momentous.core.result import Result
-from momentous.core.space import Array, Inner, Space
+from momentous.core.space import Array, Inner
 from momentous.core.stopping import (
     Criterion,
     Evaluations,
@@ -32,7 +32,7 @@ from momentous.core.trace import Trace
 from momentous.distributed.layouts import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, method_class, method_of
-from momentous.scipy_options import finished, warn_of_hessians, with_scipy_options
+from momentous.scipy_options import as_callback, finished, warn_of_hessians, with_scipy_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -172,7 +172,7 @@ def _run(
         stop=flatten(criteria),
         tol=None if tol is None else float(tol),
         seed=seed,
-        callback=None if callback is None else _observer(callback, oracle.space),
+        callback=None if callback is None else as_callback(callback, oracle.space),
         checkpoint=checkpoint,
         trace=_trace(trace, saved is not None),
         resume=saved,
@@ -475,18 +475,6 @@ def _unknown(
     if close:
         return f"{message}; did you mean {close[0]!r}?"
     return f"{message}, and {method.name} has no such parameter; it has {', '.join(fields)}"
-
-
-def _observer(callback: Callable[..., Any], space: Space) -> Callback:
-    """As in SciPy, a callback gets a copy of x, unless its argument is called intermediate_result;
-    then it gets that."""
-    try:
-        named = "intermediate_result" in inspect.signature(callback).parameters
-    except (TypeError, ValueError):  # built-in functions do not tell
-        named = False
-    if named:
-        return lambda result: callback(intermediate_result=result)
-    return lambda result: callback(space.copy(result.x))
 
 
 def _trace(trace: bool | Trace, resumed: bool) -> Trace | None:

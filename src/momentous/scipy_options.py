@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from momentous.core.loop import Run
+from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
 from momentous.core.oracle import Differences, levels_to_the_user
 from momentous.core.result import Result
+from momentous.core.space import Space
 from momentous.core.status import Status
 from momentous.core.stopping import Criterion, Evaluations, StepLength, ValueChange
 from momentous.methods.classical import LBFGS
@@ -204,3 +206,15 @@ def _warn(message: str) -> None:
     from scipy.optimize import OptimizeWarning  # here: SciPy's warning costs an import
 
     warnings.warn(message, OptimizeWarning, stacklevel=levels_to_the_user())
+
+
+def as_callback(callback: Callable[..., Any], space: Space) -> Callback:
+    """As in SciPy, a callback gets a copy of x, unless its argument is called intermediate_result;
+    then it gets that."""
+    try:
+        named = "intermediate_result" in inspect.signature(callback).parameters
+    except (TypeError, ValueError):  # built-in functions do not tell
+        named = False
+    if named:
+        return lambda result: callback(intermediate_result=result)
+    return lambda result: callback(space.copy(result.x))

@@ -1,15 +1,18 @@
-"""May a run end at a point?  The one place that decides it, from the report of a step alone.
+"""May a run end at a point, or begin there?  This is the one place that decides it.
 
 A small gradient is not enough: momentum may have carried x up a hill, onto a plateau, or to where f
-is not finite.  Methods supply the numbers (`RiseLimit`), the verdict is made here.
+is not finite.  Methods supply the numbers (`RiseLimit`) in the report of a
+step, the verdict is made here from these alone.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.space import Array, Space
+from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import Ending, Status
 from momentous.core.step import Report, RiseLimit
 
@@ -87,3 +90,19 @@ def mean_slope(space: Space, a: Sample, b: Sample, direction: Array) -> float:
     """``<grad f(a) + grad f(b), direction>/2``: for b - a, the change of f by the trapezoidal
     rule."""
     return (space.inner(a.gradient, direction) + space.inner(b.gradient, direction)) / 2
+
+
+def require_finite_start(oracle: Oracle, value: float, sample: Sample) -> None:
+    """Refuse a start where value or gradient is not finite."""
+    if not math.isfinite(value):
+        raise ValueError(f"fun(x0) is {value}; start where the objective is finite")
+    if not sample.has_finite_gradient:
+        entries, noun = to_numpy(oracle.arrays_at(sample)["jac"]), oracle.noun
+        bad = np.argwhere(~np.isfinite(entries))
+        if not len(bad):
+            raise ValueError(f"the norm of the {noun} at x0 overflows; rescale the objective")
+        first = tuple(int(i) for i in bad[0])
+        raise ValueError(
+            f"the {noun} at x0 has {len(bad)} non-finite of {entries.size} entries, the first "
+            f"at index {first} ({entries[tuple(bad[0])]}); start where the {noun} is finite"
+        )

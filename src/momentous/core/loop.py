@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.acceptance import verify_success, within_limit
+from momentous.core.acceptance import require_finite_start, verify_success, within_limit
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, CachedOracle, Oracle, Sample, levels_to_the_user
+from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
 from momentous.core.result import LikeScipys, Result
-from momentous.core.space import Array, set_writable, to_numpy
+from momentous.core.space import Array, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
 from momentous.core.stopping import (
@@ -132,7 +132,7 @@ class Run(Iterator[IntermediateResult]):
     def _begin(self, x0: Array, tol: float | None, seed: int) -> None:
         started = perf_counter()
         value, sample = self.oracle.value(x0), self.oracle.gradient(x0)
-        _require_finite(self.oracle, value, sample)
+        require_finite_start(self.oracle, value, sample)
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
         self.best_point = x0
@@ -280,7 +280,7 @@ class Run(Iterator[IntermediateResult]):
             self.ending = (
                 unbounded(self.oracle.space, report, progress, self._stop)
                 or own
-                or at_noise_floor(progress)
+                or (at_noise_floor(progress) if self.method.ends_at_noise else None)
             )
         else:
             self.ending = asked if asked.status.success else own or asked
@@ -492,18 +492,3 @@ class Run(Iterator[IntermediateResult]):
         """The sample with its gradient."""
         self.oracle.recall(sample)
         return self.oracle.gradient(sample.point)
-
-
-def _require_finite(oracle: Oracle, value: float, sample: Sample) -> None:
-    if not math.isfinite(value):
-        raise ValueError(f"fun(x0) is {value}; start where the objective is finite")
-    if not sample.has_finite_gradient:
-        entries, noun = to_numpy(oracle.arrays_at(sample)["jac"]), oracle.noun
-        bad = np.argwhere(~np.isfinite(entries))
-        if not len(bad):
-            raise ValueError(f"the norm of the {noun} at x0 overflows; rescale the objective")
-        first = tuple(int(i) for i in bad[0])
-        raise ValueError(
-            f"the {noun} at x0 has {len(bad)} non-finite of {entries.size} entries, the first "
-            f"at index {first} ({entries[tuple(bad[0])]}); start where the {noun} is finite"
-        )

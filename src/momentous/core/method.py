@@ -30,6 +30,7 @@ class Method(abc.ABC, Generic[M]):
     cost: ClassVar[str] = ""  # of one iteration
     requires: ClassVar[tuple[str, ...]] = ()  # parameters without which it cannot run
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # what may be given in their place
+    ends_at_noise: ClassVar[bool] = False  # does one value for long mean that rounding is reached?
 
     def __post_init__(self) -> None:
         """NumPy's numbers become Python's: they would change the dtype of the arrays they meet."""

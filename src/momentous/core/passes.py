@@ -15,7 +15,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
+
+import array_api_compat
 
 Vectors = tuple[Any, ...]
 Products = tuple[tuple[Any, Any], ...]
@@ -212,3 +216,18 @@ def _added_up(vectors: Vectors, weights: Vectors) -> Any:
     for weight, vector in zip(weights[1:], vectors[1:], strict=True):
         total = total + weight * vector
     return total
+
+
+def device_passes(like: Any) -> Any:
+    """What runs passes in one kernel on arrays like this one, or None."""
+    if array_api_compat.is_jax_array(like):
+        return import_module("momentous.core.jax_passes").JaxPasses(like)
+    if str(like.dtype).rsplit(".", 1)[-1] not in ("float32", "float64"):
+        return None
+    if array_api_compat.is_torch_array(like):
+        if like.device.type != "cuda" or find_spec("triton") is None:
+            return None
+        return import_module("momentous.core.triton_passes").TritonPasses(like)
+    if array_api_compat.is_cupy_array(like):
+        return import_module("momentous.core.cuda_passes").CudaPasses(like)
+    return None

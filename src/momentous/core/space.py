@@ -12,7 +12,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import array_api_compat
@@ -83,7 +82,7 @@ class Space:
         self._unused_count = _references([np.empty(0)], 0)
         self.has_own_inner = inner is not None
         self._total = total if inner is None else None
-        self._passes = None if inner is not None else _device_passes(like)
+        self._passes = None if inner is not None else passes.device_passes(like)
         # Is `compute` better than its parts one by one?
         self.fuses = self._passes is not None or self._total is not None
         self.ahead: tuple[Array, ...] = ()  # see `extrapolated`
@@ -462,21 +461,6 @@ def _combined(x: Array, weight: float, y: Array, z: Array) -> Array:
         fresh *= weight
     fresh += x
     return fresh
-
-
-def _device_passes(like: Array) -> Any:
-    """What runs passes in one kernel on arrays like this one, or None."""
-    if array_api_compat.is_jax_array(like):
-        return import_module("momentous.core.jax_passes").JaxPasses(like)
-    if str(like.dtype).rsplit(".", 1)[-1] not in ("float32", "float64"):
-        return None
-    if array_api_compat.is_torch_array(like):
-        if like.device.type != "cuda" or find_spec("triton") is None:
-            return None
-        return import_module("momentous.core.triton_passes").TritonPasses(like)
-    if array_api_compat.is_cupy_array(like):
-        return import_module("momentous.core.cuda_passes").CudaPasses(like)
-    return None
 
 
 def _is_host_tensor(like: Array) -> bool:

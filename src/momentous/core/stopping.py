@@ -312,7 +312,10 @@ LEVEL = 500
 
 def at_noise_floor(progress: Progress) -> Ending | None:
     """The end of a run that rounding moves to and fro: values that are known and differ by no more
-    than their noise for 500 iterations, in which no gradient is smaller than the best."""
+    than their noise for 500 iterations, in which no gradient is smaller than the best.
+
+    For methods that accept points by their values (`Method.ends_at_noise`): others may rest at one
+    value for long, as those do that look for a way out of a saddle."""
     if progress.level < LEVEL or progress.nit - progress.best_nit < LEVEL:
         return None
     norm = progress.best_grad_norm

@@ -153,6 +153,7 @@ class Safeguarded(Method[SafeguardedMemory]):
     """
 
     name = "safeguarded"
+    ends_at_noise = True
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
     guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, for any fast method"
     cost = "that of the method whose turn it is (1 value, 1 gradient)"

@@ -93,6 +93,7 @@ class ConjugateGradient(Method[ConjugateMemory]):
     """
 
     name = "cg"
+    ends_at_noise = True
     summary = "nonlinear conjugate gradients, PR+"
     guarantee = "none"
     cost = "1 gradient, 1 value per trial (about 2)"

@@ -77,6 +77,7 @@ class GradientDescent(Backtracking[DescentMemory]):
     """
 
     name = "gd"
+    ends_at_noise = True
     summary = "gradient descent, fixed step or backtracking"
     alternatives = (("step_size",), ("gradient_lipschitz",))
     guarantee = "O(eps^-2) gradients"

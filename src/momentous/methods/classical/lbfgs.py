@@ -96,6 +96,7 @@ class LBFGS(Method[LBFGSMemory]):
     """
 
     name = "lbfgs"
+    ends_at_noise = True
     summary = "limited-memory BFGS"
     guarantee = "none"
     cost = "1 value and 1 gradient per trial (about 1)"
