@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from momentous import AdaRAGD
 from momentous.distributed import Ranks
 from momentous.lowrank import Ratings
 from momentous.lowrank.model import fit_model, load_model, save_model
@@ -20,9 +21,11 @@ CASES = {
     "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=12),
     "squared, no ridge": FitConfig(ridge=0.0, max_iterations=12, **PLAIN),
     "squared, gradients": FitConfig(solver="lbfgs", max_iterations=12, validation_share=0.1),
+    "squared, restarts": FitConfig(solver=AdaRAGD(step_size=8.0), max_iterations=30),
     "squared, balance": FitConfig(solver="lbfgs", ridge=0.0, max_iterations=8, **PLAIN),
     "logistic": FitConfig(loss="logistic", max_iterations=12, validation_share=0.1),
     "logistic, long steps": FitConfig(loss="logistic", ridge=1e-3, max_iterations=5, **PLAIN),
+    "logistic, gradients": FitConfig(loss="logistic", solver="lbfgs", max_iterations=8),
     "implicit": FitConfig(loss="implicit", max_iterations=12, validation_share=0.1),
     "implicit, biases": FitConfig(loss="implicit", biases=True, max_iterations=12),
     "implicit, gradients": FitConfig(loss="implicit", solver="lbfgs", max_iterations=8),
@@ -50,11 +53,15 @@ def whole_ratings(loss: str) -> Ratings:
     return ratings.signs() if loss == "logistic" else ratings
 
 
-def fit(ranks: Ranks, name: str) -> dict:
-    """What a fit has found, as JSON can hold it; predictions are for this rank's users."""
+def fit(ranks: Ranks | None, name: str) -> dict:
+    """What a fit has found, as JSON can hold it; predictions are for this rank's users.
+
+    Without ranks: the fit of one process, which knows nothing of them.
+    """
     config = config_of(name)
-    own = RankRatings.share_of(whole_ratings(config.loss_object.name), ranks)
-    before = ranks.traffic.bytes
+    own = whole_ratings(config.loss_object.name)
+    if ranks is not None:
+        own = RankRatings.share_of(own, ranks)
     fitted = fit_model(own, config, with_training_error=True)
     users = own.row_ids[:4]
     pairs = np.array([[user, 7 * k] for k, user in enumerate(users)], dtype=object)
@@ -66,12 +73,7 @@ def fit(ranks: Ranks, name: str) -> dict:
         "training": fitted.training_error,
         "users": users.tolist(),
         "predictions": fitted.model.predict(pairs.reshape(-1, 2)).tolist() if len(users) else [],
-        "bytes": ranks.traffic.bytes - before,
     }
-
-
-def fits(ranks: Ranks) -> dict:
-    return {name: fit(ranks, name) for name in CASES}
 
 
 def traffic(ranks: Ranks) -> dict:

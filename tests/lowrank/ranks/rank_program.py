@@ -16,15 +16,18 @@ from momentous.lowrank.tasks import fit_file
 
 def main(folder: Path) -> None:
     ranks = find()
-    found: dict = {"fits 3": cases.fits(ranks), "traffic": cases.traffic(ranks)}
-    group = dist.new_group([0, 1])
-    if ranks.rank < 2:
-        two = Torch(group)
-        found["fits 2"] = {name: cases.fit(two, name) for name in ("squared", "logistic")}
+    found: dict = {"fits": {}}
+    for size in range(1, ranks.size + 1):  # the first ranks alone are so many
+        group = dist.new_group([*range(size)])
+        if ranks.rank < size:
+            some = Torch(group)
+            found["fits"][size] = {name: cases.fit(some, name) for name in cases.CASES}
+            if size == 3:
+                found["traffic"] = cases.traffic(some)
     found["files"] = cases.files(ranks, folder)
     options = {"rank": 3, "threads": 1, "backend": "numpy", "validation_share": 0.1}
     found["read"] = fit_file(folder / "parts", folder / "model", **options)
-    found["resumed"] = fit_file(folder / "parts", folder / "alone", resume=True)
+    found["resumed"] = fit_file(folder / "parts", folder / "begun", resume=True)
     try:
         fit_file(folder / "bad", folder / "none", **options)
     except (RankError, RatingsFileError) as error:

@@ -13,6 +13,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.lowrank.data.draws import Keys, keys_of, least_keys, mix
+
 BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None
 Floats = NDArray[np.floating[Any]]
@@ -160,7 +162,11 @@ class Ratings:
 
     def total(self, count: int) -> int:
         """The sum of such a number over all ranks: here it is that number."""
-        return count
+        return int(self.totals(np.array([count], np.int64))[0])
+
+    def totals(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums of such numbers over all ranks."""
+        return counts
 
     @cached_property
     def value_range(self) -> tuple[float, float]:
@@ -212,24 +218,46 @@ class Ratings:
         -------
         kept, held_out : Ratings
             Of the same shape and with the same ids; a row may be left without entries in either.
+
+        Notes
+        -----
+        Which ones, a hash of row id, column and seed says: those on ranks, however many there are,
+        are the same ones.
         """
         if not 0.0 < share < 1.0:
             raise ValueError(f"the share to hold out must lie between 0 and 1, not be {share}")
-        if self.nnz < 2:
+        total = self.whole.nnz
+        if total < 2:
             raise ValueError("one entry alone cannot be split")
-        count = min(max(1, round(share * self.nnz)), self.nnz - 1)
-        held = np.zeros(self.nnz, dtype=bool)
-        rng = np.random.default_rng(rng)
-        held[rng.choice(self.nnz, count, replace=False, shuffle=False)] = True
+        count = min(max(1, round(share * total)), total - 1)
+        held = self._drawn(count, np.ones(self.nnz, bool), rng)
         return self.where(~held), self.where(held)
 
     def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
         """A random share of some of the entries, as one flag per entry."""
-        drawn, candidates = np.zeros(self.nnz, bool), np.flatnonzero(among)
-        count = round(share * candidates.size)
-        rng = np.random.default_rng(rng)
-        drawn[rng.choice(candidates, count, replace=False, shuffle=False)] = True
+        count = round(share * self.total(int(np.count_nonzero(among))))
+        return self._drawn(count, among, rng)
+
+    def _drawn(self, count: int, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
+        """So many entries: those with the least hashes of row id, column and seed."""
+        drawn, seed = np.zeros(self.nnz, bool), self.shared_seed(rng)
+        if count:
+            keys = np.repeat(self.row_keys, np.diff(self.by_row.starts))
+            for begin in range(0, self.nnz, BLOCK):
+                block = slice(begin, begin + BLOCK)
+                of_cols = mix(seed ^ mix(self.cols[block].astype(np.uint64)))
+                keys[block] = mix(keys[block] ^ of_cols)
+            drawn[among] = least_keys(keys[among], count, self.totals)
         return drawn
+
+    @property
+    def row_keys(self) -> Keys:
+        """What random numbers of a row depend on: a hash of its id."""
+        return keys_of(np.arange(self.shape[0]) if self.row_ids is None else self.row_ids)
+
+    def shared_seed(self, rng: Rng) -> np.uint64:
+        """A random number, the same on all ranks."""
+        return np.uint64(np.random.default_rng(rng).integers(2**63))
 
     def where(self, chosen: NDArray[np.bool_]) -> Ratings:
         """The entries that are chosen, by one flag per entry in the order of the storage."""

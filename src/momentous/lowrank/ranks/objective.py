@@ -16,7 +16,6 @@ from momentous.lowrank.backends.sums import furthest_moves, numbers_per_row, unp
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import products
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.ranks.draws import keys_of, mix, normals, shared_seed
 from momentous.lowrank.ranks.ratings import RankRatings
 from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
 
@@ -108,17 +107,8 @@ class RankObjective(LowRankObjective):
     def _start(self) -> Floats:
         matrix = self.ratings.to_sparse().astype(np.float64)
         matrix.data = self.loss.start_values(self.ratings, self.mean).astype(np.float64)
-        U, V = svd_on_ranks(matrix, self.rank, self.ratings.whole.shape[0], self.ranks)
+        U, V = svd_on_ranks(matrix, self.rank, self.ranks)
         return self._without_biases(U, V[self.items])
-
-    def random_start(self, rng: np.random.Generator) -> Floats:
-        """Small random factors, which belong to the ids of users and the numbers of items."""
-        assert self.ratings.row_ids is not None
-        seed = shared_seed(rng, self.ranks)
-        users = keys_of(self.ratings.row_ids)
-        items = mix(np.arange(self.ratings.shape[1], dtype=np.uint64)[self.items])
-        U = 0.1 * normals(users, self.rank, seed)
-        return self._without_biases(U, 0.1 * normals(items, self.rank, ~seed))
 
     def predict(self, x: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> Floats:
         """z_ij for each pair of a row of this rank and any column."""
