@@ -19,9 +19,9 @@ import rank_cases as cases  # noqa: E402
 from momentous.distributed import Alone  # noqa: E402
 from momentous.lowrank import Ratings  # noqa: E402
 from momentous.lowrank.backends import RowStep, find_backend  # noqa: E402
+from momentous.lowrank.data.draws import keys_of, normals  # noqa: E402
 from momentous.lowrank.model import load_model  # noqa: E402
 from momentous.lowrank.ranks import RankRatings  # noqa: E402
-from momentous.lowrank.data.draws import keys_of, normals  # noqa: E402
 from momentous.lowrank.tasks import evaluate_file, fit_file, recommend_items  # noqa: E402
 
 SIZE = 4

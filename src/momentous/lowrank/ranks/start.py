@@ -20,9 +20,7 @@ CYCLES = 100  # at most
 EPSILON = float(np.finfo(np.float64).eps)
 
 
-def svd_on_ranks(
-    part: scipy.sparse.csr_array, rank: int, ranks: Ranks
-) -> tuple[Floats, Floats]:
+def svd_on_ranks(part: scipy.sparse.csr_array, rank: int, ranks: Ranks) -> tuple[Floats, Floats]:
     """Balanced factors of the truncated SVD of a matrix whose rows are spread over ranks.
 
     Returns the rows of this rank on the left, all on the right; signs as in
