@@ -83,7 +83,7 @@ def _fit_file(
     ratings = (
         Ratings.read(file, device=where, **reading)
         if ranks.size == 1
-        else read_on_ranks(file, ranks, **reading)
+        else read_on_ranks(file, ranks, folder=out.parent, **reading)
     )
     whole = ratings.whole
     if threshold is None and config.loss_object.labels:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import torch.distributed as dist
 
 from momentous import AdaRAGD
-from momentous.distributed import Ranks
+from momentous.distributed import RankError, Ranks, Torch
 from momentous.lowrank import Ratings
+from momentous.lowrank.data import RatingsFileError
 from momentous.lowrank.model import fit_model, load_model, save_model
-from momentous.lowrank.ranks import RankRatings
+from momentous.lowrank.ranks import RankRatings, pieces
+from momentous.lowrank.ranks.read import read_on_ranks
 from momentous.lowrank.solvers.fit import FitConfig
 
 PLAIN = {"biases": False, "weighting": 0.0}
@@ -100,6 +104,51 @@ def traffic_of(ranks: Ranks, name: str) -> dict:
         "items": sent(lambda P, Q: objective.half_sweep(1, None, P, with_value=False)),
         "gradient": sent(lambda P, Q: objective.value_and_gradient(x)),
     }
+
+
+def lines_of(ratings: Ratings) -> list[str]:
+    return [
+        f"{ratings.row_ids[i]},{ratings.col_ids[j]},{x}"
+        for i, j, x in zip(ratings.rows, ratings.cols, ratings.values, strict=True)
+    ]
+
+
+def write_sources(folder: Path) -> None:
+    """The same ratings in four files, in one text, in one Parquet file and in one with quotes; and
+    some of them with a line that is wrong."""
+    lines = lines_of(whole_ratings("squared"))
+    folder.mkdir()
+    (folder / "parts").mkdir()
+    (folder / "bad").mkdir()
+    head = "user,item,rating"
+    for k in range(4):
+        for name, more in (("parts", []), ("bad", ["user 3,7"] * (k == 3))):
+            text = "\n".join([head, *lines[k::4], *more, ""])
+            (folder / name / f"part-{k}.csv").write_text(text)
+    (folder / "one.csv").write_text("\n".join([head, *lines, ""]))
+    quoted = ['"' + line.replace(",", '",', 1) for line in lines]
+    (folder / "quoted.csv").write_text("\n".join([head, *quoted, ""]))
+    broken = [*lines[:-40], "user 3,7", *lines[-40:]]
+    (folder / "bad.csv").write_text("\n".join([head, *broken, ""]))
+    query = f"COPY (FROM read_csv('{folder}/one.csv')) TO '{folder}/one.parquet'"
+    duckdb.connect().execute(query)
+
+
+def reads(ranks: Ranks, folder: Path) -> dict:
+    """What this rank gets of each source, and how many lines it has read itself."""
+    pieces.LEAST = 1
+    found = {}
+    for name in ("parts", "one.csv", "one.parquet", "quoted.csv", "bad", "bad.csv"):
+        own = pieces.own_sources(folder / name, ranks, {})
+        count = Ratings.read(own, cache=False).nnz if own and "bad" not in name else 0
+        try:
+            with ranks.announced():
+                got = read_on_ranks(folder / name, ranks, folder=folder)
+            found[name] = {"read": count, "got": lines_of(got)}
+        except (RankError, RatingsFileError) as error:
+            found[name] = f"{type(error).__name__}: {error}"
+            ranks = Torch(dist.new_group([*range(ranks.size)]))  # the old ones cannot be used
+    return found
 
 
 def files(ranks: Ranks, folder: Path) -> dict:

@@ -9,8 +9,7 @@ from pathlib import Path
 import rank_cases as cases
 import torch.distributed as dist
 
-from momentous.distributed import RankError, Torch, find
-from momentous.lowrank.data import RatingsFileError
+from momentous.distributed import Torch, find
 from momentous.lowrank.tasks import fit_file
 
 
@@ -26,12 +25,10 @@ def main(folder: Path) -> None:
                 found["traffic"] = cases.traffic(some)
     found["files"] = cases.files(ranks, folder)
     options = {"rank": 3, "threads": 1, "backend": "numpy", "validation_share": 0.1}
-    found["read"] = fit_file(folder / "parts", folder / "model", **options)
-    found["resumed"] = fit_file(folder / "parts", folder / "begun", resume=True)
-    try:
-        fit_file(folder / "bad", folder / "none", **options)
-    except (RankError, RatingsFileError) as error:
-        found["bad"] = f"{type(error).__name__}: {error}"
+    parts = folder / "sources" / "parts"
+    found["read"] = fit_file(parts, folder / "model", **options)
+    found["resumed"] = fit_file(parts, folder / "begun", resume=True)
+    found["reads"] = cases.reads(ranks, folder / "sources")
     (folder / f"{ranks.rank}.json").write_text(json.dumps(found))
 
 

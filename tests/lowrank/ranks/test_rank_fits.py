@@ -25,21 +25,8 @@ from momentous.lowrank.ranks import RankRatings  # noqa: E402
 from momentous.lowrank.tasks import evaluate_file, fit_file, recommend_items  # noqa: E402
 
 SIZE = 4
+PARTS = "sources/parts"
 OPTIONS = {"rank": 3, "threads": 1, "backend": "numpy", "validation_share": 0.1}
-
-
-def write_parts(folder: Path, bad: bool = False) -> None:
-    """Four files, of which the last one has a pair of the first again."""
-    folder.mkdir()
-    ratings = cases.whole_ratings("squared")
-    lines = [
-        f"{ratings.row_ids[i]},{ratings.col_ids[j]},{x}\n"
-        for i, j, x in zip(ratings.rows, ratings.cols, ratings.values, strict=True)
-    ]
-    for k in range(4):
-        text = "user,item,rating\n" + "".join(lines[k::4])
-        text += "user 3,7\n" if bad and k == 3 else ""
-        (folder / f"part-{k}.csv").write_text(text)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +34,9 @@ def launched(tmp_path_factory):
     """The folder, and what every rank has found."""
 
     def prepare(folder: Path) -> None:
-        write_parts(folder / "parts")
-        write_parts(folder / "bad", bad=True)
+        cases.write_sources(folder / "sources")
         for name in ("alone", "begun"):
-            fit_file(folder / "parts", folder / name, max_iterations=4, **OPTIONS)
+            fit_file(folder / PARTS, folder / name, max_iterations=4, **OPTIONS)
 
     return launch.launched("torch", SIZE, tmp_path_factory, str(HERE / "rank_program.py"), prepare)
 
@@ -184,32 +170,48 @@ def test_files_are_read_by_all_ranks(launched):
     expected = cases.fit_model(ratings, cases.FitConfig(**OPTIONS))
     assert facts["objective"] == pytest.approx(expected.objective, rel=1e-10)
     model, _ = load_model(folder / "model")
-    read = Ratings.read(folder / "parts", cache=False)
+    read = Ratings.read(folder / PARTS, cache=False)
     assert model.rows.ids.tolist() == read.row_ids.tolist()
     assert model.cols.ids.tolist() == read.col_ids.tolist()
-    assert evaluate_file(folder / "model", folder / "parts", cache=False)["unknown_users"] == 0
+    assert evaluate_file(folder / "model", folder / PARTS, cache=False)["unknown_users"] == 0
     assert len(recommend_items(folder / "model", ["user 3"], 2)["user 3"]) == 2
 
 
 def test_a_fit_goes_on_with_another_number_of_ranks(launched):
     """On four ranks what one process had begun, and the other way round."""
     folder, ranks = launched
-    expected = fit_file(folder / "parts", folder / "alone", resume=True)
+    expected = fit_file(folder / PARTS, folder / "alone", resume=True)
     for rank in ranks:
         assert rank["resumed"]["iterations"] == expected["iterations"]
         for name in ("objective", "held_out_error"):
             assert rank["resumed"][name] == pytest.approx(expected[name], rel=1e-10)
-    again = fit_file(folder / "parts", folder / "model", resume=True)
+    again = fit_file(folder / PARTS, folder / "model", resume=True)
     assert again["objective"] <= ranks[0]["read"]["objective"] * (1 + 1e-6)
     assert not [*folder.glob("model.shard-*")]
 
 
-def test_a_bad_line_on_one_rank_ends_all(launched):
+@pytest.mark.parametrize("name", ["parts", "one.csv", "one.parquet", "quoted.csv"])
+def test_every_rank_reads_a_share_and_gets_its_users(launched, name):
     _, ranks = launched
+    expected = cases.lines_of(cases.whole_ratings("squared"))
+    found = [rank["reads"][name] for rank in ranks]
+    assert sorted(line for each in found for line in each["got"]) == sorted(expected)
+    assert sum(each["read"] for each in found) == len(expected)
+    if name == "quoted.csv":  # where records begin, only who reads all of it knows
+        assert [each["read"] > 0 for each in found] == [True, False, False, False]
+    else:
+        assert min(each["read"] for each in found) >= len(expected) // SIZE - 5
+    assert not [*(launched[0] / "sources").glob("*.entries")]
+
+
+@pytest.mark.parametrize("name", ["bad", "bad.csv"])
+def test_a_bad_line_on_one_rank_ends_all(launched, name):
+    folder, ranks = launched
+    file = folder / "sources" / {"bad": "bad/part-3.csv"}.get(name, name)
+    line = file.read_text().splitlines().index("user 3,7") + 1
     for rank in ranks:
-        assert "part-3.csv" in rank["bad"]
-        assert "line" in rank["bad"]
-    kinds = [rank["bad"].partition(":")[0] for rank in ranks]
+        assert f"{file}, line {line}: expected 3 fields" in rank["reads"][name]
+    kinds = [rank["reads"][name].partition(":")[0] for rank in ranks]
     assert kinds.count("RankError") == SIZE - 1
 
 
