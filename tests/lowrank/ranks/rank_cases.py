@@ -14,25 +14,26 @@ from momentous.distributed import RankError, Ranks, Torch
 from momentous.lowrank import Ratings
 from momentous.lowrank.data import RatingsFileError
 from momentous.lowrank.model import fit_model, load_model, save_model
+from momentous.lowrank.model.shards import OfRank, WithIds
 from momentous.lowrank.ranks import RankRatings, pieces
 from momentous.lowrank.ranks.read import read_on_ranks
 from momentous.lowrank.solvers.fit import FitConfig
 
 PLAIN = {"biases": False, "weighting": 0.0}
 CASES = {
-    "squared": FitConfig(validation_share=0.1),
-    "squared, compiled": FitConfig(validation_share=0.1, backend="numba"),
-    "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=12),
-    "squared, no ridge": FitConfig(ridge=0.0, max_iterations=12, **PLAIN),
-    "squared, gradients": FitConfig(solver="lbfgs", max_iterations=12, validation_share=0.1),
-    "squared, restarts": FitConfig(solver=AdaRAGD(step_size=8.0), max_iterations=30),
-    "squared, balance": FitConfig(solver="lbfgs", ridge=0.0, max_iterations=8, **PLAIN),
-    "logistic": FitConfig(loss="logistic", max_iterations=12, validation_share=0.1),
+    "squared": FitConfig(validation_share=0.1, patience=2),
+    "squared, compiled": FitConfig(validation_share=0.1, backend="numba", patience=2),
+    "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=5),
+    "squared, no ridge": FitConfig(ridge=0.0, max_iterations=7, **PLAIN),
+    "squared, gradients": FitConfig(solver="lbfgs", max_iterations=7, validation_share=0.1),
+    "squared, restarts": FitConfig(solver=AdaRAGD(step_size=30.0), max_iterations=12),
+    "squared, balance": FitConfig(solver="lbfgs", ridge=0.0, max_iterations=5, **PLAIN),
+    "logistic": FitConfig(loss="logistic", max_iterations=7, validation_share=0.1),
     "logistic, long steps": FitConfig(loss="logistic", ridge=1e-3, max_iterations=5, **PLAIN),
-    "logistic, gradients": FitConfig(loss="logistic", solver="lbfgs", max_iterations=8),
-    "implicit": FitConfig(loss="implicit", max_iterations=12, validation_share=0.1),
-    "implicit, biases": FitConfig(loss="implicit", biases=True, max_iterations=12),
-    "implicit, gradients": FitConfig(loss="implicit", solver="lbfgs", max_iterations=8),
+    "logistic, gradients": FitConfig(loss="logistic", solver="lbfgs", max_iterations=5),
+    "implicit": FitConfig(loss="implicit", max_iterations=7, validation_share=0.1),
+    "implicit, biases": FitConfig(loss="implicit", biases=True, max_iterations=5),
+    "implicit, gradients": FitConfig(loss="implicit", solver="lbfgs", max_iterations=5),
 }
 
 
@@ -160,5 +161,10 @@ def files(ranks: Ranks, folder: Path) -> dict:
         save_model(fitted.model, path, {"n_iter": 1}, ranks)
     ranks.all_reduce(np.ones(1))
     users = own.row_ids[:3]
-    again, _ = load_model(path, lambda ids: np.isin(ids, users))
-    return {"kept": again.rows.ids.tolist(), "of": users.tolist()}
+    again, _ = load_model(path, WithIds(users))
+    elsewhere, _ = load_model(path, OfRank(ranks.rank, 6))
+    return {
+        "kept": again.rows.ids.tolist(),
+        "of": users.tolist(),
+        "of six": elsewhere.rows.ids.tolist(),
+    }

@@ -10,7 +10,7 @@ import rank_cases as cases
 import torch.distributed as dist
 
 from momentous.distributed import Torch, find
-from momentous.lowrank.tasks import fit_file
+from momentous.lowrank.tasks import evaluate_file, fit_file
 
 
 def main(folder: Path) -> None:
@@ -28,6 +28,7 @@ def main(folder: Path) -> None:
     parts = folder / "sources" / "parts"
     found["read"] = fit_file(parts, folder / "model", **options)
     found["resumed"] = fit_file(parts, folder / "begun", resume=True)
+    found["evaluated"] = evaluate_file(folder / "begun", parts)
     found["reads"] = cases.reads(ranks, folder / "sources")
     (folder / f"{ranks.rank}.json").write_text(json.dumps(found))
 

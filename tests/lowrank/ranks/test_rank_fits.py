@@ -21,8 +21,15 @@ from momentous.lowrank import Ratings  # noqa: E402
 from momentous.lowrank.backends import RowStep, find_backend  # noqa: E402
 from momentous.lowrank.data.draws import keys_of, normals  # noqa: E402
 from momentous.lowrank.model import load_model  # noqa: E402
+from momentous.lowrank.model.shards import WithIds  # noqa: E402
 from momentous.lowrank.ranks import RankRatings  # noqa: E402
-from momentous.lowrank.tasks import evaluate_file, fit_file, recommend_items  # noqa: E402
+from momentous.lowrank.ranks.ratings import owners  # noqa: E402
+from momentous.lowrank.tasks import (  # noqa: E402
+    evaluate_file,
+    fit_file,
+    predict_file,
+    recommend_items,
+)
 
 SIZE = 4
 PARTS = "sources/parts"
@@ -153,6 +160,48 @@ def test_a_model_in_shards_is_read_in_one_process(launched):
         np.testing.assert_allclose(model.predict(pairs), fitted["predictions"], rtol=1e-12)
         assert rank["files"]["kept"] == sorted(rank["files"]["of"])
     assert len([*folder.glob(f"model-{SIZE}.shard-*")]) == SIZE
+
+
+def test_shards_are_read_by_other_numbers_of_ranks(launched):
+    _, ranks = launched
+    every = cases.whole_ratings("squared").row_ids
+    for number, rank in enumerate(ranks):
+        expected = every[owners(every, 6) == number]
+        assert rank["files"]["of six"] == sorted(expected)
+
+
+def test_only_the_shards_of_the_users_asked_for_are_read(launched, tmp_path):
+    folder, ranks = launched
+    files = [folder / "begun", *folder.glob("begun.shard-*")]
+    user = ranks[2]["files"]["of"][0]
+    for file in files:
+        if file.name == "begun" or file.name.endswith("-2"):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "pairs.csv").write_text(f"user,item\n{user},7\n{user},14\n")
+    pairs = np.array([[user, 7], [user, 14]], dtype=object)
+    expected = load_model(folder / "begun")[0].predict(pairs)
+    found = predict_file(tmp_path / "begun", tmp_path / "pairs.csv")["prediction"]
+    np.testing.assert_array_equal(found, expected)
+    assert len(recommend_items(tmp_path / "begun", [user], 2)[user]) == 2
+    with pytest.raises(ValueError, match=r"there is no file .*shard"):
+        recommend_items(tmp_path / "begun", ["nobody"])
+    with pytest.raises(ValueError, match="'nobody' at position 0 is not in the model"):
+        recommend_items(folder / "begun", ["nobody"])
+
+
+def test_texts_find_the_shards_of_numbers():
+    numbers, texts = WithIds([7, 120]), WithIds(["7", "120", "007", "x"])
+    assert [*numbers.shards(5, "i")] == [*texts.shards(5, "i")]
+    assert [*WithIds(["x"]).shards(5, "i")] == [0]
+    assert [*numbers.shards(5, "U")] == [*WithIds(["7", "120"]).shards(5, "U")]
+    assert texts.chosen(np.array([7, 8, 120])).tolist() == [True, False, True]
+
+
+def test_a_model_is_evaluated_by_all_ranks(launched):
+    folder, ranks = launched
+    expected = evaluate_file(folder / "begun", folder / PARTS, cache=False)
+    for rank in ranks:
+        assert rank["evaluated"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_missing_shard_is_named(launched, tmp_path):
