@@ -139,9 +139,14 @@ class Side(ABC):
         given = step.features, step.offsets, step.current
         return row_sums(self.groups, self.loss, *given, first, last)
 
-    def improve_rows(self, step: RowStep, steps: int) -> tuple[Floats, float]:
+    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
         """For every row a p_i that lowers G, by so many steps of conjugate gradients from
-        ``current`` with the diagonal as preconditioner; and the sum of the losses there.
+        ``current``; and the sum of the losses there.
+
+        The preconditioner of a row is diagonal, the sum of its curvatures times ``squares`` and its
+        weights: with the mean squares of the features as ``squares`` that is what its system would
+        be if its features were uncorrelated and like all others (see `LowRankObjective`, which
+        turns the features so that they are).
 
         The parabola is that of `solve_rows`, and as many steps as parameters give its minimiser.
         Fewer lower it as far as their directions reach, with ``d'Hd = -d.grad G`` for their sum d:
@@ -155,7 +160,8 @@ class Side(ABC):
         if step.current is not None:
             before += step.current
         gram, value = np.zeros((0, 0)), found.losses
-        b, diagonal = found.downwards - penalty * before, found.diagonal + penalty
+        b = found.downwards - penalty * before
+        diagonal = found.curved[:, None] * squares + penalty
         if loss.dense_weight:
             F = step.features.astype(np.float64, copy=False)
             o = np.zeros(len(F)) if step.offsets is None else step.offsets.astype(np.float64)
@@ -182,8 +188,7 @@ class Side(ABC):
         return solutions.astype(dtype), value
 
     def row_slopes(self, step: RowStep) -> RowSlopes:
-        """What the entries of all rows say where the rows are: right-hand sides and diagonals, for
-        ranks that add them up."""
+        """What the entries of all rows say where the rows are, for ranks that add it up."""
         return row_slopes(self.groups, self.loss, step.features, step.offsets, step.current)
 
     def row_products(

@@ -26,7 +26,7 @@ class RowSlopes(NamedTuple):
     curvatures; the penalty and a dense part are not in it."""
 
     downwards: Matrix  # -sum_j s f_j, (rows, parameters), in double precision
-    diagonal: Matrix  # sum_j c f_j^2, likewise
+    curved: Matrix  # sum_j c, (rows,)
     curvatures: Floats | None  # c, one per entry; None: all of them are 1
     losses: float  # the sum over all entries
 
@@ -42,23 +42,22 @@ def row_slopes(
     F = features.astype(np.float64, copy=False)
     o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
     rows, size, total = groups.starts.size - 1, F.shape[1], 0.0
-    downwards, diagonal = np.zeros((rows, size)), np.zeros((rows, size))
+    downwards, curved = np.zeros((rows, size)), np.zeros(rows)
     curvatures = None if loss.unit_curvature else np.empty(groups.others.size, features.dtype)
-    squares = np.square(F)
     for first, last, entries, owners in _blocks(groups, size):
         others, z = groups.others[entries], o[groups.others[entries]]
         if current is not None:
             part = current[first:last].astype(np.float64, copy=False)
             z = z + products(part, F, owners, others)
-        values, slopes, curved = loss.entries(z, groups.values[entries].astype(np.float64))
+        values, slopes, bends = loss.entries(z, groups.values[entries].astype(np.float64))
         total += float(np.sum(values))
         if curvatures is not None:
-            curvatures[entries] = curved
+            curvatures[entries] = bends
         seen = _sparse(groups, first, last, -slopes, len(F))
         downwards[first:last] = seen @ F
-        seen.data = np.full(z.shape, curved, np.float64)
-        diagonal[first:last] = seen @ squares
-    return RowSlopes(downwards, diagonal, curvatures, total)
+        weights = np.full(z.shape, bends, np.float64)
+        curved[first:last] = np.bincount(owners, weights, last - first)
+    return RowSlopes(downwards, curved, curvatures, total)
 
 
 def row_products(
@@ -80,8 +79,8 @@ def conjugate_change(
 ) -> Any:
     """The change of every row by so many steps towards the solution of ``A x = downwards``.
 
-    ``product`` multiplies the directions, one per row, with the rows' own matrices, and
-    ``diagonal`` are the diagonals of these: they precondition.  Each row's step is the best one in
+    ``product`` multiplies the directions, one per row, with the rows' own matrices; ``diagonal``
+    are the diagonals of preconditioners.  Each row's step is the best one in
     the space of its directions so far, ``x'Ax = x.downwards``, so its parabola never rises.
     """
     inverse = xp.where(diagonal > 0.0, 1.0 / xp.where(diagonal > 0.0, diagonal, 1.0), 0.0)
