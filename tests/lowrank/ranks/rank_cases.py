@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from momentous import AdaRAGD
 from momentous.distributed import RankError, Ranks, Torch
-from momentous.lowrank import Ratings
+from momentous.lowrank import Ratings, Sweep
 from momentous.lowrank.data import RatingsFileError
 from momentous.lowrank.model import fit_model, load_model, save_model
 from momentous.lowrank.model.shards import OfRank, WithIds
@@ -79,6 +79,29 @@ def fit(ranks: Ranks | None, name: str) -> dict:
         "users": users.tolist(),
         "predictions": fitted.model.predict(pairs.reshape(-1, 2)).tolist() if len(users) else [],
     }
+
+
+STEPS = {  # of conjugate gradients: for w = 4 parameters one travels by products, two by systems
+    f"{loss}, {steps} steps{', biases' if biases else ''}": (loss, steps, biases)
+    for loss in ("squared", "logistic", "implicit")
+    for steps in (1, 2)
+    for biases in (False, True)
+}
+
+
+def conjugate(ranks: Ranks | None, name: str) -> list[float]:
+    """The objective along some sweeps by conjugate gradients."""
+    loss, steps, biases = STEPS[name]
+    own = whole_ratings(loss)
+    if ranks is not None:
+        own = RankRatings.share_of(own, ranks)
+    config = FitConfig(loss=loss, rank=3 if biases else 4, biases=biases, backend="numpy")
+    sweep = Sweep(config.objective(own), steps=steps)
+    state, values = sweep.begin(config.start(sweep.objective)), []
+    for _ in range(4):
+        state, value = sweep(state)
+        values.append(value)
+    return values
 
 
 def traffic(ranks: Ranks) -> dict:

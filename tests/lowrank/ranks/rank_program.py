@@ -15,12 +15,13 @@ from momentous.lowrank.tasks import evaluate_file, fit_file
 
 def main(folder: Path) -> None:
     ranks = find()
-    found: dict = {"fits": {}}
+    found: dict = {"fits": {}, "conjugate": {}}
     for size in range(1, ranks.size + 1):  # the first ranks alone are so many
         group = dist.new_group([*range(size)])
         if ranks.rank < size:
             some = Torch(group)
             found["fits"][size] = {name: cases.fit(some, name) for name in cases.CASES}
+            found["conjugate"][size] = {name: cases.conjugate(some, name) for name in cases.STEPS}
             if size == 3:
                 found["traffic"] = cases.traffic(some)
     found["files"] = cases.files(ranks, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -71,6 +72,16 @@ def test_a_fit_is_that_of_one_process_on_any_number_of_ranks(launched, size, nam
     _, ranks = launched
     found = [rank["fits"][str(size)][name] for rank in ranks[:size]]
     same_fit(found, fit_of_one_process(name))
+
+
+@pytest.mark.parametrize("name", cases.STEPS)
+def test_conjugate_gradients_are_those_of_one_process(launched, name):
+    _, ranks = launched
+    expected = cases.conjugate(None, name)
+    assert all(after < before for before, after in itertools.pairwise(expected))
+    for size in range(1, SIZE + 1):
+        for rank in ranks[:size]:
+            np.testing.assert_allclose(rank["conjugate"][str(size)][name], expected, rtol=1e-10)
 
 
 def test_every_user_is_on_one_rank(launched):
