@@ -58,7 +58,8 @@ class ItemSweep:
         self.empty = objective.counts(COLS) == 0 if not self.loss.dense_weight else None
         if self.empty is not None:
             self.before[self.empty] = 0.0
-        self.step = RowStep(objective.weights[COLS], self.features, self.offsets, current)
+        self.penalty = objective.weights[COLS].astype(np.float64)
+        self.step = RowStep(objective.share_of_weights, self.features, self.offsets, current)
         self.dense = self._dense_part() if self.loss.dense_weight else None
 
     def solved(self) -> tuple[Floats, float]:
@@ -95,19 +96,28 @@ class ItemSweep:
             part = slice(first, min(first + length, block))
             lines, losses = self._lines(part.start, part.stop)
             value += losses
-            penalty, before = self.step.weights[part].astype(np.float64), self.before[part]
-            systems, b = unpacked(self.ranks.reduce_scatter(lines)[: len(penalty)], self.width)
-            b -= penalty * before
+            penalty, before = self.penalty[part], self.before[part]
+            mine = self.ranks.reduce_scatter(lines)[: len(penalty)]
             if self.dense is not None:
-                value += self.dense.add(systems, b, before)
+                mine = mine.astype(np.float64)
+                value += self.dense.add_to_lines(mine, before)
             if self.steps is None:
-                change[part], least = solve_systems(
-                    systems, b, penalty, before, shortest=self.loss.quadratic
-                )
+                change[part], least = self._solved(mine, penalty, before)
                 value += least
             else:
+                systems, b = unpacked(mine, self.width)
+                b -= penalty * before
                 change[part] = self._improved(systems, b, penalty, part, self.steps)
         return change, value
+
+    def _solved(self, lines: Floats, penalty: Doubles, before: Doubles) -> tuple[Doubles, float]:
+        quadratic = self.loss.quadratic
+        found = self.objective.backend.solve_lines(lines, penalty, before, quadratic=quadratic)
+        if found is None:
+            systems, b = unpacked(lines, self.width)
+            b -= penalty * before
+            found = solve_systems(systems, b, penalty, before, shortest=quadratic)
+        return found
 
     def _lines(self, first: int, last: int) -> tuple[Floats, float]:
         """The sums for the rows first to last - 1 of the share of every rank, one share after
@@ -151,10 +161,10 @@ class ItemSweep:
         found, shares = self.side.row_slopes(self.step), ranks.shares(n)
         sums = np.column_stack([found.downwards, found.curved]).astype(dtype)
         mine = ranks.reduce_scatter(sums).astype(np.float64)
-        penalty = self.step.weights.astype(np.float64)
+        penalty = self.penalty
         b, value = mine[:, :-1] - penalty * self.before, found.losses
         if self.dense is not None:
-            value += self.dense.add(None, b, self.before)
+            value += self.dense.add_to_sides(b, self.before)
 
         def product(directions: Doubles) -> Doubles:
             everywhere = ranks.all_gather(directions.astype(dtype), shares)
@@ -211,11 +221,14 @@ class _Dense:
     def __init__(self, weight: float, gram: Any, pull: Any, rest: float):
         self.weight, self.gram, self.pull, self.rest = weight, gram, pull, rest
 
-    def add(self, systems: Any, b: Any, before: Any) -> float:
-        """Add to right-hand sides, and to systems where there are any; returns its value before the
-        step."""
-        if systems is not None:
-            systems += self.weight * self.gram
+    def add_to_lines(self, lines: Doubles, before: Doubles) -> float:
+        """To systems and right-hand sides; returns its value before the step."""
+        size = len(self.gram)
+        lines[:, :-size] += self.weight * self.gram[np.tril_indices(size)]
+        return self.add_to_sides(lines[:, -size:], before)
+
+    def add_to_sides(self, b: Doubles, before: Doubles) -> float:
+        """To right-hand sides alone."""
         moved = before @ self.gram
         b -= self.weight * (moved + self.pull)
         value = np.sum(before * (moved + 2.0 * self.pull)) + len(before) * self.rest

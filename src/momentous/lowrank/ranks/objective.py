@@ -144,6 +144,14 @@ class RankObjective(LowRankObjective):
         share: NDArray[np.int64] = self.ranks.reduce_scatter(counts.astype(np.int64))
         return share
 
+    @cached_property
+    def share_of_weights(self) -> Floats:
+        """The weights of all items over the number of ranks: so much of the penalty stands beside
+        the sums of one rank."""
+        shares = self.ranks.shares(self.ratings.shape[1])
+        whole: Floats = self.ranks.all_gather(self.weights[COLS], shares)
+        return whole / self.dtype.type(self.ranks.size)
+
     def penalty_of(self, side: Floats, which: int) -> float:
         return self.total(super().penalty_of(side, which))
 
