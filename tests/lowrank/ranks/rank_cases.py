@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
+import time
+import warnings
 from pathlib import Path
 
 import duckdb
@@ -18,6 +21,7 @@ from momentous.lowrank.model.shards import OfRank, WithIds
 from momentous.lowrank.ranks import RankRatings, pieces
 from momentous.lowrank.ranks.read import read_on_ranks
 from momentous.lowrank.solvers.fit import FitConfig
+from momentous.lowrank.tasks import fit_file
 
 PLAIN = {"biases": False, "weighting": 0.0}
 CASES = {
@@ -173,6 +177,44 @@ def reads(ranks: Ranks, folder: Path) -> dict:
             found[name] = f"{type(error).__name__}: {error}"
             ranks = Torch(dist.new_group([*range(ranks.size)]))  # the old ones cannot be used
     return found
+
+
+def full_disk(ranks: Ranks, parts: Path, out: Path) -> dict:
+    """From the first iteration on, rank 1 can write no more."""
+    options = {"rank": 2, "threads": 1, "backend": "numpy", "max_iterations": 2, "save_every": 0.0}
+    before = fit_file(parts, out, **options)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def watch(step) -> None:
+        if ranks.rank == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+
+    problem = ""
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        try:
+            fit_file(parts, out, watch=watch, random_state=1, **options)
+        except OSError as error:
+            problem = str(error)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    kept = load_model(out)[1]["objective"] == before["objective"]
+    return {"problem": problem, "notes": [str(note.message) for note in notes], "kept": kept}
+
+
+def hang(ranks: Ranks) -> str:
+    """Rank 2 sleeps for longer than the others wait; these ranks are of no use afterwards."""
+    own = RankRatings.share_of(whole_ratings("squared"), ranks)
+
+    def watch(step) -> None:
+        if ranks.rank == 2:
+            time.sleep(4.0)
+
+    try:
+        fit_model(own, config_of("squared, plain sweeps"), watch=watch)
+    except RankError as error:
+        return str(error)
+    return "it has ended well"
 
 
 def files(ranks: Ranks, folder: Path) -> dict:

@@ -21,7 +21,8 @@ def main(folder: Path) -> None:
         if ranks.rank < size:
             some = Torch(group)
             found["fits"][size] = {name: cases.fit(some, name) for name in cases.CASES}
-            found["conjugate"][size] = {name: cases.conjugate(some, name) for name in cases.STEPS}
+            if size in (2, 3):
+                found["conjugate"][size] = {one: cases.conjugate(some, one) for one in cases.STEPS}
             if size == 3:
                 found["traffic"] = cases.traffic(some)
     found["files"] = cases.files(ranks, folder)
@@ -30,7 +31,9 @@ def main(folder: Path) -> None:
     found["read"] = fit_file(parts, folder / "model", **options)
     found["resumed"] = fit_file(parts, folder / "begun", resume=True)
     found["evaluated"] = evaluate_file(folder / "begun", parts)
+    found["full disk"] = cases.full_disk(ranks, parts, folder / "full")
     found["reads"] = cases.reads(ranks, folder / "sources")
+    found["hang"] = cases.hang(Torch(dist.new_group([*range(ranks.size)]), timeout=1.0))
     (folder / f"{ranks.rank}.json").write_text(json.dumps(found))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "distributed")]
 
+import fit_kills as kills  # noqa: E402
 import launch  # noqa: E402
 import rank_cases as cases  # noqa: E402
 
@@ -79,7 +81,8 @@ def test_conjugate_gradients_are_those_of_one_process(launched, name):
     _, ranks = launched
     expected = cases.conjugate(None, name)
     assert all(after < before for before, after in itertools.pairwise(expected))
-    for size in range(1, SIZE + 1):
+    np.testing.assert_allclose(cases.conjugate(Alone(), name), expected, rtol=1e-10)
+    for size in (2, 3):
         for rank in ranks[:size]:
             np.testing.assert_allclose(rank["conjugate"][str(size)][name], expected, rtol=1e-10)
 
@@ -273,6 +276,33 @@ def test_a_bad_line_on_one_rank_ends_all(launched, name):
         assert f"{file}, line {line}: expected 3 fields" in rank["reads"][name]
     kinds = [rank["reads"][name].partition(":")[0] for rank in ranks]
     assert kinds.count("RankError") == SIZE - 1
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_on_one_rank_ends_all_and_leaves_the_old_model(launched):
+    _, ranks = launched
+    for rank in ranks:
+        found = rank["full disk"]
+        assert found["problem"].startswith("rank 1: ")
+        assert found["kept"]
+        assert any("could not be saved meanwhile" in note for note in found["notes"])
+
+
+def test_a_rank_that_hangs_is_not_waited_for_for_ever(launched):
+    _, ranks = launched
+    for rank in ranks[:2]:
+        assert "has waited 1 s in" in rank["hang"]
+    assert all(rank["hang"] != "it has ended well" for rank in ranks)
+
+
+def test_a_killed_worker_is_started_again_and_the_fit_goes_on(tmp_path):
+    kills.write_parts(tmp_path / "parts")
+    chance = random.Random(3)
+    found = kills.trial(tmp_path / "trial", tmp_path / "parts", "worker", chance, size=2)
+    assert found["went on from"] > 0
+    assert found["good"], found
 
 
 # --- random numbers that belong to ids ------------------------------------------------------------
