@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from momentous.core.layout import Layout
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.draws import mix, normals
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import balanced, products
 from momentous.lowrank.losses import Loss, find_loss
@@ -168,10 +169,14 @@ class LowRankObjective:
         return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
 
     def random_start(self, rng: np.random.Generator) -> Floats:
-        """Small random factors and no biases: enough for a sweep to begin with."""
-        m, n = self.ratings.shape
-        U = 0.1 * rng.standard_normal((m, self.rank))
-        return self._without_biases(U, 0.1 * rng.standard_normal((n, self.rank)))
+        """Small random factors and no biases: enough for a sweep to begin with.
+
+        They belong to the ids of rows and the numbers of columns, whoever draws them.
+        """
+        seed = self.ratings.shared_seed(rng)
+        cols = mix(np.arange(self.ratings.shape[1], dtype=np.uint64)[self.items])
+        U = 0.1 * normals(self.ratings.row_keys, self.rank, seed)
+        return self._without_biases(U, 0.1 * normals(cols, self.rank, ~seed))
 
     def _without_biases(self, *factors: Floats) -> Floats:
         extra = self.width - self.rank

@@ -135,7 +135,11 @@ class Side(ABC):
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
-        add that up, and the sum of their losses; see `momentous.lowrank.backends.sums`."""
+        add that up, and the sum of their losses; see `momentous.lowrank.backends.sums`.
+
+        The weights of the step are this rank's share of the penalty: beside them a backend may
+        have sums in single precision, as in `solve_rows`.
+        """
         given = step.features, step.offsets, step.current
         return row_sums(self.groups, self.loss, *given, first, last)
 
@@ -238,6 +242,16 @@ class Backend(ABC):
 
         Both have the rows of both factors, one below the other; ``cut`` are those of the first.
         None: this backend has no better way than by parts.
+        """
+        return None
+
+    def solve_lines(
+        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
+    ) -> tuple[Matrix, float] | None:
+        """The changes of rows whose sums many ranks have added up, and for a quadratic loss what
+        the least sum is, less the loss before; see `momentous.lowrank.backends.sums`.
+
+        None: this backend has no better way than by NumPy.
         """
         return None
 

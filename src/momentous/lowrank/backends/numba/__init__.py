@@ -22,13 +22,18 @@ require("numba", "app", "backend='numba'")
 from momentous.lowrank.backends.numba.announce import announce_compilations  # noqa: E402
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
 from momentous.lowrank.backends.numba.lanes import lanes_of  # noqa: E402
-from momentous.lowrank.backends.numba.row_passes import aligned_zeros, in_whole_registers  # noqa: E402
+from momentous.lowrank.backends.numba.line_kernels import solve_lines  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     block_rows,
     read_only,
     share_rows,
     system_in_strips,
 )
+from momentous.lowrank.backends.numba.row_passes import (  # noqa: E402
+    aligned_zeros,
+    in_whole_registers,
+)
+from momentous.lowrank.backends.numba.row_passes import REGISTER  # noqa: E402
 
 announce_compilations()
 FEWEST = 10_000  # entries that a second thread is worth
@@ -41,6 +46,14 @@ class NumbaBackend(Backend):
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         return NumbaSide(groups, loss, threads)
+
+    def solve_lines(
+        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
+    ) -> tuple[Matrix, float]:
+        changes, values = np.zeros(before.shape), np.zeros(len(before))
+        given = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
+        solve_lines(quadratic, *given, 0, len(before), changes, values)
+        return changes, float(values.sum())
 
 
 class NumbaSide(Side):
@@ -169,11 +182,12 @@ class NumbaSide(Side):
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
         from_zero = step.current is None
         current = read_only(np.empty((0, size), dtype) if from_zero else step.current)
+        weights = read_only(step.weights)
 
         def work(begin: int, end: int) -> None:
             kernels.sum_rows(
                 from_zero, groups.starts, groups.others, groups.values, features, offsets, current,
-                first, begin + first, end + first, self.loss.parameters, lines, losses,
+                weights, first, begin + first, end + first, self.loss.parameters, lines, losses,
             )  # fmt: skip
 
         starts = groups.starts[first : last + 1]

@@ -292,6 +292,7 @@ def sum_rows(
     features: Floats,
     offsets: Floats,
     current: Floats,
+    weights: Floats,
     base: int,
     first: int,
     last: int,
@@ -299,13 +300,14 @@ def sum_rows(
     lines: Floats,
     losses: Matrix,
 ) -> None:
-    """The sums of `solve_rows` alone, in double precision, for the rows first to last - 1: one line
-    for each, from row ``base`` on, and the losses."""
+    """The sums of `solve_rows` alone, for the rows first to last - 1: one line for each, from row
+    ``base`` on, and the losses."""
     size = features.shape[1]
     width = whole_strips(size)
-    strips, length = width // SIDE, piece_of(width, 8)
-    T, A = np.empty((strips, length, SIDE)), np.empty((strips, width, SIDE))
-    S, u, side = np.empty_like(T), np.zeros(width), np.zeros(width)
+    strips, length = width // SIDE, piece_of(width, features.itemsize)
+    T, exact_T = np.empty((strips, length, SIDE), features.dtype), np.empty((strips, length, SIDE))
+    S, exact_S = np.empty_like(T), np.empty_like(exact_T)
+    A, u, side = np.empty((strips, width, SIDE)), np.zeros(width), np.zeros(width)
     z, slopes = np.empty(length), np.empty(length)
     for i in range(first, last):
         if not from_zero:
@@ -315,6 +317,12 @@ def sum_rows(
             from_zero, True, others, values, features, offsets, starts[i], starts[i + 1], u,
             parameters, T, S, z, slopes, A, side,
         )  # fmt: skip
+        if T.itemsize < 8 and not well_determined(size, weights[i], A):
+            side[:], A[:] = 0.0, 0.0
+            losses[i - base] = add_row(
+                from_zero, True, others, values, features, offsets, starts[i], starts[i + 1], u,
+                parameters, exact_T, exact_S, z, slopes, A, side,
+            )  # fmt: skip
         place = 0
         for p in range(size):
             for q in range(p + 1):
