@@ -31,6 +31,15 @@ def environment() -> dict[str, str]:
     }
 
 
+def torch_environment(size: int) -> list[dict[str, str]]:
+    """What torchrun would set for each rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    return [address | {"RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)} for rank in range(size)]
+
+
 def launched(engine: str, size: int, temporary: pytest.TempPathFactory) -> list[dict]:
     """What `program.py` has written on so many ranks; several workers of pytest share a launch."""
     root = temporary.getbasetemp()
@@ -59,14 +68,7 @@ def launch(engine: str, size: int, program: str, folder: Path) -> str:
     command = [*python, str(HERE / program), str(folder)]
     if engine == "torch":
         pytest.importorskip("torch")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
-        commands = [
-            (command, {**address, "RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)})
-            for rank in range(size)
-        ]
+        commands = [(command, extra) for extra in torch_environment(size)]
     else:
         pytest.importorskip("mpi4py")
         mpirun = shutil.which("mpirun", path=sysconfig.get_path("scripts"))
