@@ -61,13 +61,13 @@ def launched(engine: str, size: int, temporary: pytest.TempPathFactory) -> list[
 def launch(engine: str, size: int, program: str, folder: Path) -> str:
     """Run a program of this folder on so many ranks, and give what they printed.
 
-    ``engine`` is "torch" (the environment that torchrun sets) or "mpi".  A launch that is not over
-    in time is ended.
+    ``engine`` is "torch" (the environment that torchrun sets), "jax" (the same) or "mpi".  A launch
+    that is not over in time is ended.
     """
     python = [sys.executable, "-W", "error", "-X", "faulthandler"]
     command = [*python, str(HERE / program), str(folder)]
-    if engine == "torch":
-        pytest.importorskip("torch")
+    if engine in ("torch", "jax"):
+        pytest.importorskip(engine)
         commands = [(command, extra) for extra in torch_environment(size)]
     else:
         pytest.importorskip("mpi4py")
