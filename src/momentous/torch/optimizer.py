@@ -24,7 +24,7 @@ from momentous.core.loop import Run
 from momentous.core.method import Method
 from momentous.core.oracle import Sample, levels_to_the_user
 from momentous.core.result import Result
-from momentous.core.space import Space
+from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
 
@@ -118,7 +118,7 @@ class Optimizer(torch.optim.Optimizer):
     result: Result | None = None
     _run: Run | None = None  # under way, or ended
     _saved: dict[str, Any] | None = None  # a run to resume, where none is under way
-    _shown: torch.Tensor | None = None  # the point that the last step left in the parameters
+    _shown: Array | None = None  # the point that the last step left in the parameters
     _flat: FlatParameters | None = None
     _function: ClosureFunction | None = None
     _best: Sample | None = None  # the one with the smallest gradient, as the run keeps its point
@@ -254,7 +254,7 @@ class Optimizer(torch.optim.Optimizer):
             stacklevel=levels_to_the_user(),
         )
 
-    def _advance(self, flat: FlatParameters, x: torch.Tensor, closure: Closure) -> Run:
+    def _advance(self, flat: FlatParameters, x: Array, closure: Closure) -> Run:
         """One iteration, in a run that begins or is resumed where none is under way."""
         if self._run is None:
             self._function = ClosureFunction(flat, closure)
@@ -295,10 +295,10 @@ class Optimizer(torch.optim.Optimizer):
             flat.write(shown.point)
             flat.write_gradient(shown.gradient)
             function.at = shown.point
-        self._shown = shown.point.clone() if self.done else shown.point  # of the user's, then
+        self._shown = shown.point
         self._loss = shown.value, function.dtype
 
-    def _set_back(self, flat: FlatParameters, before: torch.Tensor) -> None:
+    def _set_back(self, flat: FlatParameters, before: Array) -> None:
         """As it was before the step, which is to be taken again."""
         flat.write(before)
         flat.drop_gradients()
@@ -353,13 +353,14 @@ class _Group(dict[str, Any]):
 
 
 def _named(result: Result, flat: FlatParameters) -> Result:
-    """The result with vectors taken apart into the parameters that they stand for."""
-    return Result(
-        result | {name: flat.views(result[name]) for name in ("x", "jac", "best_x")},
-    )
+    """The result with vectors taken apart into the parameters that they stand for, in memory of
+    their own."""
+    vectors = {name: result[name] for name in ("x", "jac", "best_x")}
+    parts = {name: flat.views(flat.tensor(vector).clone()) for name, vector in vectors.items()}
+    return Result(result | parts)
 
 
-def _known(run: Run, point: torch.Tensor) -> Sample:
+def _known(run: Run, point: Array) -> Sample:
     """Value and gradient at the point with the smallest gradient, evaluated (and not counted) if
     the run that was resumed does not know them any more."""
     for sample in (run.report.sample, run.report.accepted):
@@ -368,18 +369,18 @@ def _known(run: Run, point: torch.Tensor) -> Sample:
     return run.oracle.peek_gradient(point)
 
 
-def _packed(state: RunState, shown: torch.Tensor | None) -> dict[str, Any]:
+def _packed(state: RunState, shown: Array | None) -> dict[str, Any]:
     """A run in plain Python and tensors of its own."""
     tree, arrays = packed(state)
     return {
         "version": VERSION,
         "tree": tree,
-        "arrays": {name: torch.from_numpy(array).clone() for name, array in arrays.items()},
-        "shown": None if shown is None else shown.detach().cpu().clone(),
+        "arrays": {name: torch.from_numpy(array.copy()) for name, array in arrays.items()},
+        "shown": None if shown is None else torch.asarray(shown, device="cpu", copy=True),
     }
 
 
-def _unpacked(saved: dict[str, Any], x: torch.Tensor) -> Any:
+def _unpacked(saved: dict[str, Any], x: Array) -> RunState:
     if saved.get("version") != VERSION:
         raise CheckpointError(
             f"the state has version {saved.get('version')}, this momentous reads {VERSION}: it was "
