@@ -73,7 +73,8 @@ class FlatParameters:
             return False
         with torch.no_grad():
             if self._staged is not None:  # no new memory, and no more than need be
-                return all(map(torch.equal, map(_real, self.tensors), self._pieces(x)))
+                pairs = zip(map(_real, self.tensors), self._pieces(x), strict=True)
+                return all(torch.equal(here, there.to(here.device)) for here, there in pairs)
             # One answer from the device.
             return bool(torch.equal(self.tensor(x), self.point()))
 

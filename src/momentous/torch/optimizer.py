@@ -184,9 +184,9 @@ class Optimizer(torch.optim.Optimizer):
         self.param_groups[-1] = _Group(self.param_groups[-1])
         self._forget()
 
-    # `torch.compiler.disable` without the seconds that its import takes: a step is a loop around the
-    # closure, which may itself be compiled.
-    @torch._disable_dynamo
+    # A step is a loop around the closure; that may be compiled.  (By the decorator of the base
+    # class: `torch.compiler.disable` would import the compiler with this module.)
+    @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def step(self, closure: Closure | None = None) -> torch.Tensor:
         """One iteration of the method; returns the loss at the new parameters.
 
