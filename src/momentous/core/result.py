@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, ItemsView, Iterator, ValuesView
 from typing import Any
 
 from momentous.core.space import Array
@@ -21,6 +22,15 @@ class LikeScipys:
     @__class__.setter
     def __class__(self, kind: type) -> None:
         raise TypeError(f"a result cannot become a {kind.__name__}")
+
+
+class Later:
+    """An entry of a result that is made when somebody first asks for it."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]):
+        self.make = make
 
 
 class Result(LikeScipys, dict[str, Any]):
@@ -45,9 +55,33 @@ class Result(LikeScipys, dict[str, Any]):
     best_x: Array  # the evaluated point with the smallest gradient norm
     best_grad_norm: float  # that norm
     method: Any  # the method that ran, with its hyper-parameters
+    # Where the method has learned it (L-BFGS, also within auto) and x is on the host: a linear
+    # operator like the inverse of the Hessian, on flat vectors.  It is made when it is asked for.
+    hess_inv: Any
 
     def __reduce__(self) -> tuple[Any, ...]:  # with the type that it has, not with the other one
         return Result, (dict(self),)
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if isinstance(value, Later):
+            value = self[name] = value.make()
+        return value
+
+    def __iter__(self) -> Iterator[str]:  # of our own: then dict(result) asks `__getitem__`, too
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The entry, or the default."""
+        return self[name] if name in self else default
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        """All entries."""
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        """All names and entries."""
+        return ItemsView(self)
 
     def __getattr__(self, name: str) -> Any:
         try:
