@@ -80,3 +80,12 @@ def _has_reader(level: int) -> bool:
                 return True
         logger = logger.parent if logger.propagate else None
     return False
+
+
+def notify(logger: logging.Logger, text: str, *, always: bool = False) -> None:
+    """A message of level INFO that people at a terminal or a notebook see even so, on the standard
+    error stream; ``always``: everybody does."""
+    logger.info("%s", text)
+    looks_on = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    if (always or looks_on) and sys.stderr is not None and not _has_reader(logging.INFO):
+        print(f"momentous: {text}", file=sys.stderr, flush=True)
