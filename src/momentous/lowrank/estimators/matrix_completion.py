@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from momentous.lowrank.estimators.base import BaseCompletion, values_of
-from momentous.lowrank.estimators.scikit import RegressorMixin
+from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
 from momentous.lowrank.losses import Loss
 
 
@@ -115,4 +115,5 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The coefficient of determination R^2 of the predictions."""
         X = self._known_pairs(X)
-        return float(super().score(X, values_of(X, y), sample_weight))
+        predicted = self.model_.predict(X, self.unknown)
+        return float(metrics.r2_score(values_of(X, y), predicted, sample_weight=sample_weight))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from momentous.io.optional import require
+from momentous.io.optional import LazyModule, require
 
 if TYPE_CHECKING:
     from typing import Self
@@ -57,3 +57,5 @@ else:
 
     class TransformerMixin(_base.OneToOneFeatureMixin, _base.TransformerMixin):
         """One output column per input column."""
+
+metrics: Any = LazyModule("sklearn.metrics", "app", "A score")
