@@ -189,7 +189,8 @@ def finished(run: Run, keywords: Mapping[str, Any]) -> Result:
     volume = max(int(asked.get(name) or 0) for name in ("disp", "verbose"))
     wants_bar, wants_all = bool(asked.get("progress")), bool(asked.get("return_all"))
     copy, points = run.oracle.space.copy, []
-    with shown(None if volume <= 0 else logging.INFO if volume == 1 else logging.DEBUG):
+    level = None if volume <= 0 else logging.INFO if volume == 1 else logging.DEBUG
+    with shown(LOGGER.name, level):
         details = LOGGER.isEnabledFor(logging.DEBUG)
         with progress_bar(wants_bar) as bar:
             if wants_all:

@@ -9,6 +9,7 @@ from typing import Any
 from momentous.core.space import Array
 from momentous.core.status import Status
 from momentous.core.trace import Trace
+from momentous.io import html
 
 
 class LikeScipys:
@@ -102,3 +103,19 @@ class Result(LikeScipys, dict[str, Any]):
             text = str(value.name if isinstance(value, Status) else value)
             lines.append(f"{name:>{width}}: " + text.replace("\n", "\n" + " " * (width + 2)))
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the ending, the numbers, and how the gradient norm has fallen."""
+        names = ("fun", "grad_norm", "nit", "nfev", "njev", "restarts", "time")
+        facts = {name: self[name] for name in names if name in self}
+        size = getattr(self.get("x"), "shape", ())
+        facts["x"] = f"{type(self.get('x')).__name__} of shape {tuple(size)}"
+        if "method" in self:
+            facts["method"] = getattr(self.method, "name", self.method)
+        status = getattr(self.get("status"), "name", self.get("status"))
+        title = f"{'success' if self.get('success') else 'no success'}: {status}"
+        table = html.facts_table(title, facts, str(self.get("message", "")))
+        trace = self.get("trace")
+        noun = "residual norm" if "image" in self else "gradient norm"
+        fallen = "" if trace is None else html.curve(trace["grad_norm"].tolist(), noun)
+        return html.beside(table, fallen)

@@ -16,8 +16,8 @@ NAME = "momentous"
 logging.getLogger(NAME).addHandler(logging.NullHandler())  # silent where nobody has set it up
 
 _lock = threading.Lock()
-_shown: list[OfOneCall] = []  # those at work, in all threads
-_level_before = logging.NOTSET  # of the logger, before the first of them
+_at_work: dict[str, list[OfOneCall]] = {}  # by logger, in all threads
+_levels: dict[str, int] = {}  # of these loggers, before the first of them
 
 
 class OfOneCall(logging.Handler):
@@ -38,41 +38,40 @@ class OfOneCall(logging.Handler):
 
 
 @contextlib.contextmanager
-def shown(level: int | None) -> Iterator[None]:
-    """A context in which messages of at least this level are printed; None: none are.
+def shown(name: str, level: int | None) -> Iterator[None]:
+    """A context in which messages of a logger, of at least this level, are printed; None: none are.
 
     Where ``logging`` shows them anyway they are not printed twice.
     """
-    if level is None or _has_reader(level):
+    if level is None or has_reader(name, level):
         yield
         return
-    handler, logger = OfOneCall(level), logging.getLogger(NAME)
-    global _level_before
+    handler, logger = OfOneCall(level), logging.getLogger(name)
     with _lock:
-        if not _shown:
-            _level_before = logger.level
-        _shown.append(handler)
+        there = _at_work.setdefault(name, [])
+        if not there:
+            _levels[name] = logger.level
+        there.append(handler)
         logger.addHandler(handler)
         logger.setLevel(min(logger.level or level, level))
     try:
         yield
     finally:
         with _lock:
-            _shown.remove(handler)
+            there.remove(handler)
             logger.removeHandler(handler)
-            if not _shown:
-                logger.setLevel(_level_before)
+            if not there:
+                logger.setLevel(_levels[name])
 
 
-def _has_reader(level: int) -> bool:
-    """Does a call around this one, or somebody's set-up, show messages of that level already?"""
+def has_reader(name: str, level: int) -> bool:
+    """Are messages of that logger and level shown already: by a call around this one, or because
+    somebody has set up ``logging``?"""
     here = threading.get_ident()
-    if any(each.thread == here and each.level <= level for each in _shown):
+    if any(each.thread == here and each.level <= level for each in _at_work.get(name, ())):
         return True
-    logger: logging.Logger | None = logging.getLogger(NAME)
-    assert logger is not None
-    effective = _level_before if _shown else logger.level
-    if not (effective or logging.root.level) <= level:
+    logger: logging.Logger | None = logging.getLogger(name)
+    if not _level_set_up(name) <= level:
         return False
     while logger is not None:
         for handler in logger.handlers:
@@ -82,10 +81,21 @@ def _has_reader(level: int) -> bool:
     return False
 
 
+def _level_set_up(name: str) -> int:
+    """The level of a logger, without what calls under way have made of it."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        level = _levels[logger.name] if _at_work.get(logger.name) else logger.level
+        if level:
+            return level
+        logger = logger.parent
+    return logging.NOTSET
+
+
 def notify(logger: logging.Logger, text: str, *, always: bool = False) -> None:
     """A message of level INFO that people at a terminal or a notebook see even so, on the standard
     error stream; ``always``: everybody does."""
     logger.info("%s", text)
     looks_on = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    if (always or looks_on) and sys.stderr is not None and not _has_reader(logging.INFO):
+    if (always or looks_on) and sys.stderr is not None and not has_reader(logger.name, logging.INFO):
         print(f"momentous: {text}", file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import as_ids, ratings_of
+from momentous.lowrank.estimators.display import LOGGER, summary, watching
 from momentous.lowrank.estimators.frames import (
     Kind,
     Output,
@@ -77,17 +78,18 @@ class BaseCompletion(BaseEstimator):
     device: str = "cpu"
     random_state: Any = 0
     warm_start: bool = False
-    verbose: bool = False
+    verbose: bool | int = False
 
     def _fit(self, ratings: Ratings) -> None:
         check_unknown(self.unknown)
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
-        watch = (lambda step: print(step)) if self.verbose else None
-        fit = fit_model(ratings, self._config(), start=start, watch=watch)
-        self.model_: LowRankModel = fit.model
-        self.result_: Result | None = fit.result
-        self.objective_, self.message_ = fit.objective, fit.message
-        self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
+        with watching(self) as watch:
+            fit = fit_model(ratings, self._config(), start=start, watch=watch)
+            self.model_: LowRankModel = fit.model
+            self.result_: Result | None = fit.result
+            self.objective_, self.message_ = fit.objective, fit.message
+            self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
+        LOGGER.info("%d iterations: %s", self.n_iter_, self.message_)
         if fit.error is not None:
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
@@ -456,6 +458,17 @@ class BaseCompletion(BaseEstimator):
 
     def _restore_facts(self, extra: dict[str, Any]) -> None:
         """Take that from what a file has, checked."""
+
+    # --- in a notebook: what scikit-learn shows, and a summary of the fit --------------------------
+
+    def _repr_html_inner(self) -> str:
+        return super()._repr_html_inner() + summary(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += summary(self)
+        return bundle
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
