@@ -40,7 +40,7 @@ def watching(estimator: BaseCompletion) -> Iterator[Watcher | None]:
 
         yield watch
         if not lines and hasattr(estimator, "message_"):
-            bar.end(f"{estimator.n_iter_} iterations: {estimator.message_}")
+            bar.end(estimator.message_)
 
 
 def summary(estimator: BaseCompletion) -> str:
@@ -67,4 +67,4 @@ def summary(estimator: BaseCompletion) -> str:
     curves = [] if trace is None else [html.curve(trace["fun"].tolist(), "objective")]
     curves.append(html.curve(errors, "held-out error"))
     title = f"{type(estimator).__name__}, fitted"
-    return html.beside(html.facts_table(title, facts, estimator.message_), *curves)
+    return html.beside(html.facts_table(title, facts, estimator.message_), "".join(curves))
