@@ -163,7 +163,9 @@ def run_in_process(name: str, limit: float, only: str | None = None) -> dict[str
         words += ["--only", only] if only else []
         done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if not out.exists():
-            return {f"{name}::": f"the process ended with {done.returncode}: {done.stdout[-500:]!r}"}
+            return {
+                f"{name}::": f"the process ended with {done.returncode}: {done.stdout[-500:]!r}"
+            }
         ended: dict[str, str] = json.loads(out.read_text())
         return ended
 

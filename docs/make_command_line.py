@@ -1,6 +1,6 @@
 """Write the help of all commands and the environment variables into docs/command-line.md.
 
-    python docs/make_command_line.py
+python docs/make_command_line.py
 """
 
 from __future__ import annotations

@@ -134,9 +134,7 @@ def test_of_accelerate(ending, seed, k):
     def step(x):
         return A @ x
 
-    result = accelerate(
-        step, rng.standard_normal(3), lambda x: float(x @ x), **ENDINGS[ending](k)
-    )
+    result = accelerate(step, rng.standard_normal(3), lambda x: float(x @ x), **ENDINGS[ending](k))
     residual = result.x - step(result.x)
     assert result.grad_norm == pytest.approx(math.hypot(*residual), rel=1e-12, abs=1e-300)
     for name in ("nit", "nfev", "njev", "fun", "grad_norm", "best_grad_norm"):

@@ -16,7 +16,6 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 POSITIVE = click.FloatRange(0, min_open=True)
 
 
-
 class RatingsPath(click.types.StringParamType):
     """A file, a folder, a pipe, a member of an archive, or an address: completed as a file."""
 

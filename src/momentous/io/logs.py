@@ -97,5 +97,9 @@ def notify(logger: logging.Logger, text: str, *, always: bool = False) -> None:
     error stream; ``always``: everybody does."""
     logger.info("%s", text)
     looks_on = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    if (always or looks_on) and sys.stderr is not None and not has_reader(logger.name, logging.INFO):
+    if (
+        (always or looks_on)
+        and sys.stderr is not None
+        and not has_reader(logger.name, logging.INFO)
+    ):
         print(f"momentous: {text}", file=sys.stderr, flush=True)

@@ -139,9 +139,7 @@ def test_labels_and_their_probabilities_are_tables_too(kind, table):
     assert list(as_dict(both)) == ["no", "yes"]
     assert np.allclose(np.asarray(both["no"]) + np.asarray(both["yes"]), 1.0)
     assert isinstance(model.decision_function(table), COLUMN[kind])
-    assert model.score(table, labels) == np.mean(
-        np.asarray(model.predict(table)) == labels
-    )
+    assert model.score(table, labels) == np.mean(np.asarray(model.predict(table)) == labels)
 
 
 def test_implicit_feedback_takes_tables(kind, table):

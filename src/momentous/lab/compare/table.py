@@ -201,7 +201,9 @@ def _columns(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]
     columns = [[heading, *map(cell, rows)] for heading, cell in CELLS.items()]
     if all(row.nfev == row.njev for row in rows):  # every gradient brought a value
         del columns[2]
-    headings, *cells = zip(*(each for each in columns if any(map(str.strip, each[1:]))), strict=True)
+    headings, *cells = zip(
+        *(each for each in columns if any(map(str.strip, each[1:]))), strict=True
+    )
     return headings, cells
 
 

@@ -60,4 +60,5 @@ else:
     class TransformerMixin(_base.OneToOneFeatureMixin, _base.TransformerMixin):
         """One output column per input column."""
 
+
 metrics: Any = LazyModule("sklearn.metrics", "app", "A score")
