@@ -62,7 +62,7 @@ REASONS = {
     "test_nan_values": _START,
     "test_finite_differences_hess": "a Hessian that nobody uses is not checked",
     "test_l_bfgs_b_maxiter": _WORDS,
-    "test_minimize_l_bfgs_b_ftol": "it is more exact than ftol asks for: there is nothing left to improve",
+    "test_minimize_l_bfgs_b_ftol": "it is more exact than ftol asks for: nothing is left to gain",
     "test_minimize_l_bfgs_maxls": "one trial per line search is enough here: it converges",
     "test_minimize_automethod": _TOLERANCE,
     "test_initial_step_scaling": "its jac is half the gradient: more than three iterations",
@@ -189,10 +189,10 @@ def page(ended: dict[str, str]) -> str:
         "",
         f"Of the tests that come with SciPy {scipy.__version__}, {len(ended)} call",
         "`scipy.optimize.minimize` for a method that looks at gradients, without bounds and",
-        "constraints. `python benchmarks/scipy_client.py --out docs/scipy-client.md` runs them with",
-        f"`method=momentous.minimize` and writes this page: {len(ended) - len(failures)} pass, and "
-        f"{len(failures)} fail for",
-        "these reasons.",
+        "constraints. `python benchmarks/scipy_client.py --out docs/scipy-client.md` runs them",
+        "with `method=momentous.minimize` and writes this page: "
+        f"{len(ended) - len(failures)} pass, and {len(failures)} fail",
+        "for these reasons.",
         "",
         "| why | tests |",
         "|---|---|",

@@ -1,5 +1,6 @@
 """``hess_inv`` of a result: the BFGS matrix as a linear operator, made when it is asked for."""
 
+import itertools
 import pickle
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def naive(run):
     points = [(run.report.sample.point, run.report.sample.value, run.report.sample.gradient)]
     points += [(step.x, step.report.sample.value, step.jac) for step in run]
     pairs = []
-    for (x, f, g), (x_new, f_new, g_new) in zip(points, points[1:], strict=False):
+    for (x, f, g), (x_new, f_new, g_new) in itertools.pairwise(points):
         s, y = (x_new - x).reshape(-1), (g_new - g).reshape(-1)
         noise = run.report.noise  # of values: corrections below it are none
         pairs.append((s, y, correction(f - f_new, float(s @ g.reshape(-1)), float(s @ y), noise)))

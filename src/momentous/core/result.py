@@ -74,7 +74,10 @@ class Result(LikeScipys, dict[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The entry, or the default."""
-        return self[name] if name in self else default
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         """All entries."""

@@ -1,4 +1,4 @@
-"""Messages go through ``logging``, to loggers below "momentous"; ``disp`` and ``verbose`` show them.
+"""Messages go through ``logging``, to loggers below "momentous"; ``disp``, ``verbose`` show them.
 
 Nothing is shown unless somebody asks: by setting up ``logging``, or for one call by ``disp=True``
 or ``verbose=1``, which print on the standard output what this call, in this thread, has to say.
@@ -96,10 +96,7 @@ def notify(logger: logging.Logger, text: str, *, always: bool = False) -> None:
     """A message of level INFO that people at a terminal or a notebook see even so, on the standard
     error stream; ``always``: everybody does."""
     logger.info("%s", text)
-    looks_on = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    if (
-        (always or looks_on)
-        and sys.stderr is not None
-        and not has_reader(logger.name, logging.INFO)
-    ):
+    if sys.stderr is None or has_reader(logger.name, logging.INFO):
+        return
+    if always or sys.stderr.isatty() or "ipykernel" in sys.modules:
         print(f"momentous: {text}", file=sys.stderr, flush=True)

@@ -459,7 +459,7 @@ class BaseCompletion(BaseEstimator):
     def _restore_facts(self, extra: dict[str, Any]) -> None:
         """Take that from what a file has, checked."""
 
-    # --- in a notebook: what scikit-learn shows, and a summary of the fit --------------------------
+    # --- in a notebook: what scikit-learn shows, and a summary of the fit -------------------------
 
     def _repr_html_inner(self) -> str:
         return super()._repr_html_inner() + summary(self)

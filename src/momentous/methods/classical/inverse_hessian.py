@@ -77,7 +77,8 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
         if self.matrix is not None:
             return self.matrix.copy()
         columns = np.column_stack([self._matvec(unit) for unit in np.eye(self.shape[0])])
-        return (columns + columns.T) / 2  # rounding differs from column to column
+        whole: np.ndarray = (columns + columns.T) / 2  # rounding differs from column to column
+        return whole
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.todense(), dtype)

@@ -107,7 +107,8 @@ class WholeMatrix(Curvature):
         if self._update is not None:
             self._settle()
         upper = np.triu(self._scale * self._first + self._rest)
-        return upper + np.triu(upper, 1).T
+        whole: np.ndarray = upper + np.triu(upper, 1).T
+        return whole
 
     def packed(self) -> StoredMatrix:
         if self._update is not None:
