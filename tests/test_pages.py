@@ -15,7 +15,11 @@ ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING = ((ROOT / f"{name}.md").read_text() for name in ("README", "CONTRIBUTING"))
 EXAMPLES = {
     f"{name}-{number}": example
-    for name, page in (("README", README), ("CONTRIBUTING", CONTRIBUTING))
+    for name, page in (
+        ("README", README),
+        ("CONTRIBUTING", CONTRIBUTING),
+        ("notebooks", (ROOT / "docs" / "notebooks.md").read_text()),
+    )
     for number, example in enumerate(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
 }
 

@@ -6,21 +6,18 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from momentous.io import html
 from momentous.io.logs import shown
 from momentous.io.progress import Lines, progress_bar
 from momentous.lowrank.solvers.fit import ITERATIONS, SWEEPS, FitProgress, Watcher
 
-if TYPE_CHECKING:
-    from momentous.lowrank.estimators.base import BaseCompletion
-
 LOGGER = logging.getLogger("momentous.fit")
 
 
 @contextlib.contextmanager
-def watching(estimator: BaseCompletion) -> Iterator[Watcher | None]:
+def watching(estimator: Any) -> Iterator[Watcher | None]:
     """What watches a fit, as ``verbose`` asks for: a bar where people look on, a line per iteration
     where they do not; all of it goes to the logger "momentous.fit", too."""
     bar = progress_bar(bool(estimator.verbose))
@@ -43,9 +40,9 @@ def watching(estimator: BaseCompletion) -> Iterator[Watcher | None]:
             bar.end(estimator.message_)
 
 
-def summary(estimator: BaseCompletion) -> str:
+def summary(estimator: Any) -> str:
     """What was fitted, and how that went, as HTML; nothing before the fit."""
-    model: Any = getattr(estimator, "model_", None)
+    model = getattr(estimator, "model_", None)
     if model is None:
         return ""
     result = estimator.result_

@@ -64,8 +64,9 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
         For the first factors and the validation share.
     warm_start : bool
         Begin the next fit where the last one ended, for the ids that both know.
-    verbose : bool
-        Print a line after each iteration.
+    verbose : bool or int
+        Show a bar during the fit, in a notebook or on a terminal; elsewhere print a line after each
+        iteration.  They go to the logger "momentous.fit", too.
 
     Attributes
     ----------
