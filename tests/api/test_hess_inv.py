@@ -135,6 +135,18 @@ def test_every_way_to_read_a_result_makes_it(ask):
     assert result.get("hess_inv") is found is result["hess_inv"]
 
 
+def test_copies_leave_it_for_later():
+    result = minimize(rosen, np.full(3, 1.3), jac=rosen_der)
+    copied, joined = result.copy(), result | {"more": 1}
+    assert "inverse_hessian" not in str(dict.values(result))
+    for other in (copied, joined):
+        assert type(other) is type(result)
+        assert np.array_equal(np.asarray(other.hess_inv), np.asarray(result.hess_inv))
+    assert isinstance(copied.pop("hess_inv"), InverseHessian)
+    assert copied.pop("hess_inv", None) is None
+    assert joined.more == 1
+
+
 def test_it_costs_nothing_unless_it_is_asked_for():
     program = """
 import sys

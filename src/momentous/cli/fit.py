@@ -99,7 +99,7 @@ def command(
 
 
 @contextlib.contextmanager
-def show_fit(quiet: bool, limit: int | None) -> Iterator[Any]:
+def show_fit(quiet: bool, limit: int | None = None) -> Iterator[Any]:
     """A function to watch a fit by: one line that changes on a terminal, else plain lines."""
     if quiet:
         yield None

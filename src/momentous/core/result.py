@@ -79,6 +79,18 @@ class Result(LikeScipys, dict[str, Any]):
         except KeyError:
             return default
 
+    def pop(self, name: str, *default: Any) -> Any:
+        """Take the entry out."""
+        value = super().pop(name, *default)
+        return value.make() if isinstance(value, Later) else value
+
+    def copy(self) -> Result:
+        """The same entries."""
+        return Result(super().copy())
+
+    def __or__(self, other: dict[str, Any]) -> Result:  # type: ignore[override]
+        return Result(super().__or__(other))
+
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         """All entries."""
         return ValuesView(self)
