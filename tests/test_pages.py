@@ -15,11 +15,7 @@ ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING = ((ROOT / f"{name}.md").read_text() for name in ("README", "CONTRIBUTING"))
 EXAMPLES = {
     f"{name}-{number}": example
-    for name, page in (
-        ("README", README),
-        ("CONTRIBUTING", CONTRIBUTING),
-        ("notebooks", (ROOT / "docs" / "notebooks.md").read_text()),
-    )
+    for name, page in (("README", README), ("CONTRIBUTING", CONTRIBUTING))
     for number, example in enumerate(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
 }
 

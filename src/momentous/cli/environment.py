@@ -1,6 +1,6 @@
 """The environment variables that matter to the commands, and what each is for.
 
-docs/command-line.md has this table, and a test compares them.
+docs/command-line.md has the table that ``python -m momentous.cli.environment`` prints.
 """
 
 PREFIX = "MOMENTOUS"
@@ -23,3 +23,16 @@ VARIABLES = {
     "(docs/cluster.md). mpirun and srun set variables of their own.",
     "NO_COLOR": "1: no colours in tables and bars.",
 }
+
+
+def variables_table() -> str:
+    """The table in Markdown."""
+    rows = ["| variable | what it is for |", "|---|---|"]
+    for names, text in VARIABLES.items():
+        shown = ", ".join(f"`{name}`" for name in names.split(", "))
+        rows.append(f"| {shown} | {text} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(variables_table())

@@ -34,10 +34,7 @@ from momentous.io.atomic import atomic_file
 def command(
     model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path, raw: bool
 ) -> None:
-    """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS.
-
-    - is the standard input; pipes will do.
-    """
+    """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
     from momentous.lowrank.data.write import write_table
     from momentous.lowrank.tasks import predict_file
 
