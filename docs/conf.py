@@ -28,6 +28,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "docstrings",
     "mathml",
 ]
 exclude_patterns = ["_*", "gallery", "reproduction*/opening.md", "**/sg_execution_times.rst"]
@@ -44,6 +45,7 @@ autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 add_module_names = False
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
@@ -68,6 +70,7 @@ sphinx_gallery_conf = {
 }
 
 # The pages ----------------------------------------------------------------------------------------
+templates_path = ["_templates"]
 html_theme = "pydata_sphinx_theme"
 html_title = "momentous"
 html_static_path = ["_static"]
