@@ -27,6 +27,7 @@ extensions = [
     "myst_parser",
     "sphinx_copybutton",
     "sphinx_design",
+    "sphinx_click",
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "mathml",

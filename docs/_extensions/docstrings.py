@@ -23,7 +23,7 @@ def bar(
 
 
 class Summary(Autosummary):
-    """A table of names without the citations of their first sentences, whose targets are elsewhere."""
+    """A table of names whose first sentences cite nothing: the references stand elsewhere."""
 
     def get_items(self, names: list[str]) -> list[tuple[str, str | None, str, str]]:
         return [
@@ -42,9 +42,15 @@ def from_elsewhere(
     return None if ours else True
 
 
+def plain_stars(app: Sphinx, context: Any, lines: list[str]) -> None:
+    """In the help of commands a star is a star."""
+    lines[:] = [line.replace("*", r"\*") for line in lines]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Put all three in place."""
+    """Put all of it in place."""
     Inliner.dispatch["|"] = bar
     app.add_directive("autosummary", Summary, override=True)
     app.connect("autodoc-skip-member", from_elsewhere)
+    app.connect("sphinx-click-process-description", plain_stars)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
