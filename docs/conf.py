@@ -50,6 +50,8 @@ toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
+
 # Doctests -----------------------------------------------------------------------------------------
 doctest_test_doctest_blocks = "default"
 doctest_global_setup = "import doctest\nimport numpy as np\n"
