@@ -35,6 +35,7 @@ extensions = [
 exclude_patterns = ["_*", "gallery", "reproduction*/opening.md", "**/sg_execution_times.rst"]
 # A word in single backticks is a link where it names something of ours, and code where not.
 default_role = "py:obj"
+smartquotes = False  # --option is no dash
 suppress_warnings = ["config.cache"]  # the order of the gallery is a function
 
 # Markdown -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from momentous.cli.app import momentous
+from momentous.cli.app import COMMANDS, momentous
 from momentous.lowrank.data import readers
 from momentous.lowrank.losses import base as losses
 from momentous.methods import REGISTRY, methods_table, requirements
@@ -104,6 +104,11 @@ def test_every_local_link_and_picture_exists() -> None:
 def test_the_table_of_methods_is_the_registry_s() -> None:
     page = "docs/reference/methods.md"
     assert methods_table() in PAGES[page], f"run: python -m momentous.methods {page}"
+
+
+def test_every_command_is_in_the_reference() -> None:
+    page = PAGES["docs/reference/command-line.md"]
+    assert re.findall(r":prog: momentous (\w+)", page) == list(COMMANDS)
 
 
 def test_every_method_says_what_it_needs_and_guarantees() -> None:
