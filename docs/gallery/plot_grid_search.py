@@ -22,8 +22,10 @@ X = np.argwhere(rng.random((users, items)) < 0.3)
 y = truth[X[:, 0], X[:, 1]] + 0.3 * rng.standard_normal(len(X))
 
 grid = {"rank": [1, 2, 3, 4, 6], "ridge": [0.01, 0.03, 0.1, 0.3, 1.0]}
-search = GridSearchCV(MatrixCompletion(random_state=0), grid, cv=KFold(3, shuffle=True, random_state=0),
-                      scoring="neg_root_mean_squared_error").fit(X, y)  # fmt: skip
+folds = KFold(3, shuffle=True, random_state=0)
+search = GridSearchCV(
+    MatrixCompletion(random_state=0), grid, cv=folds, scoring="neg_root_mean_squared_error"
+).fit(X, y)
 print(search.best_params_)
 print(f"cross-validated error {-search.best_score_:.3f}; the noise alone has 0.3")
 
