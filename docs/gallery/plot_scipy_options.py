@@ -2,8 +2,8 @@
 A SciPy script, with one word changed
 =====================================
 
-`minimize` takes SciPy's arguments, options and callbacks, and gives back an ``OptimizeResult``.  Here
-a curve is fitted as with ``scipy.optimize.minimize``; only the import differs.
+`minimize` takes SciPy's arguments, options and callbacks, and gives back an ``OptimizeResult``.
+Here a curve is fitted as with ``scipy.optimize.minimize``; only the import differs.
 """
 
 import matplotlib.pyplot as plt
