@@ -1,12 +1,12 @@
 """Logistic regression with a nonconvex penalty that levels off."""
 
 import numpy as np
+
 from benchopt import BaseObjective
 
 
 class Objective(BaseObjective):
     name = "Logistic regression with a nonconvex penalty"
-    url = ""
     min_benchopt_version = "1.7"
     requirements = ["numpy"]
     parameters = {"alpha": [0.001, 0.01]}

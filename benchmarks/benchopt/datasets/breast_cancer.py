@@ -1,9 +1,10 @@
 """Benign or malignant: 569 tumours with 30 measurements, and their products, from scikit-learn."""
 
 import numpy as np
-from benchopt import BaseDataset
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+from benchopt import BaseDataset
 
 
 class Dataset(BaseDataset):

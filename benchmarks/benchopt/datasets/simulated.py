@@ -1,6 +1,7 @@
 """Labels from few of many weights, with columns that are correlated."""
 
 import numpy as np
+
 from benchopt import BaseDataset
 
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 import scipy.optimize
+from benchopt.stopping_criterion import SufficientProgressCriterion
+
 from benchopt import BaseSolver
 
 
@@ -9,6 +11,8 @@ class Solver(BaseSolver):
     name = "scipy"
     parameters = {"method": ["L-BFGS-B", "CG", "BFGS"]}
     sampling_strategy = "callback"
+    # Momentum may climb for a while before an epoch is discarded.
+    stopping_criterion = SufficientProgressCriterion(eps=1e-12, patience=20)
     requirements = ["scipy"]
 
     def set_objective(self, function, start):
