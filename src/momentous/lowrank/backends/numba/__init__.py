@@ -29,6 +29,10 @@ from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     share_rows,
     system_in_strips,
 )
+from momentous.lowrank.backends.numba.row_passes import (  # noqa: E402
+    aligned_zeros,
+    in_whole_registers,
+)
 from momentous.lowrank.backends.numba.row_passes import REGISTER  # noqa: E402
 
 announce_compilations()
@@ -50,12 +54,6 @@ class NumbaBackend(Backend):
         given = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
         solve_lines(quadratic, *given, 0, len(before), changes, values)
         return changes, float(values.sum())
-
-
-def in_whole_vectors(features: Floats) -> Floats:
-    """Rows filled up with zeros to as many numbers as fill whole registers."""
-    numbers = REGISTER // features.itemsize
-    return np.pad(features, [(0, 0), (0, -features.shape[1] % numbers)])
 
 
 class NumbaSide(Side):
@@ -151,24 +149,25 @@ class NumbaSide(Side):
         rows, size = step.weights.shape
         dtype = step.features.dtype
         solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
-        features = read_only(in_whole_vectors(step.features))
+        features = read_only(in_whole_registers(step.features))
+        width = features.shape[1]
         lengths = row_values
         if loss.self_concordant:
             lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
         gram, pull, rest = np.empty((0, 0)), np.empty(0), 0.0
         if loss.dense_weight:
-            F, o = features.astype(np.float64, copy=False), offsets.astype(np.float64)
-            gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(features.shape[1])
+            F, o = features[:-1].astype(np.float64, copy=False), offsets.astype(np.float64)
+            gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(width)
             rest = float(o @ o)
-        before = read_only(np.zeros_like(solutions) if step.current is None else step.current)
-        weights, from_zero = read_only(step.weights), step.current is None
+        current = read_only(np.zeros_like(solutions) if step.current is None else step.current)
+        weights = read_only(step.weights)
 
         def work(first: int, last: int) -> None:
             kernels.improve_rows(
-                steps, squares, from_zero, step.with_value, groups.starts, groups.others,
-                groups.values, features, lengths, offsets, gram, pull, rest, before, weights,
-                first, last, loss.parameters, solutions, row_values,
+                steps, squares, aligned_zeros(2, width, dtype), step.with_value, groups.starts,
+                groups.others, groups.values, features, lengths, offsets, gram, pull, rest,
+                current, weights, first, last, loss.parameters, solutions, row_values,
             )  # fmt: skip
 
         share_rows(work, groups.starts, steps, self.threads)

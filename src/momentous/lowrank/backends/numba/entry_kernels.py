@@ -36,18 +36,9 @@ from momentous.lowrank.backends.numba.row_kernels import (
     well_determined,
     whole_strips,
 )
-from momentous.lowrank.backends.numba.row_passes import (
-    BLOCK as ENTRIES,
-)
-from momentous.lowrank.backends.numba.row_passes import (
-    CHUNK,
-    KEPT,
-    add_rows,
-    add_system,
-    gather_rows,
-    whole_blocks,
-)
-from momentous.lowrank.backends.numba.row_passes import add_dots as add_row_dots
+from momentous.lowrank.backends.numba.row_passes import BLOCK as ENTRIES
+from momentous.lowrank.backends.numba.row_passes import CHUNK, add_block, add_block_dots
+from momentous.lowrank.backends.numba.row_passes import add_products as add_row_products
 from momentous.lowrank.backends.numba.tiles import (
     SIDE,
     add_dots,
@@ -342,8 +333,7 @@ def sum_rows(
 
 
 @compiled_kernel()
-def begin_row(
-    from_zero: bool,
+def slope_of_row(
     with_value: bool,
     others: NDArray[np.int32],
     values: Floats,
@@ -351,65 +341,38 @@ def begin_row(
     offsets: Floats,
     begin: int,
     end: int,
-    u: Matrix,
+    u: Floats,
     parameters: tuple[float, ...],
-    T: Floats,
     z: Matrix,
     slopes: Matrix,
-    curvatures: Matrix,
+    part: Floats,
+    curvatures: Floats,
     side: Matrix,
 ) -> tuple[float, float]:
-    """Gather a row's entries, and add what they say at u to ``side``; returns the sums of their
-    losses and of their curvatures.  Where T is too short for all of them, it has the last ones."""
-    loss, curved, place = 0.0, 0.0, 0
+    """Add what the entries from begin to end - 1 say at u to ``side``; returns the sums of their
+    losses and of their curvatures, which are also kept, unless all of them are 1."""
+    loss, curved = 0.0, 0.0
     for chunk in range(begin, end, CHUNK):
-        count = min(CHUNK, end - chunk)
-        if place + CHUNK > T.shape[0]:
-            place = 0
-        gather_rows(others, chunk, count, features, T, place)
+        stop = min(chunk + CHUNK, end)
+        count = stop - chunk
+        z[:], slopes[:], part[:] = 0.0, 0.0, 0.0
         if offsets.size:
             for k in range(count):
                 z[k] = offsets[others[chunk + k]]
-        else:
-            z[:] = 0.0
-        if not from_zero:
-            add_row_dots(count, T, place, u, z)
+        for k in range(chunk, stop, ENTRIES):
+            add_block_dots(features, others, k, end, u, z, k - chunk)
         loss += weigh(count, values, chunk, z, slopes, with_value, parameters)
-        for k in range(count, whole_blocks(count)):
-            slopes[k] = z[k] = 0.0
-        add_rows(count, T, place, slopes, side)
+        for k in range(chunk, stop, ENTRIES):
+            add_block(features, others, k, end, slopes, k - chunk, part)
+        for q in range(side.size):
+            side[q] += part[q]
         if UNIT:
             curved += count
         else:
-            for k in range(whole_blocks(count)):
+            for k in range(count):
                 curvatures[chunk - begin + k] = z[k]
                 curved += z[k]
-        place += CHUNK
     return loss, curved
-
-
-@compiled_kernel()
-def multiply_row(
-    others: NDArray[np.int32],
-    features: Floats,
-    begin: int,
-    end: int,
-    kept: bool,
-    curvatures: Matrix,
-    direction: Floats,
-    T: Floats,
-    moves: Matrix,
-    part: Floats,
-    turned: Matrix,
-) -> None:
-    """Add ``sum_j c_j (direction . f_j) f_j``; ``kept``: T has all entries of the row."""
-    if kept:
-        add_system(end - begin, T, 0, curvatures, 0, UNIT, direction, moves, part, turned)
-        return
-    for chunk in range(begin, end, CHUNK):
-        count = min(CHUNK, end - chunk)
-        gather_rows(others, chunk, count, features, T, 0)
-        add_system(count, T, 0, curvatures, chunk - begin, UNIT, direction, moves, part, turned)
 
 
 @compiled_kernel("contract", "reassoc")
@@ -435,7 +398,7 @@ def inner(one: Matrix, other: Matrix) -> float:
 def improve_rows(
     steps: int,
     squares: Matrix,
-    from_zero: bool,
+    aligned: Floats,
     with_value: bool,
     starts: NDArray[np.int64],
     others: NDArray[np.int32],
@@ -454,45 +417,41 @@ def improve_rows(
     solutions: Floats,
     row_values: Matrix,
 ) -> None:
-    """So many steps of conjugate gradients for the rows first to last - 1; features are filled up
-    with zeros to whole vectors."""
+    """So many steps of conjugate gradients for the rows first to last - 1; ``aligned`` is for the
+    vectors of the passes, like features."""
     size, width = weights.shape[1], features.shape[1]
     longest = 0
     for i in range(first, last):
         longest = max(longest, starts[i + 1] - starts[i])
-    room = min(longest, KEPT // width)
-    T = np.empty(((room + CHUNK - 1) // CHUNK * CHUNK + CHUNK, width), features.dtype)
-    curvatures = np.empty(1 if UNIT else longest + CHUNK)
+    curvatures = np.empty(1 if UNIT else longest, features.dtype)
     z, slopes, moves = np.zeros(CHUNK), np.zeros(CHUNK), np.zeros(ENTRIES)
-    narrow, part = np.zeros(width, T.dtype), np.zeros(width, T.dtype)
-    u, x, rest, scaled = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-    direction, turned, diagonal = np.zeros(width), np.zeros(width), np.zeros(width)
+    narrow, part = aligned[0], aligned[1]
+    x, rest, scaled = np.zeros(width), np.zeros(width), np.zeros(width)
+    direction, turned, diagonal = np.zeros(width), np.zeros(width), np.full(width, np.inf)
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
         if begin == end and DENSE == 0.0:
             continue
-        if not from_zero:
-            u[:size] = current[i]
-        kept = end - begin <= room
+        for q in range(size):
+            narrow[q] = current[i, q]
         rest[:], x[:] = 0.0, 0.0
-        loss, curved = begin_row(
-            from_zero, with_value, others, values, features, offsets, begin, end, u,
-            parameters, T, z, slopes, curvatures, rest,
+        loss, curved = slope_of_row(
+            with_value, others, values, features, offsets, begin, end, narrow, parameters, z,
+            slopes, part, curvatures, rest,
         )  # fmt: skip
         for q in range(size):
             diagonal[q] = curved * squares[q] + weights[i, q]
         if DENSE != 0.0:
             value = DENSE * rest_of_all
             turned[:] = 0.0
-            add_gram(gram, u, turned)
+            add_gram(gram, narrow, turned)
             for q in range(size):
                 rest[q] -= turned[q] + DENSE * pull[q]
-                value += u[q] * (turned[q] + 2.0 * DENSE * pull[q])
+                value += narrow[q] * (turned[q] + 2.0 * DENSE * pull[q])
                 diagonal[q] += DENSE * gram[q, q]
             loss += 0.5 * value
         for q in range(size):
-            rest[q] -= weights[i, q] * u[q]
-        for q in range(width):
+            rest[q] -= weights[i, q] * narrow[q]
             if not diagonal[q] > 0.0:
                 diagonal[q] = np.inf
         product = precondition(diagonal, rest, scaled)
@@ -501,8 +460,8 @@ def improve_rows(
             turned[:] = 0.0
             for q in range(width):
                 narrow[q] = direction[q]
-            multiply_row(
-                others, features, begin, end, kept, curvatures, narrow, T, moves, part, turned
+            add_row_products(
+                features, others, begin, end, curvatures, not UNIT, narrow, moves, part, turned
             )
             if DENSE != 0.0:
                 add_gram(gram, direction, turned)
@@ -529,4 +488,4 @@ def improve_rows(
         if CUT:
             cut = newton_cut(x, others, features, lengths, begin, end)
         for q in range(size):
-            solutions[i, q] = u[q] + cut * x[q]
+            solutions[i, q] = current[i, q] + cut * x[q]
