@@ -15,7 +15,7 @@ from momentous import LBFGS, AdaRAGD, AdaRHB, Method, minimize
 from momentous.core import cuda_passes, layout, passes
 from momentous.core.admission import Admission
 from momentous.core.blocks import BLOCK
-from momentous.core.oracle import Sample
+from momentous.core.oracle import FunctionOracle, Sample
 from momentous.core.space import Space
 from momentous.methods.classical import lbfgs
 from momentous.methods.classical.fused_pairs import FusedPairs
@@ -54,7 +54,8 @@ def test_a_pass_is_its_formula_in_every_library(library: Library, size: int) -> 
 def test_a_direction_is_the_step_to_the_next_point(library: Library) -> None:
     random = np.random.default_rng(1)
     x, *rows = (library.array(random.standard_normal(50) * 10.0**i, "float32") for i in range(5))
-    d, end, slope, square = Space(x).direction(x, [0.1, 2.0, -0.3, 0.5], rows)
+    d, end, along = Space(x).direction(x, [0.1, 2.0, -0.3, 0.5], rows)
+    slope, square = along()
     step = np.float32(library.numpy(end)) - np.float32(library.numpy(x))
     assert np.array_equal(step, library.numpy(d))
     exact = library.numpy(d).astype(float)
@@ -138,6 +139,7 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
     space, alone = Space(np.ones(40), total=lambda sums: sums), Space(np.ones(40))
     fused, listed = FusedPairs(3), Listed(3)
     hessian = np.diag(np.linspace(1, 5, 40))
+    oracle = FunctionOracle(lambda x: (x @ hessian @ x / 2, hessian @ x), True, (), space)
     here = Sample(random.standard_normal(40))
     here.gradient = hessian @ here.point
     fused, listed = fused.at(space, here), listed.at(alone, here)
@@ -146,7 +148,7 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
         there.gradient = hessian @ there.point
         fused = fused.extended(space, here, there, 0.0)
         listed = listed.extended(alone, here, there, 0.0)
-        d, slope, ahead = fused.line(space, there)
+        d, slope, ahead = fused.line(oracle, there)
         other = listed.direction(alone, there.gradient)
         np.testing.assert_allclose(d, other, atol=1e-9)
         assert slope == pytest.approx(there.gradient @ other)
@@ -161,9 +163,9 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
     assert fused.steps[-1] is d
     again = fused.packed().unpacked(space)
     assert isinstance(again, FusedPairs)
-    assert np.array_equal(again.line(space, here)[0], fused.line(space, here)[0])
+    assert np.array_equal(again.line(oracle, here)[0], fused.line(oracle, here)[0])
     assert np.allclose(
-        fused.packed().unpacked(alone).direction(alone, here.gradient), fused.line(space, here)[0]
+        fused.packed().unpacked(alone).direction(alone, here.gradient), fused.line(oracle, here)[0]
     )
 
 

@@ -145,14 +145,25 @@ class JaxPasses:
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
     ) -> tuple[tuple[Any, ...], np.ndarray, float]:
         """The new vectors; and once they are there, the sums and the value."""
+        made, answer = self.start(work, vectors, numbers, value)
+        return made, *answer()
+
+    def start(
+        self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
+    ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
+        """The same without the wait: the new vectors, and what gives the sums and the value."""
         with self._jax.enable_x64(True):
             weights = self._on_device(work, numbers)
             run = _jitted(work, self._one_kernel)
             made, sums = run(tuple(vectors), weights, value)
-        if sums is None:
-            return made, np.empty(0), np.nan
-        host = self._jax.device_get(sums)
-        return made, host if value is None else host[:-1], float(host[-1])
+
+        def answer() -> tuple[Any, float]:
+            if sums is None:
+                return (), np.nan
+            host = self._jax.device_get(sums)
+            return host if value is None else host[:-1], float(host[-1])
+
+        return made, answer
 
     def _on_device(self, work: Pass, numbers: Sequence[float]) -> Any:
         """Numbers that stay the same, as step sizes do, are kept on the device."""

@@ -102,6 +102,20 @@ def _heavy_ball_with_sum(
     return (z, points + share * x), ((c, c),)
 
 
+def _free_nesterov(
+    g: Any, g_prev: Any, y: Any, x: Any, points: Any, w: Any, m: Any, share: Any
+) -> tuple[Vectors, Products]:
+    made, products = _nesterov_with_sum(g, y, x, points, w, m, share)
+    return made, ((g, g), (g, g_prev), *products)
+
+
+def _free_heavy_ball(
+    g: Any, g_prev: Any, x: Any, x_prev: Any, points: Any, w: Any, m: Any, share: Any
+) -> tuple[Vectors, Products]:
+    made, products = _heavy_ball_with_sum(g, x, x_prev, points, w, m, share)
+    return made, ((g, g), (g, g_prev), *products)
+
+
 INNER = Pass("inner", _inner)  # <a, b>
 DISTANCE = Pass("distance", _distance)  # |a - b|^2
 ADD = Pass("add", _add, 1)  # x + w y
@@ -116,6 +130,9 @@ HEAVY_BALL = Pass("gradient_heavy_ball", _heavy_ball, 1)
 # The same without |g|^2, and with points + share y, or points + share x.
 NESTEROV_WITH_SUM = Pass("nesterov_with_sum", _nesterov_with_sum, 3)
 HEAVY_BALL_WITH_SUM = Pass("heavy_ball_with_sum", _heavy_ball_with_sum, 2)
+# These two with |g|^2 and <g, g_prev>.
+FREE_NESTEROV = Pass("gradient_free_nesterov", _free_nesterov, 3)
+FREE_HEAVY_BALL = Pass("gradient_free_heavy_ball", _free_heavy_ball, 2)
 
 
 @cache

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from momentous.core.mailbox import Mailbox
+from momentous.core.mailbox import LETTERS, NO_LETTER, Mailbox
 from momentous.core.passes import MOST, Pass, names, written
 from momentous.io.optional import LazyModule
 
 torch: Any = LazyModule("torch", "torch", "a tensor of PyTorch")
 triton: Any = LazyModule("triton", "torch", "a tensor of PyTorch on a GPU")
 SUMS = 2 * MOST  # room for sums
+PLACES = SUMS + 2  # of a letter; even, so that all letters begin where the first one may
+ALIGNMENT = 16  # bytes, as Triton takes for granted once it has seen it
 PROGRAMS = 8  # per multiprocessor
 NO_CONTEXT = contextlib.nullcontext()
 ENTRIES = 512  # a program handles so many at a time
@@ -113,19 +115,19 @@ class TritonPasses:
         self._shape, self._size = tuple(like.shape), like.numel()
         self._place = {"dtype": like.dtype, "device": like.device}
         self._device, self._name = like.device, str(like.dtype).rsplit(".", 1)[-1]
-        # What starts a kernel, once it is compiled, without Triton's look at all arguments.
-        self._starts: dict[Any, Any] = {}
+        # What starts a kernel, and its number of sums, by the name of a pass and the value's dtype.
+        self._plans: dict[tuple[str, Any], tuple[Any, int]] = {}
         with torch.cuda.device(self._device):
             count = torch.cuda.get_device_properties(self._device).multi_processor_count
             self._programs = max(1, min(PROGRAMS * count, -(-self._size // ENTRIES)))
-            self._room = 1 << (self._programs - 1).bit_length()
             on_device = {"device": self._device}
             self._shares = torch.empty(SUMS * self._programs, dtype=torch.float64, **on_device)
             self._ended = torch.zeros(1, dtype=torch.int32, **on_device)
             self._nothing = torch.zeros(1, dtype=torch.float32, **on_device)
             # Memory of the host that the GPU can write to.
-            self._answer = torch.empty(SUMS + 1, dtype=torch.float64, pin_memory=True)
+            self._answer = torch.empty(LETTERS * PLACES, dtype=torch.float64, pin_memory=True)
             self._mail = Mailbox(self._answer.numpy())
+        self._room = self._shares.data_ptr(), self._ended.data_ptr()
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar on the GPU?"""
@@ -140,33 +142,49 @@ class TritonPasses:
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
     ) -> tuple[tuple[Any, ...], Any, float]:
         """The new vectors; and once they are there, the sums and the value."""
-        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, self._room)
+        made, answer = self.start(work, vectors, numbers, value)
+        return made, *answer()
+
+    def start(
+        self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
+    ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
+        """The same without the wait: the new vectors, and what gives the sums and the value."""
+        vectors = [a if a.is_contiguous() else a.contiguous() for a in vectors]
+        pointers, together = [a.data_ptr() for a in vectors], 0
+        for pointer in pointers:
+            together |= pointer
+        if together % ALIGNMENT:
+            return self.start(work, [a.clone() for a in vectors], numbers, value)
+        value = self._nothing if value is None else value
         made = tuple([torch.empty(self._shape, **self._place) for _ in range(work.made)])
-        vectors = [a.contiguous() for a in vectors]
-        value = self._nothing if value is None else value.detach()
-        arguments = (
-            self._size, *vectors, *made, *map(float, numbers), value,
-            self._shares, self._ended, self._answer, ENTRIES,
-        )  # fmt: skip
         other = torch.cuda.current_device() != self._device.index
         with torch.cuda.device(self._device) if other else NO_CONTEXT:
-            if sums:
-                self._mail.clear(sums + 1, torch.cuda.current_stream)
-            self._start(kernel, work, vectors, value, sums, arguments)
-            if not sums:
-                return made, np.empty(0), np.nan
-            answer = self._mail.wait(torch.cuda.current_stream)
-        return made, answer[:sums], answer[sums]
+            plan = self._plans.get((work.name, value.dtype))
+            begin, sums = plan or self._plan(work, vectors, made, numbers, value.detach())
+            letter = self._mail.letter(sums + 1, _wait) if sums else NO_LETTER
+            # Pointers as numbers: Triton looks at tensors, each time.
+            begin(
+                self._size, *pointers, *[a.data_ptr() for a in made], *numbers, value.data_ptr(),
+                *self._room, letter.pointer, ENTRIES,
+            )  # fmt: skip
 
-    def _start(
-        self, kernel: Any, work: Pass, vectors: Sequence[Any], value: Any, sums: int, given: Any
-    ) -> None:
-        key = work, value.dtype
-        aligned = all(a.data_ptr() % 16 == 0 for a in vectors)
-        start = self._starts.get(key) if aligned else None
-        if start is not None:
-            start(*given)
-            return
-        compiled = kernel[(self._programs,)](*given, num_warps=8 if sums > MANY else 4)
-        if aligned:
-            self._starts[key] = compiled[(self._programs, 1, 1)]
+        def answer() -> tuple[Any, float]:
+            found = letter.read(_wait)
+            return found[:sums], found[-1] if found else np.nan
+
+        return made, answer
+
+    def _plan(
+        self, work: Pass, vectors: Sequence[Any], made: Sequence[Any], numbers: Any, value: Any
+    ) -> tuple[Any, int]:
+        room = 1 << (self._programs - 1).bit_length()
+        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, room)
+        arguments = self._size, *vectors, *made, *numbers, value, self._shares, self._ended
+        warps = 8 if sums > MANY else 4
+        ready = kernel.warmup(*arguments, self._answer, ENTRIES, grid=(1,), num_warps=warps)
+        plan = self._plans[work.name, value.dtype] = ready[(self._programs, 1, 1)], sums
+        return plan
+
+
+def _wait() -> None:
+    torch.cuda.current_stream().synchronize()
