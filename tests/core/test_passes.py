@@ -26,7 +26,7 @@ PASSES = [
     (passes.INNER, 2, 0), (passes.DISTANCE, 2, 0), (passes.ADD, 2, 1),
     (passes.ADD_DIFFERENCE, 3, 1), (passes.STEPPED, 3, 1), (passes.GRADIENT, 1, 0),
     (passes.GRADIENT_ALONG, 2, 0), (passes.NESTEROV, 3, 2), (passes.HEAVY_BALL, 3, 2),
-    (passes.inners(4), 5, 0), (passes.weighted_sum(4), 4, 4), (passes.direction(5), 6, 5),
+    (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3), (passes.inners(4), 5, 0), (passes.weighted_sum(4), 4, 4), (passes.direction(5), 6, 5),
     (passes.new_pair(4), 7, 0),
 ]  # fmt: skip
 GIVEN = {"step_size": 0.05, "hessian_lipschitz": 1.0, "eps": 1e-6}
@@ -263,8 +263,9 @@ def test_the_kernel_of_a_pass_in_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     jax_passes = importlib.import_module("momentous.core.jax_passes")
     monkeypatch.setattr(jax_passes, "INTERPRETED", True)
     monkeypatch.setattr(jax_passes, "BLOCK", 8)
+    monkeypatch.setattr(jax_passes, "PROGRAMS", 2)
     random = np.random.default_rng(5)
-    for work, count, numbers in [PASSES[1], PASSES[7]]:
+    for work, count, numbers in [PASSES[1], PASSES[4], PASSES[7]]:
         vectors = [random.standard_normal((3, 7)).astype(np.float32) for _ in range(count)]
         weights = [0.5 + 0.25 * i for i in range(numbers)]
         given = [jax.numpy.asarray(vector) for vector in vectors]
@@ -276,3 +277,36 @@ def test_the_kernel_of_a_pass_in_jax(monkeypatch: pytest.MonkeyPatch) -> None:
         exact = [float(np.vdot(a.astype(float), b.astype(float))) for a, b in products]
         np.testing.assert_allclose(sums, exact, rtol=1e-5)
         assert brought == pytest.approx(float(value))
+
+
+def test_numbers_of_jax_come_by_mail() -> None:
+    """As on a GPU, with the memory of the host on both sides."""
+    jax = pytest.importorskip("jax")
+    mail_of = importlib.import_module("momentous.core.jax_mail")
+    device = jax.devices()[0]
+    with jax.enable_x64(True):
+        mail, other = mail_of.JaxMail(device), mail_of.JaxMail(device)
+        times = mail_of.mailed(lambda numbers, x: (x + 1, numbers * x), device)
+        alone = mail_of.mailed(lambda numbers, x: (x - 1, None), device)
+        x = jax.numpy.asarray([2.0, 3.0])
+        for turn in range(5):
+            made, first = mail.run(times, "times", (turn, 0.5), x)
+            fewer, nothing = mail.run(alone, "alone", (), made)
+            _, second = other.run(times, "times", (-turn, 1.5), fewer)
+            assert second() == [-2.0 * turn, 4.5]
+            assert first() == [2.0 * turn, 1.5]
+            assert nothing() == []
+            assert made.tolist() == [3.0, 4.0]
+
+
+def test_a_run_by_mail_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = pytest.importorskip("jax")
+    jax_passes = importlib.import_module("momentous.core.jax_passes")
+    x0 = jax.numpy.ones(300)
+    options = {"jac": True, "method": AdaRAGD(**GIVEN), "max_iterations": 5}
+    plain = minimize(jax.jit(both), x0, **options)
+    monkeypatch.setattr(jax_passes, "has_mail", lambda device: True)
+    assert Space(x0)._passes._mail is not None
+    mailed = minimize(jax.jit(both), x0, **options)
+    assert (mailed.nit, mailed.fun) == (plain.nit, pytest.approx(plain.fun, rel=1e-6))
+    np.testing.assert_allclose(np.asarray(mailed.x), np.asarray(plain.x), rtol=1e-4, atol=1e-6)

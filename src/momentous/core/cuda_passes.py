@@ -2,7 +2,8 @@
 
 Sums are in double precision.  Each block of threads adds up its share, the block that ends last
 adds the shares in their order and writes the sums to memory of the host: one kernel and one wait
-per pass, and the same bits every time on the same GPU.
+per pass, and the same bits every time on the same GPU.  Vectors stream past the GPU's cache, but
+for the last of those that are made: it is read next.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from momentous.io.optional import LazyModule
 cupy: Any = LazyModule("cupy", "cuda", "an array of CuPy")
 NUMBERS = {"float32": "float", "float64": "double"}
 THREADS = 256
-BLOCKS = 8  # per multiprocessor
+BLOCKS = 8  # per multiprocessor, at most
 SUMS = 2 * MOST  # room for sums
 
 KERNEL = r"""
 typedef @T@ T;
-struct alignas(@W@ * sizeof(T)) Pack { T at[@W@]; };
+union Pack { @V@ whole; T at[@W@]; };
 
 __device__ double warp_sum(double sum) {
     for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
@@ -80,13 +81,21 @@ extern "C" __global__ void __launch_bounds__(256) pass(
     __syncthreads();
     if (!last) return;
     __threadfence();
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int i = warp; i < @S@; i += 8) {
+    const int lane = threadIdx.x % 32;  // @P@ warps per sum
+    for (int warp = threadIdx.x / 32; warp < @S@ * @P@; warp += 8) {
+        const int i = warp / @P@, part = warp % @P@;
         double sum = 0.0;
-        for (int k = lane; k < gridDim.x; k += 32)
-            sum += ((volatile double*)shares)[i * gridDim.x + k];
+        #pragma unroll 8
+        for (int k = part * 32 + lane; k < gridDim.x; k += 32 * @P@)
+            sum += __ldcg(shares + i * gridDim.x + k);
         sum = warp_sum(sum);
-        if (lane == 0) answer[i] = sum;
+        if (lane == 0) room[i][part] = sum;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < @S@; i += 256) {
+        double sum = 0.0;
+        for (int k = 0; k < @P@; k++) sum += room[i][k];
+        answer[i] = sum;
     }
     if (threadIdx.x == 0) {
         *ended = 0u;
@@ -112,19 +121,25 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tu
         "T": NUMBERS[dtype],
         "W": str(width),
         "S": str(len(products)),
+        "P": "8421"[min(3, max(0, len(products) - 1).bit_length())],
         "PLACE": "packs - 1 - i" if work.backwards else "i",
         "PARAMETERS": "".join(f"{parameter}, " for parameter in parameters),
         "NUMBERS": " ".join(f"const T {name} = T({name}_);" for name in weights),
-        "LOAD": " ".join(f"const Pack p_{name} = ((const Pack*){name}_)[k];" for name in given)
+        "LOAD": " ".join(
+            f"Pack p_{name}; p_{name}.whole = __ldcs((const @V@*){name}_ + k);" for name in given
+        )
         + " ".join(f" Pack p_{name};" for name in out),
         "TAKE": " ".join(f"const T {name} = p_{name}.at[j];" for name in given),
         "LINES": "\n".join(body),
         "GIVE": " ".join(
             f"p_{name}.at[j] = {a};" for name, a in zip(out, made, strict=True)
         ),
-        "STORE": " ".join(f"((Pack*){name}_)[k] = p_{name};" for name in out),
+        # The last one is read next: it is to find room in the cache.
+        "STORE": " ".join(f"__stcs((@V@*){name}_ + k, p_{name}.whole);" for name in out[:-1])
+        + " ".join(f" ((@V@*){name}_)[k] = p_{name}.whole;" for name in out[-1:]),
         "TAKE_ONE": " ".join(f"const T {name} = {name}_[k];" for name in given),
         "GIVE_ONE": " ".join(f"{name}_[k] = {a};" for name, a in zip(out, made, strict=True)),
+        "V": NUMBERS[dtype] + ("" if width == 1 else str(width)),
     }  # fmt: skip
     text = KERNEL
     for name, part in parts.items():
@@ -163,8 +178,8 @@ class CudaPasses:
         self._aligned: dict[str, _Plan] = {}
         self._others: dict[str, _Plan] = {}
         with self._device:
-            self._blocks = BLOCKS * self._device.attributes["MultiProcessorCount"]
-            self._shares = cupy.empty(SUMS * self._blocks, np.float64)
+            self._processors = self._device.attributes["MultiProcessorCount"]
+            self._shares = cupy.empty(SUMS * BLOCKS * self._processors, np.float64)
             self._ended = cupy.zeros(1, np.uint32)
             # Memory of the host that the GPU can write to.
             self._answer = cupy.cuda.alloc_pinned_memory(8 * LETTERS * (SUMS + 1))
@@ -223,6 +238,10 @@ class CudaPasses:
 
     def _plan(self, work: Pass, vectors: int, numbers: int, width: int) -> _Plan:
         kernel, sums = _kernel(work, vectors, numbers, self._name, width)
-        blocks = max(1, min(self._blocks, -(-self._size // (width * THREADS))))
+        function = kernel.kernel.ptr
+        # As many blocks as run at once.
+        fit = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, THREADS, 0)
+        most = max(1, min(fit, BLOCKS)) * self._processors
+        blocks = max(1, min(most, -(-self._size // (width * THREADS))))
         parameters = "q" + "Q" * (vectors + work.made) + "d" * numbers + "QqQQQ"
-        return _Plan(kernel.kernel.ptr, sums, work.made, blocks, parameters)
+        return _Plan(function, sums, work.made, blocks, parameters)

@@ -7,7 +7,8 @@ of a pass are made together: they come to the host, and are added up over ranks,
 
 A pass whose name begins with "gradient" has the gradient as its first vector and its square as its
 first sum.  On a GPU it goes from the end to the beginning: what user code has written last is read
-first, while the GPU's cache still has it, and what comes next finds the beginning there.
+first, while the GPU's cache still has it, and what comes next finds the beginning there.  Of the
+vectors that a pass makes the last is the one that is read next.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import array_api_compat
 Vectors = tuple[Any, ...]
 Products = tuple[tuple[Any, Any], ...]
 # Numbers of vectors that a pass may have besides its own; more are cut into groups.  Ten pairs are
-# twenty vectors.
-SIZES = (0, 4, 8, 20, 32)
+# twenty vectors, and eighteen without the oldest.
+SIZES = (0, 4, 8, 18, 20, 32)
 MOST = SIZES[-1]
 
 
@@ -91,7 +92,7 @@ def _nesterov_with_sum(
 ) -> tuple[Vectors, Products]:
     z = y + w * g
     c = z - x
-    return (z, z + m * c, points + share * y), ((c, c),)
+    return (z, points + share * y, z + m * c), ((c, c),)
 
 
 def _heavy_ball_with_sum(
@@ -99,7 +100,7 @@ def _heavy_ball_with_sum(
 ) -> tuple[Vectors, Products]:
     z = x + m * (x - x_prev) + w * g
     c = z - x
-    return (z, points + share * x), ((c, c),)
+    return (points + share * x, z), ((c, c),)
 
 
 def _free_nesterov(

@@ -29,6 +29,9 @@ NO_CONTEXT = contextlib.nullcontext()
 ENTRIES = 512  # a program handles so many at a time
 MANY = 8  # sums; with more of them a thread has two entries at a time in place of four
 
+# Vectors stream past the GPU's cache, but for the last of those that are made: it is read next.
+PASSING = 'eviction_policy="evict_first"'
+
 KERNEL = """
 def run(size, {parameters}value, shares, ended, answer, ENTRIES: tl.constexpr):
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -77,10 +80,16 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
         parameters="".join(parameters),
         numbers=_block([f"{name} = tl.full((1,), {name}_, tl.{dtype})" for name in weights], 4),
         zeros=_block([f"s{i} = tl.zeros((ENTRIES,), tl.float64)" for i in count], 4),
-        load=_block([f"{a} = tl.load({a}_ + k, mask=there, other=0.0)" for a in given], 8),
+        load=_block(
+            [f"{a} = tl.load({a}_ + k, mask=there, other=0.0, {PASSING})" for a in given], 8
+        ),
         lines=_block([f"{name} = {formula}" for name, formula in lines], 8),
         store=_block(
-            [f"tl.store({z}_ + k, {a}, mask=there)" for z, a in zip(out, made, strict=True)], 8
+            [
+                f"tl.store({z}_ + k, {a}, mask=there{'' if z == out[-1] else ', ' + PASSING})"
+                for z, a in zip(out, made, strict=True)
+            ],
+            8,
         ),
         add=_block(
             [
@@ -112,8 +121,7 @@ class TritonPasses:
     """Runs passes on tensors that are like a given one."""
 
     def __init__(self, like: Any):
-        self._shape, self._size = tuple(like.shape), like.numel()
-        self._place = {"dtype": like.dtype, "device": like.device}
+        self._size = like.numel()
         self._device, self._name = like.device, str(like.dtype).rsplit(".", 1)[-1]
         # What starts a kernel, and its number of sums, by the name of a pass and the value's dtype.
         self._plans: dict[tuple[str, Any], tuple[Any, int]] = {}
@@ -156,7 +164,7 @@ class TritonPasses:
         if together % ALIGNMENT:
             return self.start(work, [a.clone() for a in vectors], numbers, value)
         value = self._nothing if value is None else value
-        made = tuple([torch.empty(self._shape, **self._place) for _ in range(work.made)])
+        made = tuple([torch.empty_like(vectors[0]) for _ in range(work.made)])
         other = torch.cuda.current_device() != self._device.index
         with torch.cuda.device(self._device) if other else NO_CONTEXT:
             plan = self._plans.get((work.name, value.dtype))

@@ -116,7 +116,7 @@ class Momentum:
     ) -> Stepped:
         """What the two passes have made, as `stepped` gives it; y^k is left for the next
         iteration."""
-        x_next, y_next, points = made
+        x_next, points, y_next = made
         space.ahead = (y_next, x_next, x, 1 - 1 / (k + 1))
         return x_next, moved, points
 
@@ -221,7 +221,7 @@ class HeavyBall(Momentum):
     def taken(
         self, space: Space, x: Array, k: int, made: tuple[Array, ...], moved: float
     ) -> Stepped:
-        x_next, points = made
+        points, x_next = made
         return x_next, moved, points
 
     def outlook(self, curvature: float, before: float) -> float:
