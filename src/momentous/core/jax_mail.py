@@ -51,7 +51,7 @@ class JaxMail:
         """Call a function that `mailed` has made: its answer, and what gives the sums."""
         slot = self._slot(name, len(numbers)) if len(numbers) else None
         if slot is not None:
-            slot.numbers[:] = numbers
+            slot.numbers[:] = [*numbers]
         weights = None if slot is None else slot.array
         made, letter, self._ticket_here = function(self._ticket_here, weights, *given)
         ticket, self._ticket = self._ticket, self._ticket + 1.0

@@ -67,8 +67,18 @@ def _stepped(x: Any, y: Any, origin: Any, w: Any) -> tuple[Vectors, Products]:
     return (z,), ((c, c),)
 
 
+def _first_step(g: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
+    z = x + w * g
+    c = z - x
+    return (z, z + m * c), ((c, c), (x, x))
+
+
 def _gradient(g: Any) -> tuple[Vectors, Products]:
     return (), ((g, g),)
+
+
+def _gradient_and_point(g: Any, x: Any) -> tuple[Vectors, Products]:
+    return (), ((g, g), (x, x))
 
 
 def _gradient_along(g: Any, d: Any) -> tuple[Vectors, Products]:
@@ -122,7 +132,10 @@ DISTANCE = Pass("distance", _distance)  # |a - b|^2
 ADD = Pass("add", _add, 1)  # x + w y
 ADD_DIFFERENCE = Pass("add_difference", _add_difference, 1)  # x + w (y - z)
 STEPPED = Pass("stepped", _stepped, 1)  # z = x + w y, |z - origin|^2
+# x' = x + w g, x' + m (x' - x); |x' - x|^2, |x|^2
+FIRST_STEP = Pass("first_step", _first_step, 2)
 GRADIENT = Pass("gradient", _gradient)  # |g|^2
+GRADIENT_AND_POINT = Pass("gradient_and_point", _gradient_and_point)  # |g|^2, |x|^2
 GRADIENT_ALONG = Pass("gradient_along", _gradient_along)  # |g|^2, <g, d>
 # x' = y + w g, y' = x' + m (x' - x); |g|^2, |x' - x|^2
 NESTEROV = Pass("gradient_nesterov", _nesterov, 2)

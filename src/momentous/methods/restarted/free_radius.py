@@ -11,6 +11,7 @@ import dataclasses
 import math
 
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.passes import GRADIENT_AND_POINT
 from momentous.core.record import copied, record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
@@ -67,8 +68,8 @@ class FreeEpoch:
         return FreeEpoch(x=x, x_prev=x, points=x)
 
     def share(self, eta: float) -> float:
-        """The weight of the next point in the mean; of the first one it is 1, and 0 here."""
-        return (self.k + 1) * (eta / self.first_step) if self.k else 0.0
+        """The weight of the next point in the mean, k > 0; of the first one it is 1."""
+        return (self.k + 1) * (eta / self.first_step)
 
     def advanced(
         self, sample: Sample, x_next: Array, moved: float, points: Array, eta: float, apart: float,
@@ -187,17 +188,20 @@ class FreeRadius:
                 eta = now.step_size
                 if eta < SHORTEST * now.longest:
                     return self._far_too_long(oracle, memory, sample, now)
-        if eta == trusted:
+        points = epoch.points
+        if k == 1:
+            x_next, moved, size = self.scheme.first(space, epoch.x, sample.gradient, eta)
+        elif eta == trusted:
             x_next, moved, points = self.scheme.taken(space, epoch.x, k, made, moved)
         else:
             del made  # make room
             x_next, moved, points = self.scheme.stepped(
-                space, epoch.x, epoch.x_prev, sample, eta, k, epoch.points, epoch.share(eta)
+                space, epoch.x, epoch.x_prev, sample, eta, k, points, epoch.share(eta)
             )
         if not math.isfinite(epoch.travelled + moved):
             return self._not_finite(oracle, memory, sample, x_next)
         if k == 1:
-            if math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
+            if math.sqrt(moved) <= STANDSTILL * space.rounding * size:
                 return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
             sample.value, start = start.value, sample
         reached = epoch.advanced(sample, x_next, moved, points, eta, apart, curvature)
@@ -248,12 +252,12 @@ class FreeRadius:
         k, eta = epoch.k, now.step_size
         epoch.mean_due = LOOKS * k
         mean = space.weighted_sum((1 / epoch.weight,), (epoch.points,))
-        middle = oracle.gradient(mean)
+        middle, size = self._with_size(oracle, mean)
         events: Events = ()
         if not middle.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
         elif epoch.spread > 0.0:
-            noise = NOISE * space.rounding * space.norm(mean) / eta
+            noise = NOISE * space.rounding * size / eta
             of_gradients = k * math.sqrt(epoch.moved) / (epoch.first_step * epoch.weight)
             gap = middle.grad_norm - of_gradients - noise
             proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
@@ -263,6 +267,14 @@ class FreeRadius:
                 )
             sample = smallest_gradient(sample, middle)
         return memory.as_step(sample, eta, events)
+
+    def _with_size(self, oracle: Oracle, x: Array) -> tuple[Sample, float]:
+        """The sample at x, and |x|."""
+        space = oracle.space
+        if not space.fuses:
+            return oracle.gradient(x), space.norm(x)
+        sample, _, (square,) = oracle.gradient_with(x, GRADIENT_AND_POINT, (x,))
+        return sample, space.norm_from(square, x)
 
     def _ended(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """The restart rule: keep the end of the epoch if it is low enough."""

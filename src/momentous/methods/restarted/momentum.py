@@ -77,21 +77,31 @@ class Momentum:
     free_step: ClassVar[Pass] = passes.NESTEROV_WITH_SUM
     free_iteration: ClassVar[Pass] = passes.FREE_NESTEROV  # the products of the gradient, too
 
+    def first(
+        self, space: Space, x: Array, gradient: Array, eta: float
+    ) -> tuple[Array, float, float]:
+        """x^1, |x^1 - x^0|^2 and |x^0|, where x is x^0."""
+        if not space.fuses:
+            return *space.stepped(x, -eta, gradient, x), space.norm(x)
+        (x_next, y_next), (moved, square), _ = space.compute(
+            passes.FIRST_STEP, (gradient, x), (-eta, 0.5)
+        )
+        space.ahead = (y_next, x_next, x, 0.5)
+        return x_next, moved, space.norm_from(square, x)
+
     def stepped(
         self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
         points: Array, share: float,
     ) -> Stepped:  # fmt: skip
         """x^k, |x^k - x^{k-1}|^2, and points + share times the point of the sample, where x is
-        x^{k-1} and theta = 1/k."""
-        if space.fuses and share:
+        x^{k-1} and theta = 1/k, k > 1."""
+        if space.fuses:
             read, numbers = self._free(x, x_prev, sample.point, points, eta, k, share)
             made, (moved,), _ = space.compute(self.free_step, (sample.gradient, *read), numbers)
             return self.taken(space, x, k, made, moved)
         e = self.base(space, x, x_prev, 1 / k, sample.point)
         x_next, moved = space.stepped(e, -eta, sample.gradient, x)
-        if share:
-            points = space.combination(points, share, sample.point)
-        return x_next, moved, points
+        return x_next, moved, space.combination(points, share, sample.point)
 
     def looked(
         self, oracle: Oracle, y: Array, g_prev: Array, x: Array, x_prev: Array, eta: float, k: int,
