@@ -26,20 +26,22 @@ PLACES = SUMS + 2  # of a letter; even, so that all letters begin where the firs
 ALIGNMENT = 16  # bytes, as Triton takes for granted once it has seen it
 PROGRAMS = 8  # per multiprocessor
 NO_CONTEXT = contextlib.nullcontext()
-ENTRIES = 512  # a program handles so many at a time
-MANY = 8  # sums; with more of them a thread has two entries at a time in place of four
+THREADS = 128  # of a program
+WIDTHS = {"float32": 4, "float64": 2}  # entries that a thread handles at a time
 
 # Vectors stream past the GPU's cache, but for the last of those that are made: it is read next.
 PASSING = 'eviction_policy="evict_first"'
 
 KERNEL = """
-def run(size, {parameters}value, shares, ended, answer, ENTRIES: tl.constexpr):
+def run(size, {parameters}value, shares, ended, answer, THREADS: tl.constexpr):
     program, programs = tl.program_id(0), tl.num_programs(0)
+    # One row per thread: its entries are added up before they go to a sum.
+    each = tl.arange(0, THREADS)[:, None] * {width} + tl.arange(0, {width})[None, :]
     {numbers}
     {zeros}
-    last = (tl.cdiv(size, ENTRIES) - 1) * ENTRIES
-    for begin in range(program * ENTRIES, size, programs * ENTRIES):
-        k = {place} + tl.arange(0, ENTRIES).to(tl.int64)
+    last = (tl.cdiv(size, {entries}) - 1) * {entries}
+    for begin in range(program * {entries}, size, programs * {entries}):
+        k = {place} + each.to(tl.int64)
         there = k < size
         {load}
         {lines}
@@ -49,7 +51,7 @@ def run(size, {parameters}value, shares, ended, answer, ENTRIES: tl.constexpr):
 """
 FINISH = """{share}
     if tl.atomic_add(ended, 1) == programs - 1:
-        each = tl.arange(0, {room})
+        all = tl.arange(0, {room})
         {answer}
         tl.store(answer + {count}, tl.load(value).to(tl.float64))
         tl.store(ended, 0)
@@ -66,8 +68,8 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
     # Entries behind the end are read as 0, and so are all that is made of them.
     shares = [f"tl.store(shares + {i} * programs + program, tl.sum(s{i}))" for i in count]
     answers = [
-        f"tl.store(answer + {i}, tl.sum(tl.load(shares + {i} * programs + each, "
-        "mask=each < programs, other=0.0, volatile=True)))"
+        f"tl.store(answer + {i}, tl.sum(tl.load(shares + {i} * programs + all, "
+        "mask=all < programs, other=0.0, volatile=True)))"
         for i in count
     ]
     finish = FINISH.format(
@@ -76,10 +78,12 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
     parameters = [f"{name}_, " for name in (*given, *out)]
     parameters += [f'{name}_: "fp64", ' for name in weights]
     text = KERNEL.format(
+        width=WIDTHS[dtype],
+        entries=f"(THREADS * {WIDTHS[dtype]})",
         place="last - begin" if work.backwards else "begin",
         parameters="".join(parameters),
-        numbers=_block([f"{name} = tl.full((1,), {name}_, tl.{dtype})" for name in weights], 4),
-        zeros=_block([f"s{i} = tl.zeros((ENTRIES,), tl.float64)" for i in count], 4),
+        numbers=_block([f"{name} = tl.full((1, 1), {name}_, tl.{dtype})" for name in weights], 4),
+        zeros=_block([f"s{i} = tl.zeros((THREADS,), tl.float64)" for i in count], 4),
         load=_block(
             [f"{a} = tl.load({a}_ + k, mask=there, other=0.0, {PASSING})" for a in given], 8
         ),
@@ -93,7 +97,7 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
         ),
         add=_block(
             [
-                f"s{i} += {a}.to(tl.float64) * {b}.to(tl.float64)"
+                f"s{i} += tl.sum({a}.to(tl.float64) * {b}.to(tl.float64), 1)"
                 for i, (a, b) in enumerate(products)
             ],
             8,
@@ -125,9 +129,10 @@ class TritonPasses:
         self._device, self._name = like.device, str(like.dtype).rsplit(".", 1)[-1]
         # What starts a kernel, and its number of sums, by the name of a pass and the value's dtype.
         self._plans: dict[tuple[str, Any], tuple[Any, int]] = {}
+        entries = THREADS * WIDTHS[self._name]  # that a program handles at a time
         with torch.cuda.device(self._device):
             count = torch.cuda.get_device_properties(self._device).multi_processor_count
-            self._programs = max(1, min(PROGRAMS * count, -(-self._size // ENTRIES)))
+            self._programs = max(1, min(PROGRAMS * count, -(-self._size // entries)))
             on_device = {"device": self._device}
             self._shares = torch.empty(SUMS * self._programs, dtype=torch.float64, **on_device)
             self._ended = torch.zeros(1, dtype=torch.int32, **on_device)
@@ -173,7 +178,7 @@ class TritonPasses:
             # Pointers as numbers: Triton looks at tensors, each time.
             begin(
                 self._size, *pointers, *[a.data_ptr() for a in made], *numbers, value.data_ptr(),
-                *self._room, letter.pointer, ENTRIES,
+                *self._room, letter.pointer, THREADS,
             )  # fmt: skip
 
         def answer() -> tuple[Any, float]:
@@ -188,8 +193,8 @@ class TritonPasses:
         room = 1 << (self._programs - 1).bit_length()
         kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, room)
         arguments = self._size, *vectors, *made, *numbers, value, self._shares, self._ended
-        warps = 8 if sums > MANY else 4
-        ready = kernel.warmup(*arguments, self._answer, ENTRIES, grid=(1,), num_warps=warps)
+        warps = THREADS // 32
+        ready = kernel.warmup(*arguments, self._answer, THREADS, grid=(1,), num_warps=warps)
         plan = self._plans[work.name, value.dtype] = ready[(self._programs, 1, 1)], sums
         return plan
 
