@@ -264,7 +264,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
         (a function like ``map``), ...  SciPy's may also be given as keywords; those without a
         meaning here are named in an ``OptimizeWarning``.  ``hess`` and ``hessp`` are not used, with
-        a warning; ``bounds`` and ``constraints`` are refused.
+        a warning; ``bounds`` and ``constraints`` are refused.  ``disp=1`` prints how the run ended,
+        ``verbose=2`` every iteration, and ``progress=True`` shows a bar.
     **parameters
         Parameters of the method, when ``method`` is a name or a class.
 
@@ -273,7 +274,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     Result
         ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts
         time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
-        where they were not known when the run ended they are evaluated, and counted.
+        where they were not known when the run ended they are evaluated, and counted.  Of L-BFGS,
+        also within "auto", ``hess_inv``: a linear operator of SciPy's, made when it is asked for.
 
     Notes
     -----

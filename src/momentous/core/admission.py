@@ -37,6 +37,9 @@ def starting_point(x0: Any) -> Array:
         except ValueError as error:
             raise ValueError(f"x0 is not an array of numbers: {error}") from None
     xp = array_api_compat.array_namespace(x0)
+    if isinstance(x0, np.ndarray) and x0.dtype == object:
+        kinds = sorted({type(each).__name__ for each in x0.flat})
+        raise TypeError(f"x0 holds {', '.join(kinds)}; pass one array of real numbers")
     if isinstance(x0, np.ndarray) and x0.dtype.kind not in "biufc":
         raise TypeError(f"x0 has dtype {x0.dtype}; momentous minimises over real numbers only")
     if xp.isdtype(x0.dtype, "complex floating"):

@@ -7,9 +7,11 @@ before it is kept as ``NAME.previous``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
+import glob
 import math
 import os
 import time
@@ -29,6 +31,7 @@ from momentous.core.step import Report, RiseLimit
 from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
+from momentous.io.atomic import previous_path
 
 KIND, VERSION = "checkpoint", 5
 SHARD = "checkpoint shard"
@@ -82,6 +85,11 @@ class Checkpoint:
         self._saved_at = time.monotonic()
 
     @property
+    def by_shared_clock(self) -> bool:
+        """Does a clock that all ranks share say when the next one is due?"""
+        return False
+
+    @property
     def shared_settings(self) -> tuple[Any, ...]:
         """What must be the same on all ranks of a run."""
         return ("a checkpoint",)
@@ -99,6 +107,7 @@ class Checkpoint:
         """Write the file so that it is either the old one or the new one, never a part."""
         self._saved_at = time.monotonic()
         write_archive(self.path, KIND, VERSION, *packed(state), keep_previous=True)
+        remove_old_shards(Path(self.path))
 
     def save_shard(self, state: RunState, path: Path) -> None:
         """Write the part of the points that this rank has."""
@@ -114,6 +123,7 @@ class Checkpoint:
         arrays = {f"a{i}": a for i, a in enumerate(packer.arrays) if i not in packer.points}
         packed["shards"] = {"token": token, "sizes": sizes}
         write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
+        remove_old_shards(Path(self.path))
 
 
 class Plain:
@@ -263,7 +273,18 @@ def shard_path(path: str | os.PathLike[str], token: int, rank: int) -> Path:
     return path.with_name(f"{name}.shard-{token:010x}-{rank}")
 
 
-def shard_names(path: Path) -> list[str]:
+def remove_old_shards(path: Path) -> None:
+    """Remove the shards that neither a checkpoint nor the one before it names."""
+    shards = list(path.parent.glob(f"{glob.escape(path.name)}.shard-*"))
+    if shards:  # otherwise there is nothing to read
+        kept = {*_shard_names(path), *_shard_names(previous_path(path))}
+        for shard in shards:
+            if shard.name not in kept:
+                with contextlib.suppress(OSError):
+                    shard.unlink()
+
+
+def _shard_names(path: Path) -> list[str]:
     """The files with the parts of a checkpoint, if it has any."""
     try:
         shards = read_archive(path, KIND, VERSION).content["shards"]
