@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import copied, record
-from momentous.core.space import Array
+from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check_whole
@@ -202,6 +204,12 @@ class Safeguarded(Method[SafeguardedMemory]):
             after.guaranteed = self.guaranteed.with_new_tolerance(after.guaranteed, tol)
         after.turn.tol = tol
         return Step(after, step.report)
+
+    def inverse_hessian(self, space: Space, memory: SafeguardedMemory) -> Callable[[], Any] | None:
+        """That of the fast method, if the lowest point is not the guaranteed one's own."""
+        if memory.ahead:
+            return None
+        return self.fast.inverse_hessian(space, memory.fast.memory)
 
     def _goal(self, oracle: Oracle, start_norm: float, tol: float | None) -> float:
         """eps: the tolerance, at least what rounding leaves of |grad f(x0)|."""
