@@ -1,8 +1,9 @@
 """What the pages show is what happens: README.md, CONTRIBUTING.md and the pages in docs/.
 
-The Python blocks of a page run in order, in one namespace, and so do the lines of its shell blocks
-that call `momentous`.  A text block right after a Python block is what that prints; numbers may
-differ from machine to machine.  A block after `<!-- not run: why -->` does not run.
+The Python blocks of a page run in order, in one namespace; on the pages to start with, so do the
+lines of shell blocks that call `momentous`.  A text block right after a Python block is what that
+prints; numbers may differ from machine to machine.  A block after `<!-- not run: why -->` does not
+run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ BLOCK = re.compile(
     flags=re.DOTALL | re.MULTILINE,
 )
 BLOCKS = {
-    name: [found for found in BLOCK.finditer(page) if not found["mark"]]
+    name: [
+        found
+        for found in BLOCK.finditer(page)
+        if not found["mark"] and (found["kind"] == "python" or name.startswith("docs/start-"))
+    ]
     for name, page in PAGES.items()
 }
 NUMBER = re.compile(r"-?\d+(,\d{3})*(\.\d*)?(e[+-]?\d+)?")
