@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -162,6 +165,14 @@ class LBFGS(Method[LBFGSMemory]):
         after = LBFGSMemory(there, curvature, rounding, memory.corrects)
         return Step(after, Report(there, found.step_size, (), None, there, rounding.seen))
 
+    def inverse_hessian(self, space: Space, memory: LBFGSMemory) -> Callable[[], Any] | None:
+        """H, for vectors on the host: what has stayed on a device is not kept for this."""
+        curvature = memory.curvature
+        on_host = isinstance(curvature, WholeMatrix) or space.library is np.ndarray
+        if space.has_own_inner or space.is_part or not on_host:
+            return None
+        return functools.partial(_inverse_hessian, curvature, space.size)
+
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
         most, size = self.memory, space.dimension
@@ -192,3 +203,9 @@ class LBFGS(Method[LBFGSMemory]):
             {"grad_norm": norm, "trials": self.max_trials},
         )
         return memory.as_step(0.0, ending=ending)
+
+
+def _inverse_hessian(curvature: Curvature, size: int) -> Any:
+    from momentous.methods.classical.inverse_hessian import InverseHessian  # imports scipy.sparse
+
+    return InverseHessian.of(curvature, size)

@@ -22,12 +22,18 @@ require("numba", "app", "backend='numba'")
 from momentous.lowrank.backends.numba.announce import announce_compilations  # noqa: E402
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
 from momentous.lowrank.backends.numba.lanes import lanes_of  # noqa: E402
+from momentous.lowrank.backends.numba.line_kernels import solve_lines  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     block_rows,
     read_only,
     share_rows,
     system_in_strips,
 )
+from momentous.lowrank.backends.numba.row_passes import (  # noqa: E402
+    aligned_zeros,
+    in_whole_registers,
+)
+from momentous.lowrank.backends.numba.row_passes import REGISTER  # noqa: E402
 
 announce_compilations()
 FEWEST = 10_000  # entries that a second thread is worth
@@ -40,6 +46,14 @@ class NumbaBackend(Backend):
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         return NumbaSide(groups, loss, threads)
+
+    def solve_lines(
+        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
+    ) -> tuple[Matrix, float]:
+        changes, values = np.zeros(before.shape), np.zeros(len(before))
+        given = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
+        solve_lines(quadratic, *given, 0, len(before), changes, values)
+        return changes, float(values.sum())
 
 
 class NumbaSide(Side):
@@ -130,6 +144,35 @@ class NumbaSide(Side):
         share_rows(work, groups.starts, size, self.threads)
         return solutions, float(row_values.sum())
 
+    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
+        kernels, groups, loss = kernels_for(type(self.loss)), self.groups, self.loss
+        rows, size = step.weights.shape
+        dtype = step.features.dtype
+        solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
+        features = read_only(in_whole_registers(step.features))
+        width = features.shape[1]
+        lengths = row_values
+        if loss.self_concordant:
+            lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
+        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
+        gram, pull, rest = np.empty((0, 0)), np.empty(0), 0.0
+        if loss.dense_weight:
+            F, o = features[:-1].astype(np.float64, copy=False), offsets.astype(np.float64)
+            gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(width)
+            rest = float(o @ o)
+        current = read_only(np.zeros_like(solutions) if step.current is None else step.current)
+        weights = read_only(step.weights)
+
+        def work(first: int, last: int) -> None:
+            kernels.improve_rows(
+                steps, squares, aligned_zeros(2, width, dtype), step.with_value, groups.starts,
+                groups.others, groups.values, features, lengths, offsets, gram, pull, rest,
+                current, weights, first, last, loss.parameters, solutions, row_values,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, steps, self.threads)
+        return solutions, float(row_values.sum())
+
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         kernels, groups, size = kernels_for(type(self.loss)), self.groups, step.features.shape[1]
         dtype = step.features.dtype
@@ -139,11 +182,12 @@ class NumbaSide(Side):
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
         from_zero = step.current is None
         current = read_only(np.empty((0, size), dtype) if from_zero else step.current)
+        weights = read_only(step.weights)
 
         def work(begin: int, end: int) -> None:
             kernels.sum_rows(
                 from_zero, groups.starts, groups.others, groups.values, features, offsets, current,
-                first, begin + first, end + first, self.loss.parameters, lines, losses,
+                weights, first, begin + first, end + first, self.loss.parameters, lines, losses,
             )  # fmt: skip
 
         starts = groups.starts[first : last + 1]

@@ -36,6 +36,9 @@ from momentous.lowrank.backends.numba.row_kernels import (
     well_determined,
     whole_strips,
 )
+from momentous.lowrank.backends.numba.row_passes import BLOCK as ENTRIES
+from momentous.lowrank.backends.numba.row_passes import CHUNK, add_block, add_block_dots
+from momentous.lowrank.backends.numba.row_passes import add_products as add_row_products
 from momentous.lowrank.backends.numba.tiles import (
     SIDE,
     add_dots,
@@ -178,6 +181,37 @@ def add_dense(gram: Matrix, pull: Matrix, rest: float, u: Matrix, side: Matrix) 
 
 
 @compiled_kernel()
+def newton_cut(
+    x: Matrix,
+    others: NDArray[np.int32],
+    features: Floats,
+    lengths: Matrix,
+    begin: int,
+    end: int,
+) -> float:
+    """How much of Newton's step x to take; ``lengths`` are the squares |f_j|^2."""
+    most = square = 0.0
+    for k in range(begin, end):
+        most = max(most, lengths[others[k]])
+    for q in range(x.size):
+        square += x[q] * x[q]
+    if square * most > FULL_STEP * FULL_STEP:
+        reach = furthest_move(x, others, features, begin, end)
+        if reach > FULL_STEP:
+            return math.log(1.0 + reach) / reach
+    return 1.0
+
+
+@compiled_kernel("contract", "reassoc")
+def add_gram(gram: Matrix, vector: Matrix, out: Matrix) -> None:
+    """Add the product of the dense part's matrix with a vector."""
+    for p in range(gram.shape[0]):
+        factor = DENSE * vector[p]
+        for q in range(gram.shape[1]):
+            out[q] += factor * gram[p, q]
+
+
+@compiled_kernel()
 def solve_rows(
     from_zero: bool,
     with_value: bool,
@@ -244,15 +278,7 @@ def solve_rows(
                     A, inverses, damping, u, side, square, product, x, other, away, shares
                 )
         if CUT:
-            most = square = 0.0
-            for k in range(begin, end):
-                most = max(most, lengths[others[k]])
-            for q in range(size):
-                square += x[q] * x[q]
-            if square * most > FULL_STEP * FULL_STEP:
-                reach = furthest_move(x, others, features, begin, end)
-                if reach > FULL_STEP:
-                    step = math.log(1.0 + reach) / reach
+            step = newton_cut(x, others, features, lengths, begin, end)
         for q in range(size):
             solutions[i, q] = u[q] + step * x[q]
 
@@ -266,6 +292,7 @@ def sum_rows(
     features: Floats,
     offsets: Floats,
     current: Floats,
+    weights: Floats,
     base: int,
     first: int,
     last: int,
@@ -273,13 +300,14 @@ def sum_rows(
     lines: Floats,
     losses: Matrix,
 ) -> None:
-    """The sums of `solve_rows` alone, in double precision, for the rows first to last - 1: one line
-    for each, from row ``base`` on, and the losses."""
+    """The sums of `solve_rows` alone, for the rows first to last - 1: one line for each, from row
+    ``base`` on, and the losses."""
     size = features.shape[1]
     width = whole_strips(size)
-    strips, length = width // SIDE, piece_of(width, 8)
-    T, A = np.empty((strips, length, SIDE)), np.empty((strips, width, SIDE))
-    S, u, side = np.empty_like(T), np.zeros(width), np.zeros(width)
+    strips, length = width // SIDE, piece_of(width, features.itemsize)
+    T, exact_T = np.empty((strips, length, SIDE), features.dtype), np.empty((strips, length, SIDE))
+    S, exact_S = np.empty_like(T), np.empty_like(exact_T)
+    A, u, side = np.empty((strips, width, SIDE)), np.zeros(width), np.zeros(width)
     z, slopes = np.empty(length), np.empty(length)
     for i in range(first, last):
         if not from_zero:
@@ -289,6 +317,12 @@ def sum_rows(
             from_zero, True, others, values, features, offsets, starts[i], starts[i + 1], u,
             parameters, T, S, z, slopes, A, side,
         )  # fmt: skip
+        if T.itemsize < 8 and not well_determined(size, weights[i], A):
+            side[:], A[:] = 0.0, 0.0
+            losses[i - base] = add_row(
+                from_zero, True, others, values, features, offsets, starts[i], starts[i + 1], u,
+                parameters, exact_T, exact_S, z, slopes, A, side,
+            )  # fmt: skip
         place = 0
         for p in range(size):
             for q in range(p + 1):
@@ -296,3 +330,162 @@ def sum_rows(
                 place += 1
         for q in range(size):
             lines[i - base, place + q] = side[q]
+
+
+@compiled_kernel()
+def slope_of_row(
+    with_value: bool,
+    others: NDArray[np.int32],
+    values: Floats,
+    features: Floats,
+    offsets: Floats,
+    begin: int,
+    end: int,
+    u: Floats,
+    parameters: tuple[float, ...],
+    z: Matrix,
+    slopes: Matrix,
+    part: Floats,
+    curvatures: Floats,
+    side: Matrix,
+) -> tuple[float, float]:
+    """Add what the entries from begin to end - 1 say at u to ``side``; returns the sums of their
+    losses and of their curvatures, which are also kept, unless all of them are 1."""
+    loss, curved = 0.0, 0.0
+    for chunk in range(begin, end, CHUNK):
+        stop = min(chunk + CHUNK, end)
+        count = stop - chunk
+        z[:], slopes[:], part[:] = 0.0, 0.0, 0.0
+        if offsets.size:
+            for k in range(count):
+                z[k] = offsets[others[chunk + k]]
+        for k in range(chunk, stop, ENTRIES):
+            add_block_dots(features, others, k, end, u, z, k - chunk)
+        loss += weigh(count, values, chunk, z, slopes, with_value, parameters)
+        for k in range(chunk, stop, ENTRIES):
+            add_block(features, others, k, end, slopes, k - chunk, part)
+        for q in range(side.size):
+            side[q] += part[q]
+        if UNIT:
+            curved += count
+        else:
+            for k in range(count):
+                curvatures[chunk - begin + k] = z[k]
+                curved += z[k]
+    return loss, curved
+
+
+@compiled_kernel("contract", "reassoc")
+def precondition(diagonal: Matrix, rest: Matrix, scaled: Matrix) -> float:
+    """The rest over the diagonal, and the product of both."""
+    product = 0.0
+    for q in range(rest.size):
+        scaled[q] = rest[q] / diagonal[q]
+        product += rest[q] * scaled[q]
+    return product
+
+
+@compiled_kernel("contract", "reassoc")
+def inner(one: Matrix, other: Matrix) -> float:
+    """Their product."""
+    product = 0.0
+    for q in range(one.size):
+        product += one[q] * other[q]
+    return product
+
+
+@compiled_kernel()
+def improve_rows(
+    steps: int,
+    squares: Matrix,
+    aligned: Floats,
+    with_value: bool,
+    starts: NDArray[np.int64],
+    others: NDArray[np.int32],
+    values: Floats,
+    features: Floats,
+    lengths: Matrix,
+    offsets: Floats,
+    gram: Matrix,
+    pull: Matrix,
+    rest_of_all: float,
+    current: Floats,
+    weights: Floats,
+    first: int,
+    last: int,
+    parameters: tuple[float, ...],
+    solutions: Floats,
+    row_values: Matrix,
+) -> None:
+    """So many steps of conjugate gradients for the rows first to last - 1; ``aligned`` is for the
+    vectors of the passes, like features."""
+    size, width = weights.shape[1], features.shape[1]
+    longest = 0
+    for i in range(first, last):
+        longest = max(longest, starts[i + 1] - starts[i])
+    curvatures = np.empty(1 if UNIT else longest, features.dtype)
+    z, slopes, moves = np.zeros(CHUNK), np.zeros(CHUNK), np.zeros(ENTRIES)
+    narrow, part = aligned[0], aligned[1]
+    x, rest, scaled = np.zeros(width), np.zeros(width), np.zeros(width)
+    direction, turned, diagonal = np.zeros(width), np.zeros(width), np.full(width, np.inf)
+    for i in range(first, last):
+        begin, end = starts[i], starts[i + 1]
+        if begin == end and DENSE == 0.0:
+            continue
+        for q in range(size):
+            narrow[q] = current[i, q]
+        rest[:], x[:] = 0.0, 0.0
+        loss, curved = slope_of_row(
+            with_value, others, values, features, offsets, begin, end, narrow, parameters, z,
+            slopes, part, curvatures, rest,
+        )  # fmt: skip
+        for q in range(size):
+            diagonal[q] = curved * squares[q] + weights[i, q]
+        if DENSE != 0.0:
+            value = DENSE * rest_of_all
+            turned[:] = 0.0
+            add_gram(gram, narrow, turned)
+            for q in range(size):
+                rest[q] -= turned[q] + DENSE * pull[q]
+                value += narrow[q] * (turned[q] + 2.0 * DENSE * pull[q])
+                diagonal[q] += DENSE * gram[q, q]
+            loss += 0.5 * value
+        for q in range(size):
+            rest[q] -= weights[i, q] * narrow[q]
+            if not diagonal[q] > 0.0:
+                diagonal[q] = np.inf
+        product = precondition(diagonal, rest, scaled)
+        direction[:] = scaled
+        for step in range(steps):
+            turned[:] = 0.0
+            for q in range(width):
+                narrow[q] = direction[q]
+            add_row_products(
+                features, others, begin, end, curvatures, not UNIT, narrow, moves, part, turned
+            )
+            if DENSE != 0.0:
+                add_gram(gram, direction, turned)
+            for q in range(size):
+                turned[q] += weights[i, q] * direction[q]
+            curvature = inner(direction, turned)
+            if not curvature > 0.0:
+                break
+            length = product / curvature
+            for q in range(width):
+                x[q] += length * direction[q]
+            if step + 1 == steps:
+                break
+            for q in range(width):
+                rest[q] -= length * turned[q]
+            before = product
+            product = precondition(diagonal, rest, scaled)
+            if not product > 0.0:
+                break
+            share = product / before
+            for q in range(width):
+                direction[q] = scaled[q] + share * direction[q]
+        row_values[i], cut = loss, 1.0
+        if CUT:
+            cut = newton_cut(x, others, features, lengths, begin, end)
+        for q in range(size):
+            solutions[i, q] = current[i, q] + cut * x[q]
