@@ -66,7 +66,7 @@ def iterate(
     stop: Criterion | None = None,
     callback: Callback | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    resume: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | RunState | None = None,
     rng: int | np.random.Generator | None = None,
     trace: bool | Trace = True,
     interrupts: Literal["raise", "return"] = "raise",
@@ -103,7 +103,7 @@ def iterate(
         space = layout.space(start, inner)
         saved = None if resume is None else load(resume, space)
         oracle = layout.function_oracle(fun, jac, _tuple(args), space)
-        chosen = _choose_method(method, parameters, saved, minimize)
+        chosen = choose_method(method, parameters, saved, minimize)
         if check_gradient and saved is None:
             if not callable(jac) and jac not in (True, "autodiff"):
                 raise ValueError(
@@ -395,7 +395,7 @@ def accelerate(
         if value is None and target is not None:
             raise ValueError(f"target={target!r} is a value of the objective: pass value=")
         oracle = layout.map_oracle(step, value, _tuple(args), space)
-        method = _choose_method(DescentMap, parameters, saved, accelerate)
+        method = choose_method(DescentMap, parameters, saved, accelerate)
         criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
         run = _run(
             layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace,
@@ -419,7 +419,7 @@ def _refuse(**given: Any) -> None:
         )
 
 
-def _choose_method(
+def choose_method(
     method: Any, parameters: dict[str, Any], saved: RunState | None, caller: Callable[..., Any]
 ) -> Method:
     """The method that is asked for, which in a run to resume must be that of the checkpoint."""

@@ -221,8 +221,9 @@ def test_user_code_that_writes_into_x_is_told_so(guilty):
 def test_a_list_of_tensors_is_refused_with_the_remedy():
     torch = pytest.importorskip("torch")
     network = torch.nn.Linear(2, 2)
-    for many in (network.parameters(), list(network.parameters()), network.state_dict()):
-        with pytest.raises(TypeError, match="parameters_to_vector"):
+    several = list(network.parameters())
+    for many in (network, network.parameters(), several, network.state_dict()):
+        with pytest.raises(TypeError, match=r"momentous\.torch\.minimize.*parameters_to_vector"):
             minimize(rosen, many)
 
 

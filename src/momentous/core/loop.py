@@ -11,7 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.acceptance import require_finite_start, verify_success, within_limit
+from momentous.core.acceptance import (
+    lowest_first,
+    require_finite_start,
+    verify_success,
+    within_limit,
+)
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
@@ -358,20 +363,22 @@ class Run(Iterator[IntermediateResult]):
         """Write a checkpoint now."""
         if self._checkpoint is None:
             raise ValueError("this run has no checkpoint file; pass checkpoint=path")
+        self._checkpoint.save(self.state())
+
+    def state(self) -> RunState:
+        """All that is needed to go on from here, or from before the step that was broken off."""
         rows, events = (None, ()) if self.trace is None else self.trace.pack()
-        self._checkpoint.save(
-            RunState(
-                space=self.oracle.space.describe(),
-                method=self.method.description(),
-                tol=self._tol,
-                progress=self.progress,
-                memory=self.memory,
-                report=self.report,
-                best_point=self.best_point,
-                last=self.oracle.carried,
-                trace=None if rows is None else Plain(rows),
-                events=events,
-            )
+        return RunState(
+            space=self.oracle.space.describe(),
+            method=self.method.description(),
+            tol=self._tol,
+            progress=self.progress,
+            memory=self.memory,
+            report=self.report,
+            best_point=self.best_point,
+            last=self.oracle.carried,
+            trace=None if rows is None else Plain(rows),
+            events=events,
         )
 
     @property
@@ -465,13 +472,7 @@ class Run(Iterator[IntermediateResult]):
         for sample in candidates:
             oracle.recall(sample)
             sample.value = oracle.value(sample.point)
-        usable = [sample for sample in candidates if math.isfinite(sample.value)]
-        usable.sort(key=lambda sample: sample.value)
-        if usable and candidates[0] in usable:
-            noise = oracle.space.value_noise(usable[0].value)
-            if candidates[0].value <= usable[0].value + noise:
-                return self._known(candidates[0])  # as low, and with the smallest gradient
-        for sample in usable:
+        for sample in lowest_first(candidates, oracle.space):
             known = self._known(sample)
             if known.has_finite_gradient:
                 return known

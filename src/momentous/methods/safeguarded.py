@@ -126,7 +126,8 @@ class Safeguarded(Method[SafeguardedMemory]):
     point of both and is completed, in as many turns as it takes; so all but the last lower the
     lowest value by delta, and G spends no more than N.  H has never spent more than 16 times what
     G has, or 16 K, and one round.  (An epoch that is under way when H breaks down is given up for a
-    lower point.  The turn that follows completes others, so this doubles N at the most.)
+    lower point.  The turn that follows completes others, so this doubles N at the most; and each
+    breakdown in a row may add a round, of which there are at most log2(D/delta + 1).)
 
     With delta of the order eps^(3/2) and K* of eps^(-1/4), as for the G here, that is O(eps^(-7/4))
     with 17 times G's constant, for every H; beside an H that earns its rounds G's part is a 17th.

@@ -96,11 +96,13 @@ class Source:
                 file.write(chunk)
 
 
-def find_sources(path: PathLike | Sequence[PathLike]) -> list[Source]:
+def find_sources(path: PathLike | Source | Sequence[PathLike | Source]) -> list[Source]:
     """The files that a path or a list of paths means, in the order in which they are to be read.
 
     `read_ratings` says what a path may be.
     """
+    if isinstance(path, Source):
+        return [path]
     if not isinstance(path, str | os.PathLike):
         if not path:
             raise RatingsFileError("", "the list of files to read is empty")

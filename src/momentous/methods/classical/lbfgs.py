@@ -140,7 +140,7 @@ class LBFGS(Method[LBFGSMemory]):
         space, here = oracle.space, memory.current
         if here.grad_norm == 0.0:
             return memory.as_step(0.0, ending=zero_gradient(0.0))
-        direction, slope, ahead = memory.curvature.line(space, here)
+        direction, slope, ahead = memory.curvature.line(oracle, here)
         if not (slope < 0 and math.isfinite(slope)):
             return self._forgotten(oracle, memory, "this is not a descent direction")
         known = len(memory.curvature) > 0
