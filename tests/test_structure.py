@@ -29,6 +29,7 @@ FLOORS = [
     {"methods", "testbed"},
     {"scipy_options"},
     {"certify", "api"},
+    {"jax"},
     {"lowrank.checks"},
     {"lowrank.data"},
     {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
@@ -52,7 +53,7 @@ ROOMS = {name: number for number, names in enumerate(FLOORS) for name in names}
 
 ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}
 # What stands at the top of the files of some rooms beside the packages that are always there.
-ALSO_THERE = {"cli": {"click"}}
+ALSO_THERE = {"cli": {"click"}, "jax": {"jax", "equinox", "optimistix"}}
 
 
 def module_name(path: Path) -> str:
@@ -202,6 +203,8 @@ def test_every_file_says_what_it_is(path):
 
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
 def test_every_module_can_be_imported(name):
+    for package in ALSO_THERE["jax"] if room(name) == "jax" else ():
+        pytest.importorskip(package)
     importlib.import_module(f"momentous.{name}".removesuffix("."))
 
 
