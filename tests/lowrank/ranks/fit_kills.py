@@ -40,10 +40,9 @@ STEPS, LIMIT = 25, 300.0
 OPTIONS = {"rank": 4, "threads": 1, "tol": 0.0, "max_iterations": STEPS, "backend": "numpy"}
 
 
-def write_parts(folder: Path) -> None:
-    """The MovieLens 100K twin in six parts."""
+def write_parts(folder: Path, ratings: Ratings) -> None:
+    """Six files."""
     folder.mkdir()
-    ratings = Ratings.twin("ml-100k")
     part = ratings.rows % 6
     for k in range(6):
         write_ratings(ratings.where(part == k), folder / f"part-{k}.csv")
@@ -55,6 +54,8 @@ def start(folder: Path, parts: Path, size: int, node: str = "") -> subprocess.Po
     words += ["--nproc-per-node", str(size)]
     if node:
         words += ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", node]
+        # A launcher that is gone must be known to be so before the workers of the other have ended.
+        words += ["--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=2"]
     words += ["-m", "momentous", "fit", str(parts), "--out", str(folder / "model"), "--resume"]
     for name, value in OPTIONS.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
@@ -155,7 +156,7 @@ def main() -> int:
     given = parser.parse_args()
     chance, bad = random.Random(given.seed), 0
     with tempfile.TemporaryDirectory() as name:
-        write_parts(Path(name) / "parts")
+        write_parts(Path(name) / "parts", Ratings.twin("ml-100k"))
         for number in range(given.trials):
             found = trial(Path(name) / str(number), Path(name) / "parts", given.what, chance)
             bad += not found["good"]

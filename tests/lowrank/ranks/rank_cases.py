@@ -39,6 +39,12 @@ CASES = {
     "implicit, biases": FitConfig(loss="implicit", biases=True, max_iterations=5),
     "implicit, gradients": FitConfig(loss="implicit", solver="lbfgs", max_iterations=5),
 }
+# On three ranks all, on others these: biases and none, sweeps, gradients from the SVD, restarts.
+MAIN = ("squared", "squared, gradients", "squared, restarts", "logistic", "implicit")
+
+
+def cases_on(size: int) -> list[str]:
+    return [*(CASES if size == 3 else MAIN)]
 
 
 def config_of(name: str) -> FitConfig:

@@ -13,6 +13,7 @@ import numpy as np
 from momentous.io.optional import require
 from momentous.lowrank.backends.base import Backend, RowStep, Side
 from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.sums import numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
@@ -33,7 +34,6 @@ from momentous.lowrank.backends.numba.row_passes import (  # noqa: E402
     aligned_zeros,
     in_whole_registers,
 )
-from momentous.lowrank.backends.numba.row_passes import REGISTER  # noqa: E402
 
 announce_compilations()
 FEWEST = 10_000  # entries that a second thread is worth
@@ -145,7 +145,7 @@ class NumbaSide(Side):
         return solutions, float(row_values.sum())
 
     def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
-        kernels, groups, loss = kernels_for(type(self.loss)), self.groups, self.loss
+        kernels, groups, loss = self._conjugate, self.groups, self.loss
         rows, size = step.weights.shape
         dtype = step.features.dtype
         solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
@@ -172,6 +172,49 @@ class NumbaSide(Side):
 
         share_rows(work, groups.starts, steps, self.threads)
         return solutions, float(row_values.sum())
+
+    def row_slopes(self, step: RowStep) -> RowSlopes:
+        groups, unit = self.groups, self.loss.unit_curvature
+        rows, size, dtype = groups.starts.size - 1, step.features.shape[1], step.features.dtype
+        features = read_only(in_whole_registers(step.features))
+        width = features.shape[1]
+        downwards, curved, losses = np.zeros((rows, size)), np.zeros(rows), np.zeros(rows)
+        curvatures = np.empty(1 if unit else groups.others.size, dtype)
+        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
+        current = np.zeros((rows, size), dtype) if step.current is None else step.current
+
+        def work(first: int, last: int) -> None:
+            self._conjugate.slope_rows(
+                groups.starts, groups.others, groups.values, features, offsets,
+                read_only(current), first, last, aligned_zeros(2, width, dtype),
+                self.loss.parameters, curvatures, downwards, curved, losses,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, 1, self.threads)
+        return RowSlopes(downwards, curved, None if unit else curvatures, float(losses.sum()))
+
+    def row_products(
+        self, features: Floats, curvatures: Floats | None, directions: Floats
+    ) -> Matrix:
+        groups, dtype = self.groups, features.dtype
+        products = np.zeros(directions.shape)
+        features = read_only(in_whole_registers(features))
+        width = features.shape[1]
+        curved = np.empty(1, dtype) if curvatures is None else curvatures
+        given = read_only(directions.astype(dtype, copy=False))
+
+        def work(first: int, last: int) -> None:
+            self._conjugate.multiply_rows(
+                groups.starts, groups.others, features, curved, given, first, last,
+                aligned_zeros(2, width, dtype), products,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, 1, self.threads)
+        return products
+
+    @property
+    def _conjugate(self) -> Any:
+        return kernels_for(type(self.loss), "conjugate_kernels")
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         kernels, groups, size = kernels_for(type(self.loss)), self.groups, step.features.shape[1]
