@@ -6,7 +6,8 @@ compiled.  The time of the evaluations that each has made, measured alone in a c
 taken off.  At a small d what is left is the host's; at a large one it is the traffic of the
 vectors, given in units of one pass that reads two vectors and writes one.
 
-    python benchmarks/jax_loop.py [--sizes 1000,10000000] [--iterations 60] [--float32]
+    python benchmarks/jax_loop.py [--sizes 1000,10000000] [--iterations 60] [--float32] \\
+        [--methods ragd,ada-ragd]
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="1000,10000000")
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--float32", action="store_true")
+    parser.add_argument("--methods", default=",".join(name for name, _ in METHODS))
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", not given.float32)
     dtype = jnp.float32 if given.float32 else jnp.float64
@@ -81,6 +83,8 @@ def main() -> None:
         )
         fun = jax.jit(lambda x, scales=scales: waves(x, scales))
         for name, parameters in METHODS:
+            if name not in given.methods.split(","):
+                continue
             started = perf_counter()
             jax.block_until_ready(solve(waves, x0, (scales,), method=name, tol=0.0, max_evaluations=given.iterations, **parameters))  # fmt: skip
             compilation = perf_counter() - started

@@ -128,7 +128,7 @@ class ParameterFreeAGDMachine(ParameterFreeMachine):
         begun = Sample.of(here)
         progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
         progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
-        found, lipschitz, probe = memory.probe.answered(here, memory.x.point, memory.x.gradient)
+        found, lipschitz, probe = memory.probe.answered(probes, here, memory.x.point, memory.x.gradient)
         given = self.method.gradient_lipschitz is not None
         phase = jnp.where(first, ADVANCE if given else PROBE, memory.phase)
         lipschitz = jnp.maximum(lipschitz, self.limits.smallest)

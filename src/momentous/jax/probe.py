@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from momentous.jax.machine import Evaluation
@@ -42,12 +43,16 @@ class Probe(NamedTuple):
         return combination(x0, -self.t / self.norm, gradient)
 
     def answered(
-        self, here: Evaluation, x0: Tree, gradient: Tree
+        self, asked: Scalar, here: Evaluation, x0: Tree, gradient: Tree
     ) -> tuple[Scalar, Scalar, Probe]:
-        """Is L found; L; and otherwise the next trial, farther away where the function is flat and
-        nearer where it is not finite."""
-        apart = jnp.sqrt(distance_squared(here.point, x0))
-        change = jnp.sqrt(distance_squared(here.gradient, gradient))
+        """If a trial was asked for: is L found; L; and otherwise the next trial, farther away where
+        the function is flat and nearer where it is not finite."""
+        apart, change = jax.lax.cond(
+            asked,
+            lambda: (distance_squared(here.point, x0), distance_squared(here.gradient, gradient)),
+            lambda: (number(0.0), number(0.0)),
+        )
+        apart, change = jnp.sqrt(apart), jnp.sqrt(change)
         slope = jnp.where(apart > 0.0, change / apart, 0.0)
         good = here.usable & (slope > 0.0) & jnp.isfinite(slope)
         found = good | (self.trials >= MOST)
