@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,22 @@ def torch_environment(size: int) -> list[dict[str, str]]:
     return [address | {"RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)} for rank in range(size)]
 
 
-def launched(engine: str, size: int, temporary: pytest.TempPathFactory) -> list[dict]:
-    """What `program.py` has written on so many ranks; several workers of pytest share a launch."""
+def launched(
+    engine: str,
+    size: int,
+    temporary: pytest.TempPathFactory,
+    program: str = "program.py",
+    prepare: Callable[[Path], None] = lambda folder: None,
+) -> tuple[Path, list[dict]]:
+    """A folder, and what a program has written there on so many ranks, ``RANK.json`` each.
+
+    ``prepare`` puts into the folder what the program needs.  Several workers of pytest share a
+    launch.
+    """
     root = temporary.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    folder, done = root / f"ranks-{engine}", root / f"ranks-{engine}-done"
+    folder = root / f"{Path(program).stem}-{engine}"
+    done = folder.with_name(f"{folder.name}-done")
     try:
         folder.mkdir()
     except FileExistsError:
@@ -52,10 +64,11 @@ def launched(engine: str, size: int, temporary: pytest.TempPathFactory) -> list[
         while not done.exists() and time.monotonic() < end:
             time.sleep(0.1)
     else:
-        done.write_text(launch(engine, size, "program.py", folder))
+        prepare(folder)
+        done.write_text(launch(engine, size, program, folder))
     files = [folder / f"{rank}.json" for rank in range(size)]
     assert all(file.exists() for file in files), done.read_text()[-4000:]
-    return [json.loads(file.read_text()) for file in files]
+    return folder, [json.loads(file.read_text()) for file in files]
 
 
 def launch(engine: str, size: int, program: str, folder: Path) -> str:

@@ -18,13 +18,13 @@ ALONE = Alone()
 @pytest.fixture(scope="module")
 def by_mpi(tmp_path_factory):
     """All cases on four ranks of MPI, of which two and three also run on their own."""
-    return launched("mpi", 4, tmp_path_factory)
+    return launched("mpi", 4, tmp_path_factory)[1]
 
 
 @pytest.fixture(scope="module")
 def by_torch(tmp_path_factory):
     """The steps and the faults on three ranks of torch.distributed."""
-    return launched("torch", 3, tmp_path_factory)
+    return launched("torch", 3, tmp_path_factory)[1]
 
 
 @pytest.fixture(scope="module", params=["by_mpi", "by_torch"])

@@ -15,7 +15,16 @@ from momentous.cli.terminal import show_facts
 @reading
 @as_json
 def command(model: Path, file: str, as_json: bool, reading: dict[str, Any]) -> None:
-    """How well a MODEL predicts the ratings in a FILE."""
+    """How well a MODEL predicts the ratings in a FILE.
+
+    Under torchrun or mpirun all ranks do it together, each for its own users.
+    """
+    from momentous.distributed import RankError, find
     from momentous.lowrank.tasks import evaluate_file
 
-    show_facts(evaluate_file(model, file, **reading), as_json=as_json)
+    try:
+        facts = evaluate_file(model, file, **reading)
+    except RankError as error:
+        raise click.ClickException(str(error)) from None
+    if find().rank == 0:
+        show_facts(facts, as_json=as_json)

@@ -106,10 +106,7 @@ class Checkpoint:
     def save(self, state: RunState) -> None:
         """Write the file so that it is either the old one or the new one, never a part."""
         self._saved_at = time.monotonic()
-        packer = _Packer(tuple(state.best_point.shape))
-        packed = packer.pack(state)
-        arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
-        write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
+        write_archive(self.path, KIND, VERSION, *packed(state), keep_previous=True)
         remove_old_shards(Path(self.path))
 
     def save_shard(self, state: RunState, path: Path) -> None:
@@ -224,11 +221,34 @@ class _Packer:
         return self._index[id(item)]
 
 
-def load(path: str | os.PathLike[str], space: Space | None = None) -> RunState:
+def packed(state: RunState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A run as a tree of plain things, and the arrays that it names; they may share memory with
+    the run's."""
+    packer = _Packer(tuple(state.best_point.shape))
+    tree = packer.pack(state)
+    return tree, {f"a{i}": array for i, array in enumerate(packer.arrays)}
+
+
+def unpacked(
+    tree: dict[str, Any], arrays: dict[str, np.ndarray], space: Space | None = None
+) -> RunState:
+    """The run that `packed` made these of; whatever is wrong with it is a `CheckpointError`."""
+    try:
+        return _Unpacker(arrays, space).state(tree)
+    except CheckpointError:
+        raise
+    except (*MALFORMED, RecursionError) as error:
+        raise CheckpointError(f"is damaged ({type(error).__name__}: {error})") from error
+
+
+def load(path: str | os.PathLike[str] | RunState, space: Space | None = None) -> RunState:
     """Read a checkpoint of a run in that space; whatever is wrong is a `CheckpointError`.
 
-    Without a space its arrays stay those of NumPy.
+    Without a space its arrays stay those of NumPy.  A run that is in memory already is taken as it
+    is.
     """
+    if isinstance(path, RunState):
+        return path
     try:
         archive = read_archive(path, KIND, VERSION)
     except FileNotFoundError:
@@ -239,7 +259,7 @@ def load(path: str | os.PathLike[str], space: Space | None = None) -> RunState:
         shards = archive.content.get("shards")
         if shards is not None:
             archive.arrays.update(_from_shards(Path(path), shards, space))
-        return _Unpacker(archive.arrays, space).state(archive.content)
+        return unpacked(archive.content, archive.arrays, space)
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from None
     except (*MALFORMED, RecursionError) as error:

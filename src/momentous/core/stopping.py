@@ -42,7 +42,7 @@ class Progress:
         risen = "" if self.acceptable else ", where the objective has risen"
         where = f"{self.noun} norm {self.grad_norm:.3g}{risen}"
         message = f"{spent} {where}; raise {budget.lower()} to go on"
-        return Ending(Status[budget], message, numbers)
+        return Ending(Status[budget], message, numbers | {"grad_norm": self.grad_norm})
 
     def note_level(self, value: float, noise: float) -> None:
         """Count a value as level with the last ones, or begin to count again."""
@@ -132,8 +132,7 @@ class Iterations(Criterion):
         if progress.nit < self.limit:
             return None
         spent = f"{progress.nit} iterations, the limit, with"
-        numbers = {"nit": progress.nit, "limit": self.limit, "grad_norm": progress.grad_norm}
-        return progress.out_of("MAX_ITERATIONS", spent, numbers)
+        return progress.out_of("MAX_ITERATIONS", spent, {"nit": progress.nit, "limit": self.limit})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +152,7 @@ class Evaluations(Criterion):
         nfev, njev = progress.nfev, progress.njev
         if (max(nfev, njev) if self.pairs else nfev + njev) < self.limit:
             return None
-        spent = f"{nfev} values and {njev} {progress.noun}s, {self.limit} allowed, with"
+        spent = f"the limit of {self.limit} evaluations is reached, with"
         numbers = {"nfev": nfev, "njev": njev, "limit": self.limit}
         return progress.out_of("MAX_EVALUATIONS", spent, numbers)
 

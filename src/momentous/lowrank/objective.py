@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from momentous.core.layout import Layout
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.draws import mix, normals
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import balanced, products
 from momentous.lowrank.losses import Loss, find_loss
@@ -167,11 +168,15 @@ class LowRankObjective:
         values = self.loss.start_values(self.ratings, self.mean)
         return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
 
-    def random_start(self, rng: np.random.Generator) -> Floats:
-        """Small random factors and no biases: enough for a sweep to begin with."""
-        m, n = self.ratings.shape
-        U = 0.1 * rng.standard_normal((m, self.rank))
-        return self._without_biases(U, 0.1 * rng.standard_normal((n, self.rank)))
+    def random_start(self, rng: np.random.Generator, scale: float = 0.1) -> Floats:
+        """Small random factors and no biases: enough for a sweep to begin with.
+
+        They belong to the ids of rows and the numbers of columns, whoever draws them.
+        """
+        seed = self.ratings.shared_seed(rng)
+        cols = mix(np.arange(self.ratings.shape[1], dtype=np.uint64)[self.items])
+        U = scale * normals(self.ratings.row_keys, self.rank, seed)
+        return self._without_biases(U, scale * normals(cols, self.rank, ~seed))
 
     def _without_biases(self, *factors: Floats) -> Floats:
         extra = self.width - self.rank
@@ -340,16 +345,66 @@ class LowRankObjective:
     # --- one side for the other -------------------------------------------------------------------
 
     def half_sweep(
-        self, which: int, own: Floats | None, other: Floats, *, with_value: bool = True
+        self,
+        which: int,
+        own: Floats | None,
+        other: Floats,
+        *,
+        with_value: bool = True,
+        steps: int | None = None,
     ) -> tuple[Floats, float]:
         """New parameters of the rows (0) or columns (1), and what the step says about F.
 
         That is N times this side's part of the least F for a quadratic loss, and the sum of the
-        losses before the step for others; see `Side.solve_rows`.
+        losses before the step for others; see `Side.solve_rows`.  With ``steps``, so many of
+        conjugate gradients are taken, and it is the losses before for all; see `Side.improve_rows`.
         """
+        if steps is not None:
+            return self._improved(which, own, other, with_value, steps)
         features, offsets = self._features(other)
         step = RowStep(self.weights[which], features, offsets, own, with_value)
         return self.side(which).solve_rows(step)
+
+    def _improved(
+        self, which: int, own: Floats, other: Floats, with_value: bool, steps: int
+    ) -> tuple[Floats, float]:
+        """By conjugate gradients, in the coordinates of `principal_axes`."""
+        axes, squares = self.principal_axes(which, other)
+        features, offsets = self._features(self.turned(other, axes))
+        step = RowStep(self.weights[which], features, offsets, self.turned(own, axes), with_value)
+        found, losses = self.side(which).improve_rows(step, squares, steps)
+        return self.turned(found, axes.T), losses
+
+    def principal_axes(self, which: int, other: Floats) -> tuple[Any, Any]:
+        """Axes for the factors, orthonormal, in which those of the other side are uncorrelated over
+        all entries, and the mean squares of the features along them.
+
+        There the system of a row is nearly diagonal, as far as its entries are like all others; so
+        few steps of conjugate gradients do.  Of a loss with a dense part it is the mean system of
+        all rows that is diagonal.
+        """
+        U = other[:, : self.rank]
+        counts = self.backend.xp.asarray(self.counts(1 - which), np.float64)
+        second = self.gram(U, counts) / self.nnz
+        mean = second
+        if self.loss.dense_weight:
+            mean = second * self._curvature_per_row(which)
+            mean = mean + self.loss.dense_weight * self.gram(U, self.backend.xp.ones(len(U)))
+        axes = np.linalg.eigh(mean)[1]
+        squares = np.ones(self.width)
+        squares[: self.rank] = np.einsum("pq,pr,rq->q", axes, second, axes)
+        return self.backend.xp.asarray(axes), squares
+
+    def _curvature_per_row(self, which: int) -> float:
+        largest = self.loss.largest_curvature(self.ratings.values)
+        total = self.total(float(np.sum(np.broadcast_to(largest, self.ratings.values.shape))))
+        return total / self.ratings.whole.shape[which]
+
+    def turned(self, side: Floats, axes: Any) -> Floats:
+        """The parameters of a side with its factors in other coordinates."""
+        r = self.rank
+        factors = (side[:, :r] @ axes).astype(self.dtype)
+        return self.backend.xp.hstack([factors, side[:, r:]]) if self.width > r else factors
 
     def _features(self, other: Floats) -> tuple[Floats, Floats | None]:
         """What the parameters of one side are multiplied with, and what is added."""

@@ -16,12 +16,12 @@ from momentous.io.atomic import require_writable
 from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, pairs_of
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model, save_model
 from momentous.lowrank.model.files import fit_facts, from_plain
 from momentous.lowrank.model.fitted import vocabulary_of
-from momentous.lowrank.ranks.ratings import owners
+from momentous.lowrank.model.shards import OfRank, WithIds
 from momentous.lowrank.ranks.read import read_on_ranks
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Watcher
 
@@ -83,7 +83,7 @@ def _fit_file(
     ratings = (
         Ratings.read(file, device=where, **reading)
         if ranks.size == 1
-        else read_on_ranks(file, ranks, **reading)
+        else read_on_ranks(file, ranks, folder=out.parent, **reading)
     )
     whole = ratings.whole
     if threshold is None and config.loss_object.labels:
@@ -152,8 +152,8 @@ def _model_to_resume(
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         return None, {}, None
     try:
-        mine = None if ranks.size == 1 else lambda ids: owners(ids, ranks.size) == ranks.rank
-        model, extra = load_model(out, mine)
+        own = None if ranks.size == 1 else OfRank(ranks.rank, ranks.size)
+        model, extra = load_model(out, own)
     except ArchiveError as error:
         raise OptionError(f"{error}; it is not overwritten") from None
     if not resume:
@@ -195,18 +195,31 @@ def _save(
 
 
 def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, Any]:
-    """The error of a model on the ratings in a file, which is read as by `Ratings.read`."""
-    fitted, extra = load_model(model)
-    ratings, threshold = Ratings.read(file, **reading), extra.get("threshold")
-    if threshold is not None:
-        ratings = ratings.signs(threshold)
-    rows, cols = pairs_of(ratings)
-    return {
-        "ratings": ratings.nnz,
-        **fitted.evaluate(ratings),
-        "unknown_users": _count_unknown(fitted.rows, np.unique(rows)),
-        "unknown_items": _count_unknown(fitted.cols, np.unique(cols)),
-    }
+    """The error of a model on the ratings in a file, which is read as by `Ratings.read`.
+
+    On ranks each has its own users, and the facts are those of the whole.
+    """
+    ranks = find()
+    with ranks.announced():
+        ratings: Ratings = (
+            Ratings.read(file, **reading)
+            if ranks.size == 1
+            else read_on_ranks(file, ranks, folder=model.parent, **reading)
+        )
+        users, items = (vocabulary_of(ratings, which).ids for which in (0, 1))
+        fitted, extra = load_model(model, WithIds(users))
+        threshold = extra.get("threshold")
+        if threshold is not None:
+            ratings = ratings.signs(threshold)
+        scores, values = (
+            ranks.all_gather(each) for each in (fitted.scores(ratings), ratings.values)
+        )
+        return {
+            "ratings": ratings.whole.nnz,
+            **fitted.loss.measures(scores, values, fitted.value_range),
+            "unknown_users": ratings.total(_count_unknown(fitted.rows, users)),
+            "unknown_items": _count_unknown(fitted.cols, items),
+        }
 
 
 def _count_unknown(vocabulary: Vocabulary, ids: np.ndarray) -> int:
@@ -217,8 +230,9 @@ def predict_file(
     model: Path, pairs: Path, *, unknown: Unknown = "mean", columns: list[str | int] | None = None
 ) -> dict[str, Any]:
     """The users, the items and the predictions for a file of pairs, as columns of a table."""
-    fitted, _ = load_model(model)
     asked = read_pairs(pairs, columns)
+    # The message of an error names ids that are known.
+    fitted, _ = load_model(model, None if unknown == "error" else WithIds(asked[:, 0]))
     predictions = fitted.predict(asked, unknown)
     for what, vocabulary, ids in (
         ("user", fitted.rows, asked[:, 0]),
@@ -245,8 +259,10 @@ def recommend_items(
     device: str = "cpu",
 ) -> dict[str, list[tuple[Any, float]]]:
     """The best items of each user, with their scores."""
-    fitted, _ = load_model(model)
     asked = list(users)
+    fitted, _ = load_model(model, WithIds(asked))
+    if _count_unknown(fitted.rows, np.array(asked)):
+        fitted, _ = load_model(model)  # the message of the error names ids that are known
     best = fitted.recommend_all(asked, count, exclude_seen, device=device)
     return {
         user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))

@@ -9,26 +9,30 @@ from pathlib import Path
 import rank_cases as cases
 import torch.distributed as dist
 
-from momentous.distributed import RankError, Torch, find
-from momentous.lowrank.data import RatingsFileError
-from momentous.lowrank.tasks import fit_file
+from momentous.distributed import Torch, find
+from momentous.lowrank.tasks import evaluate_file, fit_file
 
 
 def main(folder: Path) -> None:
     ranks = find()
-    found: dict = {"fits 3": cases.fits(ranks), "traffic": cases.traffic(ranks)}
-    group = dist.new_group([0, 1])
-    if ranks.rank < 2:
-        two = Torch(group)
-        found["fits 2"] = {name: cases.fit(two, name) for name in ("squared", "logistic")}
+    found: dict = {"fits": {}}
+    for size in range(1, ranks.size + 1):  # the first ranks alone are so many
+        group = dist.new_group([*range(size)])
+        if ranks.rank < size:
+            some = Torch(group)
+            found["fits"][size] = {name: cases.fit(some, name) for name in cases.cases_on(size)}
+            if size == 3:
+                found["conjugate"] = {name: cases.conjugate(some, name) for name in cases.STEPS}
+                found["traffic"] = cases.traffic(some)
     found["files"] = cases.files(ranks, folder)
     options = {"rank": 3, "threads": 1, "backend": "numpy", "validation_share": 0.1}
-    found["read"] = fit_file(folder / "parts", folder / "model", **options)
-    found["resumed"] = fit_file(folder / "parts", folder / "alone", resume=True)
-    try:
-        fit_file(folder / "bad", folder / "none", **options)
-    except (RankError, RatingsFileError) as error:
-        found["bad"] = f"{type(error).__name__}: {error}"
+    parts = folder / "sources" / "parts"
+    found["read"] = fit_file(parts, folder / "model", **options)
+    found["resumed"] = fit_file(parts, folder / "begun", resume=True)
+    found["evaluated"] = evaluate_file(folder / "begun", parts)
+    found["full disk"] = cases.full_disk(ranks, parts, folder / "full")
+    found["reads"] = cases.reads(ranks, folder / "sources")
+    found["hang"] = cases.hang(Torch(dist.new_group([*range(ranks.size)]), timeout=1.0))
     (folder / f"{ranks.rank}.json").write_text(json.dumps(found))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
-import os
+import random
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,55 +15,41 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "distributed")]
 
+import fit_kills as kills  # noqa: E402
+import launch  # noqa: E402
 import rank_cases as cases  # noqa: E402
-from launch import LIMIT, launch  # noqa: E402
 
 from momentous.distributed import Alone  # noqa: E402
 from momentous.lowrank import Ratings  # noqa: E402
 from momentous.lowrank.backends import RowStep, find_backend  # noqa: E402
+from momentous.lowrank.data.draws import keys_of, normals  # noqa: E402
 from momentous.lowrank.model import load_model  # noqa: E402
+from momentous.lowrank.model.shards import WithIds  # noqa: E402
 from momentous.lowrank.ranks import RankRatings  # noqa: E402
-from momentous.lowrank.ranks.draws import keys_of, normals  # noqa: E402
-from momentous.lowrank.tasks import evaluate_file, fit_file, recommend_items  # noqa: E402
+from momentous.lowrank.ranks.ratings import owners  # noqa: E402
+from momentous.lowrank.tasks import (  # noqa: E402
+    evaluate_file,
+    fit_file,
+    predict_file,
+    recommend_items,
+)
 
-SIZE = 3
+SIZE = 4
+SIZES = range(1, SIZE + 1)
+PARTS = "sources/parts"
 OPTIONS = {"rank": 3, "threads": 1, "backend": "numpy", "validation_share": 0.1}
-
-
-def write_parts(folder: Path, bad: bool = False) -> None:
-    """Four files, of which the last one has a pair of the first again."""
-    folder.mkdir()
-    ratings = cases.whole_ratings("squared")
-    lines = [
-        f"{ratings.row_ids[i]},{ratings.col_ids[j]},{x}\n"
-        for i, j, x in zip(ratings.rows, ratings.cols, ratings.values, strict=True)
-    ]
-    for k in range(4):
-        text = "user,item,rating\n" + "".join(lines[k::4])
-        text += "user 3,7\n" if bad and k == 3 else ""
-        (folder / f"part-{k}.csv").write_text(text)
 
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory):
-    """What every rank has found, and the folder; several workers of pytest share a launch."""
-    root = tmp_path_factory.getbasetemp()
-    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    folder, done = root / "lowrank-ranks", root / "lowrank-ranks-done"
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        end = time.monotonic() + 2 * LIMIT
-        while not done.exists() and time.monotonic() < end:
-            time.sleep(0.1)
-    else:
-        write_parts(folder / "parts")
-        write_parts(folder / "bad", bad=True)
-        fit_file(folder / "parts", folder / "alone", max_iterations=4, **OPTIONS)
-        done.write_text(launch("torch", SIZE, str(HERE / "rank_program.py"), folder))
-    paths = [folder / f"{rank}.json" for rank in range(SIZE)]
-    assert all(path.exists() for path in paths), done.read_text()[-4000:]
-    return folder, [json.loads(path.read_text()) for path in paths]
+    """The folder, and what every rank has found."""
+
+    def prepare(folder: Path) -> None:
+        cases.write_sources(folder / "sources")
+        for name in ("alone", "begun"):
+            fit_file(folder / PARTS, folder / name, max_iterations=4, **OPTIONS)
+
+    return launch.launched("torch", SIZE, tmp_path_factory, str(HERE / "rank_program.py"), prepare)
 
 
 def same_fit(found: list[dict], expected: dict) -> None:
@@ -77,18 +64,33 @@ def same_fit(found: list[dict], expected: dict) -> None:
 # --- the same model -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", cases.CASES)
-def test_a_fit_is_the_same_on_any_number_of_ranks(launched, name):
+@functools.cache
+def fit_of_one_process(name: str) -> dict:
+    return cases.fit(None, name)
+
+
+@pytest.mark.parametrize(
+    ("size", "name"), [(size, name) for size in SIZES for name in cases.cases_on(size)]
+)
+def test_a_fit_is_that_of_one_process_on_any_number_of_ranks(launched, size, name):
     _, ranks = launched
-    expected = cases.fit(Alone(), name)
-    same_fit([rank["fits 3"][name] for rank in ranks], expected)
-    if name in ranks[0]["fits 2"]:
-        same_fit([rank["fits 2"][name] for rank in ranks[:2]], expected)
+    found = [rank["fits"][str(size)][name] for rank in ranks[:size]]
+    same_fit(found, fit_of_one_process(name))
+
+
+@pytest.mark.parametrize("name", cases.STEPS)
+def test_conjugate_gradients_are_those_of_one_process(launched, name):
+    _, ranks = launched
+    expected = cases.conjugate(None, name)
+    assert all(after < before for before, after in itertools.pairwise(expected))
+    np.testing.assert_allclose(cases.conjugate(Alone(), name), expected, rtol=1e-10)
+    for rank in ranks[:3]:
+        np.testing.assert_allclose(rank["conjugate"][name], expected, rtol=1e-10)
 
 
 def test_every_user_is_on_one_rank(launched):
     _, ranks = launched
-    users = [user for rank in ranks for user in rank["fits 3"]["squared"]["users"]]
+    users = [user for rank in ranks for user in rank["fits"][str(SIZE)]["squared"]["users"]]
     assert len(users) == len({*users}) == 4 * SIZE
 
 
@@ -119,7 +121,7 @@ def test_the_svd_start_is_that_of_one_process():
     config = cases.FitConfig(rank=3, backend="numpy")
     on_rank = config.objective(RankRatings.share_of(ratings, Alone()))
     np.testing.assert_allclose(
-        on_rank.start(), config.objective(ratings).start(), rtol=1e-3, atol=1e-3
+        on_rank.start(), config.objective(ratings).start(), rtol=1e-9, atol=1e-9
     )
 
 
@@ -150,7 +152,7 @@ def test_traffic_is_that_of_the_table(launched):
     n, full, w = 25, 27, 4
     line = w * (w + 1) // 2 + w
     value = 2 + (w + 1) ** 2
-    for rank in ranks:
+    for rank in ranks[:3]:
         for loss, found in rank["traffic"].items():
             sent = {name: count // 8 for name, count in found.items()}
             assert sent["users"] == n * w
@@ -168,11 +170,53 @@ def test_a_model_in_shards_is_read_in_one_process(launched):
     assert extra == {"n_iter": 1}
     assert model.rows.ids.tolist() == sorted(cases.whole_ratings("squared").row_ids)
     for rank in ranks:
-        fitted = rank["fits 3"]["squared"]
+        fitted = rank["fits"][str(SIZE)]["squared"]
         pairs = np.array([[u, 7 * k] for k, u in enumerate(fitted["users"])], dtype=object)
         np.testing.assert_allclose(model.predict(pairs), fitted["predictions"], rtol=1e-12)
         assert rank["files"]["kept"] == sorted(rank["files"]["of"])
     assert len([*folder.glob(f"model-{SIZE}.shard-*")]) == SIZE
+
+
+def test_shards_are_read_by_other_numbers_of_ranks(launched):
+    _, ranks = launched
+    every = cases.whole_ratings("squared").row_ids
+    for number, rank in enumerate(ranks):
+        expected = every[owners(every, 6) == number]
+        assert rank["files"]["of six"] == sorted(expected)
+
+
+def test_only_the_shards_of_the_users_asked_for_are_read(launched, tmp_path):
+    folder, ranks = launched
+    files = [folder / "begun", *folder.glob("begun.shard-*")]
+    user = ranks[2]["files"]["of"][0]
+    for file in files:
+        if file.name == "begun" or file.name.endswith("-2"):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "pairs.csv").write_text(f"user,item\n{user},7\n{user},14\n")
+    pairs = np.array([[user, 7], [user, 14]], dtype=object)
+    expected = load_model(folder / "begun")[0].predict(pairs)
+    found = predict_file(tmp_path / "begun", tmp_path / "pairs.csv")["prediction"]
+    np.testing.assert_array_equal(found, expected)
+    assert len(recommend_items(tmp_path / "begun", [user], 2)[user]) == 2
+    with pytest.raises(ValueError, match=r"there is no file .*shard"):
+        recommend_items(tmp_path / "begun", ["nobody"])
+    with pytest.raises(ValueError, match="'nobody' at position 0 is not in the model"):
+        recommend_items(folder / "begun", ["nobody"])
+
+
+def test_texts_find_the_shards_of_numbers():
+    numbers, texts = WithIds([7, 120]), WithIds(["7", "120", "007", "x"])
+    assert [*numbers.shards(5, "i")] == [*texts.shards(5, "i")]
+    assert [*WithIds(["x"]).shards(5, "i")] == [0]
+    assert [*numbers.shards(5, "U")] == [*WithIds(["7", "120"]).shards(5, "U")]
+    assert texts.chosen(np.array([7, 8, 120])).tolist() == [True, False, True]
+
+
+def test_a_model_is_evaluated_by_all_ranks(launched):
+    folder, ranks = launched
+    expected = evaluate_file(folder / "begun", folder / PARTS, cache=False)
+    for rank in ranks:
+        assert rank["evaluated"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_missing_shard_is_named(launched, tmp_path):
@@ -187,36 +231,79 @@ def test_files_are_read_by_all_ranks(launched):
     (facts,) = {json.dumps(rank["read"] | {"seconds": 0}) for rank in ranks}
     facts, ratings = json.loads(facts), cases.whole_ratings("squared")
     assert (facts["ratings"], facts["users"], facts["items"]) == (ratings.nnz, *ratings.shape)
-    expected = cases.fit_model(RankRatings.share_of(ratings, Alone()), cases.FitConfig(**OPTIONS))
+    expected = cases.fit_model(ratings, cases.FitConfig(**OPTIONS))
     assert facts["objective"] == pytest.approx(expected.objective, rel=1e-10)
     model, _ = load_model(folder / "model")
-    read = Ratings.read(folder / "parts", cache=False)
+    read = Ratings.read(folder / PARTS, cache=False)
     assert model.rows.ids.tolist() == read.row_ids.tolist()
     assert model.cols.ids.tolist() == read.col_ids.tolist()
-    assert evaluate_file(folder / "model", folder / "parts", cache=False)["unknown_users"] == 0
+    assert evaluate_file(folder / "model", folder / PARTS, cache=False)["unknown_users"] == 0
     assert len(recommend_items(folder / "model", ["user 3"], 2)["user 3"]) == 2
 
 
-def test_a_fit_goes_on_with_another_number_of_ranks(launched, tmp_path):
-    """On three ranks what one process had begun, and the other way round."""
+def test_a_fit_goes_on_with_another_number_of_ranks(launched):
+    """On four ranks what one process had begun, and the other way round."""
     folder, ranks = launched
-    first, _ = load_model(folder / "alone")
-    assert ranks[0]["resumed"]["held_out_error"] < 1.0
-    assert first.held_out is not None
-    whole = cases.whole_ratings("squared").nnz
-    assert first.seen.nnz + first.held_out.nnz == whole
-    again = fit_file(folder / "parts", folder / "model", resume=True)
+    expected = fit_file(folder / PARTS, folder / "alone", resume=True)
+    for rank in ranks:
+        assert rank["resumed"]["iterations"] == expected["iterations"]
+        for name in ("objective", "held_out_error"):
+            assert rank["resumed"][name] == pytest.approx(expected[name], rel=1e-10)
+    again = fit_file(folder / PARTS, folder / "model", resume=True)
     assert again["objective"] <= ranks[0]["read"]["objective"] * (1 + 1e-6)
     assert not [*folder.glob("model.shard-*")]
 
 
-def test_a_bad_line_on_one_rank_ends_all(launched):
+@pytest.mark.parametrize("name", ["parts", "one.csv", "one.parquet", "quoted.csv"])
+def test_every_rank_reads_a_share_and_gets_its_users(launched, name):
+    _, ranks = launched
+    expected = cases.lines_of(cases.whole_ratings("squared"))
+    found = [rank["reads"][name] for rank in ranks]
+    assert sorted(line for each in found for line in each["got"]) == sorted(expected)
+    assert sum(each["read"] for each in found) == len(expected)
+    if name == "quoted.csv":  # where records begin, only who reads all of it knows
+        assert [each["read"] > 0 for each in found] == [True, False, False, False]
+    else:
+        assert min(each["read"] for each in found) >= len(expected) // SIZE - 5
+    assert not [*(launched[0] / "sources").glob("*.entries")]
+
+
+@pytest.mark.parametrize("name", ["bad", "bad.csv"])
+def test_a_bad_line_on_one_rank_ends_all(launched, name):
+    folder, ranks = launched
+    file = folder / "sources" / {"bad": "bad/part-3.csv"}.get(name, name)
+    line = file.read_text().splitlines().index("user 3,7") + 1
+    for rank in ranks:
+        assert f"{file}, line {line}: expected 3 fields" in rank["reads"][name]
+    kinds = [rank["reads"][name].partition(":")[0] for rank in ranks]
+    assert kinds.count("RankError") == SIZE - 1
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_on_one_rank_ends_all_and_leaves_the_old_model(launched):
     _, ranks = launched
     for rank in ranks:
-        assert "part-3.csv" in rank["bad"]
-        assert "line" in rank["bad"]
-    kinds = [rank["bad"].partition(":")[0] for rank in ranks]
-    assert kinds.count("RankError") == SIZE - 1
+        found = rank["full disk"]
+        assert found["problem"].startswith("rank 1: ")
+        assert found["kept"]
+        assert any("could not be saved meanwhile" in note for note in found["notes"])
+
+
+def test_a_rank_that_hangs_is_not_waited_for_for_ever(launched):
+    _, ranks = launched
+    for rank in ranks[:2]:
+        assert "has waited 1 s in" in rank["hang"]
+    assert all(rank["hang"] != "it has ended well" for rank in ranks)
+
+
+def test_a_killed_worker_is_started_again_and_the_fit_goes_on(tmp_path):
+    kills.write_parts(tmp_path / "parts", cases.whole_ratings("squared"))
+    chance = random.Random(3)
+    found = kills.trial(tmp_path / "trial", tmp_path / "parts", "worker", chance, size=2)
+    assert found["went on from"] > 0
+    assert found["good"], found
 
 
 # --- random numbers that belong to ids ------------------------------------------------------------

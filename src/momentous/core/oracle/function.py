@@ -117,10 +117,12 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
     )
 
 
-def levels_to_the_user() -> int:
-    """The stack level, as warnings count it in the caller, of the first frame outside of here."""
+def levels_to_the_user(*packages: str) -> int:
+    """The stack level, as warnings count it in the caller, of the first frame outside of here, and
+    of packages that call us in the user's place."""
+    ours = tuple(f"{name}." for name in ("momentous", *packages))
     level, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("momentous."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
     return level + 1
 
@@ -198,13 +200,14 @@ class _Autodiff(_Source):
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         super().__init__(fun, args, space)
         self._bare = fun
+        self._pair: Callable[[Array], tuple[Any, Array]]
         library = space.xp.__name__.rsplit(".", 1)[-1]
         if "torch" in space.xp.__name__:
             self._pair = self._torch_pair
         elif "jax" in space.xp.__name__:
-            import jax
+            from momentous.core.oracle.jax_autodiff import JaxPair
 
-            self._pair = jax.value_and_grad(lambda x: fun(x, *args))
+            self._pair = JaxPair(fun, args, levels_to_the_user)
             if not args:
                 self._join = lambda x: space.joined(fun, x, differentiate=True)
         else:

@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.lowrank.backends.blocks import Blocks, Matrix
-from momentous.lowrank.backends.sums import row_sums
+from momentous.lowrank.backends.conjugate import (
+    RowSlopes,
+    conjugate_change,
+    row_products,
+    row_slopes,
+)
+from momentous.lowrank.backends.sums import furthest_moves, row_sums
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import gram, svd_start, weighted_gram
 from momentous.lowrank.losses import Loss
@@ -129,9 +135,72 @@ class Side(ABC):
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """What the entries of the rows first to last - 1 say about a half sweep, for ranks that
-        add that up, and the sum of their losses; see `momentous.lowrank.backends.sums`."""
+        add that up, and the sum of their losses; see `momentous.lowrank.backends.sums`.
+
+        The weights of the step are this rank's share of the penalty: beside them a backend may
+        have sums in single precision, as in `solve_rows`.
+        """
         given = step.features, step.offsets, step.current
         return row_sums(self.groups, self.loss, *given, first, last)
+
+    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
+        """For every row a p_i that lowers G, by so many steps of conjugate gradients from
+        ``current``; and the sum of the losses there.
+
+        The preconditioner of a row is diagonal, the sum of its curvatures times ``squares`` and its
+        weights: with the mean squares of the features as ``squares`` that is what its system would
+        be if its features were uncorrelated and like all others (see `LowRankObjective`, which
+        turns the features so that they are).
+
+        The parabola is that of `solve_rows`, and as many steps as parameters give its minimiser.
+        Fewer lower it as far as their directions reach, with ``d'Hd = -d.grad G`` for their sum d:
+        this is all that the bound for Newton's step asks of d, which is cut short by the same
+        rule.  A row without entries gets zeros, unless there is a dense part.
+        """
+        loss, dtype = self.loss, step.features.dtype
+        found = self.row_slopes(step)
+        penalty = step.weights.astype(np.float64)
+        before = np.zeros(penalty.shape)
+        if step.current is not None:
+            before += step.current
+        gram, value = np.zeros((0, 0)), found.losses
+        b = found.downwards - penalty * before
+        diagonal = found.curved[:, None] * squares + penalty
+        if loss.dense_weight:
+            F = step.features.astype(np.float64, copy=False)
+            o = np.zeros(len(F)) if step.offsets is None else step.offsets.astype(np.float64)
+            gram, pull = loss.dense_weight * (F.T @ F), loss.dense_weight * (F.T @ o)
+            moved = before @ gram
+            b -= moved + pull
+            diagonal += gram.diagonal()
+            value += 0.5 * float(np.sum(before * (moved + 2.0 * pull)))
+            value += 0.5 * loss.dense_weight * len(before) * float(o @ o)
+
+        def product(directions: Matrix) -> Matrix:
+            turned = self.row_products(step.features, found.curvatures, directions)
+            turned += penalty * directions
+            return turned + directions @ gram if loss.dense_weight else turned
+
+        change = conjugate_change(b, diagonal, product, steps)
+        if loss.self_concordant:
+            reach = furthest_moves(self.groups, step.features, change)
+            far = reach > FULL_STEP
+            change[far] *= (np.log1p(reach[far]) / reach[far])[:, None]
+        solutions = before + change
+        if not loss.dense_weight:
+            solutions[self.counts == 0] = 0.0
+        return solutions.astype(dtype), value
+
+    def row_slopes(self, step: RowStep) -> RowSlopes:
+        """What the entries of all rows say where the rows are, for ranks that add it up."""
+        return row_slopes(self.groups, self.loss, step.features, step.offsets, step.current)
+
+    def row_products(
+        self, features: Floats, curvatures: Floats | None, directions: Floats
+    ) -> Matrix:
+        """``sum_j c_ij (d_i . f_j) f_j`` for every row i, in double precision; the curvatures are
+        those of `row_slopes`."""
+        return row_products(self.groups, features, curvatures, directions)
 
     @abstractmethod
     def blocks(self, right: Floats) -> Matrix:
@@ -147,6 +216,7 @@ class Backend(ABC):
     name: ClassVar[str]
     device: ClassVar[str] = "cpu"
     xp: ClassVar[Any] = np  # or a module with the same functions for arrays on the device
+    conjugate_gradients: ClassVar[bool] = True  # do its sides have `Side.improve_rows`?
 
     @abstractmethod
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
@@ -173,6 +243,16 @@ class Backend(ABC):
 
         Both have the rows of both factors, one below the other; ``cut`` are those of the first.
         None: this backend has no better way than by parts.
+        """
+        return None
+
+    def solve_lines(
+        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
+    ) -> tuple[Matrix, float] | None:
+        """The changes of rows whose sums many ranks have added up, and for a quadratic loss what
+        the least sum is, less the loss before; see `momentous.lowrank.backends.sums`.
+
+        None: this backend has no better way than by NumPy.
         """
         return None
 

@@ -60,6 +60,7 @@ class File:
     path: Path
     name: str  # for messages
     inner_name: str  # without folders and without .gz, in small letters
+    rows: tuple[int, int] | None = None  # of a table: only those from the first on before the last
 
     @cached_property
     def begin(self) -> bytes:

@@ -13,6 +13,8 @@ class RatingsFileError(ValueError):
     ----------
     path : str
         The file, with the member of an archive if there is one.
+    problem : str
+        What is wrong.
     line : int or None
         The line (of a table: the row) that is wrong, counted from 1, where it is one line.
     content : str or None
@@ -26,7 +28,7 @@ class RatingsFileError(ValueError):
         line: int | None = None,
         content: str | None = None,
     ):
-        self.path, self.line = os.fspath(path), line
+        self.path, self.problem, self.line = os.fspath(path), problem, line
         self.content = None if content is None else shortened(content)
         where = self.path if line is None else f"{self.path}, line {line}"
         found = "" if content is None else f"; found {self.content!r}"

@@ -13,10 +13,12 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.lowrank.data.draws import Keys, keys_of, least_keys, mix
+from momentous.lowrank.data.sorting import Floats as Floats
+from momentous.lowrank.data.sorting import Integers, compressed_by_row
+
 BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None
-Floats = NDArray[np.floating[Any]]
-Integers = NDArray[np.integer[Any]]
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
 
@@ -103,7 +105,7 @@ class Ratings:
         m = _side_length(row, names[0], asked[0], "row")
         n = _side_length(col, names[1], asked[1], "column")
         _check_finite(value, lambda k: (row[k], col[k]))
-        self._take((m, n), _compress(row, col, value, m, n), names)
+        self._take((m, n), Compressed(*compressed_by_row(row, col, value, m, n)), names)
         return repeated_note(value.size, self.nnz)
 
     def _take(
@@ -160,7 +162,11 @@ class Ratings:
 
     def total(self, count: int) -> int:
         """The sum of such a number over all ranks: here it is that number."""
-        return count
+        return int(self.totals(np.array([count], np.int64))[0])
+
+    def totals(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums of such numbers over all ranks."""
+        return counts
 
     @cached_property
     def value_range(self) -> tuple[float, float]:
@@ -212,24 +218,46 @@ class Ratings:
         -------
         kept, held_out : Ratings
             Of the same shape and with the same ids; a row may be left without entries in either.
+
+        Notes
+        -----
+        Which ones, a hash of row id, column and seed says: those on ranks, however many there are,
+        are the same ones.
         """
         if not 0.0 < share < 1.0:
             raise ValueError(f"the share to hold out must lie between 0 and 1, not be {share}")
-        if self.nnz < 2:
+        total = self.whole.nnz
+        if total < 2:
             raise ValueError("one entry alone cannot be split")
-        count = min(max(1, round(share * self.nnz)), self.nnz - 1)
-        held = np.zeros(self.nnz, dtype=bool)
-        rng = np.random.default_rng(rng)
-        held[rng.choice(self.nnz, count, replace=False, shuffle=False)] = True
+        count = min(max(1, round(share * total)), total - 1)
+        held = self._drawn(count, np.ones(self.nnz, bool), rng)
         return self.where(~held), self.where(held)
 
     def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
         """A random share of some of the entries, as one flag per entry."""
-        drawn, candidates = np.zeros(self.nnz, bool), np.flatnonzero(among)
-        count = round(share * candidates.size)
-        rng = np.random.default_rng(rng)
-        drawn[rng.choice(candidates, count, replace=False, shuffle=False)] = True
+        count = round(share * self.total(int(np.count_nonzero(among))))
+        return self._drawn(count, among, rng)
+
+    def _drawn(self, count: int, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
+        """So many entries: those with the least hashes of row id, column and seed."""
+        drawn, seed = np.zeros(self.nnz, bool), self.shared_seed(rng)
+        if count:
+            keys = np.repeat(self.row_keys, np.diff(self.by_row.starts))
+            for begin in range(0, self.nnz, BLOCK):
+                block = slice(begin, begin + BLOCK)
+                of_cols = mix(seed ^ mix(self.cols[block].astype(np.uint64)))
+                keys[block] = mix(keys[block] ^ of_cols)
+            drawn[among] = least_keys(keys[among], count, self.totals)
         return drawn
+
+    @property
+    def row_keys(self) -> Keys:
+        """What random numbers of a row depend on: a hash of its id."""
+        return keys_of(np.arange(self.shape[0]) if self.row_ids is None else self.row_ids)
+
+    def shared_seed(self, rng: Rng) -> np.uint64:
+        """A random number, the same on all ranks."""
+        return np.uint64(np.random.default_rng(rng).integers(2**63))
 
     def where(self, chosen: NDArray[np.bool_]) -> Ratings:
         """The entries that are chosen, by one flag per entry in the order of the storage."""
@@ -440,44 +468,3 @@ def _side_length(index: Integers, ids: NDArray[Any] | None, asked: int | None, w
     if size > np.iinfo(np.int32).max:
         raise ValueError(f"{size} {what}s are more than the {np.iinfo(np.int32).max} possible")
     return size
-
-
-def _compress(row: Integers, col: Integers, value: Floats, m: int, n: int) -> Compressed:
-    """Sort by row and then by column; of equal pairs keep the last."""
-    if np.all((row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (col[1:] >= col[:-1]))):
-        # New arrays in any case: the caller may change theirs.
-        others, values = col.astype(np.int32), np.array(value)
-    else:
-        if np.any(col[1:] < col[:-1]):  # Netflix comes column by column
-            row, value = (_in_order(part, col, n) for part in (row, value))
-        row, others, values = _turned(row, col, value, m, n)
-    same_as_next = (row[1:] == row[:-1]) & (others[1:] == others[:-1])
-    if same_as_next.any():
-        last = np.append(~same_as_next, True)
-        row, others, values = row[last], others[last], values[last]
-    counts = np.bincount(row, minlength=m)
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
-    return Compressed(starts, others, values)
-
-
-def _turned(
-    row: Integers, col: Integers, value: Floats, m: int, n: int
-) -> tuple[Integers, NDArray[np.int32], Floats]:
-    """Entries that come column by column put row by row, by SciPy's counting sort."""
-    starts = np.append(0, np.cumsum(np.bincount(col, minlength=n)))
-    # In int32 where that is enough: otherwise SciPy makes all indices int64.
-    starts = starts.astype(np.int32 if col.size < 2**31 else np.int64)
-    turned = scipy.sparse.csc_array((value, row, starts), shape=(m, n)).tocsr()
-    rows = np.repeat(np.arange(m, dtype=np.int32), np.diff(turned.indptr))
-    return rows, turned.indices.astype(np.int32, copy=False), turned.data
-
-
-def _in_order(values: NDArray[Any], key: Integers, size: int) -> NDArray[Any]:
-    """Values in the order of their keys below the size, ties as given, in linear time.
-
-    SciPy turns a matrix of one row into one compressed by column with a counting sort; NumPy's
-    stable sort of 32-bit keys takes several times as long.
-    """
-    one_row = scipy.sparse.csr_array((values, key, np.array([0, key.size])), shape=(1, size))
-    ordered: NDArray[Any] = one_row.tocsc().data
-    return ordered

@@ -276,7 +276,7 @@ class Triples:
         distinct = f"SELECT DISTINCT {side} AS id FROM triples WHERE problem = {GOOD}"
         if self._total < FEW:
             texts = [one for (one,) in self._fetch(distinct)]
-            whole = side not in self._text_sides and all(map(_is_plain_number, texts))
+            whole = side not in self._text_sides and all(map(is_plain_number, texts))
             places = sorted((int(one) if whole else one, one) for one in texts)
             ids = np.array([key for key, _ in places], np.int64 if whole else np.str_)
             return _Side(ids, side, table={one: k for k, (_, one) in enumerate(places)})
@@ -301,7 +301,7 @@ class Triples:
         return _Side(ids, f"{codes}.code", f"JOIN {codes} ON triples.{side} = {codes}.id")
 
 
-def _is_plain_number(text: str) -> bool:
+def is_plain_number(text: str) -> bool:
     """Is this a whole number of 64 bits, as DuckDB would write it?"""
     plain = re.fullmatch("0|-?[1-9][0-9]{0,18}", text)
     return plain is not None and -(2**63) <= int(text) < 2**63
@@ -387,6 +387,12 @@ def parquet_scans(files: list[File], work: Work) -> list[Scan]:
     scans = []
     for file in files:
         query = f"SELECT * FROM read_parquet({quoted_text(str(file.path))})"
+        if file.rows is not None:
+            query = (
+                "SELECT * EXCLUDE (file_row_number) "
+                f"FROM read_parquet({quoted_text(str(file.path))}, file_row_number = true) "
+                f"WHERE file_row_number >= {file.rows[0]} AND file_row_number < {file.rows[1]}"
+            )
         with duckdb_errors(file.name, "cannot be read as Parquet"):
             work.connection.execute(f"DESCRIBE {query}")
         scans.append(table_scan(query, file.name, work))

@@ -57,7 +57,7 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
     --------
     >>> import numpy as np
     >>> from momentous.lowrank import LowRankImputer
-    >>> X = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, -1.0])
+    >>> X = np.outer([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, -1.0])
     >>> X[3, 2] = np.nan
     >>> LowRankImputer(rank=1, ridge=0.0).fit_transform(X)[3].round(2)
     array([ 4.,  8., -4.])

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from momentous.lowrank.estimators.base import BaseCompletion, values_of
-from momentous.lowrank.estimators.scikit import RegressorMixin
+from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
 from momentous.lowrank.losses import Loss
 
 
@@ -28,6 +28,15 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
         ``"auto"``: alternating half steps with restarted momentum (`momentous.accelerate`);
         ``"sweep"``: the same without momentum; or any method of `momentous.minimize`: ``"lbfgs"``,
         ``"ada-ragd"``, ``"universal-hb"``, ...
+    half_sweeps : {"auto", "exact", "cg"}
+        How a sweep finds new rows for given columns, and columns for rows: ``"exact"`` solves one
+        linear system each; ``"cg"`` takes one step of conjugate gradients from where they are,
+        which is nearly as good and the faster the higher the rank is.  ``"auto"``: the second above
+        rank 16 (on a GPU always the first).
+    start_scale : float, optional
+        Size of the random factors at the start of the sweeps; by default 0.1, and 0.001 with a
+        ``validation_share``: from a very small start what matters most grows first, so that a fit
+        that is stopped early is as if the rank were lower.
     ridge : float, optional
         Weight of the squared factors; by default 1.1 standard deviations of the ratings (0.8 for
         labels), which was chosen on held-out ratings.
@@ -64,8 +73,9 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
         For the first factors and the validation share.
     warm_start : bool
         Begin the next fit where the last one ended, for the ids that both know.
-    verbose : bool
-        Print a line after each iteration.
+    verbose : bool or int
+        Show a bar during the fit, in a notebook or on a terminal; elsewhere print a line after each
+        iteration.  They go to the logger "momentous.fit", too.
 
     Attributes
     ----------
@@ -115,4 +125,5 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The coefficient of determination R^2 of the predictions."""
         X = self._known_pairs(X)
-        return float(super().score(X, values_of(X, y), sample_weight))
+        predicted = self.model_.predict(X, self.unknown)
+        return float(metrics.r2_score(values_of(X, y), predicted, sample_weight=sample_weight))

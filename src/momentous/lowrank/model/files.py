@@ -28,11 +28,11 @@ from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.losses import Loss, restore_loss
 from momentous.lowrank.model.fitted import LowRankModel
 from momentous.lowrank.model.shards import (
-    Keep,
+    Wanted,
     load_shards,
     remove_shards,
-    rows_of,
     save_shards,
+    wanted_rows,
 )
 from momentous.lowrank.penalty import Penalty
 from momentous.methods import method_of
@@ -94,11 +94,13 @@ def save_model(
     save_shards(Path(path), rows, save_rest, ranks)
 
 
-def load_model(path: str | os.PathLike[str], keep: Keep | None = None) -> tuple[LowRankModel, Any]:
+def load_model(
+    path: str | os.PathLike[str], wanted: Wanted | None = None
+) -> tuple[LowRankModel, Any]:
     """Read a model, and what was saved along with it.
 
-    ``keep`` says which users are wanted: it is called with ids, those of one shard at a time where
-    ranks have written the model, and returns one flag for each.
+    ``wanted`` are the users to be read, by default all: `WithIds` or `OfRank`.  Where ranks have
+    written the model, only their shards are read.
 
     An `ArchiveError` says where the file is something else, is damaged, has another version, or
     holds a model whose parts do not fit together.
@@ -107,14 +109,13 @@ def load_model(path: str | os.PathLike[str], keep: Keep | None = None) -> tuple[
     try:
         if "shards" in archive.content:
             schema = {name: SCHEMA[name] for name in OF_ROWS}
-            rows = load_shards(Path(path), archive.content["shards"], schema, keep)
+            rows = load_shards(Path(path), archive.content["shards"], schema, wanted)
             archive = replace(archive, arrays=archive.arrays | rows)
         for name, spec in SCHEMA.items():
             if spec.required and name not in archive.arrays:
                 raise ValueError(f"it lacks the array {name!r}")
-        if keep is not None and "shards" not in archive.content:
-            wanted = np.flatnonzero(keep(archive.arrays["row_ids"]))
-            rows = rows_of(archive.arrays, wanted)
+        if wanted is not None and "shards" not in archive.content:
+            rows = wanted_rows(archive.arrays, wanted)
             archive = replace(archive, arrays=archive.arrays | rows)
         extra = archive.content["extra"]
         if not isinstance(extra, dict | None) or not isinstance(

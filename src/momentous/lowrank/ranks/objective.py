@@ -10,17 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from momentous.distributed import Variables
 from momentous.lowrank.backends import RowStep
-from momentous.lowrank.backends.base import FULL_STEP
-from momentous.lowrank.backends.numpy import solve_systems
-from momentous.lowrank.backends.sums import furthest_moves, numbers_per_row, unpacked
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import products
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.ranks.draws import keys_of, mix, normals, shared_seed
+from momentous.lowrank.ranks.items import ItemSweep
 from momentous.lowrank.ranks.ratings import RankRatings
 from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
 
-LINES = 1 << 25  # numbers of the items' systems that are added up over ranks at a time
 ROWS, COLS = 0, 1
 
 
@@ -36,8 +32,11 @@ class RankObjective(LowRankObjective):
                                  n w), and 1 + w^2 or so in one all_reduce
     half a sweep over users      all_gather n w
     half a sweep over items      reduce_scatter n (w (w + 1) / 2 + w)
+    by k conjugate gradients     as above, or reduce_scatter n (w + 1), and k times all_gather n w
+                                 and reduce_scatter n w, whichever is less; with all_gather n w
+                                 where the items were rescaled
     its value, or the penalty    1
-    start                        all_reduce n (r + 10) per iteration of the SVD
+    start                        all_reduce n per product of the matrix with a vector
     ===========================  ===================================================================
 
     Newton's steps for items, where one may go too far, take all_gather n w and all_reduce n more.
@@ -108,17 +107,8 @@ class RankObjective(LowRankObjective):
     def _start(self) -> Floats:
         matrix = self.ratings.to_sparse().astype(np.float64)
         matrix.data = self.loss.start_values(self.ratings, self.mean).astype(np.float64)
-        U, V = svd_on_ranks(matrix, self.rank, self.ratings.whole.shape[0], self.ranks)
+        U, V = svd_on_ranks(matrix, self.rank, self.ranks)
         return self._without_biases(U, V[self.items])
-
-    def random_start(self, rng: np.random.Generator) -> Floats:
-        """Small random factors, which belong to the ids of users and the numbers of items."""
-        assert self.ratings.row_ids is not None
-        seed = shared_seed(rng, self.ranks)
-        users = keys_of(self.ratings.row_ids)
-        items = mix(np.arange(self.ratings.shape[1], dtype=np.uint64)[self.items])
-        U = 0.1 * normals(users, self.rank, seed)
-        return self._without_biases(U, 0.1 * normals(items, self.rank, ~seed))
 
     def predict(self, x: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> Floats:
         """z_ij for each pair of a row of this rank and any column."""
@@ -153,6 +143,15 @@ class RankObjective(LowRankObjective):
         counts = np.bincount(self.ratings.cols, minlength=self.ratings.shape[1])
         share: NDArray[np.int64] = self.ranks.reduce_scatter(counts.astype(np.int64))
         return share
+
+    @cached_property
+    def share_of_weights(self) -> Floats:
+        """The weights of all items over the number of ranks: so much of the penalty stands beside
+        the sums of one rank."""
+        shares = self.ranks.shares(self.ratings.shape[1])
+        whole: Floats = self.ranks.all_gather(self.weights[COLS], shares)
+        whole /= self.ranks.size
+        return whole
 
     def penalty_of(self, side: Floats, which: int) -> float:
         return self.total(super().penalty_of(side, which))
@@ -221,113 +220,24 @@ class RankObjective(LowRankObjective):
     # --- one side for the other -------------------------------------------------------------------
 
     def half_sweep(
-        self, which: int, own: Floats | None, other: Floats, *, with_value: bool = True
+        self,
+        which: int,
+        own: Floats | None,
+        other: Floats,
+        *,
+        with_value: bool = True,
+        steps: int | None = None,
     ) -> tuple[Floats, float]:
         """New parameters of this rank's users (0), or of its share of the items (1)."""
         if which == COLS:
-            return self._items_for(own, other, with_value)
-        found, value = super().half_sweep(ROWS, own, self.gathered(other), with_value=with_value)
+            found, value = ItemSweep(self, own, other, steps).solved()
+        elif steps is None:
+            found, value = super().half_sweep(ROWS, own, self.gathered(other))
+        else:
+            assert own is not None
+            axes, squares = self.principal_axes(ROWS, other)
+            features, offsets = self._features(self.turned(self.gathered(other), axes))
+            step = RowStep(self.weights[ROWS], features, offsets, self.turned(own, axes))
+            found, value = self.side(ROWS).improve_rows(step, squares, steps)
+            found = self.turned(found, axes.T)
         return found, self.total(value) if with_value else 0.0
-
-    def _items_for(
-        self, own: Floats | None, users: Floats, with_value: bool
-    ) -> tuple[Floats, float]:
-        """The share of the items: sums of all ranks make its systems."""
-        share, loss, ranks = self.items, self.loss, self.ranks
-        features, offsets = self._features(users)
-        current = None if own is None else self.gathered(own)
-        step = RowStep(self.weights[COLS], features, offsets, current)
-        before = np.zeros((share.stop - share.start, self.width))
-        if own is not None:
-            before += own
-            if not loss.dense_weight:
-                before[self.counts(COLS) == 0] = 0.0
-        change, losses, value = np.zeros_like(before), 0.0, 0.0
-        dense = self._dense_part(features, offsets) if loss.dense_weight else None
-        block = ranks.block(self.ratings.shape[1])
-        length = max(1, LINES // (numbers_per_row(self.width) * ranks.size))
-        for first in range(0, block, length):
-            lines, found = self._lines(step, first, min(first + length, block))
-            losses += found
-            part = slice(first, min(first + length, block))
-            penalty = self.weights[COLS][part].astype(np.float64)
-            mine = ranks.reduce_scatter(lines)[: len(penalty)]
-            systems, b = unpacked(mine, self.width)
-            b -= penalty * before[part]
-            if dense is not None:
-                value += dense.add(systems, b, before[part])
-            change[part], least = solve_systems(
-                systems, b, penalty, before[part], shortest=loss.quadratic
-            )
-            value += least
-        if loss.self_concordant:
-            change *= self._step_lengths(features, change)[:, None]
-        solutions = (before + change).astype(self.dtype)
-        return solutions, self.total(losses + value) if with_value else 0.0
-
-    def _lines(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
-        """The sums for the rows first to last - 1 of the share of every rank, one share after
-        another and all of them equally long."""
-        n, block, side = (
-            self.ratings.shape[1],
-            self.ranks.block(self.ratings.shape[1]),
-            self.side(1),
-        )
-        lines = np.zeros((self.ranks.size, last - first, numbers_per_row(self.width)), self.dtype)
-        losses = 0.0
-        for rank in range(self.ranks.size):
-            begin, end = (
-                min(rank * block + first, n),
-                min(rank * block + last, (rank + 1) * block, n),
-            )
-            if begin < end:
-                lines[rank, : end - begin], found = side.row_sums(step, begin, end)
-                losses += found
-        return lines.reshape(-1, lines.shape[2]), losses
-
-    def _dense_part(self, features: Floats, offsets: Floats | None) -> _Dense:
-        """Of the sum over all pairs: F'F, F'o and o'o of all users."""
-        F = features.astype(np.float64, copy=False)
-        o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
-        sums = [(F.T @ F).ravel(), F.T @ o, np.array([o @ o])]
-        whole = self.ranks.all_reduce(np.concatenate(sums))
-        size = self.width
-        return _Dense(
-            self.loss.dense_weight,
-            whole[: size * size].reshape(size, size),
-            whole[size * size : -1],
-            float(whole[-1]),
-        )
-
-    def _step_lengths(self, features: Floats, change: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How much of Newton's steps to take, so that no prediction on any rank moves too far; see
-        `Side.solve_rows`."""
-        lengths = [
-            np.einsum("jq,jq->j", rows, rows, dtype=np.float64).max(initial=0.0)
-            for rows in (features, change)
-        ]
-        furthest, longest = self.ranks.all_reduce(np.array(lengths), "max")
-        if furthest * longest <= FULL_STEP**2:
-            return np.ones(len(change))
-        everywhere = self.ranks.all_gather(change, self.ranks.shares(self.ratings.shape[1]))
-        moves = furthest_moves(self.side(COLS).groups, features, everywhere)
-        reach = self.ranks.all_reduce(moves, "max")[self.items]
-        far = reach > FULL_STEP
-        steps: NDArray[np.float64] = np.ones(len(change))
-        steps[far] = np.log1p(reach[far]) / reach[far]
-        return steps
-
-
-class _Dense:
-    """What the sum over all pairs adds to the systems of rows."""
-
-    def __init__(self, weight: float, gram: Any, pull: Any, rest: float):
-        self.weight, self.gram, self.pull, self.rest = weight, gram, pull, rest
-
-    def add(self, systems: Any, b: Any, before: Any) -> float:
-        """Returns its value before the step."""
-        systems += self.weight * self.gram
-        moved = before @ self.gram
-        b -= self.weight * (moved + self.pull)
-        value = np.sum(before * (moved + 2.0 * self.pull)) + len(before) * self.rest
-        return 0.5 * self.weight * float(value)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.distributed import Ranks
+from momentous.lowrank.data.draws import keys_of, mix
 from momentous.lowrank.data.ratings import Compressed, Ratings, Rng
-from momentous.lowrank.ranks.draws import keys_of, least_keys, mix, shared_seed
 
 
 class Whole(NamedTuple):
@@ -84,44 +84,19 @@ class RankRatings(Ratings):
         """Number of entries, shape, mean, deviation and range of the values on all ranks."""
         return self._whole
 
-    def total(self, count: int) -> int:
-        """The sum of one number per rank."""
-        return int(self.ranks.sum(count))
+    def totals(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        sums: NDArray[np.int64] = self.ranks.all_reduce(counts)
+        return sums
+
+    def shared_seed(self, rng: Rng) -> np.uint64:
+        """That of rank 0."""
+        drawn = np.array([super().shared_seed(rng)]).view(np.int64)
+        return np.uint64(self.ranks.broadcast(drawn).view(np.uint64)[0])
 
     @property
     def density(self) -> float:
         """Share of this rank's part of the matrix that is observed."""
         return self.nnz / max(1, math.prod(self.shape))
-
-    def split(self, share: float, rng: Rng = 0) -> tuple[Ratings, Ratings]:
-        """Hold out a random share of the entries of all ranks.
-
-        Which ones, a hash of user, item and seed says: the same ones on any number of ranks, though
-        not those that `Ratings.split` draws.
-        """
-        if not 0.0 < share < 1.0:
-            raise ValueError(f"the share to hold out must lie between 0 and 1, not be {share}")
-        total = self.whole.nnz
-        if total < 2:
-            raise ValueError("one entry alone cannot be split")
-        count = min(max(1, round(share * total)), total - 1)
-        held = self._drawn(count, np.ones(self.nnz, bool), rng)
-        return self.where(~held), self.where(held)
-
-    def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
-        """A random share, over all ranks, of some of the entries, as one flag per entry."""
-        count = round(share * self.total(int(np.count_nonzero(among))))
-        return self._drawn(count, among, rng)
-
-    def _drawn(self, count: int, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
-        assert self.row_ids is not None
-        seed = shared_seed(np.random.default_rng(rng), self.ranks)
-        held = np.zeros(self.nnz, bool)
-        if count:
-            rows = np.repeat(keys_of(self.row_ids), np.diff(self.by_row.starts))
-            keys = mix(rows ^ mix(seed ^ mix(self.cols.astype(np.uint64))))
-            held[among] = least_keys(keys[among], count, self.ranks)
-        return held
 
 
 def owners(ids: NDArray[Any], size: int) -> NDArray[np.int64]:

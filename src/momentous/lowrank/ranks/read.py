@@ -1,82 +1,91 @@
-"""Ratings from files on many ranks: each rank reads some of the files, and gets its own users.
+"""Ratings from files on many ranks: each rank reads its share, and gets its own users.
 
-The files are dealt out in runs, in their order.  What was read goes once from every rank to all,
-piece by piece, and each keeps the entries of its own users: of a pair that comes more than once the
-last one counts, as in one process.
+What was read goes once to the rank of its user: of a pair that comes more than once the last one
+counts, as in one process.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from momentous.distributed import Ranks
+from momentous.lowrank.data.errors import RatingsFileError
+from momentous.lowrank.data.numbers import SINGLE_FROM, kept_values
 from momentous.lowrank.data.ratings import Compressed, Ratings, make_ratings
 from momentous.lowrank.data.read import is_one_piece, read_ratings
-from momentous.lowrank.data.sources import find_sources
-from momentous.lowrank.ranks.ratings import RankRatings, owners
+from momentous.lowrank.data.sources import is_stream
+from momentous.lowrank.ranks.exchange import exchanged
+from momentous.lowrank.ranks.pieces import Lines, own_sources
+from momentous.lowrank.ranks.ratings import RankRatings
 
-PIECE = 1 << 21  # entries that travel at a time
 
-
-def read_on_ranks(source: Any, ranks: Ranks, **reading: Any) -> RankRatings:
+def read_on_ranks(
+    source: Any, ranks: Ranks, *, folder: Path | str = ".", **reading: Any
+) -> RankRatings:
     """This rank's part of the ratings in files; ``reading`` are options of `read_ratings`.
 
-    Where there are fewer files than ranks, the first ranks read them.  A table or a query is read
-    by rank 0.
+    All ranks must see the files, and the ``folder`` where entries are on their way.  A table, a
+    query or a pipe, and a file that cannot be cut (packed, or with quotes), is read by one rank.
     """
-    own = _own_files(source, ranks, reading)
+    own = _own_share(source, ranks, reading)
     kinds = [json.loads(text) for text in ranks.gather_text(json.dumps(_kinds(own)))]
     known = [kind for kind in kinds if kind is not None]
     row_kind, col_kind = (
         "U" if any(kind[which] == "U" for kind in known) else "i" for which in (0, 1)
     )
     dtype = np.dtype("float64" if any(kind[2] == "float64" for kind in known) else "float32")
-    row_ids, col_ids = (
-        np.empty(0, np.int64) if own is None else _ids(own, which) for which in (0, 1)
-    )
+    if reading.get("dtype") is None and sum(kind[3] for kind in known) > SINGLE_FROM:
+        # So many that one process would have kept them in single precision, where that is exact.
+        dtype = np.dtype("float32" if all(kind[4] for kind in known) else "float64")
+    nothing = np.empty(0, np.int64)
+    row_ids, col_ids = (nothing if own is None else _ids(own, which) for which in (0, 1))
     items = np.unique(_shared_ids(col_ids, col_kind, ranks))
-    places = np.searchsorted(items, _as_kind(col_ids, col_kind))
-    parts, mine = [], []
-    for root in range(ranks.size):
-        users = _shared_ids(row_ids if root == ranks.rank else row_ids[:0], row_kind, ranks)
-        chosen = owners(users, ranks.size) == ranks.rank
-        mine.append(users[chosen])
-        for rows, cols, values in _pieces(own, places, dtype, root, ranks):
-            kept = chosen[rows]
-            parts.append((users[rows[kept]], cols[kept], values[kept]))
-    ids = np.unique(np.concatenate(mine))
+    places = np.searchsorted(items, _as_kind(col_ids, col_kind)).astype(np.int32)
+    storage = Compressed(np.zeros(1, np.int64), nothing.astype(np.int32), nothing.astype(dtype))
+    if own is not None:
+        values = own.values.astype(dtype, copy=False)
+        storage = Compressed(own.by_row.starts, places[own.cols], values)
+    del own
+    parts = exchanged(_as_kind(row_ids, row_kind), storage, ranks, Path(folder))
+    ids = np.unique(np.concatenate([part.ids for part in parts]))
     shape = ids.size, items.size
-    if not any(part[2].size for part in parts):
+    users = [np.searchsorted(ids, part.ids).astype(np.int32)[part.rows] for part in parts]
+    if not any(part.size for part in users):
         empty = np.zeros(shape[0] + 1, np.int64), np.empty(0, np.int32), np.empty(0, dtype)
         return RankRatings.of_storage(shape, Compressed(*empty), (ids, items), ranks)
-    users, cols, values = (np.concatenate(column) for column in zip(*parts, strict=True))
     ratings, notes = make_ratings(
-        np.searchsorted(ids, users), cols, values, shape=shape, ids=(ids, items)
+        np.concatenate(users),
+        np.concatenate([part.cols for part in parts]),
+        np.concatenate([part.values for part in parts]),
+        shape=shape,
+        ids=(ids, items),
     )
     for note in notes:
         warnings.warn(f"rank {ranks.rank}: {note}", RuntimeWarning, stacklevel=2)
     return RankRatings.of_storage(shape, ratings.by_row, (ids, items), ranks)
 
 
-def _own_files(source: Any, ranks: Ranks, reading: dict[str, Any]) -> Ratings | None:
-    if is_one_piece(source):
+def _own_share(source: Any, ranks: Ranks, reading: dict[str, Any]) -> Ratings | None:
+    """What this rank reads."""
+    if is_one_piece(source) or is_stream(source):
         return read_ratings(source, **reading) if ranks.rank == 0 else None
-    names = [one.name for one in find_sources(source)]
-    # With runs of equal length the last ranks could be left without any.
-    begin, end = (len(names) * k // ranks.size for k in (ranks.rank, ranks.rank + 1))
-    if len(names) < ranks.size:
-        begin, end = min(ranks.rank, len(names)), min(ranks.rank + 1, len(names))
-    if begin == end:
+    own = own_sources(source, ranks, reading)
+    if not own:
         return None
-    if len(names) > 1:  # another number of ranks would not find what this one has kept
-        reading = reading | {"cache": False}
-    return read_ratings(names[begin:end] if len(names) > 1 else source, **reading)
+    try:
+        # What is kept of a piece would be of no use to another number of ranks.
+        return read_ratings(own, **reading | {"cache": False})
+    except RatingsFileError as error:
+        for piece in own:
+            if isinstance(piece, Lines) and piece.name == error.path:
+                raise piece.with_line_of_file(error) from None
+        raise
 
 
 def _ids(ratings: Ratings, which: int) -> NDArray[Any]:
@@ -84,11 +93,14 @@ def _ids(ratings: Ratings, which: int) -> NDArray[Any]:
     return np.arange(ratings.shape[which]) if ids is None else ids
 
 
-def _kinds(own: Ratings | None) -> list[str] | None:
-    """Whether ids are whole numbers or texts, and the precision of the values."""
+def _kinds(own: Ratings | None) -> list[Any] | None:
+    """Whether ids are whole numbers or texts; the precision of the values, how many there are, and
+    whether single precision has them all."""
     if own is None:
         return None
-    return [*("i" if _ids(own, k).dtype.kind in "iu" else "U" for k in (0, 1)), str(own.dtype)]
+    exact = own.dtype == np.float32 or kept_values(own.values, least=0).dtype == np.float32
+    kinds = ("i" if _ids(own, k).dtype.kind in "iu" else "U" for k in (0, 1))
+    return [*kinds, str(own.dtype), own.nnz, bool(exact)]
 
 
 def _as_kind(ids: NDArray[Any], kind: str) -> NDArray[Any]:
@@ -106,23 +118,3 @@ def _shared_ids(ids: NDArray[Any], kind: str, ranks: Ranks) -> NDArray[Any]:
     letters = np.ascontiguousarray(own.astype(f"U{width}")).view(np.int32).reshape(-1, width)
     every = np.ascontiguousarray(ranks.all_gather(letters))
     return every.view(f"U{width}").reshape(-1)
-
-
-def _pieces(
-    own: Ratings | None, places: NDArray[Any], dtype: Any, root: int, ranks: Ranks
-) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-    """The entries that one rank has read, on all ranks: rows as it counts them, columns as all do,
-    and values."""
-    from_here = root == ranks.rank and own is not None
-    count = int(ranks.sum(own.nnz if from_here and own is not None else 0))
-    rows = own.rows if from_here and own is not None else None
-    for first in range(0, count, PIECE):
-        piece = slice(first, min(first + PIECE, count))
-        size = piece.stop - piece.start
-        sent: list[NDArray[Any]] = [np.zeros(size, np.int32), np.zeros(size, np.int32)]
-        sent.append(np.zeros(size, dtype))
-        if own is not None and rows is not None:
-            sent = [rows[piece], places[own.cols[piece]].astype(np.int32), own.values[piece]]
-            sent[2] = sent[2].astype(dtype)
-        got = [ranks.broadcast(array, root) for array in sent]
-        yield got[0], got[1], got[2]

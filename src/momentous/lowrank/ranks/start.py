@@ -5,6 +5,7 @@ Rows of the left factor are spread over ranks, the right one is the same on all 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,41 +15,67 @@ from numpy.typing import NDArray
 from momentous.distributed import Ranks
 from momentous.lowrank.data.ratings import Floats
 
-MORE = 10  # columns of the block beyond the rank
-ITERATIONS = 60
-ENOUGH = 1e-9  # the relative change of the sum of the singular values that ends the iterations
+LEAST = float(np.finfo(np.float64).tiny)
+CYCLES = 100  # at most
+EPSILON = float(np.finfo(np.float64).eps)
 
 
-def svd_on_ranks(
-    part: scipy.sparse.csr_array, rank: int, rows: int, ranks: Ranks
-) -> tuple[Floats, Floats]:
+def svd_on_ranks(part: scipy.sparse.csr_array, rank: int, ranks: Ranks) -> tuple[Floats, Floats]:
     """Balanced factors of the truncated SVD of a matrix whose rows are spread over ranks.
 
-    Subspace iteration with a block of ``rank + 10`` columns Y <- orth(A'A Y), which is the same on
-    all ranks: one all_reduce of n (rank + 10) numbers per iteration.  Returns the rows of this rank
-    on the left, all on the right; signs as in `momentous.lowrank.factors.svd_start`.
+    Returns the rows of this rank on the left, all on the right; signs as in
+    `momentous.lowrank.factors.svd_start`.
     """
-    n = part.shape[1]
-    width = min(rank + MORE, n, rows)
-    block = np.linalg.qr(np.random.default_rng(0).standard_normal((n, width)))[0]
-    before = 0.0
-    for _ in range(ITERATIONS):
-        image = part @ block
-        both = np.vstack([part.T @ image, image.T @ image])
-        turned, small = np.split(ranks.all_reduce(both), [n])
-        # sum of the singular values of A on the block's subspace
-        size = float(np.sqrt(np.maximum(np.linalg.eigvalsh(small), 0.0))[-rank:].sum())
-        if abs(size - before) <= ENOUGH * size:
+
+    def product(x: Floats) -> Floats:
+        whole: Floats = ranks.all_reduce(part.T @ (part @ x))
+        return whole
+
+    V = leading_vectors(product, part.shape[1], rank)
+    return balanced_on_ranks(part @ V, V, ranks)
+
+
+def leading_vectors(product: Callable[[Floats], Floats], n: int, count: int) -> Floats:
+    """Orthonormal eigenvectors, to rounding, of the largest eigenvalues of a symmetric matrix.
+
+    Lanczos' method with full orthogonalisation, which begins again with the best vectors found
+    (K. Wu, H. Simon, "Thick-restart Lanczos method for large symmetric eigenvalue problems", SIAM
+    J. Matrix Anal. Appl. 22, 2000).  Where ``product`` gives the same bits on all ranks, so does
+    this: random vectors come from a fixed seed.
+    """
+    rng = np.random.default_rng(0)
+    size = min(n, max(2 * count + 1, 20))
+    basis, small = np.zeros((n, size)), np.zeros((size, size))
+    next_one: Floats = rng.standard_normal(n)
+    kept = 0
+    next_one /= np.linalg.norm(next_one)
+    for _ in range(CYCLES):
+        rest = 0.0
+        for j in range(kept, size):
+            basis[:, j], known = next_one, basis[:, : j + 1]
+            next_one, shares = _orthogonal(product(next_one), known)
+            small[: j + 1, j] = small[j, : j + 1] = shares
+            rest = float(np.linalg.norm(next_one))
+            if rest <= EPSILON * np.abs(shares).max():  # the space so far is invariant
+                rest, next_one = 0.0, _orthogonal(rng.standard_normal(n), known)[0]
+            next_one /= max(float(np.linalg.norm(next_one)), LEAST)
+        values, vectors = np.linalg.eigh(small)
+        if np.all(rest * np.abs(vectors[-1, -count:]) <= EPSILON * np.abs(values[-count:])):
             break
-        before = size
-        block = np.linalg.qr(turned)[0]
-    image = part @ block
-    small = ranks.all_reduce(image.T @ image)
-    squares, vectors = np.linalg.eigh(small)
-    squares, vectors = squares[::-1][:rank], vectors[:, ::-1][:, :rank]
-    sizes = np.sqrt(np.maximum(squares, 0.0))
-    left = (image @ vectors) / np.where(sizes > 0.0, sizes, 1.0)
-    return _split_evenly(left, sizes, block @ vectors, ranks)
+        kept = min(size - 1, (count + size) // 2)
+        basis[:, :kept] = basis @ vectors[:, -kept:]
+        small[:] = 0.0
+        small[range(kept), range(kept)] = values[-kept:]
+    return np.ascontiguousarray((basis @ vectors)[:, : -count - 1 : -1])
+
+
+def _orthogonal(vector: Floats, to: Floats) -> tuple[Floats, Floats]:
+    """The part of a vector that is orthogonal to columns, and its shares in these; twice is
+    enough."""
+    shares = to.T @ vector
+    vector = vector - to @ shares
+    more = to.T @ vector
+    return vector - to @ more, shares + more
 
 
 def balanced_on_ranks(U: Floats, V: Floats, ranks: Ranks) -> tuple[Floats, Floats]:

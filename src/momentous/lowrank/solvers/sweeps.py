@@ -56,13 +56,19 @@ class Sweep:
     """
 
     def __init__(
-        self, objective: LowRankObjective, *, state: Factor | None = None, rescale: bool = True
+        self,
+        objective: LowRankObjective,
+        *,
+        state: Factor | None = None,
+        rescale: bool = True,
+        steps: int | None = None,
     ):
         if state not in ("U", "V", None):
             raise ValueError(f"state={state!r} must be 'U', 'V' or None")
-        self.objective = objective
+        self.objective, self.steps = objective, steps
         quadratic = objective.loss.quadratic
-        self._one_sided = quadratic and rescale and objective.ridge > DAMPING
+        self._exact = quadratic and steps is None
+        self._one_sided = self._exact and rescale and objective.ridge > DAMPING
         self._rescales = quadratic and rescale and objective.ridge > 0.0
         self.side = better_determined(objective) if state is None else "UV".index(state)
         self._last = _Round(None, None, None, None)  # for those who look on, and for the end
@@ -77,7 +83,7 @@ class Sweep:
 
     def begin(self, x: Floats) -> Floats:
         """What the map takes, from a point; for quadratic losses by its columns."""
-        if not self.objective.loss.quadratic:
+        if not self._exact:
             return x
         P, Q = self.objective.split(x)
         if self._one_sided:
@@ -88,7 +94,7 @@ class Sweep:
 
     def point(self, state: Floats) -> Floats:
         """The point that a state stands for."""
-        if not self.objective.loss.quadratic:
+        if not self._exact:
             return state
         last, (own, before) = self._last, self._own_and_other(state)
         other = last.other
@@ -98,7 +104,7 @@ class Sweep:
 
     def point_after(self, state: Floats, image: Floats) -> Floats:
         """The point after a sweep from this state; its rows are the best for its columns."""
-        if not self.objective.loss.quadratic or self.side == COLS:
+        if not self._exact or self.side == COLS:
             return self.point(image)
         if self._last.state is not state:
             self(state)
@@ -111,7 +117,7 @@ class Sweep:
         side for it.
         """
         objective = self.objective
-        if objective.loss.quadratic:
+        if self._exact:
             own, before = self._own_and_other(state)
             other, least = self.objective.half_sweep(1 - self.side, before, own)
             value = least / objective.nnz + objective.penalty_of(own, self.side)
@@ -123,11 +129,15 @@ class Sweep:
             if self._one_sided:
                 return image, value
             return objective.join(*self._in_order(image, rescaled)), value
-        P, Q = objective.split(state)
-        value = objective.penalty_of(P, ROWS) + objective.penalty_of(Q, COLS)
-        new_P, losses = self.objective.half_sweep(ROWS, P, Q)
-        new_Q, _ = objective.half_sweep(COLS, Q, new_P, with_value=False)
-        return objective.join(new_P, new_Q), value + losses / objective.nnz
+        own, before = self._in_order(*objective.split(state))
+        value = objective.penalty_of(own, self.side) + objective.penalty_of(before, 1 - self.side)
+        other, losses = objective.half_sweep(1 - self.side, before, own, steps=self.steps)
+        both = self._rescaled(*self._in_order(own, other))
+        rescaled = both[1 - self.side]
+        image, _ = objective.half_sweep(
+            self.side, both[self.side], rescaled, with_value=False, steps=self.steps
+        )
+        return objective.join(*self._in_order(image, rescaled)), value + losses / objective.nnz
 
     def _own_and_other(self, state: Floats) -> tuple[Floats, Floats | None]:
         """The side that the map goes by, and the other one, where it is in the state."""

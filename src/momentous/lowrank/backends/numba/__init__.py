@@ -13,6 +13,7 @@ import numpy as np
 from momentous.io.optional import require
 from momentous.lowrank.backends.base import Backend, RowStep, Side
 from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.backends.conjugate import RowSlopes
 from momentous.lowrank.backends.sums import numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
@@ -22,11 +23,16 @@ require("numba", "app", "backend='numba'")
 from momentous.lowrank.backends.numba.announce import announce_compilations  # noqa: E402
 from momentous.lowrank.backends.numba.compiler import kernels_for, thread_pool  # noqa: E402
 from momentous.lowrank.backends.numba.lanes import lanes_of  # noqa: E402
+from momentous.lowrank.backends.numba.line_kernels import solve_lines  # noqa: E402
 from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
     block_rows,
     read_only,
     share_rows,
     system_in_strips,
+)
+from momentous.lowrank.backends.numba.row_passes import (  # noqa: E402
+    aligned_zeros,
+    in_whole_registers,
 )
 
 announce_compilations()
@@ -40,6 +46,14 @@ class NumbaBackend(Backend):
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
         return NumbaSide(groups, loss, threads)
+
+    def solve_lines(
+        self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
+    ) -> tuple[Matrix, float]:
+        changes, values = np.zeros(before.shape), np.zeros(len(before))
+        given = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
+        solve_lines(quadratic, *given, 0, len(before), changes, values)
+        return changes, float(values.sum())
 
 
 class NumbaSide(Side):
@@ -130,6 +144,78 @@ class NumbaSide(Side):
         share_rows(work, groups.starts, size, self.threads)
         return solutions, float(row_values.sum())
 
+    def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
+        kernels, groups, loss = self._conjugate, self.groups, self.loss
+        rows, size = step.weights.shape
+        dtype = step.features.dtype
+        solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
+        features = read_only(in_whole_registers(step.features))
+        width = features.shape[1]
+        lengths = row_values
+        if loss.self_concordant:
+            lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
+        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
+        gram, pull, rest = np.empty((0, 0)), np.empty(0), 0.0
+        if loss.dense_weight:
+            F, o = features[:-1].astype(np.float64, copy=False), offsets.astype(np.float64)
+            gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(width)
+            rest = float(o @ o)
+        current = read_only(np.zeros_like(solutions) if step.current is None else step.current)
+        weights = read_only(step.weights)
+
+        def work(first: int, last: int) -> None:
+            kernels.improve_rows(
+                steps, squares, aligned_zeros(2, width, dtype), step.with_value, groups.starts,
+                groups.others, groups.values, features, lengths, offsets, gram, pull, rest,
+                current, weights, first, last, loss.parameters, solutions, row_values,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, steps, self.threads)
+        return solutions, float(row_values.sum())
+
+    def row_slopes(self, step: RowStep) -> RowSlopes:
+        groups, unit = self.groups, self.loss.unit_curvature
+        rows, size, dtype = groups.starts.size - 1, step.features.shape[1], step.features.dtype
+        features = read_only(in_whole_registers(step.features))
+        width = features.shape[1]
+        downwards, curved, losses = np.zeros((rows, size)), np.zeros(rows), np.zeros(rows)
+        curvatures = np.empty(1 if unit else groups.others.size, dtype)
+        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
+        current = np.zeros((rows, size), dtype) if step.current is None else step.current
+
+        def work(first: int, last: int) -> None:
+            self._conjugate.slope_rows(
+                groups.starts, groups.others, groups.values, features, offsets,
+                read_only(current), first, last, aligned_zeros(2, width, dtype),
+                self.loss.parameters, curvatures, downwards, curved, losses,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, 1, self.threads)
+        return RowSlopes(downwards, curved, None if unit else curvatures, float(losses.sum()))
+
+    def row_products(
+        self, features: Floats, curvatures: Floats | None, directions: Floats
+    ) -> Matrix:
+        groups, dtype = self.groups, features.dtype
+        products = np.zeros(directions.shape)
+        features = read_only(in_whole_registers(features))
+        width = features.shape[1]
+        curved = np.empty(1, dtype) if curvatures is None else curvatures
+        given = read_only(directions.astype(dtype, copy=False))
+
+        def work(first: int, last: int) -> None:
+            self._conjugate.multiply_rows(
+                groups.starts, groups.others, features, curved, given, first, last,
+                aligned_zeros(2, width, dtype), products,
+            )  # fmt: skip
+
+        share_rows(work, groups.starts, 1, self.threads)
+        return products
+
+    @property
+    def _conjugate(self) -> Any:
+        return kernels_for(type(self.loss), "conjugate_kernels")
+
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         kernels, groups, size = kernels_for(type(self.loss)), self.groups, step.features.shape[1]
         dtype = step.features.dtype
@@ -139,11 +225,12 @@ class NumbaSide(Side):
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
         from_zero = step.current is None
         current = read_only(np.empty((0, size), dtype) if from_zero else step.current)
+        weights = read_only(step.weights)
 
         def work(begin: int, end: int) -> None:
             kernels.sum_rows(
                 from_zero, groups.starts, groups.others, groups.values, features, offsets, current,
-                first, begin + first, end + first, self.loss.parameters, lines, losses,
+                weights, first, begin + first, end + first, self.loss.parameters, lines, losses,
             )  # fmt: skip
 
         starts = groups.starts[first : last + 1]

@@ -24,7 +24,7 @@ from momentous.lowrank.losses import Loss
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-TEMPLATE = "entry_kernels.py"
+TEMPLATE = "entry_kernels"
 
 # exp(r) for |r| <= log(2)/2 by its series up to r^13, and atanh(s)/s for s <= 1/3 by its series in
 # s^2 up to s^30: the next terms are below half a unit in the last place.
@@ -94,25 +94,26 @@ FASTER = {"exp_of_minus": exp_of_minus, "log_of_one_plus": log_of_one_plus}
 # --- one set of kernels per loss ------------------------------------------------------------------
 
 
-_KERNELS: dict[type[Loss], Any] = {}
+_KERNELS: dict[tuple[type[Loss], str], Any] = {}
 
 
-def kernels_for(loss: type[Loss]) -> Any:
-    """The kernels for a loss: the template, loaded under a name of its own.
+def kernels_for(loss: type[Loss], template: str = TEMPLATE) -> Any:
+    """The kernels for a loss: the template, a file of this folder, loaded under a name of its own.
 
     So the loss's functions are globals of these kernels, which numba's cache on disk can take.
     """
-    if loss in _KERNELS:
-        return _KERNELS[loss]
-    name = f"{TEMPLATE}_of_{loss.__module__}_{loss.__qualname__}".replace(".", "_")
-    spec = spec_from_file_location(f"{__package__}.{name}", Path(__file__).parent / TEMPLATE)
+    if (loss, template) in _KERNELS:
+        return _KERNELS[loss, template]
+    name = f"{template}_of_{loss.__module__}_{loss.__qualname__}".replace(".", "_")
+    path = Path(__file__).parent / f"{template}.py"
+    spec = spec_from_file_location(f"{__package__}.{name}", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     module.__dict__["LOSS"] = loss
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return _KERNELS.setdefault(loss, module)
+    return _KERNELS.setdefault((loss, template), module)
 
 
 def compiled_entry(loss: type[Loss]) -> Any:

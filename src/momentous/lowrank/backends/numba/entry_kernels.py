@@ -178,6 +178,28 @@ def add_dense(gram: Matrix, pull: Matrix, rest: float, u: Matrix, side: Matrix) 
 
 
 @compiled_kernel()
+def newton_cut(
+    x: Matrix,
+    others: NDArray[np.int32],
+    features: Floats,
+    lengths: Matrix,
+    begin: int,
+    end: int,
+) -> float:
+    """How much of Newton's step x to take; ``lengths`` are the squares |f_j|^2."""
+    most = square = 0.0
+    for k in range(begin, end):
+        most = max(most, lengths[others[k]])
+    for q in range(x.size):
+        square += x[q] * x[q]
+    if square * most > FULL_STEP * FULL_STEP:
+        reach = furthest_move(x, others, features, begin, end)
+        if reach > FULL_STEP:
+            return math.log(1.0 + reach) / reach
+    return 1.0
+
+
+@compiled_kernel()
 def solve_rows(
     from_zero: bool,
     with_value: bool,
@@ -244,15 +266,7 @@ def solve_rows(
                     A, inverses, damping, u, side, square, product, x, other, away, shares
                 )
         if CUT:
-            most = square = 0.0
-            for k in range(begin, end):
-                most = max(most, lengths[others[k]])
-            for q in range(size):
-                square += x[q] * x[q]
-            if square * most > FULL_STEP * FULL_STEP:
-                reach = furthest_move(x, others, features, begin, end)
-                if reach > FULL_STEP:
-                    step = math.log(1.0 + reach) / reach
+            step = newton_cut(x, others, features, lengths, begin, end)
         for q in range(size):
             solutions[i, q] = u[q] + step * x[q]
 
@@ -266,6 +280,7 @@ def sum_rows(
     features: Floats,
     offsets: Floats,
     current: Floats,
+    weights: Floats,
     base: int,
     first: int,
     last: int,
@@ -273,13 +288,14 @@ def sum_rows(
     lines: Floats,
     losses: Matrix,
 ) -> None:
-    """The sums of `solve_rows` alone, in double precision, for the rows first to last - 1: one line
-    for each, from row ``base`` on, and the losses."""
+    """The sums of `solve_rows` alone, for the rows first to last - 1: one line for each, from row
+    ``base`` on, and the losses."""
     size = features.shape[1]
     width = whole_strips(size)
-    strips, length = width // SIDE, piece_of(width, 8)
-    T, A = np.empty((strips, length, SIDE)), np.empty((strips, width, SIDE))
-    S, u, side = np.empty_like(T), np.zeros(width), np.zeros(width)
+    strips, length = width // SIDE, piece_of(width, features.itemsize)
+    T, exact_T = np.empty((strips, length, SIDE), features.dtype), np.empty((strips, length, SIDE))
+    S, exact_S = np.empty_like(T), np.empty_like(exact_T)
+    A, u, side = np.empty((strips, width, SIDE)), np.zeros(width), np.zeros(width)
     z, slopes = np.empty(length), np.empty(length)
     for i in range(first, last):
         if not from_zero:
@@ -289,6 +305,12 @@ def sum_rows(
             from_zero, True, others, values, features, offsets, starts[i], starts[i + 1], u,
             parameters, T, S, z, slopes, A, side,
         )  # fmt: skip
+        if T.itemsize < 8 and not well_determined(size, weights[i], A):
+            side[:], A[:] = 0.0, 0.0
+            losses[i - base] = add_row(
+                from_zero, True, others, values, features, offsets, starts[i], starts[i + 1], u,
+                parameters, exact_T, exact_S, z, slopes, A, side,
+            )  # fmt: skip
         place = 0
         for p in range(size):
             for q in range(p + 1):

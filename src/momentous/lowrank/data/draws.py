@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from momentous.distributed import Ranks
 
 Keys = NDArray[np.uint64]
 
@@ -45,12 +44,6 @@ def keys_of(ids: NDArray[Any]) -> Keys:
     return mix(keys)
 
 
-def shared_seed(rng: np.random.Generator, ranks: Ranks) -> np.uint64:
-    """A number drawn on rank 0."""
-    drawn = np.array([rng.integers(2**63)], np.int64)
-    return np.uint64(ranks.broadcast(drawn)[0])
-
-
 def normals(keys: Keys, count: int, seed: np.uint64) -> NDArray[np.float64]:
     """So many standard normal numbers for every key (Box & Muller)."""
     columns = mix(seed ^ mix(np.arange(2 * count, dtype=np.uint64)))
@@ -61,15 +54,17 @@ def normals(keys: Keys, count: int, seed: np.uint64) -> NDArray[np.float64]:
     return drawn
 
 
-def least_keys(keys: Keys, count: int, ranks: Ranks) -> NDArray[np.bool_]:
-    """Which keys are among the ``count`` least ones of all ranks."""
-    left, prefix, inside = count, np.uint64(0), np.ones(keys.size, bool)
+def least_keys(
+    keys: Keys, count: int, total: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+) -> NDArray[np.bool_]:
+    """Which keys are among the ``count`` least ones of all ranks, over which ``total`` adds up."""
+    left, prefix, inside = count, np.uint64(0), keys
     for shift in range(64 - DIGIT, -1, -DIGIT):
-        digits = (keys[inside] >> np.uint64(shift)) & np.uint64(2**DIGIT - 1)
+        digits = (inside >> np.uint64(shift)) & np.uint64(2**DIGIT - 1)
         numbers = np.bincount(digits.astype(np.int64), minlength=2**DIGIT)
-        until = np.cumsum(ranks.all_reduce(numbers.astype(np.int64)))
+        until = np.cumsum(total(numbers.astype(np.int64)))
         digit = int(np.searchsorted(until, left))  # in which the last one lies
         left -= int(until[digit - 1]) if digit else 0
         prefix |= np.uint64(digit << shift)
-        inside[inside] = digits == digit
+        inside = inside[digits == digit]
     return np.asarray(keys <= prefix)
