@@ -1,17 +1,20 @@
 """Sweeps and gradients of a low-rank model on 1, 2 and 4 processes: time, bytes, memory, and what
-the cost model says beyond.
+the cost model says about more.
 
 Each line is a launch: one process without a launcher, or several by torchrun (Gloo), each with so
-many threads.  A sweep is an iteration of the accelerated sweeps, with all that belongs to it, and a
-gradient is one of `minimize`'s evaluations.  Bytes are counted where they are sent, and held beside
-the table of docs/cluster.md: the program ends with an error where they differ by more than 2 %.
-Memory is what a process has of its own once all is set up, less what it has after the imports.
+many threads.  "sweep" is an iteration of the accelerated sweeps, with all that belongs to it,
+"conjugate" the same by two steps of conjugate gradients per half sweep, "gradient" a value with its
+gradient.  The least time of all iterations and rounds counts.  Bytes are counted where they are
+sent, and held beside the table of docs/cluster.md: the program ends with an error where they differ
+by more than 2 %.  Memory is what the largest process has of its own once all is set up, less what
+it has after the imports.
 
-The predicted time on P ranks is T_1 / P + V (P - 1) / P / bandwidth + 3 log2(P) latency, with V the
-bytes of a sweep in single precision as the table counts them, and T_1 from the time of one process
-here, which grows as the number of entries times r (r + 1) (for conjugate gradients: times r, and
-from the time of a sweep by these).  Memory per rank is that of the entries by row and by column (16
-bytes for each), of six vectors like x, of V, and of the sums that travel at a time.
+The cost model: a sweep on P ranks takes T_1 / P + V (P - 1) / P / bandwidth + 3 log2(P) latency,
+with V the bytes of the table and T_1 the time of one process.  For the launches here, bandwidth and
+latency are measured with them.  For other sizes T_1 is taken to grow as the number of entries times
+r (r + 1), for conjugate gradients times r; of the two ways the faster one is printed.  Memory per
+rank is that of the entries by row and by column (16 bytes for each), of six vectors like x, of V,
+and of what is on its way.
 
     python benchmarks/ranks_fit.py [--data netflix-tenth] [--rank 10] [--seconds 3] [--profile]
 """
@@ -20,6 +23,8 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import ctypes
+import gc
 import json
 import math
 import os
@@ -28,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -46,6 +52,7 @@ NETWORKS = {  # bytes per second, seconds of latency
     "NVLink": (400e9, 5e-6),
 }
 RANKS = (1, 8, 32, 128, 1024)
+STEPS = 2  # of conjugate gradients
 
 
 def write_data(name: str, folder: Path) -> None:
@@ -74,24 +81,24 @@ def measure(folder: Path, rank: int, threads: int, seconds: float, profile: bool
     from momentous.lowrank.solvers.fit import FitConfig
 
     ranks = find()
-    parts = (
-        np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("starts", "others", "values")
-    )
     shape = json.loads((folder / "shape.json").read_text())
+    shared = "r" if ranks.size > 1 else None  # of which each rank takes its part
     before = _own_bytes()
+    names = ("starts", "others", "values")
+    parts = (np.load(folder / f"{part}.npy", mmap_mode=shared) for part in names)
     own: Any = stored_ratings(tuple(shape), Compressed(*parts), (None, None))
     if ranks.size > 1:
         own = RankRatings.share_of(own, ranks)
     config = FitConfig(rank=rank, biases=False, centre=False, threads=threads, backend="numba")
     objective = config.objective(own)
     x = objective.random_start(np.random.default_rng(0))
-    sweep = Sweep(objective)
     times: list[tuple[float, int]] = []  # and bytes sent until then
 
     def note(*_: Any) -> None:
         times.append((perf_counter(), ranks.traffic.bytes))
 
-    def sweeps(count: int) -> None:
+    def sweeps(count: int, steps: int | None = None) -> None:
+        sweep = Sweep(objective, steps=steps)
         accelerate(
             sweep, sweep.begin(x), value=True, tol=0.0, max_iterations=count, secants=0,
             callback=note, ranks=objective.layout,
@@ -103,20 +110,41 @@ def measure(folder: Path, rank: int, threads: int, seconds: float, profile: bool
             note()
 
     found = {"shape": shape, "nnz": own.whole.nnz}
-    for name, work in {"sweep": sweeps, "gradient": gradients}.items():
+    works = {"sweep": sweeps, "conjugate": partial(sweeps, steps=STEPS), "gradient": gradients}
+    for name, work in works.items():
         work(3)  # compiles, and shows how long one takes
         longest = ranks.all_reduce(np.diff(times, axis=0)[-1:, 0], "max")
         times.clear()
         _profiled(work, max(6, math.ceil(seconds / longest[0])), profile and ranks.rank == 0)
-        time, sent = np.median(np.diff(times, axis=0), axis=0)
-        found[name] = {"time": float(time), "bytes": int(sent)}
+        steps = np.diff(times, axis=0)
+        found[name] = {"time": float(steps[:, 0].min()), "bytes": int(np.median(steps[:, 1]))}
         times.clear()
     memory = np.array([_own_bytes() - before], np.float64)
-    return found | {"memory": float(ranks.all_reduce(memory, "max")[0])}
+    found["memory"] = float(ranks.all_reduce(memory, "max")[0])
+    return found | _network(ranks, shape[1] * rank * (rank + 3) // 2)
+
+
+def _network(ranks: Any, numbers: int) -> dict[str, float]:
+    """Bytes per second of a reduce_scatter of so many numbers, and seconds of the shortest call."""
+
+    def least(call: Callable[[], Any]) -> float:
+        times = []
+        for _ in range(20):
+            begin = perf_counter()
+            call()
+            times.append(perf_counter() - begin)
+        return min(times)
+
+    much, little = np.zeros((numbers, 1), np.float32), np.zeros(1)
+    latency = least(lambda: ranks.all_reduce(little)) / max(1.0, math.log2(ranks.size))
+    travel = max(1e-9, least(lambda: ranks.reduce_scatter(much)) - latency)
+    return {"latency": latency, "bandwidth": much.nbytes * (1 - 1 / ranks.size) / travel}
 
 
 def _own_bytes() -> int:
     """The memory that this process alone has; the arrays in files are not among it."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # gives back what is free
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) * 1024
 
@@ -146,40 +174,54 @@ def launch(folder: Path, processes: int, threads: int, options: list[str]) -> di
 # --- the cost model -------------------------------------------------------------------------------
 
 
-def numbers_per_sweep(items: int, rank: int) -> int:
-    """reduce_scatter of the systems, and all_gather of the items."""
-    return items * (rank * (rank + 1) // 2 + rank) + items * rank
+def numbers_per_sweep(items: int, rank: int, steps: int | None = None) -> int:
+    """The systems, or what conjugate gradients need if that is less; and all_gathers of items."""
+    systems = rank * (rank + 1) // 2 + rank
+    if steps is None:
+        return items * (systems + rank)
+    return items * (min(systems, rank + 1 + 2 * steps * rank) + 2 * rank)
 
 
-def predicted(alone: float, sent: float, ranks: int, network: str) -> float:
+def predicted(alone: float, numbers: float, ranks: int, bandwidth: float, latency: float) -> float:
     """Seconds of a sweep."""
     if ranks == 1:
         return alone
-    bandwidth, latency = NETWORKS[network]
-    travel = sent * (ranks - 1) / ranks / bandwidth
+    travel = 4 * numbers * (ranks - 1) / ranks / bandwidth
     return alone / ranks + travel + 3 * math.log2(ranks) * latency
 
 
-def memory(name: str, rank: int, ranks: int) -> float:
+def memory(name: str, rank: int, ranks: int, conjugate: bool) -> float:
     """Bytes on a rank."""
     entries, users, items = DATA[name]
-    shared = 3 * 4 * items * rank + 2 * 4 * min(1 << 25, items * rank * (rank + 3) // 2)
+    travel = 24 * items * (rank + 1)  # slopes and products in double precision, directions
+    if not conjugate:
+        travel = 8 * min(1 << 25, items * rank * (rank + 3) // 2)
+    shared = (3 * 4 * items * rank + travel) * (ranks > 1)
     return (16 * entries + 6 * 4 * (users + items) * rank) / ranks + shared
 
 
-def predictions(per_product: float) -> None:
-    """The tables, from the seconds of one process per entry and r (r + 1)."""
+def predictions(found: dict[str, Any], measured_rank: int) -> None:
+    """The tables, from what one process has measured."""
+    per_product = found["sweep"]["time"] / (found["nnz"] * measured_rank * (measured_rank + 1))
+    per_pass = found["conjugate"]["time"] / (found["nnz"] * measured_rank)
     for name, (entries, _, items) in DATA.items():
         for rank in (16, 64, 128):
-            alone = per_product * entries * rank * (rank + 1)
-            sent = 4 * numbers_per_sweep(items, rank)
-            print(f"\n{name}, rank {rank}: {sent / 1e6:,.0f} MB per sweep; seconds per sweep")
-            head = "".join(f"{network:>12}" for network in NETWORKS)
-            print(f"{'ranks':>7}{head}{'GB per rank':>14}")
+            ways = {  # seconds alone, and numbers
+                "by systems": (per_product * entries * rank * (rank + 1),
+                               numbers_per_sweep(items, rank)),
+                "conjugate": (per_pass * entries * rank, numbers_per_sweep(items, rank, STEPS)),
+            }  # fmt: skip
+            sizes = ", ".join(f"{4e-6 * way[1]:,.0f} MB {how}" for how, way in ways.items())
+            print(f"\n{name}, rank {rank}: {sizes}; seconds per sweep, and GB per rank")
+            print(f"{'ranks':>7}" + "".join(f"{network:>25}" for network in NETWORKS))
             for ranks in RANKS:
-                times = (predicted(alone, sent, ranks, network) for network in NETWORKS)
-                row = "".join(f"{time:12.4g}" for time in times)
-                print(f"{ranks:7}{row}{memory(name, rank, ranks) / 1e9:14.4g}")
+                row = f"{ranks:7}"
+                for network in NETWORKS.values():
+                    times = {how: predicted(*way, ranks, *network) for how, way in ways.items()}
+                    how = min(times, key=lambda one: times[one])
+                    size = memory(name, rank, ranks, how == "conjugate") / 1e9
+                    row += f"{times[how]:9.4g} {size:5.4g} {how}"
+                print(row)
 
 
 def main(given: argparse.Namespace, folder: Path) -> int:
@@ -187,22 +229,32 @@ def main(given: argparse.Namespace, folder: Path) -> int:
     options = ["--rank", str(given.rank), "--seconds", str(given.seconds)]
     options += ["--profile"] if given.profile else []
     alone, worst = None, 0.0
-    heads = "".join(f"{head:>10}" for head in ("seconds", "speed-up", "MB", "of table", "GB"))
-    print(f"processes threads {'':9}{heads}", flush=True)
-    for words in given.launches:
+    heads = ("seconds", "speed-up", "model", "MB", "of table", "GB")
+    print(f"processes threads {'':9}{''.join(f'{head:>10}' for head in heads)}", flush=True)
+    launches: dict[str, dict[str, Any]] = {}
+    for words in given.launches * given.rounds:
         processes, threads = map(int, words.split("x"))
         found = launch(folder, processes, threads, options)
+        for name in ("sweep", "conjugate", "gradient"):
+            before = launches.get(words, found)[name]["time"]
+            found[name]["time"] = min(found[name]["time"], before)
+        launches[words] = found
+    for words, found in launches.items():
+        processes, threads = map(int, words.split("x"))
         alone = alone or found
-        items = found["shape"][1]
+        items, rank = found["shape"][1], given.rank
         table = {
-            "sweep": 4 * numbers_per_sweep(items, given.rank),
-            "gradient": 2 * 4 * items * given.rank,
+            "sweep": numbers_per_sweep(items, rank),
+            "conjugate": numbers_per_sweep(items, rank, STEPS),
+            "gradient": 2 * items * rank,
         }
-        for name, expected in table.items():
-            this, share = found[name], found[name]["bytes"] / expected
-            ratio = alone[name]["time"] / this["time"]
+        for name, numbers in table.items():
+            this, share = found[name], found[name]["bytes"] / (4 * numbers)
+            network = found["bandwidth"], found["latency"]
+            model = predicted(alone[name]["time"], numbers, processes, *network) / threads
             print(
-                f"{processes:9} {threads:7} {name:9}{this['time']:10.4f}{ratio:10.2f}"
+                f"{processes:9} {threads:7} {name:9}{this['time']:10.4f}"
+                f"{alone[name]['time'] / this['time']:10.2f}{model:10.4f}"
                 f"{this['bytes'] / 1e6:10.3f}{share:10.3f}{found['memory'] / 1e9:10.3f}",
                 flush=True,
             )
@@ -210,7 +262,7 @@ def main(given: argparse.Namespace, folder: Path) -> int:
                 worst = max(worst, abs(share - 1.0))
     assert alone is not None
     if not given.profile:
-        predictions(alone["sweep"]["time"] / (alone["nnz"] * given.rank * (given.rank + 1)))
+        predictions(alone, given.rank)
     if worst > MOST_OFF:
         print(f"bytes differ from the table by {worst:.1%}", file=sys.stderr)
     return int(worst > MOST_OFF)
@@ -222,6 +274,7 @@ if __name__ == "__main__":
     parser.add_argument("--rank", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--launches", nargs="+", default=LAUNCHES, metavar="PROCESSESxTHREADS")
+    parser.add_argument("--rounds", type=int, default=2, help="of all launches; the least counts")
     parser.add_argument("--profile", action="store_true", help="where rank 0 spends its time")
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)

@@ -17,10 +17,10 @@ BEGIN, END = "<!-- modules: begin -->", "<!-- modules: end -->"
 
 # Folders from the bottom to the top, as imports go; what is not named follows in the alphabet.
 ORDER = (
-    "io", "core", "distributed", "methods", "testbed", "certify", "api.py",
+    "io", "core", "distributed", "methods", "testbed", "certify", "api.py", "torch", "jax",
     "lowrank", "lowrank/data", "lowrank/losses", "lowrank/backends", "lowrank/ranks",
     "lowrank/solvers",
-    "lowrank/model", "lowrank/estimators", "torch.py", "jax.py", "lab", "cli",
+    "lowrank/model", "lowrank/estimators", "lab", "cli",
 )  # fmt: skip
 
 

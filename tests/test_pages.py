@@ -1,60 +1,120 @@
-"""What README.md and CONTRIBUTING.md show is what happens."""
+"""What the pages show is what happens: README.md, CONTRIBUTING.md and the pages in docs/.
+
+The Python blocks of a page run in order, in one namespace, and so do the lines of its shell blocks
+that call `momentous`.  A text block right after a Python block is what that prints; numbers may
+differ from machine to machine.  A block after `<!-- not run: why -->` does not run.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from momentous.cli.app import COMMANDS, momentous
 from momentous.lowrank.data import readers
 from momentous.lowrank.losses import base as losses
 from momentous.methods import REGISTRY, methods_table, requirements
 
 ROOT = Path(__file__).parent.parent
-README, CONTRIBUTING = ((ROOT / f"{name}.md").read_text() for name in ("README", "CONTRIBUTING"))
-EXAMPLES = {
-    f"{name}-{number}": example
-    for name, page in (("README", README), ("CONTRIBUTING", CONTRIBUTING))
-    for number, example in enumerate(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+DOCS = ROOT / "docs"
+MADE = (DOCS / "examples", DOCS / "reference" / "generated")  # by Sphinx
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+    if not any(folder in path.parents for folder in MADE)
 }
+BLOCK = re.compile(
+    r"^(?P<mark><!-- not run: .*? -->\n+)?```(?P<kind>python|sh)\n(?P<code>.*?)^```\n"
+    r"(\n```text\n(?P<shown>.*?)```\n)?",
+    flags=re.DOTALL | re.MULTILINE,
+)
+BLOCKS = {
+    name: [found for found in BLOCK.finditer(page) if not found["mark"]]
+    for name, page in PAGES.items()
+}
+NUMBER = re.compile(r"-?\d+(,\d{3})*(\.\d*)?(e[+-]?\d+)?")
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_python_example_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def run_lines(lines: str) -> None:
+    """The lines of a shell block that call `momentous` or write a small file with printf."""
+    for line in lines.replace("\\\n", "").splitlines():
+        if line.startswith("momentous "):
+            words = shlex.split(line, comments=True)[1:]
+            done = CliRunner().invoke(momentous, words, catch_exceptions=False)
+            assert done.exit_code == 0, f"{line}: {done.output}"
+        elif line.startswith("printf "):
+            subprocess.run(line, shell=True, check=True)
+
+
+def skeleton(printed: str) -> list[str]:
+    """The words of what is printed, line by line; numbers and blanks apart."""
+    return [" ".join(NUMBER.sub("#", line).split()) for line in printed.strip().splitlines()]
+
+
+@pytest.mark.parametrize("name", [name for name, blocks in BLOCKS.items() if blocks])
+def test_every_example_runs_and_prints_what_is_shown(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    example = EXAMPLES[name]
-    for library in ("torch", "jax"):
-        if f"import {library}" in example:
+    for library in ("torch", "jax", "optax", "optimistix"):
+        if re.search(rf"^(import|from) {library}\b", PAGES[name], flags=re.MULTILINE):
             pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setattr(losses, "LOSSES", dict(losses.LOSSES))
     monkeypatch.setattr(readers, "FORMATS", dict(readers.FORMATS))
-    exec(compile(example, name, "exec"), {})
+    namespace: dict[str, Any] = {}
+    for found in BLOCKS[name]:
+        first = PAGES[name].count("\n", 0, found.start("code"))
+        capsys.readouterr()
+        if found["kind"] == "sh":
+            run_lines(found["code"])
+        else:
+            exec(compile("\n" * first + found["code"], name, "exec"), namespace)
+        if found["shown"] is not None:
+            assert skeleton(capsys.readouterr().out) == skeleton(found["shown"]), f"line {first}"
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 6
+    assert sum(map(len, BLOCKS.values())) >= 30
 
 
 def test_every_benchmark_that_is_named_exists() -> None:
-    named = re.findall(r"benchmarks/\w+\.py", README)
+    named = {name for page in PAGES.values() for name in re.findall(r"benchmarks/\w+\.py", page)}
     assert named
     for name in named:
         assert (ROOT / name).is_file(), name
 
 
 def test_every_local_link_and_picture_exists() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README + CONTRIBUTING):
-        if "://" not in target:
-            assert (ROOT / target).exists(), target
+    """On the pages outside the site; Sphinx looks at the others."""
+    for page in ("README.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", PAGES[page]):
+            assert "://" in target or (ROOT / target).exists(), f"{page}: {target}"
 
 
 def test_the_table_of_methods_is_the_registry_s() -> None:
-    assert methods_table() in README, "run: python -m momentous.methods README.md"
+    page = "docs/reference/methods.md"
+    assert methods_table() in PAGES[page], f"run: python -m momentous.methods {page}"
+
+
+def test_every_command_is_in_the_reference() -> None:
+    page = PAGES["docs/reference/command-line.md"]
+    assert re.findall(r":prog: momentous (\w+)", page) == list(COMMANDS)
 
 
 def test_every_method_says_what_it_needs_and_guarantees() -> None:
     for cls in REGISTRY.values():
         assert all((cls.summary, requirements(cls), cls.guarantee, cls.cost)), cls
+
+
+def test_the_readme_is_one_screen() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 90

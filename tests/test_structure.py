@@ -4,6 +4,7 @@ import ast
 import doctest
 import graphlib
 import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -29,6 +30,7 @@ FLOORS = [
     {"methods", "testbed"},
     {"scipy_options"},
     {"certify", "api"},
+    {"torch"},
     {"lowrank.checks"},
     {"lowrank.data"},
     {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
@@ -52,7 +54,7 @@ ROOMS = {name: number for number, names in enumerate(FLOORS) for name in names}
 
 ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}
 # What stands at the top of the files of some rooms beside the packages that are always there.
-ALSO_THERE = {"cli": {"click"}}
+ALSO_THERE = {"cli": {"click"}, "torch": {"torch"}}
 
 
 def module_name(path: Path) -> str:
@@ -202,6 +204,8 @@ def test_every_file_says_what_it_is(path):
 
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
 def test_every_module_can_be_imported(name):
+    if room(name) == "torch":
+        pytest.importorskip("torch")
     importlib.import_module(f"momentous.{name}".removesuffix("."))
 
 
@@ -214,9 +218,12 @@ def test_the_names_for_editors_are_those_that_are_loaded_when_used():
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert {*momentous.__all__} <= {*shown} <= {*momentous.__all__, "distributed", "lab", "lowrank"}
+    rooms = {"distributed", "lab", "lowrank", "torch"}
+    assert {*momentous.__all__} <= {*shown} <= {*momentous.__all__, *rooms}
     for name, (module, original) in shown.items():
         assert name == original
+        if name == "torch" and importlib.util.find_spec(name) is None:
+            continue
         if module == "momentous":
             assert getattr(momentous, name) is importlib.import_module(f"momentous.{name}")
         else:

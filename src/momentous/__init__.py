@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous import lab as lab
     from momentous import lowrank as lowrank
     from momentous import testbed as testbed
+    from momentous import torch as torch
     from momentous.api import accelerate as accelerate
     from momentous.api import iterate as iterate
     from momentous.api import minimize as minimize
@@ -90,7 +91,7 @@ _NAMES = {
         "Safeguarded", "UniversalHeavyBall",
     ),
 }  # fmt: skip
-_SUBMODULES = ("distributed", "lab", "lowrank", "testbed")
+_SUBMODULES = ("distributed", "lab", "lowrank", "testbed", "torch")
 _MODULE_OF = {name: f"momentous.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted([*_MODULE_OF, "testbed"])

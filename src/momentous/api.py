@@ -66,7 +66,7 @@ def iterate(
     stop: Criterion | None = None,
     callback: Callback | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    resume: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | RunState | None = None,
     rng: int | np.random.Generator | None = None,
     trace: bool | Trace = True,
     interrupts: Literal["raise", "return"] = "raise",
@@ -103,7 +103,7 @@ def iterate(
         space = layout.space(start, inner)
         saved = None if resume is None else load(resume, space)
         oracle = layout.function_oracle(fun, jac, _tuple(args), space)
-        chosen = _choose_method(method, parameters, saved, minimize)
+        chosen = choose_method(method, parameters, saved, minimize)
         if check_gradient and saved is None:
             if not callable(jac) and jac not in (True, "autodiff"):
                 raise ValueError(
@@ -264,7 +264,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
         (a function like ``map``), ...  SciPy's may also be given as keywords; those without a
         meaning here are named in an ``OptimizeWarning``.  ``hess`` and ``hessp`` are not used, with
-        a warning; ``bounds`` and ``constraints`` are refused.
+        a warning; ``bounds`` and ``constraints`` are refused.  ``disp=1`` prints how the run ended,
+        ``verbose=2`` every iteration, and ``progress=True`` shows a bar.
     **parameters
         Parameters of the method, when ``method`` is a name or a class.
 
@@ -273,7 +274,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     Result
         ``x fun jac nit nfev njev success status message`` as in SciPy; and ``grad_norm restarts
         time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
-        where they were not known when the run ended they are evaluated, and counted.
+        where they were not known when the run ended they are evaluated, and counted.  Of L-BFGS,
+        also within "auto", ``hess_inv``: a linear operator of SciPy's, made when it is asked for.
 
     Notes
     -----
@@ -393,7 +395,7 @@ def accelerate(
         if value is None and target is not None:
             raise ValueError(f"target={target!r} is a value of the objective: pass value=")
         oracle = layout.map_oracle(step, value, _tuple(args), space)
-        method = _choose_method(DescentMap, parameters, saved, accelerate)
+        method = choose_method(DescentMap, parameters, saved, accelerate)
         criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
         run = _run(
             layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace,
@@ -417,7 +419,7 @@ def _refuse(**given: Any) -> None:
         )
 
 
-def _choose_method(
+def choose_method(
     method: Any, parameters: dict[str, Any], saved: RunState | None, caller: Callable[..., Any]
 ) -> Method:
     """The method that is asked for, which in a run to resume must be that of the checkpoint."""

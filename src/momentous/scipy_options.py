@@ -10,20 +10,28 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import logging
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from momentous.core.loop import Callback, Run
+import numpy as np
+
+from momentous.core.loop import Callback, IntermediateResult, Run
 from momentous.core.method import Method
 from momentous.core.oracle import Differences, levels_to_the_user
 from momentous.core.result import Result
 from momentous.core.space import Space
 from momentous.core.status import Status
 from momentous.core.stopping import Criterion, Evaluations, StepLength, ValueChange
+from momentous.io.logs import shown
+from momentous.io.progress import progress_bar
 from momentous.methods.classical import LBFGS
 from momentous.methods.registry import AUTO, method_class
 from momentous.methods.safeguarded import Safeguarded
+
+LOGGER = logging.getLogger("momentous.minimize")
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -42,7 +50,7 @@ _FAILED = {
     Status.MAX_ITERATIONS: "Maximum number of iterations reached",
     Status.MAX_EVALUATIONS: "Maximum number of evaluations reached",
 }
-_SHOWN = ("disp", "iprint", "verbose", "return_all")
+_SHOWN = ("disp", "iprint", "verbose", "return_all", "progress")
 _DIFFERENCES = ("finite_diff_rel_step", "eps", "workers")
 _SMALL_CHANGE = {"ftol": ValueChange, "xtol": StepLength, "xrtol": StepLength}
 _EVALUATIONS = ("maxfun", "maxfev")
@@ -88,9 +96,13 @@ def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
     ours = {name: value for name, value in keywords.items() if name not in given}
     given = {name: value for name, value in given.items() if value is not None}
     lost = [name for name in given if name in _NO_MEANING]
+    if "hess_inv0" in given:
+        _require_positive_definite(given["hess_inv0"])
     for name, our_name in _RENAMED.items():
         if name in given:
             ours[our_name] = given[name]
+    if given.get("maxiter", 0) < 0:  # none at all, as in SciPy
+        ours["max_iterations"] = 0
     if given.get("norm", 2) not in (2, float("inf")):
         lost.append("norm")
     lost += _give_to_lbfgs(given, method, ours)
@@ -99,6 +111,14 @@ def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
     if lost:
         _warn(f"options without a meaning here are not used: {', '.join(lost)}")
     return ours
+
+
+def _require_positive_definite(matrix: Any) -> None:
+    """As SciPy does, though the matrix is not used: one that is not is a mistake of the caller."""
+    try:
+        np.linalg.cholesky(np.asarray(matrix, np.float64))
+    except np.linalg.LinAlgError:
+        raise ValueError("'hess_inv0' matrix isn't positive definite.") from None
 
 
 def _parameters(method: Any) -> frozenset[str]:
@@ -118,6 +138,9 @@ def _give_to_lbfgs(given: Mapping[str, Any], method: Any, ours: dict[str, Any]) 
     """Parameters of L-BFGS, alone or as the fast method of the default; returns what is left."""
     names = [name for name in _OF_LBFGS if name in given]
     wanted = {_OF_LBFGS[name]: given[name] for name in names}
+    c1, c2 = given.get("c1", LBFGS.sufficient_decrease), given.get("c2", LBFGS.curvature)
+    if not (0 < c1 < 0.5 and c1 < c2 < 1):
+        raise ValueError(f"'c1' and 'c2' must have 0 < c1 < 1/2 and c1 < c2 < 1, not {c1}, {c2}")
     kind = method_class(method or "auto") if method is None or isinstance(method, str) else method
     if not wanted:
         return []
@@ -160,24 +183,50 @@ def _add_criteria(given: Mapping[str, Any], ours: dict[str, Any]) -> None:
 
 
 def finished(run: Run, keywords: Mapping[str, Any]) -> Result:
-    """The result of a run, with what ``return_all`` asks for, and printed where ``disp`` does."""
+    """The result of a run, with what ``return_all`` asks for, shown as ``disp``, ``verbose`` and
+    ``progress`` ask for."""
     asked = {**keywords, **(keywords.get("options") or {})}
-    if asked.get("return_all"):
-        points = [run.oracle.space.copy(run.report.sample.point)]
-        points += [run.oracle.space.copy(step.x) for step in run]
-        result = run.finish()
+    volume = max(int(asked.get(name) or 0) for name in ("disp", "verbose"))
+    wants_bar, wants_all = bool(asked.get("progress")), bool(asked.get("return_all"))
+    copy, points = run.oracle.space.copy, []
+    level = None if volume <= 0 else logging.INFO if volume == 1 else logging.DEBUG
+    with shown(LOGGER.name, level):
+        details = LOGGER.isEnabledFor(logging.DEBUG)
+        with progress_bar(wants_bar) as bar:
+            if wants_all:
+                points.append(copy(run.report.sample.point))
+            if wants_bar or wants_all or details:
+                for step in run:
+                    if wants_all:
+                        points.append(copy(step.x))
+                    if details:
+                        LOGGER.debug("%r", step)
+                    if wants_bar:
+                        bar(_where(step), _share(run))
+            result = run.finish()
+            bar.end(result.message)
+        if LOGGER.isEnabledFor(logging.INFO):
+            LOGGER.info("%s", _summary(result))
+    if wants_all:
         result["allvecs"] = points
-    else:
-        result = run.finish()
-    if any(_is_loud(asked.get(name)) for name in ("disp", "verbose")):
-        print(_summary(result))
-        if not result.success:  # as SciPy does
-            _warn(f"{_FAILED.get(result.status, 'The run did not succeed')}: {result.message}")
+    if volume > 0 and not result.success:  # as SciPy does
+        what = _FAILED.get(result.status, "The run did not succeed")
+        _warn(f"{what}: {result.message}", limit=result.status in _FAILED)
     return result
 
 
-def _is_loud(level: Any) -> bool:
-    return level is not None and level > 0
+def _where(step: IntermediateResult) -> str:
+    """Where a run stands, in a line."""
+    value = "" if math.isnan(step.fun) else f", objective {step.fun:.6g}"
+    return f"iteration {step.nit}{value}, gradient norm {step.grad_norm:.3g}"
+
+
+def _share(run: Run) -> float | None:
+    """How much of the way to the tolerance is done, in digits of the gradient norm."""
+    first, now, goal = run.progress.start_norm, run.progress.best_grad_norm, run.tolerance
+    if not 0 < goal < first < math.inf or not now > 0:
+        return None
+    return math.log(first / now) / math.log(first / goal)
 
 
 def _summary(result: Result) -> str:
@@ -202,10 +251,14 @@ def warn_of_hessians(**given: Any) -> None:
             )
 
 
-def _warn(message: str) -> None:
+def _warn(message: str, limit: bool = False) -> None:
     from scipy.optimize import OptimizeWarning  # here: SciPy's warning costs an import
 
-    warnings.warn(message, OptimizeWarning, stacklevel=levels_to_the_user())
+    class LimitWarning(OptimizeWarning, RuntimeWarning):  # type: ignore[misc]
+        """Of a limit that ended a run: SciPy's methods use either class."""
+
+    kind = LimitWarning if limit else OptimizeWarning
+    warnings.warn(message, kind, stacklevel=levels_to_the_user())
 
 
 def as_callback(callback: Callable[..., Any], space: Space) -> Callback:

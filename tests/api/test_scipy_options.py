@@ -221,6 +221,45 @@ def test_user_code_that_writes_into_x_is_told_so(guilty):
 def test_a_list_of_tensors_is_refused_with_the_remedy():
     torch = pytest.importorskip("torch")
     network = torch.nn.Linear(2, 2)
-    for many in (network.parameters(), list(network.parameters()), network.state_dict()):
-        with pytest.raises(TypeError, match="parameters_to_vector"):
+    several = list(network.parameters())
+    for many in (network, network.parameters(), several, network.state_dict()):
+        with pytest.raises(TypeError, match=r"momentous\.torch\.minimize.*parameters_to_vector"):
             minimize(rosen, many)
+
+
+@pytest.mark.parametrize(
+    ("nothing", "kind"), [(None, "NoneType"), ({"a": np.ones(2)}, "dict"), (object(), "object")]
+)
+def test_a_start_that_is_no_array_is_named(nothing, kind):
+    with pytest.raises(TypeError, match=f"x0 holds {kind}; pass one array of real numbers"):
+        minimize(rosen, nothing)
+
+
+def test_a_negative_limit_is_none_at_all_as_in_scipy(solve):
+    result = solve({"maxiter": -1})
+    assert (result.status, result.nit) == (Status.MAX_ITERATIONS, 0)
+
+
+@pytest.mark.parametrize(("c1", "c2"), [(0.5, 2), (-0.1, 0.1), (0.2, 0.1), (0.95, None)])
+def test_bad_constants_of_a_line_search_are_named_as_the_user_did(solve, c1, c2):
+    with pytest.raises(ValueError, match="'c1' and 'c2' must have 0 < c1 < 1/2 and c1 < c2 < 1"):
+        solve({"c1": c1, "c2": c2})
+
+
+def test_an_initial_matrix_is_checked_though_it_is_not_used(solve):
+    with pytest.warns(OptimizeWarning, match="not used: hess_inv0"):
+        assert solve({"hess_inv0": np.eye(3)}).success
+    with pytest.raises(ValueError, match="'hess_inv0' matrix isn't positive definite"):
+        solve({"hess_inv0": np.diag([1.0, 1.0, 0.0])})
+
+
+@pytest.mark.parametrize("kind", [OptimizeWarning, RuntimeWarning])
+def test_a_limit_that_ends_a_run_warns_as_either_of_scipys_methods(solve, kind, capsys):
+    with pytest.warns(kind, match="Maximum number of iterations"):
+        solve({"disp": True, "maxiter": 1})
+
+
+def test_statuses_have_the_numbers_of_scipy():
+    numbers = {status.name: int(status) for status in Status}
+    assert (numbers["CONVERGED"], numbers["MAX_ITERATIONS"], numbers["STOPPED"]) == (0, 1, 99)
+    assert (numbers["NO_PROGRESS"], numbers["NON_FINITE"]) == (2, 3)

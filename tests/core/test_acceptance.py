@@ -9,7 +9,7 @@ import pytest
 
 from conftest import Counted
 from momentous import Ending, Method, Report, RiseLimit, Sample, Status, Step, minimize
-from momentous.core.acceptance import has_risen, verify_success, within_limit
+from momentous.core.acceptance import has_risen, lowest_first, verify_success, within_limit
 from momentous.core.oracle import FunctionOracle
 from momentous.core.space import Space
 
@@ -175,3 +175,12 @@ def test_a_run_that_is_resumed_there_does_not_end_either(tmp_path):
     walked(max_iterations=3, checkpoint=tmp_path / "run.npz")
     result = walked(max_iterations=20, resume=tmp_path / "run.npz")
     assert (result.status, result.nit) == (Status.CONVERGED, 7)
+
+
+def test_of_points_that_are_level_the_first_comes_first_and_those_not_finite_never():
+    first, level = sample(1.0), sample(1.0 - SPACE.rounding)
+    low, bad = sample(0.5), sample(math.nan)
+    assert lowest_first([first, level, bad], SPACE) == [first, level]
+    assert lowest_first([first, level, low], SPACE)[0] is low
+    assert lowest_first([bad, first, low], SPACE) == [low, first]
+    assert lowest_first([bad], SPACE) == []

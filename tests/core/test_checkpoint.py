@@ -1016,3 +1016,11 @@ def test_a_report_that_was_handed_out_keeps_its_sample():
     point = first.report.sample.point
     next(going)
     assert first.report.sample.point is point is first.x
+
+
+def test_a_run_goes_on_from_its_state_in_memory(method):
+    options = {"x0": WAVES.start, **counted(WAVES).given("fused"), **method.eventful}
+    whole, part = minimize(**options), iterate(**options)
+    for _ in range(5):
+        next(part)
+    assert_same(minimize(resume=part.state(), **options), whole)

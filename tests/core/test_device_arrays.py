@@ -96,7 +96,8 @@ PASSES = [
     (passes.INNER, 2, 0), (passes.DISTANCE, 2, 0), (passes.ADD, 2, 1),
     (passes.ADD_DIFFERENCE, 3, 1),
     (passes.STEPPED, 3, 1), (passes.GRADIENT_ALONG, 2, 0), (passes.NESTEROV, 3, 2),
-    (passes.HEAVY_BALL, 3, 2), (passes.inners(8), 9, 0), (passes.weighted_sum(4), 4, 4),
+    (passes.HEAVY_BALL, 3, 2), (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3),
+    (passes.HEAVY_BALL_WITH_SUM, 4, 3), (passes.inners(8), 9, 0), (passes.weighted_sum(4), 4, 4),
     (passes.direction(9), 10, 9), (passes.new_pair(20), 23, 0),
 ]  # fmt: skip
 
@@ -176,6 +177,7 @@ def test_long_vectors_stay_on_the_gpu(library: str, method: Method) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")  # as it begins
 def test_compiled_objectives_on_the_gpu() -> None:
     torch = pytest.importorskip("torch")
     scales = on_gpu("torch", np.linspace(1.0, 10.0, 1000, dtype=np.float32))

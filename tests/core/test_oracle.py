@@ -71,7 +71,9 @@ def test_autodiff_counts_one_of_each(name, method):
     options = method.eventful | {"max_iterations": 12}
     x0 = xp.asarray(WAVES.start, dtype=xp.float32)
     result = minimize(user.fun, x0, jac="autodiff", **options)
-    assert result.nfev == result.njev == user.values
+    # JAX calls it once, to compile it.
+    assert result.nfev == result.njev == (user.values if name == "torch" else result.nfev)
+    assert name == "torch" or user.values == 1
 
 
 def test_rollbacks_are_counted(adaptive, how):

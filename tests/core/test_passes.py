@@ -15,7 +15,7 @@ from momentous import LBFGS, AdaRAGD, AdaRHB, Method, minimize
 from momentous.core import cuda_passes, layout, passes
 from momentous.core.admission import Admission
 from momentous.core.blocks import BLOCK
-from momentous.core.oracle import Sample
+from momentous.core.oracle import FunctionOracle, Sample
 from momentous.core.space import Space
 from momentous.methods.classical import lbfgs
 from momentous.methods.classical.fused_pairs import FusedPairs
@@ -26,6 +26,7 @@ PASSES = [
     (passes.INNER, 2, 0), (passes.DISTANCE, 2, 0), (passes.ADD, 2, 1),
     (passes.ADD_DIFFERENCE, 3, 1), (passes.STEPPED, 3, 1), (passes.GRADIENT, 1, 0),
     (passes.GRADIENT_ALONG, 2, 0), (passes.NESTEROV, 3, 2), (passes.HEAVY_BALL, 3, 2),
+    (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3), (passes.FIRST_STEP, 2, 2),
     (passes.inners(4), 5, 0), (passes.weighted_sum(4), 4, 4), (passes.direction(5), 6, 5),
     (passes.new_pair(4), 7, 0),
 ]  # fmt: skip
@@ -54,7 +55,8 @@ def test_a_pass_is_its_formula_in_every_library(library: Library, size: int) -> 
 def test_a_direction_is_the_step_to_the_next_point(library: Library) -> None:
     random = np.random.default_rng(1)
     x, *rows = (library.array(random.standard_normal(50) * 10.0**i, "float32") for i in range(5))
-    d, end, slope, square = Space(x).direction(x, [0.1, 2.0, -0.3, 0.5], rows)
+    d, end, along = Space(x).direction(x, [0.1, 2.0, -0.3, 0.5], rows)
+    slope, square = along()
     step = np.float32(library.numpy(end)) - np.float32(library.numpy(x))
     assert np.array_equal(step, library.numpy(d))
     exact = library.numpy(d).astype(float)
@@ -138,6 +140,7 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
     space, alone = Space(np.ones(40), total=lambda sums: sums), Space(np.ones(40))
     fused, listed = FusedPairs(3), Listed(3)
     hessian = np.diag(np.linspace(1, 5, 40))
+    oracle = FunctionOracle(lambda x: (x @ hessian @ x / 2, hessian @ x), True, (), space)
     here = Sample(random.standard_normal(40))
     here.gradient = hessian @ here.point
     fused, listed = fused.at(space, here), listed.at(alone, here)
@@ -146,7 +149,7 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
         there.gradient = hessian @ there.point
         fused = fused.extended(space, here, there, 0.0)
         listed = listed.extended(alone, here, there, 0.0)
-        d, slope, ahead = fused.line(space, there)
+        d, slope, ahead = fused.line(oracle, there)
         other = listed.direction(alone, there.gradient)
         np.testing.assert_allclose(d, other, atol=1e-9)
         assert slope == pytest.approx(there.gradient @ other)
@@ -161,9 +164,9 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
     assert fused.steps[-1] is d
     again = fused.packed().unpacked(space)
     assert isinstance(again, FusedPairs)
-    assert np.array_equal(again.line(space, here)[0], fused.line(space, here)[0])
+    assert np.array_equal(again.line(oracle, here)[0], fused.line(oracle, here)[0])
     assert np.allclose(
-        fused.packed().unpacked(alone).direction(alone, here.gradient), fused.line(space, here)[0]
+        fused.packed().unpacked(alone).direction(alone, here.gradient), fused.line(oracle, here)[0]
     )
 
 
@@ -261,8 +264,9 @@ def test_the_kernel_of_a_pass_in_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     jax_passes = importlib.import_module("momentous.core.jax_passes")
     monkeypatch.setattr(jax_passes, "INTERPRETED", True)
     monkeypatch.setattr(jax_passes, "BLOCK", 8)
+    monkeypatch.setattr(jax_passes, "PROGRAMS", 2)
     random = np.random.default_rng(5)
-    for work, count, numbers in [PASSES[1], PASSES[7]]:
+    for work, count, numbers in [PASSES[1], PASSES[4], PASSES[7]]:
         vectors = [random.standard_normal((3, 7)).astype(np.float32) for _ in range(count)]
         weights = [0.5 + 0.25 * i for i in range(numbers)]
         given = [jax.numpy.asarray(vector) for vector in vectors]
@@ -274,3 +278,36 @@ def test_the_kernel_of_a_pass_in_jax(monkeypatch: pytest.MonkeyPatch) -> None:
         exact = [float(np.vdot(a.astype(float), b.astype(float))) for a, b in products]
         np.testing.assert_allclose(sums, exact, rtol=1e-5)
         assert brought == pytest.approx(float(value))
+
+
+def test_numbers_of_jax_come_by_mail() -> None:
+    """As on a GPU, with the memory of the host on both sides."""
+    jax = pytest.importorskip("jax")
+    mail_of = importlib.import_module("momentous.core.jax_mail")
+    device = jax.devices()[0]
+    with jax.enable_x64(True):
+        mail, other = mail_of.JaxMail(device), mail_of.JaxMail(device)
+        times = mail_of.mailed(lambda numbers, x: (x + 1, numbers * x), device)
+        alone = mail_of.mailed(lambda numbers, x: (x - 1, None), device)
+        x = jax.numpy.asarray([2.0, 3.0])
+        for turn in range(5):
+            made, first = mail.run(times, "times", (turn, 0.5), x)
+            fewer, nothing = mail.run(alone, "alone", (), made)
+            _, second = other.run(times, "times", (-turn, 1.5), fewer)
+            assert second() == [-2.0 * turn, 4.5]
+            assert first() == [2.0 * turn, 1.5]
+            assert nothing() == []
+            assert made.tolist() == [3.0, 4.0]
+
+
+def test_a_run_by_mail_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = pytest.importorskip("jax")
+    jax_passes = importlib.import_module("momentous.core.jax_passes")
+    x0 = jax.numpy.ones(300)
+    options = {"jac": True, "method": AdaRAGD(**GIVEN), "max_iterations": 5}
+    plain = minimize(jax.jit(both), x0, **options)
+    monkeypatch.setattr(jax_passes, "has_mail", lambda device: True)
+    assert Space(x0)._passes._mail is not None
+    mailed = minimize(jax.jit(both), x0, **options)
+    assert (mailed.nit, mailed.fun) == (plain.nit, pytest.approx(plain.fun, rel=1e-6))
+    np.testing.assert_allclose(np.asarray(mailed.x), np.asarray(plain.x), rtol=1e-4, atol=1e-6)

@@ -36,14 +36,15 @@ def progress(**known):
 
 # --- one criterion --------------------------------------------------------------------------------
 
+COUNTS = {"nfev": 2, "njev": 9, "grad_norm": 0.5}
 FIRES = [
     (GradientNorm(0.5), Status.CONVERGED, {"grad_norm": 0.5, "tolerance": 0.5}, "0.5"),
     (Target(3.0), Status.TARGET_REACHED, {"fun": 3.0, "target": 3.0}, "3"),
     (Iterations(7), Status.MAX_ITERATIONS, {"nit": 7, "limit": 7, "grad_norm": 0.5}, "7"),
-    (Evaluations(11), Status.MAX_EVALUATIONS, {"nfev": 2, "njev": 9, "limit": 11}, "11"),
-    (WallTime(1.5), Status.MAX_TIME, {"time": 2.0, "limit": 1.5}, "1.5 s"),
+    (Evaluations(11), Status.MAX_EVALUATIONS, COUNTS | {"limit": 11}, "11"),
+    (WallTime(1.5), Status.MAX_TIME, {"time": 2.0, "limit": 1.5, "grad_norm": 0.5}, "1.5 s"),
     (Stagnation(4), Status.STAGNATED, {"best_grad_norm": 0.25, "best_nit": 3}, "0.25"),
-    (Evaluations(9, pairs=True), Status.MAX_EVALUATIONS, {"nfev": 2, "njev": 9, "limit": 9}, "9"),
+    (Evaluations(9, pairs=True), Status.MAX_EVALUATIONS, COUNTS | {"limit": 9}, "9"),
     (ValueChange(0.25, 2), Status.SMALL_CHANGE, {"decrease": 1.0, "tolerance": 0.25}, "1, which"),
     (StepLength(0.5, 2), Status.SMALL_CHANGE, {"move": 2.0, "tolerance": 0.5}, "2, which"),
 ]

@@ -14,6 +14,7 @@ from momentous import Checkpoint, minimize
 from momentous.distributed import find
 
 STEPS, EVERY = 120, 5
+METHOD = {"method": "ada-ragd", "step_size": 0.3, "initial_radius": 2.0}
 
 if __name__ == "__main__":
     folder, layout, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
@@ -36,10 +37,7 @@ if __name__ == "__main__":
                 log.write(f"{state.nit - 1} {ranks.size}\n")
 
     note.noted = False
-    if path.exists():
-        options = {"resume": path}
-    else:
-        options = {"method": "ada-ragd", "step_size": 0.3, "initial_radius": 2.0}
+    options = {"resume": path} if path.exists() else METHOD
     with ranks.announced():
         result = minimize(
             slow, problem.start_on(ranks, layout), jac=True, ranks=layout, tol=0.0, callback=note,

@@ -32,6 +32,15 @@ def environment() -> dict[str, str]:
     }
 
 
+def torch_environment(size: int) -> list[dict[str, str]]:
+    """What torchrun would set for each rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    return [address | {"RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)} for rank in range(size)]
+
+
 def launched(
     engine: str,
     size: int,
@@ -65,21 +74,14 @@ def launched(
 def launch(engine: str, size: int, program: str, folder: Path) -> str:
     """Run a program of this folder on so many ranks, and give what they printed.
 
-    ``engine`` is "torch" (the environment that torchrun sets) or "mpi".  A launch that is not over
-    in time is ended.
+    ``engine`` is "torch" (the environment that torchrun sets), "jax" (the same) or "mpi".  A launch
+    that is not over in time is ended.
     """
     python = [sys.executable, "-W", "error", "-X", "faulthandler"]
     command = [*python, str(HERE / program), str(folder)]
-    if engine == "torch":
-        pytest.importorskip("torch")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
-        commands = [
-            (command, {**address, "RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)})
-            for rank in range(size)
-        ]
+    if engine in ("torch", "jax"):
+        pytest.importorskip(engine)
+        commands = [(command, extra) for extra in torch_environment(size)]
     else:
         pytest.importorskip("mpi4py")
         mpirun = shutil.which("mpirun", path=sysconfig.get_path("scripts"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import engine_cases
 import numpy as np
@@ -13,6 +16,8 @@ import run_cases
 from engine_cases import another
 
 from momentous.distributed import MPI, Ranks, Torch, find
+
+LIMIT = 60.0  # seconds for a case in which something goes wrong: a few on a machine at rest
 
 
 def first(count: int) -> Ranks | None:
@@ -55,15 +60,21 @@ def cases_on_three(ranks: Ranks, two: Ranks | None, folder: Path) -> dict:
 
 def faults(ranks: Ranks) -> dict:
     found = {}
-    for layout in run_cases.LAYOUTS:
-        for case in run_cases.FAULTS:
-            found[f"{case.__name__} {layout}"] = case(ranks, layout)
-        found[f"failure {layout}"] = run_cases.failure(another(), layout)
+
+    def case(name: str, work: Callable, *given: Any) -> None:
+        """Each case has a time limit of its own: past it, the stack is shown and the rank ends."""
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        found[name] = work(*given)
         ranks.all_reduce(np.ones(1))
-    found["failure"] = engine_cases.failure(another(), 1)
-    ranks.all_reduce(np.ones(1))
-    found["hanging"] = engine_cases.hanging(another(timeout=0.5))
-    ranks.all_reduce(np.ones(1))
+        faulthandler.cancel_dump_traceback_later()
+
+    for layout in run_cases.LAYOUTS:
+        for work in run_cases.FAULTS:
+            case(f"{work.__name__} {layout}", work, ranks, layout)
+        case(f"failure {layout}", run_cases.failure, another(), layout)
+        case(f"hanging {layout}", run_cases.hanging, another(timeout=1.0), layout)
+    case("failure", engine_cases.failure, another(), 1)
+    case("hanging", engine_cases.hanging, another(timeout=0.5))
     return found
 
 

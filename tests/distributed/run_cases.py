@@ -25,13 +25,9 @@ from momentous.methods import REGISTRY
 PROBLEM = Regression()
 LAYOUTS = {"data": Data, "variables": Variables}
 STEPS = 25
-# Parameters with which every method that draws does so, and every method that restarts does so.
-# First step sizes are given: found by a difference of gradients, they have half of the digits only,
-# and rounding differs with the number of ranks.
+# Parameters with which the methods that need constants draw and restart in a few steps; all others
+# run as they do on the scoreboard, with nothing given.
 OPTIONS: dict[str, dict[str, Any]] = {
-    **{name: {"step_size": 0.3} for name in ("gd", "heuristic-agd", "cg")},
-    **{name: {"step_size": 0.3, "initial_radius": 2.0} for name in ("ada-ragd", "ada-rhb")},
-    **{name: {"gradient_lipschitz": 1.0} for name in ("parameter-free-agd", "universal-hb")},
     "perturbed-ragd": {"step_size": 0.05, "momentum": 0.9, "radius": 2.0, "epoch_length": 60,
                        "perturbation": 1e-2},
     "jin-agd": {"eps": 10.0, "momentum": 0.9, "step_size": 0.05, "perturbation": 0.1, "wait": 8,
@@ -80,7 +76,7 @@ def method_runs(ranks: Ranks) -> dict[str, Any]:
     found = {}
     for name in REGISTRY:
         for layout in LAYOUTS:
-            result = run(ranks, layout, method=name, max_iterations=15, **options_of(name))
+            result = run(ranks, layout, method=name, **options_of(name))
             found[f"{name} {layout}"] = summary(result, ranks, layout)
     return found
 
@@ -123,34 +119,37 @@ def certificates(ranks: Ranks) -> dict[str, Any]:
 
 
 def traffic(ranks: Ranks) -> dict[str, Any]:
-    """Bytes and calls per iteration, and per evaluation, without those of the user's own."""
+    """Numbers and calls per iteration, and per evaluation, without those of the user's own: with
+    value and gradient in one function, in two, and with a time limit."""
     found = {}
     fixed = {"step_size": 0.05, "momentum": 0.9, "radius": 1e6, "epoch_length": 10**6}
+    problem = Regression(60, 1500)
     for layout in LAYOUTS:
-        sent = []
-        for steps in (10, 20):
-            problem = Regression(60, 1500)
-            fun, own = problem.on(ranks, layout), dataclasses.replace(ranks.traffic)
-            calls = 0
+        fun, start = problem.on(ranks, layout), problem.start_on(ranks, layout)
+        for kind in ("fused", "separate", "timed"):
+            calls, sent = 0, []
 
             def counted(x, fun=fun):
                 nonlocal calls
                 calls += 1
                 return fun(x)
 
-            start = problem.start_on(ranks, layout)
-            result = run(ranks, layout, counted, x0=start, method="ragd", max_iterations=steps,
-                         **fixed)  # fmt: skip
-            users = calls * 8 * 60 if layout == "variables" else 0
-            sent.append((ranks.traffic.bytes - own.bytes - users,
-                         ranks.traffic.calls - own.calls - (calls if users else 0),
-                         result.njev))  # fmt: skip
-        (bytes_a, calls_a, n_a), (bytes_b, calls_b, n_b) = sent
-        found[layout] = {
-            "numbers": (bytes_b - bytes_a) / 8 / 10,
-            "calls": (calls_b - calls_a) / 10,
-            "evaluations": (n_b - n_a) / 10,
-        }
+            options = {"method": "ragd", **fixed, "x0": start}
+            if kind == "timed":
+                options["max_time"] = 1e6
+            call = counted
+            if kind == "separate":
+                options["jac"] = lambda x, both=counted: both(x)[1]
+                call = lambda x, both=counted: both(x)[0]  # noqa: E731
+            for steps in (32, 64):
+                calls, before = 0, dataclasses.replace(ranks.traffic)
+                result = run(ranks, layout, call, max_iterations=steps, **options)
+                users = calls if layout == "variables" else 0
+                sent.append((ranks.traffic.bytes - before.bytes - 8 * 60 * users,
+                             ranks.traffic.calls - before.calls - users, result.njev))  # fmt: skip
+            names = ("bytes", "calls", "evaluations")
+            pairs = zip(names, *sent, strict=True)
+            found[f"{layout} {kind}"] = {name: (b - a) / 32 for name, a, b in pairs}
     return found
 
 
@@ -229,6 +228,11 @@ def time_limit(ranks: Ranks, layout: str) -> dict[str, Any]:
 
 def failure(ranks: Ranks, layout: str) -> dict[str, Any]:
     return ended(lambda: run(ranks, layout, disturbed(ranks, layout, fail)))
+
+
+def hanging(ranks: Ranks, layout: str) -> dict[str, Any]:
+    """One rank does not come back from its function before the others have waited long enough."""
+    return ended(lambda: run(ranks, layout, disturbed(ranks, layout, lambda: time.sleep(3.0))))
 
 
 def wishes(ranks: Ranks, layout: str) -> dict[str, Any]:
@@ -325,13 +329,17 @@ def checkpoints(ranks: Ranks, fewer: Ranks | None, folder: Path, layout: str) ->
     if fewer is not None:
         result = run(fewer, layout, resume=path)
         found["on fewer"] = summary(result, fewer, layout)
+    alone = Alone()
     if ranks.rank == 0:
-        alone = Alone()
         found["on one"] = summary(run(alone, layout, resume=path), alone, layout)
         run(alone, layout, checkpoint=folder / f"{layout}-one.ckpt", **options, max_iterations=10)
     ranks.all_reduce(np.ones(1))
     result = run(ranks, layout, resume=folder / f"{layout}-one.ckpt")
     found["from one"] = summary(result, ranks, layout)
+    if ranks.rank == 0:
+        run(alone, layout, resume=path, checkpoint=Checkpoint(path, None, 4))
+        found["files at last"] = sorted(file.name for file in folder.glob(f"{layout}.ckpt*"))
+    ranks.all_reduce(np.ones(1))
     return found
 
 

@@ -29,6 +29,59 @@ def test_a_value_travels_with_the_first_sum_only():
     assert agreement.with_value(7.0, two_sums) == (6.0, 14.0)
 
 
+class Noting(Alone):
+    """One rank that notes how many numbers it sends."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent: list[int] = []
+
+    def _all_reduce(self, a, operation):
+        self.sent.append(len(a))
+        return a.copy()
+
+
+def test_without_news_a_sum_is_one_message_of_as_many_numbers():
+    agreement = Agreement(Noting())
+    assert agreement.total(np.array([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert agreement.sum_of_values(3.0) == 3.0
+    assert agreement.ranks.sent == [2, 1]
+
+
+def test_a_sum_that_is_not_a_number_is_asked_about_and_stays_so():
+    agreement = Agreement(Noting())
+    found = agreement.total(np.array([np.nan, 2.0]))
+    assert np.isnan(found[0])
+    assert found[1] == 2.0
+    assert agreement.ranks.sent == [2, 2]
+
+
+def test_ctrl_c_travels_as_a_sum_that_is_not_a_number():
+    agreement = Agreement(Noting())
+    agreement.interrupts.pending = True
+    with pytest.raises(KeyboardInterrupt):
+        agreement.total(np.array([1.0, 2.0, 3.0]))
+    assert agreement.interrupted
+    assert agreement.ranks.sent == [3, 2]
+    assert agreement.total(np.array([1.0])).tolist() == [1.0]  # once
+
+
+def test_an_exception_of_user_code_travels_in_the_place_of_the_value():
+    agreement = Agreement(Noting())
+    with pytest.raises(ZeroDivisionError):
+        agreement.sum_of_local(lambda: 1 / 0)
+    assert agreement.ranks.sent[:2] == [1, 2]
+
+
+def test_the_clock_travels_where_it_decides_something():
+    agreement = Agreement(Noting())
+    agreement.set_clock(50.0)
+    agreement.shares_clock = True
+    assert agreement.total(np.array([1.0])).tolist() == [1.0]
+    assert agreement.ranks.sent == [2]
+    assert agreement.seconds == pytest.approx(50.0, abs=10.0)
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_a_value_that_is_not_finite_is_none(value):
     assert np.isnan(Agreement(Alone()).same_value(value))

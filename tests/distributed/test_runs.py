@@ -104,17 +104,26 @@ def test_the_examples_of_the_page_run_alone_and_on_ranks(by_mpi):
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-def test_one_message_of_d_numbers_per_evaluation_where_data_is_spread(by_mpi):
-    sent = by_mpi[0]["traffic"]["data"]
-    assert sent["calls"] == sent["evaluations"] == 1
-    assert sent["numbers"] == pytest.approx(1500 + 1, rel=0.02)
+def test_one_message_of_d_plus_1_numbers_per_evaluation_where_data_is_spread(by_mpi):
+    for kind in ("fused", "separate"):
+        sent = by_mpi[0]["traffic"][f"data {kind}"]
+        assert sent == {"calls": 1, "evaluations": 1, "bytes": 8 * (1500 + 1)}
 
 
-def test_one_message_of_a_few_numbers_per_iteration_where_variables_are(by_mpi):
-    """|g|^2, |x' - x|^2 and f, with a flag and a clock; |x|^2 once in sixteen iterations."""
-    sent = by_mpi[0]["traffic"]["variables"]
-    assert sent["calls"] == pytest.approx(1, abs=1.01 / 10)
-    assert sent["numbers"] == pytest.approx(5, abs=3.01 / 10)
+@pytest.mark.parametrize(("kind", "numbers"), [("fused", 3), ("separate", 2)])
+def test_one_message_per_iteration_where_variables_are_spread(by_mpi, kind, numbers):
+    """|g|^2 and |x' - x|^2, and f where it comes with the gradient; |x|^2 once in 32 iterations."""
+    sent = by_mpi[0]["traffic"][f"variables {kind}"]
+    assert sent == {"calls": 1 + 1 / 32, "evaluations": 1, "bytes": 8 * (numbers + 1 / 32)}
+    assert sent["bytes"] == pytest.approx(8 * numbers, rel=0.02)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_clock_travels_only_where_there_is_a_time_limit(by_mpi, layout):
+    found = by_mpi[0]["traffic"]
+    timed, fused = found[f"{layout} timed"], found[f"{layout} fused"]
+    assert timed["calls"] == fused["calls"]
+    assert timed["bytes"] == fused["bytes"] + 8 * timed["calls"]
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -132,6 +141,16 @@ def test_an_exception_on_one_rank_is_named_on_all(everywhere, layout):
     for each in found[:1] + found[2:]:
         assert each["status"] == "RankError"
         assert each["message"] == "rank 1 failed: ZeroDivisionError: no such number"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_rank_that_hangs_in_its_function_ends_all(everywhere, layout):
+    found = ends(everywhere, "hanging", layout)
+    assert {each["status"] for each in found} == {"RankError"}
+    for each in found:
+        assert (
+            "has waited 1 s in all_reduce for the other ranks: one of them hangs" in each["message"]
+        )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -222,6 +241,12 @@ def test_a_checkpoint_and_the_one_before_it_keep_their_shards(by_mpi):
     assert sum("shard" in name for name in files) == 2 * 3
     data = by_mpi[0]["checkpoints"]["data"]["files"]
     assert data == ["data.ckpt", "data.ckpt.previous"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_process_that_goes_on_leaves_no_shards(by_mpi, layout):
+    files = by_mpi[0]["checkpoints"][layout]["files at last"]
+    assert files == [f"{layout}.ckpt", f"{layout}.ckpt.previous"]
 
 
 def test_a_full_disk_on_one_rank_leaves_the_checkpoint_before(by_mpi):

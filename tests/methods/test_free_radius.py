@@ -59,7 +59,8 @@ def naive(problem, heavy_ball, most):
     x0, g0 = problem.start, gradient(problem.start)
     t = math.sqrt(2.0**-53) * max(1.0, norm(x0))
     other = x0 - t / norm(g0) * g0
-    eta = norm(other - x0) / norm(gradient(other) - g0)
+    mantissa, exponent = math.frexp(norm(gradient(other) - g0) / norm(other - x0))
+    eta = 1 / math.ldexp(round(2**13 * mantissa), exponent - 13)  # a quarter of the digits
     q, widest, price, mark, paid, lost = 1 / norm(g0), math.inf, math.inf, norm(g0), 0, 0
     known = g0  # the gradient at x0, where it has been taken
 

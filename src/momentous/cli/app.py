@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from momentous.cli.environment import PREFIX
 from momentous.cli.terminal import report_errors
 from momentous.version import __version__
 
@@ -21,10 +22,15 @@ COMMANDS = {
     "data": ("momentous.cli.data", "Files of ratings: what is in them, where to get some."),
     "reproduce": ("momentous.cli.reproduce", "Run the paper's experiments and write a report."),
     "tune": ("momentous.cli.tune", "Search the step sizes of the paper's methods."),
+    "completion": ("momentous.cli.completion", "Print the script for the tab key of a shell."),
 }
 
 
-SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+    "auto_envvar_prefix": PREFIX,
+}
 
 
 class CommandTable(click.Group):

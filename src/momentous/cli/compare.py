@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from momentous.cli.options import limits, names_option, out_folder
+from momentous.cli.options import complete_methods, limits, names_option, out_folder
 from momentous.cli.terminal import end_interrupted, say, usage_errors
 from momentous.io.optional import require
 
@@ -17,6 +17,7 @@ from momentous.io.optional import require
     "--methods",
     "Names, separated by commas; scipy:l-bfgs-b, scipy:cg and torch:lbfgs are outside solvers.",
     default="auto,ada-ragd,lbfgs,scipy:l-bfgs-b",
+    complete=complete_methods,
 )
 @limits
 @click.option("--separate", is_flag=True, help="Give value and gradient apart, not from one call.")

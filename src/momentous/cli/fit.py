@@ -2,17 +2,23 @@
 
 import contextlib
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from momentous.cli.options import NEW_FILE, RATINGS, as_json, reading, threads, typed_options
+from momentous.cli.options import (
+    NEW_FILE,
+    RATINGS,
+    as_json,
+    complete_methods,
+    reading,
+    threads,
+    typed_options,
+)
 from momentous.cli.terminal import end_interrupted, show_facts, usage_errors
-
-EVERY = 10  # the first iterations have a line each, later ones every tenth
+from momentous.io.progress import progress_bar
 
 
 @click.command()
@@ -27,6 +33,7 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 @click.option(
     "--method",
     "solver",
+    shell_complete=complete_methods,
     help="auto, sweep, or a name that 'momentous methods' lists.  [default: auto]",
 )
 @click.option("--ridge", type=click.FloatRange(0), help="Weight of the squared factors.")
@@ -62,7 +69,7 @@ EVERY = 10  # the first iterations have a line each, later ones every tenth
 def command(
     file: str, out: Path, resume: bool, as_json: bool, reading: dict[str, Any], **options: Any
 ) -> None:
-    """Fit a low-rank model to a FILE of ratings.
+    """Fit a low-rank model to a FILE of ratings; - is the standard input, and pipes will do.
 
     Under torchrun or mpirun all ranks fit it together: see docs/cluster.md.
     """
@@ -72,7 +79,7 @@ def command(
     quiet = as_json or find().rank > 0
     quietly = reading | {"progress": False if quiet else None}
     try:
-        with usage_errors(OptionError), show_fit(quiet=quiet) as watch:
+        with usage_errors(OptionError), show_fit(quiet, options["max_iterations"]) as watch:
             facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
     except RankError as error:
         raise click.ClickException(str(error)) from None
@@ -92,19 +99,10 @@ def command(
 
 
 @contextlib.contextmanager
-def show_fit(quiet: bool) -> Iterator[Any]:
+def show_fit(quiet: bool, limit: int | None = None) -> Iterator[Any]:
     """A function to watch a fit by: one line that changes on a terminal, else plain lines."""
     if quiet:
         yield None
-    elif not sys.stderr.isatty():
-        yield _print_step
-    else:
-        from momentous.lab.progress import new_console
-
-        with new_console(stderr=True).status("fitting", spinner="line") as status:
-            yield lambda step: status.update(str(step))
-
-
-def _print_step(step: Any) -> None:
-    if step.nit <= EVERY or step.nit % EVERY == 0:
-        print(step, file=sys.stderr, flush=True)
+        return
+    with progress_bar() as bar:
+        yield lambda step: bar(str(step), None if limit is None else step.nit / limit)

@@ -6,14 +6,36 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 Decorator = Callable[[Any], Any]
 
 EXISTING = click.Path(exists=True, path_type=Path)
-RATINGS = click.STRING  # a file, a folder, a member of an archive, or an address
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 POSITIVE = click.FloatRange(0, min_open=True)
+
+
+class RatingsPath(click.types.StringParamType):
+    """A file, a folder, a pipe, a member of an archive, or an address: completed as a file."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Files, by the shell."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+RATINGS = RatingsPath()
+
+
+def complete_methods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of methods, for the tab key; of a list the last one."""
+    from momentous.methods import REGISTRY
+
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in ("auto", *REGISTRY) if name.startswith(last)]
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 threads = click.option("--threads", type=click.IntRange(1), help="Of compiled code; default: all.")
@@ -35,13 +57,15 @@ def out_folder(default: str, help: str) -> Decorator:
     return click.option("--out", type=FOLDER, default=Path(default), help=help)
 
 
-def names_option(name: str, help: str, default: str | None = None) -> Decorator:
+def names_option(
+    name: str, help: str, default: str | None = None, complete: Any = None
+) -> Decorator:
     """Names, separated by commas, as a list; None where the option is not given."""
 
     def split(context: Any, parameter: Any, given: str | None) -> list[str] | None:
         return [part.strip() for part in given.split(",")] if given else None
 
-    return click.option(name, callback=split, default=default, help=help)
+    return click.option(name, callback=split, default=default, help=help, shell_complete=complete)
 
 
 def typed_options(values: Mapping[str, Any]) -> list[str]:

@@ -77,6 +77,19 @@ def verify_success(
     return Ending(Status.OBJECTIVE_ROSE, message, numbers)
 
 
+def lowest_first(samples: list[Sample], space: Space) -> list[Sample]:
+    """Those of the samples whose value is finite, by value; the first of the samples, which has
+    the smallest gradient, comes before all that are lower by no more than rounding."""
+    usable = [sample for sample in samples if math.isfinite(sample.value)]
+    usable.sort(key=lambda sample: sample.value)
+    first = samples[0]
+    if math.isfinite(first.value):
+        lowest = usable[0].value
+        if first.value <= lowest + space.value_noise(lowest):
+            usable.sort(key=lambda sample: sample is not first)
+    return usable
+
+
 def has_risen(value: float, start_value: float) -> bool:
     """Is f above f(x0) by more than rounding explains, or not finite?
 

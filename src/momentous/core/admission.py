@@ -37,6 +37,9 @@ def starting_point(x0: Any) -> Array:
         except ValueError as error:
             raise ValueError(f"x0 is not an array of numbers: {error}") from None
     xp = array_api_compat.array_namespace(x0)
+    if isinstance(x0, np.ndarray) and x0.dtype == object:
+        kinds = sorted({type(each).__name__ for each in x0.flat})
+        raise TypeError(f"x0 holds {', '.join(kinds)}; pass one array of real numbers")
     if isinstance(x0, np.ndarray) and x0.dtype.kind not in "biufc":
         raise TypeError(f"x0 has dtype {x0.dtype}; momentous minimises over real numbers only")
     if xp.isdtype(x0.dtype, "complex floating"):
@@ -61,13 +64,17 @@ def _refuse_many_arrays(x0: Any) -> None:
     ):
         kinds = sorted({_kind(type(part)) for part in parts})
         raise TypeError(
-            f"x0 holds {len(parts)} arrays ({', '.join(kinds)}), but it must be one array: join "
-            "them (torch.nn.utils.parameters_to_vector(net.parameters())) and let fun take them "
+            f"x0 holds {len(parts)} arrays ({', '.join(kinds)}), but it must be one array: "
+            "momentous.torch.minimize(net, loss) trains the parameters of a network; or join them "
+            "(torch.nn.utils.parameters_to_vector(net.parameters())) and let fun take them "
             "apart again (vector_to_parameters, or torch.func.functional_call)"
         )
-    if not isinstance(x0, list | tuple | int | float | complex | str) and hasattr(x0, "__next__"):
+    if isinstance(x0, list | tuple | int | float | complex | str):
+        return
+    if hasattr(x0, "__next__") or hasattr(x0, "named_parameters"):
         raise TypeError(
-            f"x0 is a {type(x0).__name__}, not an array; of a network's parameters make one: "
+            f"x0 is a {type(x0).__name__}, not an array; momentous.torch.minimize(net, loss) "
+            "trains the parameters of a network, or make one array of them: "
             "torch.nn.utils.parameters_to_vector(net.parameters())"
         )
 

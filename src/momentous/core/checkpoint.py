@@ -7,9 +7,11 @@ before it is kept as ``NAME.previous``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
+import glob
 import math
 import os
 import time
@@ -29,6 +31,7 @@ from momentous.core.step import Report, RiseLimit
 from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
+from momentous.io.atomic import previous_path
 
 KIND, VERSION = "checkpoint", 5
 SHARD = "checkpoint shard"
@@ -82,6 +85,11 @@ class Checkpoint:
         self._saved_at = time.monotonic()
 
     @property
+    def by_shared_clock(self) -> bool:
+        """Does a clock that all ranks share say when the next one is due?"""
+        return False
+
+    @property
     def shared_settings(self) -> tuple[Any, ...]:
         """What must be the same on all ranks of a run."""
         return ("a checkpoint",)
@@ -98,10 +106,8 @@ class Checkpoint:
     def save(self, state: RunState) -> None:
         """Write the file so that it is either the old one or the new one, never a part."""
         self._saved_at = time.monotonic()
-        packer = _Packer(tuple(state.best_point.shape))
-        packed = packer.pack(state)
-        arrays = {f"a{i}": array for i, array in enumerate(packer.arrays)}
-        write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
+        write_archive(self.path, KIND, VERSION, *packed(state), keep_previous=True)
+        remove_old_shards(Path(self.path))
 
     def save_shard(self, state: RunState, path: Path) -> None:
         """Write the part of the points that this rank has."""
@@ -117,6 +123,7 @@ class Checkpoint:
         arrays = {f"a{i}": a for i, a in enumerate(packer.arrays) if i not in packer.points}
         packed["shards"] = {"token": token, "sizes": sizes}
         write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
+        remove_old_shards(Path(self.path))
 
 
 class Plain:
@@ -214,11 +221,34 @@ class _Packer:
         return self._index[id(item)]
 
 
-def load(path: str | os.PathLike[str], space: Space | None = None) -> RunState:
+def packed(state: RunState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A run as a tree of plain things, and the arrays that it names; they may share memory with
+    the run's."""
+    packer = _Packer(tuple(state.best_point.shape))
+    tree = packer.pack(state)
+    return tree, {f"a{i}": array for i, array in enumerate(packer.arrays)}
+
+
+def unpacked(
+    tree: dict[str, Any], arrays: dict[str, np.ndarray], space: Space | None = None
+) -> RunState:
+    """The run that `packed` made these of; whatever is wrong with it is a `CheckpointError`."""
+    try:
+        return _Unpacker(arrays, space).state(tree)
+    except CheckpointError:
+        raise
+    except (*MALFORMED, RecursionError) as error:
+        raise CheckpointError(f"is damaged ({type(error).__name__}: {error})") from error
+
+
+def load(path: str | os.PathLike[str] | RunState, space: Space | None = None) -> RunState:
     """Read a checkpoint of a run in that space; whatever is wrong is a `CheckpointError`.
 
-    Without a space its arrays stay those of NumPy.
+    Without a space its arrays stay those of NumPy.  A run that is in memory already is taken as it
+    is.
     """
+    if isinstance(path, RunState):
+        return path
     try:
         archive = read_archive(path, KIND, VERSION)
     except FileNotFoundError:
@@ -229,7 +259,7 @@ def load(path: str | os.PathLike[str], space: Space | None = None) -> RunState:
         shards = archive.content.get("shards")
         if shards is not None:
             archive.arrays.update(_from_shards(Path(path), shards, space))
-        return _Unpacker(archive.arrays, space).state(archive.content)
+        return unpacked(archive.content, archive.arrays, space)
     except CheckpointError as error:
         raise CheckpointError(f"{path} {error}") from None
     except (*MALFORMED, RecursionError) as error:
@@ -243,7 +273,18 @@ def shard_path(path: str | os.PathLike[str], token: int, rank: int) -> Path:
     return path.with_name(f"{name}.shard-{token:010x}-{rank}")
 
 
-def shard_names(path: Path) -> list[str]:
+def remove_old_shards(path: Path) -> None:
+    """Remove the shards that neither a checkpoint nor the one before it names."""
+    shards = list(path.parent.glob(f"{glob.escape(path.name)}.shard-*"))
+    if shards:  # otherwise there is nothing to read
+        kept = {*_shard_names(path), *_shard_names(previous_path(path))}
+        for shard in shards:
+            if shard.name not in kept:
+                with contextlib.suppress(OSError):
+                    shard.unlink()
+
+
+def _shard_names(path: Path) -> list[str]:
     """The files with the parts of a checkpoint, if it has any."""
     try:
         shards = read_archive(path, KIND, VERSION).content["shards"]

@@ -2,30 +2,33 @@
 
 Sums are in double precision.  Each block of threads adds up its share, the block that ends last
 adds the shares in their order and writes the sums to memory of the host: one kernel and one wait
-per pass, and the same bits every time on the same GPU.
+per pass, and the same bits every time on the same GPU.  Vectors stream past the GPU's cache, but
+for the last of those that are made: it is read next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from momentous.core.mailbox import Mailbox
+from momentous.core.mailbox import LETTERS, NO_LETTER, Mailbox
 from momentous.core.passes import MOST, Pass, names, written
 from momentous.io.optional import LazyModule
 
 cupy: Any = LazyModule("cupy", "cuda", "an array of CuPy")
 NUMBERS = {"float32": "float", "float64": "double"}
 THREADS = 256
-BLOCKS = 8  # per multiprocessor
+BLOCKS = 8  # per multiprocessor, at most
 SUMS = 2 * MOST  # room for sums
 
 KERNEL = r"""
 typedef @T@ T;
-struct alignas(@W@ * sizeof(T)) Pack { T at[@W@]; };
+union Pack { @V@ whole; T at[@W@]; };
 
 __device__ double warp_sum(double sum) {
     for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
@@ -78,13 +81,21 @@ extern "C" __global__ void __launch_bounds__(256) pass(
     __syncthreads();
     if (!last) return;
     __threadfence();
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int i = warp; i < @S@; i += 8) {
+    const int lane = threadIdx.x % 32;  // @P@ warps per sum
+    for (int warp = threadIdx.x / 32; warp < @S@ * @P@; warp += 8) {
+        const int i = warp / @P@, part = warp % @P@;
         double sum = 0.0;
-        for (int k = lane; k < gridDim.x; k += 32)
-            sum += ((volatile double*)shares)[i * gridDim.x + k];
+        #pragma unroll 8
+        for (int k = part * 32 + lane; k < gridDim.x; k += 32 * @P@)
+            sum += __ldcg(shares + i * gridDim.x + k);
         sum = warp_sum(sum);
-        if (lane == 0) answer[i] = sum;
+        if (lane == 0) room[i][part] = sum;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < @S@; i += 256) {
+        double sum = 0.0;
+        for (int k = 0; k < @P@; k++) sum += room[i][k];
+        answer[i] = sum;
     }
     if (threadIdx.x == 0) {
         *ended = 0u;
@@ -110,19 +121,25 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tu
         "T": NUMBERS[dtype],
         "W": str(width),
         "S": str(len(products)),
+        "P": "8421"[min(3, max(0, len(products) - 1).bit_length())],
         "PLACE": "packs - 1 - i" if work.backwards else "i",
         "PARAMETERS": "".join(f"{parameter}, " for parameter in parameters),
         "NUMBERS": " ".join(f"const T {name} = T({name}_);" for name in weights),
-        "LOAD": " ".join(f"const Pack p_{name} = ((const Pack*){name}_)[k];" for name in given)
+        "LOAD": " ".join(
+            f"Pack p_{name}; p_{name}.whole = __ldcs((const @V@*){name}_ + k);" for name in given
+        )
         + " ".join(f" Pack p_{name};" for name in out),
         "TAKE": " ".join(f"const T {name} = p_{name}.at[j];" for name in given),
         "LINES": "\n".join(body),
         "GIVE": " ".join(
             f"p_{name}.at[j] = {a};" for name, a in zip(out, made, strict=True)
         ),
-        "STORE": " ".join(f"((Pack*){name}_)[k] = p_{name};" for name in out),
+        # The last one is read next: it is to find room in the cache.
+        "STORE": " ".join(f"__stcs((@V@*){name}_ + k, p_{name}.whole);" for name in out[:-1])
+        + " ".join(f" ((@V@*){name}_)[k] = p_{name}.whole;" for name in out[-1:]),
         "TAKE_ONE": " ".join(f"const T {name} = {name}_[k];" for name in given),
         "GIVE_ONE": " ".join(f"{name}_[k] = {a};" for name, a in zip(out, made, strict=True)),
+        "V": NUMBERS[dtype] + ("" if width == 1 else str(width)),
     }  # fmt: skip
     text = KERNEL
     for name, part in parts.items():
@@ -136,6 +153,19 @@ def _kernel(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> t
     return cupy.RawModule(code=text, options=("-std=c++14",)).get_function("pass"), sums
 
 
+class _Plan:
+    """A kernel, and the memory that its arguments are put in: all of them have eight bytes."""
+
+    def __init__(self, kernel: Any, sums: int, made: int, blocks: int, parameters: str):
+        self.kernel, self.sums, self.made, self.blocks = kernel, sums, made, blocks
+        self.pack = struct.Struct(parameters).pack_into
+        self.memory = ctypes.create_string_buffer(8 * len(parameters))
+        first = ctypes.addressof(self.memory)
+        places = [first + 8 * i for i in range(len(parameters))]
+        self._places = (ctypes.c_void_p * len(places))(*places)
+        self.places = ctypes.addressof(self._places)
+
+
 class CudaPasses:
     """Runs passes on arrays of CuPy that are like a given one."""
 
@@ -144,13 +174,17 @@ class CudaPasses:
         self._name = like.dtype.name
         self._width = 16 // like.dtype.itemsize  # entries that are read at a time
         self._device = like.device
+        # By the name of a pass; for vectors that begin at a multiple of 16 bytes, and for others.
+        self._aligned: dict[str, _Plan] = {}
+        self._others: dict[str, _Plan] = {}
         with self._device:
-            self._blocks = BLOCKS * self._device.attributes["MultiProcessorCount"]
-            self._shares = cupy.empty(SUMS * self._blocks, np.float64)
+            self._processors = self._device.attributes["MultiProcessorCount"]
+            self._shares = cupy.empty(SUMS * BLOCKS * self._processors, np.float64)
             self._ended = cupy.zeros(1, np.uint32)
             # Memory of the host that the GPU can write to.
-            self._answer = cupy.cuda.alloc_pinned_memory(8 * (SUMS + 1))
-            self._mail = Mailbox(np.frombuffer(self._answer, np.float64, SUMS + 1))
+            self._answer = cupy.cuda.alloc_pinned_memory(8 * LETTERS * (SUMS + 1))
+            self._mail = Mailbox(np.frombuffer(self._answer, np.float64, LETTERS * (SUMS + 1)))
+        self._room = self._shares.data.ptr, self._ended.data.ptr
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar on the GPU that a kernel can read?"""
@@ -165,25 +199,49 @@ class CudaPasses:
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
     ) -> tuple[tuple[Any, ...], Any, float]:
         """The new vectors; and once they are there, the sums and the value."""
+        made, answer = self.start(work, vectors, numbers, value)
+        return made, *answer()
+
+    def start(
+        self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
+    ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
+        """The same without the wait: the new vectors, and what gives the sums and the value."""
         vectors = [a if a.flags.c_contiguous else cupy.ascontiguousarray(a) for a in vectors]
-        pointers = [a.data.ptr for a in vectors]
-        width = self._width if all(pointer % 16 == 0 for pointer in pointers) else 1
-        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, width)
+        pointers, together = [a.data.ptr for a in vectors], 0
+        for pointer in pointers:
+            together |= pointer
+        plans = self._others if together % 16 else self._aligned
         with self._device:
-            if sums:
-                self._mail.clear(sums + (value is not None), cupy.cuda.get_current_stream)
-            made = tuple([cupy.empty(self._shape, self._dtype) for _ in range(work.made)])
-            kernel(
-                (max(1, min(self._blocks, -(-self._size // (width * THREADS)))),),
-                (THREADS,),
-                (
-                    self._size, *vectors, *made, *map(float, numbers),
-                    0 if value is None else value.data.ptr,
-                    0 if value is None else value.dtype.itemsize,
-                    self._shares, self._ended, self._answer.ptr,
-                ),
+            plan = plans.get(work.name)
+            if plan is None:
+                width = 1 if together % 16 else self._width
+                plan = plans[work.name] = self._plan(work, len(vectors), len(numbers), width)
+            stream, sums = cupy.cuda.get_current_stream(), plan.sums
+            made = tuple([cupy.ndarray(self._shape, self._dtype) for _ in range(plan.made)])
+            count = sums + (value is not None)
+            letter = self._mail.letter(count, stream.synchronize) if sums else NO_LETTER
+            plan.pack(
+                plan.memory, 0, self._size, *pointers, *[a.data.ptr for a in made], *numbers,
+                0 if value is None else value.data.ptr,
+                0 if value is None else value.dtype.itemsize,
+                *self._room, letter.pointer,
             )  # fmt: skip
-            if not sums:
-                return made, np.empty(0), np.nan
-            answer = self._mail.wait(cupy.cuda.get_current_stream)
-        return made, answer[:sums], answer[-1]
+            cupy.cuda.driver.launchKernel(
+                plan.kernel, plan.blocks, 1, 1, THREADS, 1, 1, 0, stream.ptr, plan.places, 0
+            )
+
+        def answer() -> tuple[Any, float]:
+            found = letter.read(stream.synchronize)
+            return found[:sums], found[-1] if found else np.nan
+
+        return made, answer
+
+    def _plan(self, work: Pass, vectors: int, numbers: int, width: int) -> _Plan:
+        kernel, sums = _kernel(work, vectors, numbers, self._name, width)
+        function = kernel.kernel.ptr
+        # As many blocks as run at once.
+        fit = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function, THREADS, 0)
+        most = max(1, min(fit, BLOCKS)) * self._processors
+        blocks = max(1, min(most, -(-self._size // (width * THREADS))))
+        parameters = "q" + "Q" * (vectors + work.made) + "d" * numbers + "QqQQQ"
+        return _Plan(function, sums, work.made, blocks, parameters)

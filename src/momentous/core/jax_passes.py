@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from momentous.core.jax_mail import JaxMail, has_mail, mailed
 from momentous.core.passes import NESTEROV, Pass, names, written
 
 # A larger objective would take long to compile again with every pass; one that takes long itself
@@ -27,8 +28,10 @@ LARGEST, LARGEST_CONSTANTS = 200, 1 << 16
 _KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
-# A program of a kernel handles so many entries; interpreted, it runs on the host, for tests.
-BLOCK, INTERPRETED = 1024, False
+# A program of a kernel handles so many entries at a time, and there are at most so many programs.
+BLOCK, PROGRAMS = 512, 1024
+MANY = 8  # sums; with more of them a thread has two entries at a time in place of four
+INTERPRETED = False  # runs kernels on the host, for tests
 
 
 def _applied(
@@ -59,35 +62,45 @@ def _in_one_kernel(
     from jax.experimental.pallas import triton
 
     shape, dtype, size = vectors[0].shape, vectors[0].dtype, vectors[0].size
-    programs, given = -(-size // BLOCK), len(vectors)
+    blocks, given = -(-size // BLOCK), len(vectors)
+    programs = min(blocks, PROGRAMS)
     weights = 0 if numbers is None else len(numbers)
 
     def kernel(*places: Any) -> None:
-        *made, sums = places[given + 2 :]
+        *made, shares = places[given + 2 :]
         program = pallas.program_id(0)
-        begin = BLOCK * (programs - 1 - program if work.backwards else program)
-        entries, there = pallas.ds(begin, BLOCK), begin + jnp.arange(BLOCK) < size
-        # Entries behind the end are read as 0, and so are all that is made of them.
-        read = [triton.load(a.at[entries], mask=there, other=0.0) for a in places[:given]]
-        weight = places[given]
-        fresh, products = work.formula(*read, *[weight[i].astype(dtype) for i in range(weights)])
-        for place, a in zip(made, fresh, strict=True):
-            triton.store(place.at[entries], a, mask=there)
-        for i, (a, b) in enumerate(products):
-            sums[i, program] = jnp.sum(a.astype(jnp.float64) * b.astype(jnp.float64))
+        weight = [places[given][i].astype(dtype) for i in range(weights)]
+
+        def add(turn: Any, sums: Any) -> Any:
+            block = program + turn * programs
+            begin = BLOCK * (blocks - 1 - block if work.backwards else block)
+            place = begin + jnp.arange(BLOCK)
+            entries, there = pallas.ds(begin, BLOCK), (place >= 0) & (place < size)
+            # Entries behind the end are read as 0, and so are all that is made of them.
+            read = [triton.load(a.at[entries], mask=there, other=0.0) for a in places[:given]]
+            fresh, products = work.formula(*read, *weight)
+            for new, a in zip(made, fresh, strict=True):
+                triton.store(new.at[entries], a, mask=there)
+            doubles = [(a.astype(jnp.float64), b.astype(jnp.float64)) for a, b in products]
+            return tuple([s + a * b for s, (a, b) in zip(sums, doubles, strict=True)])
+
+        zeros = tuple([jnp.zeros(BLOCK, jnp.float64)] * count)
+        for i, sum in enumerate(jax.lax.fori_loop(0, -(-blocks // programs), add, zeros)):
+            shares[i, program] = jnp.sum(sum)
         # The value is a sum, too: of itself, and zeros.
-        sums[count, program] = jnp.where(
+        shares[count, program] = jnp.where(
             program == 0, places[given + 1][0].astype(jnp.float64), 0.0
         )
 
     one = jax.ShapeDtypeStruct((size,), dtype)
-    shares = jax.ShapeDtypeStruct((count + 1, programs), jnp.float64)
     run = pallas.pallas_call(
         kernel,
-        out_shape=[*[one] * work.made, shares],
+        out_shape=[*[one] * work.made, jax.ShapeDtypeStruct((count + 1, programs), jnp.float64)],
         grid=(programs,),
         interpret=INTERPRETED,
-        compiler_params=None if INTERPRETED else triton.CompilerParams(num_warps=4, num_stages=1),
+        compiler_params=None
+        if INTERPRETED
+        else triton.CompilerParams(num_warps=8 if count > MANY else 4, num_stages=1),
     )
     numbers = jnp.zeros(1) if numbers is None else numbers
     known = jnp.zeros(1) if value is None else value.reshape(1)
@@ -97,12 +110,17 @@ def _in_one_kernel(
 
 
 @cache
-def _jitted(work: Pass, one_kernel: bool) -> Any:
+def _jitted(work: Pass, one_kernel: bool, mail_of: Any) -> Any:
+    return _compiled(
+        lambda numbers, vectors, value: _applied(work, vectors, numbers, value, one_kernel), mail_of
+    )
+
+
+def _compiled(compute: Callable[..., Any], mail_of: Any) -> Any:
+    """A function of numbers and arrays that gives an answer and sums, for `JaxPasses._run`."""
     import jax
 
-    return jax.jit(
-        lambda vectors, numbers, value: _applied(work, vectors, numbers, value, one_kernel)
-    )
+    return jax.jit(compute) if mail_of is None else mailed(compute, mail_of)
 
 
 @cache
@@ -115,8 +133,8 @@ def _has_kernels(device: Any) -> bool:
     ones = jax.device_put(np.ones(8, np.float32), device)
     try:
         with jax.enable_x64(True):
-            run, numbers = _jitted(NESTEROV, True), np.array([1.0, 1.0])
-            made, sums = run((ones, ones, ones), numbers, ones[:1])
+            run, numbers = _jitted(NESTEROV, True, None), np.array([1.0, 1.0])
+            made, sums = run(numbers, (ones, ones, ones), ones[:1])
             return bool(made[0].tolist() == [2.0] * 8 and sums.tolist() == [8.0, 8.0, 1.0])
     except Exception:  # whatever the compiler says: there is another way
         return False
@@ -135,7 +153,10 @@ class JaxPasses:
             and like.dtype.name in ("float32", "float64")
             and (INTERPRETED or _has_kernels(next(iter(devices))))
         )
-        self._numbers: dict[Pass, tuple[Any, Any]] = {}
+        device = next(iter(devices))
+        self._mail_of = device if len(devices) == 1 and has_mail(device) else None
+        with jax.enable_x64(True):
+            self._mail = None if self._mail_of is None else JaxMail(self._mail_of)
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar of JAX?"""
@@ -143,29 +164,32 @@ class JaxPasses:
 
     def __call__(
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
-    ) -> tuple[tuple[Any, ...], np.ndarray, float]:
+    ) -> tuple[tuple[Any, ...], Any, float]:
         """The new vectors; and once they are there, the sums and the value."""
-        with self._jax.enable_x64(True):
-            weights = self._on_device(work, numbers)
-            run = _jitted(work, self._one_kernel)
-            made, sums = run(tuple(vectors), weights, value)
-        if sums is None:
-            return made, np.empty(0), np.nan
-        host = self._jax.device_get(sums)
-        return made, host if value is None else host[:-1], float(host[-1])
+        made, answer = self.start(work, vectors, numbers, value)
+        return made, *answer()
 
-    def _on_device(self, work: Pass, numbers: Sequence[float]) -> Any:
-        """Numbers that stay the same, as step sizes do, are kept on the device."""
-        if not len(numbers):
-            return None
-        before, place = self._numbers.get(work, (None, None))
-        if before != tuple(numbers):
-            self._numbers[work] = tuple(numbers), None
-            return np.array(numbers, np.float64)
-        if place is None:
-            place = self._jax.numpy.asarray(np.array(numbers, np.float64))
-            self._numbers[work] = before, place
-        return place
+    def start(
+        self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
+    ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
+        """The same without the wait: the new vectors, and what gives the sums and the value."""
+        run = _jitted(work, self._one_kernel, self._mail_of)
+        made, read = self._run(run, work, numbers, tuple(vectors), value)
+
+        def answer() -> tuple[Any, float]:
+            sums = read()
+            last = float(sums[-1]) if len(sums) else np.nan
+            return sums if value is None else sums[:-1], last
+
+        return made, answer
+
+    def _run(self, run: Any, work: Pass, numbers: Sequence[float], *given: Any) -> Any:
+        """The answer of a function of `_compiled`, and what gives the sums."""
+        with self._jax.enable_x64(True):
+            if self._mail is not None:
+                return self._mail.run(run, work.name, numbers, *given)
+            made, sums = run(np.array(numbers, np.float64) if len(numbers) else None, *given)
+        return made, lambda: () if sums is None else self._jax.device_get(sums).tolist()
 
     def joined(self, fun: Any, x: Any, *, differentiate: bool) -> Any:
         """A function of the user in a form that `compute_joined` compiles together with passes:
@@ -197,14 +221,13 @@ class JaxPasses:
 
     def compute_joined(
         self, joined: Any, x: Any, work: Pass, vectors: Sequence[Any], numbers: Sequence[float]
-    ) -> tuple[Any, tuple[Any, ...], np.ndarray, float]:
+    ) -> tuple[Any, tuple[Any, ...], Sequence[float], float]:
         """The gradient; what a pass makes of it and of ``vectors``; and the value."""
         others = tuple([None if a is x else a for a in vectors])  # x itself is not read twice
-        with self._jax.enable_x64(True):
-            run = joined.with_pass(work, self._one_kernel)
-            gradient, made, sums = run(joined.constants, x, others, self._on_device(work, numbers))
-        host = self._jax.device_get(sums)
-        return gradient, made, host[:-1], float(host[-1])
+        run = joined.with_pass(work, self._one_kernel, self._mail_of)
+        (gradient, made), read = self._run(run, work, numbers, joined.constants, x, others)
+        *sums, value = read()
+        return gradient, made, sums, value
 
 
 class _Joined:
@@ -213,21 +236,22 @@ class _Joined:
 
     def __init__(self, formula: Any):
         self._formula, self.constants = formula.jaxpr, tuple(formula.consts)
-        self._runs: dict[tuple[Pass, bool], Any] = {}
+        self._runs: dict[Any, Any] = {}
 
-    def with_pass(self, work: Pass, one_kernel: bool) -> Any:
-        """The jitted function that does both."""
-        if (work, one_kernel) not in self._runs:
-            import jax
+    def with_pass(self, work: Pass, one_kernel: bool, mail_of: Any) -> Any:
+        """The compiled function that does both."""
+        key = work.name, one_kernel, mail_of
+        if key not in self._runs:
             from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-            def run(constants: Any, x: Any, others: Any, numbers: Any) -> Any:
+            def compute(numbers: Any, constants: Any, x: Any, others: Any) -> Any:
                 value, gradient = jaxpr_as_fun(ClosedJaxpr(self._formula, constants))(x)
                 vectors = (gradient, *[x if a is None else a for a in others])
-                return gradient, *_applied(work, vectors, numbers, value, one_kernel)
+                made, sums = _applied(work, vectors, numbers, value, one_kernel)
+                return (gradient, made), sums
 
-            self._runs[work, one_kernel] = jax.jit(run)
-        return self._runs[work, one_kernel]
+            self._runs[key] = _compiled(compute, mail_of)
+        return self._runs[key]
 
 
 def _unwrapped(formula: Any) -> Any:

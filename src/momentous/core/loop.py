@@ -11,11 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.acceptance import require_finite_start, verify_success, within_limit
+from momentous.core.acceptance import (
+    lowest_first,
+    require_finite_start,
+    verify_success,
+    within_limit,
+)
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
-from momentous.core.result import LikeScipys, Result
+from momentous.core.result import Later, LikeScipys, Result
 from momentous.core.space import Array, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
@@ -112,7 +117,7 @@ class Run(Iterator[IntermediateResult]):
         self._callback = callback
         self._checkpoint = checkpoint
         self._result: Result | None = None
-        self._tolerance = gradient_tolerance(stop)
+        self.tolerance = gradient_tolerance(stop)
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
@@ -218,7 +223,7 @@ class Run(Iterator[IntermediateResult]):
         del last
         step = self.method.step(oracle, self.memory)
         sample, trace = step.report.sample, self.trace
-        acceptable = sample.grad_norm > self._tolerance or self._is_acceptable(step.report)
+        acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
         if self._stop.needs_value:
             oracle.learn_value(sample)
         shown = sample.value
@@ -244,7 +249,7 @@ class Run(Iterator[IntermediateResult]):
 
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
-        small = report.sample.grad_norm <= self._tolerance
+        small = report.sample.grad_norm <= self.tolerance
         return not small or within_limit(self.oracle, report.sample, report.limit)
 
     def _commit(self, step: Step, shown: float, started: float) -> None:
@@ -358,20 +363,22 @@ class Run(Iterator[IntermediateResult]):
         """Write a checkpoint now."""
         if self._checkpoint is None:
             raise ValueError("this run has no checkpoint file; pass checkpoint=path")
+        self._checkpoint.save(self.state())
+
+    def state(self) -> RunState:
+        """All that is needed to go on from here, or from before the step that was broken off."""
         rows, events = (None, ()) if self.trace is None else self.trace.pack()
-        self._checkpoint.save(
-            RunState(
-                space=self.oracle.space.describe(),
-                method=self.method.description(),
-                tol=self._tol,
-                progress=self.progress,
-                memory=self.memory,
-                report=self.report,
-                best_point=self.best_point,
-                last=self.oracle.carried,
-                trace=None if rows is None else Plain(rows),
-                events=events,
-            )
+        return RunState(
+            space=self.oracle.space.describe(),
+            method=self.method.description(),
+            tol=self._tol,
+            progress=self.progress,
+            memory=self.memory,
+            report=self.report,
+            best_point=self.best_point,
+            last=self.oracle.carried,
+            trace=None if rows is None else Plain(rows),
+            events=events,
         )
 
     @property
@@ -408,9 +415,18 @@ class Run(Iterator[IntermediateResult]):
             progress.best_grad_norm, self.best_point = sample.grad_norm, sample.point
         progress.time += perf_counter() - started
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
-        ending = self._agreeing(ending, sample)
+        known = {
+            "grad_norm": sample.grad_norm,
+            "best_grad_norm": progress.best_grad_norm,
+            "fun": sample.value,
+            "nfev": progress.nfev,
+            "njev": progress.njev,
+        }
+        ending = ending.of_point(known, oracle.noun)
         for array in (sample.point, self.best_point):
             set_writable(array, True)
+        learned = self.method.inverse_hessian(oracle.space, self.memory)
+        more = {} if learned is None else {"hess_inv": Later(learned)}
         return Result(
             x=sample.point,
             fun=sample.value,
@@ -430,28 +446,8 @@ class Run(Iterator[IntermediateResult]):
             best_x=self.best_point,
             best_grad_norm=progress.best_grad_norm,
             method=self.method,
+            **more,
         )
-
-    def _agreeing(self, ending: Ending, sample: Sample) -> Ending:
-        """The ending with the numbers of the point returned, which need not be the last one."""
-        now = {
-            "grad_norm": sample.grad_norm,
-            "best_grad_norm": self.progress.best_grad_norm,
-            "fun": sample.value,
-        }
-        changed = {
-            name: now[name]
-            for name, number in ending.numbers.items()
-            if name in now and number != now[name]
-        }
-        if not changed:
-            return ending
-        message = ending.message
-        if "grad_norm" in changed or "best_grad_norm" in changed:
-            message += f"; x has {self.oracle.noun} norm {sample.grad_norm:.3g}"
-        if "grad_norm" in changed:
-            changed["last_grad_norm"] = ending.numbers["grad_norm"]
-        return Ending(ending.status, message, ending.numbers | changed)
 
     def _choose(self, status: Status) -> Sample:
         """The point to return, with value and gradient (counted where they are not known).
@@ -476,13 +472,7 @@ class Run(Iterator[IntermediateResult]):
         for sample in candidates:
             oracle.recall(sample)
             sample.value = oracle.value(sample.point)
-        usable = [sample for sample in candidates if math.isfinite(sample.value)]
-        usable.sort(key=lambda sample: sample.value)
-        if usable and candidates[0] in usable:
-            noise = oracle.space.value_noise(usable[0].value)
-            if candidates[0].value <= usable[0].value + noise:
-                return self._known(candidates[0])  # as low, and with the smallest gradient
-        for sample in usable:
+        for sample in lowest_first(candidates, oracle.space):
             known = self._known(sample)
             if known.has_finite_gradient:
                 return known

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, Generic
 
 import numpy as np
 
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.space import Array
+from momentous.core.space import Array, Space
 from momentous.core.step import M, Step
 
 DEFAULT_TOLERANCE = 1e-5
@@ -82,6 +83,11 @@ class Method(abc.ABC, Generic[M]):
         if tol is None or not hasattr(memory, "tol"):
             return step
         return Step(dataclasses.replace(memory, tol=tol), step.report)
+
+    def inverse_hessian(self, space: Space, memory: M) -> Callable[[], Any] | None:
+        """What makes an operator like the inverse of the Hessian, where the method has learned one;
+        called only if somebody asks for the ``hess_inv`` of a result."""
+        return None
 
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name."""

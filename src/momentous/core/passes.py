@@ -7,7 +7,8 @@ of a pass are made together: they come to the host, and are added up over ranks,
 
 A pass whose name begins with "gradient" has the gradient as its first vector and its square as its
 first sum.  On a GPU it goes from the end to the beginning: what user code has written last is read
-first, while the GPU's cache still has it, and what comes next finds the beginning there.
+first, while the GPU's cache still has it, and what comes next finds the beginning there.  Of the
+vectors that a pass makes the last is the one that is read next.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import array_api_compat
 Vectors = tuple[Any, ...]
 Products = tuple[tuple[Any, Any], ...]
 # Numbers of vectors that a pass may have besides its own; more are cut into groups.  Ten pairs are
-# twenty vectors.
-SIZES = (0, 4, 8, 20, 32)
+# twenty vectors, and eighteen without the oldest.
+SIZES = (0, 4, 8, 18, 20, 32)
 MOST = SIZES[-1]
 
 
@@ -66,8 +67,18 @@ def _stepped(x: Any, y: Any, origin: Any, w: Any) -> tuple[Vectors, Products]:
     return (z,), ((c, c),)
 
 
+def _first_step(g: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
+    z = x + w * g
+    c = z - x
+    return (z, z + m * c), ((c, c), (x, x))
+
+
 def _gradient(g: Any) -> tuple[Vectors, Products]:
     return (), ((g, g),)
+
+
+def _gradient_and_point(g: Any, x: Any) -> tuple[Vectors, Products]:
+    return (), ((g, g), (x, x))
 
 
 def _gradient_along(g: Any, d: Any) -> tuple[Vectors, Products]:
@@ -91,7 +102,7 @@ def _nesterov_with_sum(
 ) -> tuple[Vectors, Products]:
     z = y + w * g
     c = z - x
-    return (z, z + m * c, points + share * y), ((c, c),)
+    return (z, points + share * y, z + m * c), ((c, c),)
 
 
 def _heavy_ball_with_sum(
@@ -99,7 +110,21 @@ def _heavy_ball_with_sum(
 ) -> tuple[Vectors, Products]:
     z = x + m * (x - x_prev) + w * g
     c = z - x
-    return (z, points + share * x), ((c, c),)
+    return (points + share * x, z), ((c, c),)
+
+
+def _free_nesterov(
+    g: Any, g_prev: Any, y: Any, x: Any, points: Any, w: Any, m: Any, share: Any
+) -> tuple[Vectors, Products]:
+    made, products = _nesterov_with_sum(g, y, x, points, w, m, share)
+    return made, ((g, g), (g, g_prev), *products)
+
+
+def _free_heavy_ball(
+    g: Any, g_prev: Any, x: Any, x_prev: Any, points: Any, w: Any, m: Any, share: Any
+) -> tuple[Vectors, Products]:
+    made, products = _heavy_ball_with_sum(g, x, x_prev, points, w, m, share)
+    return made, ((g, g), (g, g_prev), *products)
 
 
 INNER = Pass("inner", _inner)  # <a, b>
@@ -107,7 +132,10 @@ DISTANCE = Pass("distance", _distance)  # |a - b|^2
 ADD = Pass("add", _add, 1)  # x + w y
 ADD_DIFFERENCE = Pass("add_difference", _add_difference, 1)  # x + w (y - z)
 STEPPED = Pass("stepped", _stepped, 1)  # z = x + w y, |z - origin|^2
+# x' = x + w g, x' + m (x' - x); |x' - x|^2, |x|^2
+FIRST_STEP = Pass("first_step", _first_step, 2)
 GRADIENT = Pass("gradient", _gradient)  # |g|^2
+GRADIENT_AND_POINT = Pass("gradient_and_point", _gradient_and_point)  # |g|^2, |x|^2
 GRADIENT_ALONG = Pass("gradient_along", _gradient_along)  # |g|^2, <g, d>
 # x' = y + w g, y' = x' + m (x' - x); |g|^2, |x' - x|^2
 NESTEROV = Pass("gradient_nesterov", _nesterov, 2)
@@ -116,6 +144,9 @@ HEAVY_BALL = Pass("gradient_heavy_ball", _heavy_ball, 1)
 # The same without |g|^2, and with points + share y, or points + share x.
 NESTEROV_WITH_SUM = Pass("nesterov_with_sum", _nesterov_with_sum, 3)
 HEAVY_BALL_WITH_SUM = Pass("heavy_ball_with_sum", _heavy_ball_with_sum, 2)
+# These two with |g|^2 and <g, g_prev>.
+FREE_NESTEROV = Pass("gradient_free_nesterov", _free_nesterov, 3)
+FREE_HEAVY_BALL = Pass("gradient_free_heavy_ball", _free_heavy_ball, 2)
 
 
 @cache

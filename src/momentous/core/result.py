@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, ItemsView, Iterator, ValuesView
 from typing import Any
 
 from momentous.core.space import Array
 from momentous.core.status import Status
 from momentous.core.trace import Trace
+from momentous.io import html
 
 
 class LikeScipys:
@@ -21,6 +23,15 @@ class LikeScipys:
     @__class__.setter
     def __class__(self, kind: type) -> None:
         raise TypeError(f"a result cannot become a {kind.__name__}")
+
+
+class Later:
+    """An entry of a result that is made when somebody first asks for it."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]):
+        self.make = make
 
 
 class Result(LikeScipys, dict[str, Any]):
@@ -45,9 +56,48 @@ class Result(LikeScipys, dict[str, Any]):
     best_x: Array  # the evaluated point with the smallest gradient norm
     best_grad_norm: float  # that norm
     method: Any  # the method that ran, with its hyper-parameters
+    # Where the method has learned it (L-BFGS, also within auto) and x is on the host: a linear
+    # operator like the inverse of the Hessian, on flat vectors.  It is made when it is asked for.
+    hess_inv: Any
 
     def __reduce__(self) -> tuple[Any, ...]:  # with the type that it has, not with the other one
         return Result, (dict(self),)
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if isinstance(value, Later):
+            value = self[name] = value.make()
+        return value
+
+    def __iter__(self) -> Iterator[str]:  # of our own: then dict(result) asks `__getitem__`, too
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The entry, or the default."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Take the entry out."""
+        value = super().pop(name, *default)
+        return value.make() if isinstance(value, Later) else value
+
+    def copy(self) -> Result:
+        """The same entries."""
+        return Result(super().copy())
+
+    def __or__(self, other: dict[str, Any]) -> Result:  # type: ignore[override]
+        return Result(super().__or__(other))
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        """All entries."""
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        """All names and entries."""
+        return ItemsView(self)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -68,3 +118,19 @@ class Result(LikeScipys, dict[str, Any]):
             text = str(value.name if isinstance(value, Status) else value)
             lines.append(f"{name:>{width}}: " + text.replace("\n", "\n" + " " * (width + 2)))
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the ending, the numbers, and how the gradient norm has fallen."""
+        names = ("fun", "grad_norm", "nit", "nfev", "njev", "restarts", "time")
+        facts = {name: self[name] for name in names if name in self}
+        size = getattr(self.get("x"), "shape", ())
+        facts["x"] = f"{type(self.get('x')).__name__} of shape {tuple(size)}"
+        if "method" in self:
+            facts["method"] = getattr(self.method, "name", self.method)
+        status = getattr(self.get("status"), "name", self.get("status"))
+        title = f"{'success' if self.get('success') else 'no success'}: {status}"
+        table = html.facts_table(title, facts, str(self.get("message", "")))
+        trace = self.get("trace")
+        noun = "residual norm" if "image" in self else "gradient norm"
+        fallen = "" if trace is None else html.curve(trace["grad_norm"].tolist(), noun)
+        return html.beside(table, fallen)

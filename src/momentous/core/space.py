@@ -135,6 +135,17 @@ class Space:
             local = _default_inner(vectors[0])
             return made, self._totalled([local(a, b) for a, b in products]), value
 
+    def start(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = ()
+    ) -> tuple[tuple[Array, ...], Callable[[], tuple[float, ...]]]:
+        """`compute` without the wait: the new vectors, and what gives the sums, to be called before
+        this method is called again."""
+        if self._passes is None:
+            made, sums, _ = self.compute(work, vectors, numbers)
+            return made, lambda: sums
+        made, answer = self._passes.start(work, vectors, numbers, None)
+        return made, lambda: self._totalled(answer()[0])
+
     def joined(self, fun: Any, x: Array, *, differentiate: bool) -> Any:
         """A function that gives value and gradient, or is to be differentiated, in a form that is
         compiled together with passes; None where there is no such form."""
@@ -286,18 +297,16 @@ class Space:
 
     def direction(
         self, x: Array, weights: Sequence[float], vectors: Sequence[Array]
-    ) -> tuple[Array, Array, float, float]:
-        """z = x + w_1 a_1 + w_2 a_2 + ...: d = z - x, z, <a_1, d> and |d|^2."""
+    ) -> tuple[Array, Array, Callable[[], tuple[float, ...]]]:
+        """z = x + w_1 a_1 + w_2 a_2 + ...: d = z - x, z, and what gives <a_1, d> and |d|^2."""
         first, rows, given = vectors[0], tuple(vectors[1:]), [*weights]
         if len(rows) > MOST:
             rest = self.weighted_sum(given[MOST:], rows[MOST - 1 :])
             rows, given = (*rows[: MOST - 1], rest), [*given[:MOST], 1.0]
         rows = padded(rows)
         given += [0.0] * (1 + len(rows) - len(given))
-        (d, z), (slope, square), _ = self.compute(
-            passes.direction(1 + len(rows)), (x, first, *rows), given
-        )
-        return d, z, slope, square
+        (d, z), along = self.start(passes.direction(1 + len(rows)), (x, first, *rows), given)
+        return d, z, along
 
     def extrapolated(self, x: Array, x_prev: Array, weight: float) -> Array:
         """x + weight (x - x_prev): as a pass that made x has left it, or made here."""

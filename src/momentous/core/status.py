@@ -11,24 +11,27 @@ from momentous.core.record import record
 
 class Status(enum.IntEnum):
     """The reason why a run ended.  Zero and the other members of ``SUCCESSES`` are successes
-    (``COMPLETED`` only where something was asked for or promised: `Ending.success`)."""
+    (``COMPLETED`` only where something was asked for or promised: `Ending.success`).
+
+    0, 1, 2, 3 and 99 mean what they mean to most methods of SciPy.
+    """
 
     CONVERGED = 0  # the gradient norm is within the tolerance
-    TARGET_REACHED = 1  # the objective is at or below the target
-    COMPLETED = 2  # the method ended by its own rule, and what its theory promises holds
-    MAX_ITERATIONS = 3
-    MAX_EVALUATIONS = 4
-    MAX_TIME = 5
-    STAGNATED = 6  # no smaller gradient for as long as the user allowed
-    NO_PROGRESS = 7  # no step that rounding or the caps allow lowers the objective
-    ABOVE_TOLERANCE = 8  # the method ended by its own rule, above the tolerance asked for
-    PROMISE_BROKEN = 9  # ... and above what its theory promises: the constants cannot be right
-    NON_FINITE = 10  # NaN or infinity wherever the method could go
-    STOPPED = 11  # by the callback, or by the caller of iterate()
-    INTERRUPTED = 12  # Ctrl-C
-    OBJECTIVE_ROSE = 13  # the gradient is small, but f has risen above the last accepted point
-    UNBOUNDED = 14  # the objective falls, or x grows, beyond all bounds
-    SMALL_CHANGE = 15  # f, or x, changes by no more than the user asked for
+    MAX_ITERATIONS = 1
+    NO_PROGRESS = 2  # no step that rounding or the caps allow lowers the objective
+    NON_FINITE = 3  # NaN or infinity wherever the method could go
+    TARGET_REACHED = 4  # the objective is at or below the target
+    COMPLETED = 5  # the method ended by its own rule, and what its theory promises holds
+    MAX_EVALUATIONS = 6
+    MAX_TIME = 7
+    STAGNATED = 8  # no smaller gradient for as long as the user allowed
+    ABOVE_TOLERANCE = 9  # the method ended by its own rule, above the tolerance asked for
+    PROMISE_BROKEN = 10  # ... and above what its theory promises: the constants cannot be right
+    INTERRUPTED = 11  # Ctrl-C
+    OBJECTIVE_ROSE = 12  # the gradient is small, but f has risen above the last accepted point
+    UNBOUNDED = 13  # the objective falls, or x grows, beyond all bounds
+    SMALL_CHANGE = 14  # f, or x, changes by no more than the user asked for
+    STOPPED = 99  # by the callback, or by the caller of iterate()
 
     @property
     def success(self) -> bool:
@@ -67,6 +70,22 @@ class Ending:
             and without_promise
             and not self.numbers.get("tolerance")
         )
+
+    def of_point(self, known: dict[str, Any], noun: str) -> Ending:
+        """The same with the numbers of the point that is returned, which need not be the last one;
+        where the sentence is about another point it says so."""
+        numbers, norm, value = self.numbers, known["grad_norm"], known["fun"]
+        new = {name: known[name] for name in known.keys() & numbers.keys()}
+        changed = {name for name, number in new.items() if number != numbers[name]}
+        said = [numbers[name] for name in ("grad_norm", "best_grad_norm") if name in numbers]
+        notes = [f"{noun} norm {norm:.3g}"] if said and norm not in said else []
+        notes += [f"objective {value:.6g}"] if "fun" in changed else []
+        if "grad_norm" in changed:
+            new["last_grad_norm"] = numbers["grad_norm"]
+        if notes:
+            new["grad_norm"] = norm
+        message = "; x has ".join([self.message, *([" and ".join(notes)] if notes else [])])
+        return Ending(self.status, message, numbers | new) if changed or notes else self
 
 
 class EventKind(enum.StrEnum):

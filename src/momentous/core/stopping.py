@@ -42,7 +42,7 @@ class Progress:
         risen = "" if self.acceptable else ", where the objective has risen"
         where = f"{self.noun} norm {self.grad_norm:.3g}{risen}"
         message = f"{spent} {where}; raise {budget.lower()} to go on"
-        return Ending(Status[budget], message, numbers)
+        return Ending(Status[budget], message, numbers | {"grad_norm": self.grad_norm})
 
     def note_level(self, value: float, noise: float) -> None:
         """Count a value as level with the last ones, or begin to count again."""
@@ -132,8 +132,7 @@ class Iterations(Criterion):
         if progress.nit < self.limit:
             return None
         spent = f"{progress.nit} iterations, the limit, with"
-        numbers = {"nit": progress.nit, "limit": self.limit, "grad_norm": progress.grad_norm}
-        return progress.out_of("MAX_ITERATIONS", spent, numbers)
+        return progress.out_of("MAX_ITERATIONS", spent, {"nit": progress.nit, "limit": self.limit})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +152,7 @@ class Evaluations(Criterion):
         nfev, njev = progress.nfev, progress.njev
         if (max(nfev, njev) if self.pairs else nfev + njev) < self.limit:
             return None
-        spent = f"{nfev} values and {njev} {progress.noun}s, {self.limit} allowed, with"
+        spent = f"the limit of {self.limit} evaluations is reached, with"
         numbers = {"nfev": nfev, "njev": njev, "limit": self.limit}
         return progress.out_of("MAX_EVALUATIONS", spent, numbers)
 
@@ -340,7 +339,7 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
       slope is not smaller: f goes down at least as a linear function does.
 
     Nothing is told by values where a target says how low f may be.  Without them, x tells it where
-    its square overflows (measured in every 16th iteration, as it costs a pass).  Steps that do not
+    its square overflows (measured in every 32nd iteration, as it costs a pass).  Steps that do not
     grow take longer than anybody waits to get so far down a linear function: such a run ends by
     its other limits, as it looks like any long descent.
     """
@@ -348,12 +347,12 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     if accepted is not None and not lowest <= accepted.value:
         lowest = accepted.value
     slope, fall = progress.start_norm, progress.start_fun - lowest
-    if progress.nit % 16 and not fall > BEYOND * slope:  # in most iterations that is all
+    if progress.nit % 32 and not fall > BEYOND * slope:  # in most iterations that is all
         return None
     by_value = not _has_target(stop) and progress.noun == "gradient"  # a residual has other units
     length = max(1.0, progress.start_size)
     fallen = by_value and BEYOND * slope * length < fall < math.inf
-    if point is None or (progress.nit % 16 and not fallen):
+    if point is None or (progress.nit % 32 and not fallen):
         return None
     square = space.inner(point, point)
     size = math.sqrt(square) if square >= 0 else math.nan

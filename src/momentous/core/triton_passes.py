@@ -9,32 +9,39 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from momentous.core.mailbox import Mailbox
+from momentous.core.mailbox import LETTERS, NO_LETTER, Mailbox
 from momentous.core.passes import MOST, Pass, names, written
 from momentous.io.optional import LazyModule
 
 torch: Any = LazyModule("torch", "torch", "a tensor of PyTorch")
 triton: Any = LazyModule("triton", "torch", "a tensor of PyTorch on a GPU")
 SUMS = 2 * MOST  # room for sums
+PLACES = SUMS + 2  # of a letter; even, so that all letters begin where the first one may
+ALIGNMENT = 16  # bytes, as Triton takes for granted once it has seen it
 PROGRAMS = 8  # per multiprocessor
 NO_CONTEXT = contextlib.nullcontext()
-ENTRIES = 512  # a program handles so many at a time
-MANY = 8  # sums; with more of them a thread has two entries at a time in place of four
+THREADS = 128  # of a program
+WIDTHS = {"float32": 4, "float64": 2}  # entries that a thread handles at a time
+
+# Vectors stream past the GPU's cache, but for the last of those that are made: it is read next.
+PASSING = 'eviction_policy="evict_first"'
 
 KERNEL = """
-def run(size, {parameters}value, shares, ended, answer, ENTRIES: tl.constexpr):
+def run(size, {parameters}value, shares, ended, answer, THREADS: tl.constexpr):
     program, programs = tl.program_id(0), tl.num_programs(0)
+    # One row per thread: its entries are added up before they go to a sum.
+    each = tl.arange(0, THREADS)[:, None] * {width} + tl.arange(0, {width})[None, :]
     {numbers}
     {zeros}
-    last = (tl.cdiv(size, ENTRIES) - 1) * ENTRIES
-    for begin in range(program * ENTRIES, size, programs * ENTRIES):
-        k = {place} + tl.arange(0, ENTRIES).to(tl.int64)
+    last = (tl.cdiv(size, {entries}) - 1) * {entries}
+    for begin in range(program * {entries}, size, programs * {entries}):
+        k = {place} + each.to(tl.int64)
         there = k < size
         {load}
         {lines}
@@ -44,7 +51,7 @@ def run(size, {parameters}value, shares, ended, answer, ENTRIES: tl.constexpr):
 """
 FINISH = """{share}
     if tl.atomic_add(ended, 1) == programs - 1:
-        each = tl.arange(0, {room})
+        all = tl.arange(0, {room})
         {answer}
         tl.store(answer + {count}, tl.load(value).to(tl.float64))
         tl.store(ended, 0)
@@ -61,8 +68,8 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
     # Entries behind the end are read as 0, and so are all that is made of them.
     shares = [f"tl.store(shares + {i} * programs + program, tl.sum(s{i}))" for i in count]
     answers = [
-        f"tl.store(answer + {i}, tl.sum(tl.load(shares + {i} * programs + each, "
-        "mask=each < programs, other=0.0, volatile=True)))"
+        f"tl.store(answer + {i}, tl.sum(tl.load(shares + {i} * programs + all, "
+        "mask=all < programs, other=0.0, volatile=True)))"
         for i in count
     ]
     finish = FINISH.format(
@@ -71,18 +78,26 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
     parameters = [f"{name}_, " for name in (*given, *out)]
     parameters += [f'{name}_: "fp64", ' for name in weights]
     text = KERNEL.format(
+        width=WIDTHS[dtype],
+        entries=f"(THREADS * {WIDTHS[dtype]})",
         place="last - begin" if work.backwards else "begin",
         parameters="".join(parameters),
-        numbers=_block([f"{name} = tl.full((1,), {name}_, tl.{dtype})" for name in weights], 4),
-        zeros=_block([f"s{i} = tl.zeros((ENTRIES,), tl.float64)" for i in count], 4),
-        load=_block([f"{a} = tl.load({a}_ + k, mask=there, other=0.0)" for a in given], 8),
+        numbers=_block([f"{name} = tl.full((1, 1), {name}_, tl.{dtype})" for name in weights], 4),
+        zeros=_block([f"s{i} = tl.zeros((THREADS,), tl.float64)" for i in count], 4),
+        load=_block(
+            [f"{a} = tl.load({a}_ + k, mask=there, other=0.0, {PASSING})" for a in given], 8
+        ),
         lines=_block([f"{name} = {formula}" for name, formula in lines], 8),
         store=_block(
-            [f"tl.store({z}_ + k, {a}, mask=there)" for z, a in zip(out, made, strict=True)], 8
+            [
+                f"tl.store({z}_ + k, {a}, mask=there{'' if z == out[-1] else ', ' + PASSING})"
+                for z, a in zip(out, made, strict=True)
+            ],
+            8,
         ),
         add=_block(
             [
-                f"s{i} += {a}.to(tl.float64) * {b}.to(tl.float64)"
+                f"s{i} += tl.sum({a}.to(tl.float64) * {b}.to(tl.float64), 1)"
                 for i, (a, b) in enumerate(products)
             ],
             8,
@@ -110,22 +125,22 @@ class TritonPasses:
     """Runs passes on tensors that are like a given one."""
 
     def __init__(self, like: Any):
-        self._shape, self._size = tuple(like.shape), like.numel()
-        self._place = {"dtype": like.dtype, "device": like.device}
+        self._size = like.numel()
         self._device, self._name = like.device, str(like.dtype).rsplit(".", 1)[-1]
-        # What starts a kernel, once it is compiled, without Triton's look at all arguments.
-        self._starts: dict[Any, Any] = {}
+        # What starts a kernel, and its number of sums, by the name of a pass and the value's dtype.
+        self._plans: dict[tuple[str, Any], tuple[Any, int]] = {}
+        entries = THREADS * WIDTHS[self._name]  # that a program handles at a time
         with torch.cuda.device(self._device):
             count = torch.cuda.get_device_properties(self._device).multi_processor_count
-            self._programs = max(1, min(PROGRAMS * count, -(-self._size // ENTRIES)))
-            self._room = 1 << (self._programs - 1).bit_length()
+            self._programs = max(1, min(PROGRAMS * count, -(-self._size // entries)))
             on_device = {"device": self._device}
             self._shares = torch.empty(SUMS * self._programs, dtype=torch.float64, **on_device)
             self._ended = torch.zeros(1, dtype=torch.int32, **on_device)
             self._nothing = torch.zeros(1, dtype=torch.float32, **on_device)
             # Memory of the host that the GPU can write to.
-            self._answer = torch.empty(SUMS + 1, dtype=torch.float64, pin_memory=True)
+            self._answer = torch.empty(LETTERS * PLACES, dtype=torch.float64, pin_memory=True)
             self._mail = Mailbox(self._answer.numpy())
+        self._room = self._shares.data_ptr(), self._ended.data_ptr()
 
     def brings(self, value: Any) -> bool:
         """Is this a scalar on the GPU?"""
@@ -140,33 +155,49 @@ class TritonPasses:
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
     ) -> tuple[tuple[Any, ...], Any, float]:
         """The new vectors; and once they are there, the sums and the value."""
-        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, self._room)
-        made = tuple([torch.empty(self._shape, **self._place) for _ in range(work.made)])
-        vectors = [a.contiguous() for a in vectors]
-        value = self._nothing if value is None else value.detach()
-        arguments = (
-            self._size, *vectors, *made, *map(float, numbers), value,
-            self._shares, self._ended, self._answer, ENTRIES,
-        )  # fmt: skip
+        made, answer = self.start(work, vectors, numbers, value)
+        return made, *answer()
+
+    def start(
+        self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
+    ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
+        """The same without the wait: the new vectors, and what gives the sums and the value."""
+        vectors = [a if a.is_contiguous() else a.contiguous() for a in vectors]
+        pointers, together = [a.data_ptr() for a in vectors], 0
+        for pointer in pointers:
+            together |= pointer
+        if together % ALIGNMENT:
+            return self.start(work, [a.clone() for a in vectors], numbers, value)
+        value = self._nothing if value is None else value
+        made = tuple([torch.empty_like(vectors[0]) for _ in range(work.made)])
         other = torch.cuda.current_device() != self._device.index
         with torch.cuda.device(self._device) if other else NO_CONTEXT:
-            if sums:
-                self._mail.clear(sums + 1, torch.cuda.current_stream)
-            self._start(kernel, work, vectors, value, sums, arguments)
-            if not sums:
-                return made, np.empty(0), np.nan
-            answer = self._mail.wait(torch.cuda.current_stream)
-        return made, answer[:sums], answer[sums]
+            plan = self._plans.get((work.name, value.dtype))
+            begin, sums = plan or self._plan(work, vectors, made, numbers, value.detach())
+            letter = self._mail.letter(sums + 1, _wait) if sums else NO_LETTER
+            # Pointers as numbers: Triton looks at tensors, each time.
+            begin(
+                self._size, *pointers, *[a.data_ptr() for a in made], *numbers, value.data_ptr(),
+                *self._room, letter.pointer, THREADS,
+            )  # fmt: skip
 
-    def _start(
-        self, kernel: Any, work: Pass, vectors: Sequence[Any], value: Any, sums: int, given: Any
-    ) -> None:
-        key = work, value.dtype
-        aligned = all(a.data_ptr() % 16 == 0 for a in vectors)
-        start = self._starts.get(key) if aligned else None
-        if start is not None:
-            start(*given)
-            return
-        compiled = kernel[(self._programs,)](*given, num_warps=8 if sums > MANY else 4)
-        if aligned:
-            self._starts[key] = compiled[(self._programs, 1, 1)]
+        def answer() -> tuple[Any, float]:
+            found = letter.read(_wait)
+            return found[:sums], found[-1] if found else np.nan
+
+        return made, answer
+
+    def _plan(
+        self, work: Pass, vectors: Sequence[Any], made: Sequence[Any], numbers: Any, value: Any
+    ) -> tuple[Any, int]:
+        room = 1 << (self._programs - 1).bit_length()
+        kernel, sums = _kernel(work, len(vectors), len(numbers), self._name, room)
+        arguments = self._size, *vectors, *made, *numbers, value, self._shares, self._ended
+        warps = THREADS // 32
+        ready = kernel.warmup(*arguments, self._answer, THREADS, grid=(1,), num_warps=warps)
+        plan = self._plans[work.name, value.dtype] = ready[(self._programs, 1, 1)], sums
+        return plan
+
+
+def _wait() -> None:
+    torch.cuda.current_stream().synchronize()

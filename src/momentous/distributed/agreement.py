@@ -1,8 +1,10 @@
 """What all ranks of a run must see alike: Ctrl-C, the clock, values, and exceptions of user code.
 
-None of that costs a message of its own.  A flag and the clock of each rank travel with every sum
-that a run makes over ranks: what comes back is the same on all ranks, and all act on it at the same
-place.
+It travels with the sums that a run makes over ranks, and costs nothing while there is no news.  A
+rank that has news puts NaN in the place of its first number, so the sum is NaN on all ranks.  All
+who see that ask, in a message of its own, what it means, and act on it at the same place.  The
+clock is one more number in every sum, and only where it decides something: with a time limit, or
+with checkpoints after so many seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from momentous.core.interrupt import InterruptFlag
-from momentous.core.space import Array, Space
+from momentous.core.space import Array, Space, to_numpy
 from momentous.distributed.ranks import RankError, Ranks
 
 # Flags are added up: so many interrupts can be told from failures.
@@ -52,7 +54,8 @@ class Agreement:
         self.interrupts = RankInterrupts()
         self.interrupted = False  # on all ranks
         self.known: BaseException | None = None  # the exception of user code that all know of
-        self.seconds = 0.0  # the mean over ranks of the clock, as of the last sum
+        self.shares_clock = False  # does the clock decide anything in this run?
+        self._mean_clock = 0.0  # over ranks, as of the last sum, if so
         self._spent, self._since = 0.0, perf_counter()
         self._running = True
         self._passenger: list[float] = []  # a value that travels with the next sum,
@@ -74,9 +77,14 @@ class Agreement:
 
     # --- the clock: seconds inside the method and the user's functions ---------------------------
 
+    @property
+    def seconds(self) -> float:
+        """The same on all ranks where the clock decides something, otherwise this rank's own."""
+        return self._mean_clock if self.shares_clock else self._clock()
+
     def set_clock(self, seconds: float) -> None:
         """For a run that is resumed."""
-        self.seconds = self._spent = seconds
+        self._mean_clock = self._spent = seconds
         self._since = perf_counter()
 
     def start_clock(self) -> None:
@@ -94,12 +102,10 @@ class Agreement:
     def total(self, sums: np.ndarray) -> np.ndarray:
         """Local sums in, global sums out: what a `Space` asks for."""
         passengers, self._passenger = self._passenger, []
-        numbers = np.concatenate([sums, passengers, self._note(None)])
-        whole = self.ranks.all_reduce(numbers)
+        whole = self._added([*sums, *passengers], None)
         if passengers:
             self._brought = float(whole[len(sums)])  # once: a second sum does not take it along
-        self._learn(whole[-2:], None)
-        return np.asarray(whole[: len(sums)])
+        return whole[: len(sums)]
 
     def with_value(self, value: float, work: Callable[[], Any]) -> tuple[Any, float]:
         """What ``work`` gives, which makes a sum over ranks, and the value of rank 0, which
@@ -128,11 +134,14 @@ class Agreement:
         finally:
             self.interrupts.in_local_code = False
 
-    def sum_of_values(self, value: float, failure: BaseException | None) -> float:
+    def sum_of_local(self, work: Callable[[], float]) -> float:
+        """The sum over ranks of the values that local user code gives."""
+        value, failure = self.local(work)
+        return self.sum_of_values(0.0 if failure else value, failure)
+
+    def sum_of_values(self, value: float, failure: BaseException | None = None) -> float:
         """The sum of values over ranks; an exception of one rank is raised on all of them."""
-        whole = self.ranks.all_reduce(np.array([value, *self._note(failure)]))
-        self._learn(whole[-2:], failure)
-        return float(whole[0])
+        return float(self._added([value], failure)[0])
 
     def sum_of_gradients(
         self, space: Space, value: float, gradient: Array, failure: BaseException | None
@@ -143,30 +152,45 @@ class Agreement:
         if space.describe()["dtype"] != "float64":
             gradient = self.ranks.all_reduce(gradient)
             return self.sum_of_values(value, failure), gradient
-        xp, numbers = space.xp, [value, *self._note(failure)]
+        xp, numbers = space.xp, self._outgoing([value], failure)
         end = xp.asarray(numbers, dtype=space.dtype, device=space.device)
         whole = self.ranks.all_reduce(xp.concat([xp.reshape(gradient, (-1,)), end]))
-        value, *note = (float(number) for number in whole[space.size :])
-        self._learn(np.array(note), failure)
-        return value, xp.reshape(whole[: space.size], space.shape)
+        found = self._incoming(to_numpy(whole[space.size :]), value, failure)
+        return float(found[0]), xp.reshape(whole[: space.size], space.shape)
 
-    # --- the note that travels with every sum ----------------------------------------------------
+    # --- what travels with every sum -------------------------------------------------------------
 
-    def _note(self, failure: BaseException | None) -> list[float]:
+    def _added(self, numbers: list[float], failure: BaseException | None) -> np.ndarray:
+        """The sums of some numbers over ranks."""
+        whole = self.ranks.all_reduce(np.array(self._outgoing(numbers, failure), np.float64))
+        return self._incoming(whole, numbers[0], failure)
+
+    def _outgoing(self, numbers: list[float], failure: BaseException | None) -> list[float]:
+        first = math.nan if failure is not None or self.interrupts.pending else numbers[0]
+        return [first, *numbers[1:], *([self._clock()] if self.shares_clock else [])]
+
+    def _incoming(
+        self, sums: np.ndarray, first: float, failure: BaseException | None
+    ) -> np.ndarray:
+        if self.shares_clock:
+            self._mean_clock, sums = float(sums[-1]) / self.ranks.size, sums[:-1]
+        if math.isnan(sums[0]):
+            sums = np.concatenate([[self._ask(first, failure)], sums[1:]])
+        return sums
+
+    def _ask(self, first: float, failure: BaseException | None) -> float:
+        """What a NaN means; the sum of the numbers that it stood for, if there is no news."""
         flag = float(self.interrupts.pending or isinstance(failure, KeyboardInterrupt))
         if failure is not None and not isinstance(failure, KeyboardInterrupt):
             flag = FAILURE
-        return [flag, self._clock()]
-
-    def _learn(self, note: np.ndarray, failure: BaseException | None) -> None:
-        flags, seconds = note
-        self.seconds = float(seconds) / self.ranks.size
+        number, flags = self.ranks.all_reduce(np.array([first, flag]))
         if flags >= FAILURE:
             self._raise_failure(failure)
         if flags:
             self.interrupts.pending = False
             self.interrupted = True
             raise KeyboardInterrupt
+        return float(number)
 
     def _raise_failure(self, failure: BaseException | None) -> None:
         """On the ranks that failed their own exception, on the others one that names the first."""

@@ -33,8 +33,8 @@ class Data(Layout):
     """Every rank has x and its share of the data: value and gradient are sums over ranks.
 
     ``fun`` and ``jac`` give the part of the sum that belongs to the data of this rank (a penalty is
-    added on one rank, or in parts).  One message of d + 3 numbers per evaluation: gradient, value,
-    a flag and a clock.  All else is computed on every rank, in the same way.
+    added on one rank, or in parts).  One message of d + 1 numbers per evaluation: gradient and
+    value.  All else is computed on every rank, in the same way.
 
     Parameters
     ----------
@@ -92,8 +92,8 @@ class Variables(Data):
     """Every rank has its part of x: one flat vector is cut in pieces, in the order of ranks.
 
     ``fun`` gives the value of the whole function on every rank, and ``jac`` this rank's part of the
-    gradient; to compute them, they make calls over ranks themselves.  One message of a few numbers
-    per iteration: sums of products, the value, a flag and a clock.
+    gradient; to compute them, they make calls over ranks themselves.  One message of one to three
+    numbers per iteration: sums of products, and the value if it comes with the gradient.
     """
 
     def start(self, x0: Any) -> Array:

@@ -55,8 +55,11 @@ class RankRun(Run):
             same |= dict.fromkeys(own, "a criterion of the user's own")
         require_same(agreement.ranks, same)
         asks = callback is not None or bool(own)
-        if bool(agreement.ranks.all_reduce(np.array([float(asks)]), "max")[0]):
+        timed = _has_time_limit(stop) or (checkpoint is not None and checkpoint.by_shared_clock)
+        asks, timed = agreement.ranks.all_reduce(np.array([asks, timed], np.float64), "max") > 0.0
+        if asks:
             callback = callback or _nothing
+        agreement.shares_clock = bool(timed)
         super().__init__(
             oracle,
             method,
@@ -137,6 +140,12 @@ def _is_of_the_user(part: Any) -> bool:
     if isinstance(part, AnyOf):
         return any(map(_is_of_the_user, part.parts))
     return isinstance(part, Criterion) and not type(part).__module__.startswith("momentous.")
+
+
+def _has_time_limit(part: Criterion) -> bool:
+    if isinstance(part, AnyOf):
+        return any(map(_has_time_limit, part.parts))
+    return isinstance(part, WallTime)
 
 
 def _with_shortest_time(agreement: Agreement, stop: Criterion) -> Criterion:

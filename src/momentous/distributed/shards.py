@@ -8,8 +8,6 @@ checkpoint on any number of ranks.
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.checkpoint import Checkpoint, RunState, shard_names, shard_path
+from momentous.core.checkpoint import Checkpoint, RunState, shard_path
 from momentous.distributed.agreement import Agreement
 from momentous.distributed.ranks import Ranks
-from momentous.io.atomic import previous_path
 
 
 class ShardedCheckpoint(Checkpoint):
@@ -30,6 +27,10 @@ class ShardedCheckpoint(Checkpoint):
         super().__init__(given.path, given.every_seconds, given.every_iterations)
         self._agreement = agreement
         self._saved_seconds: float | None = None
+
+    @property
+    def by_shared_clock(self) -> bool:
+        return self.every_seconds is not None
 
     @property
     def shared_settings(self) -> tuple[Any, ...]:
@@ -61,8 +62,6 @@ class ShardedCheckpoint(Checkpoint):
         except OSError:
             mine.unlink(missing_ok=True)
             raise
-        if ranks.rank == 0:
-            _remove_old_shards(Path(self.path))
 
 
 def all_or_none(ranks: Ranks, work: Callable[[], None]) -> None:
@@ -76,12 +75,3 @@ def all_or_none(ranks: Ranks, work: Callable[[], None]) -> None:
     for rank, text in enumerate(problems):
         if text:
             raise OSError(f"rank {rank}: {text}")
-
-
-def _remove_old_shards(path: Path) -> None:
-    """Those that neither the file nor the one before it names."""
-    kept = {*shard_names(path), *shard_names(previous_path(path))}
-    for shard in path.parent.glob(f"{glob.escape(path.name)}.shard-*"):
-        if shard.name not in kept:
-            with contextlib.suppress(OSError):
-                shard.unlink()

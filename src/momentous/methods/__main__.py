@@ -1,4 +1,4 @@
-"""``python -m momentous.methods README.md`` writes the table of methods into a file."""
+"""`python -m momentous.methods PAGE` writes the table of methods into a page."""
 
 import re
 import sys

@@ -177,7 +177,7 @@ class JinAGD(Method[JinMemory]):
 
     @classmethod
     def as_compared(cls, step_size: float) -> JinAGD:
-        """The setting of the experiments of Li & Lin [2]_, where only eta was tuned.
+        """The setting of the experiments of Li & Lin, where only eta was tuned.
 
         eps = 1e-4, rho = 1, theta = 0.04 (eps rho eta^2)^(1/4), no perturbations.
         """

@@ -81,7 +81,7 @@ def requirements(cls: type[Method]) -> str:
 
 
 def methods_table() -> str:
-    """The table of methods in Markdown, as the README shows it."""
+    """The table of methods in Markdown, as docs/reference/methods.md shows it."""
     rows = [
         "| `method=` | class | what it is | needs | guarantee | cost per iteration |",
         "|---" * 6 + "|",

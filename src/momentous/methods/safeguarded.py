@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import copied, record
-from momentous.core.space import Array
+from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check_whole
@@ -124,7 +126,8 @@ class Safeguarded(Method[SafeguardedMemory]):
     point of both and is completed, in as many turns as it takes; so all but the last lower the
     lowest value by delta, and G spends no more than N.  H has never spent more than 16 times what
     G has, or 16 K, and one round.  (An epoch that is under way when H breaks down is given up for a
-    lower point.  The turn that follows completes others, so this doubles N at the most.)
+    lower point.  The turn that follows completes others, so this doubles N at the most; and each
+    breakdown in a row may add a round, of which there are at most log2(D/delta + 1).)
 
     With delta of the order eps^(3/2) and K* of eps^(-1/4), as for the G here, that is O(eps^(-7/4))
     with 17 times G's constant, for every H; beside an H that earns its rounds G's part is a 17th.
@@ -201,6 +204,12 @@ class Safeguarded(Method[SafeguardedMemory]):
             after.guaranteed = self.guaranteed.with_new_tolerance(after.guaranteed, tol)
         after.turn.tol = tol
         return Step(after, step.report)
+
+    def inverse_hessian(self, space: Space, memory: SafeguardedMemory) -> Callable[[], Any] | None:
+        """That of the fast method, if the lowest point is not the guaranteed one's own."""
+        if memory.ahead:
+            return None
+        return self.fast.inverse_hessian(space, memory.fast.memory)
 
     def _goal(self, oracle: Oracle, start_norm: float, tol: float | None) -> float:
         """eps: the tolerance, at least what rounding leaves of |grad f(x0)|."""

@@ -134,3 +134,14 @@ def test_the_latest_ratings_are_what_a_fit_is_compared_with():
     times = np.random.default_rng(0).permutation(len(ALL))
     known, latest = split_by_time(ALL, np.where(ALIKE, 5.0, 1.0), times, 0.2)
     assert made(MatrixCompletion).fit(known).ranking_metrics(latest, k=3, relevant=5).auc > 0.95
+
+
+@pytest.mark.parametrize("many", [["a", "b"], np.array(["a", "b"])], ids=["list", "array"])
+def test_many_ids_where_one_is_needed_are_told_what_takes_many(many):
+    pairs, ratings = [["a", "x"], ["a", "y"], ["b", "x"]], [1.0, 2.0, 3.0]
+    model = MatrixCompletion(rank=1, max_iterations=2, backend="numpy").fit(pairs, ratings)
+    with pytest.raises(TypeError, match=r"takes one id, not \w+ of 2 ids; recommend_all takes"):
+        model.recommend(many)
+    for ask in (model.similar_items, model.similar_users, lambda ids: model.explain(ids, "x")):
+        with pytest.raises(TypeError, match=r"one (row|column) id is needed, not .*'a'.*'b'"):
+            ask(many)

@@ -40,10 +40,9 @@ STEPS, LIMIT = 25, 300.0
 OPTIONS = {"rank": 4, "threads": 1, "tol": 0.0, "max_iterations": STEPS, "backend": "numpy"}
 
 
-def write_parts(folder: Path) -> None:
-    """The MovieLens 100K twin in six parts."""
+def write_parts(folder: Path, ratings: Ratings) -> None:
+    """Six files."""
     folder.mkdir()
-    ratings = Ratings.twin("ml-100k")
     part = ratings.rows % 6
     for k in range(6):
         write_ratings(ratings.where(part == k), folder / f"part-{k}.csv")
@@ -55,6 +54,8 @@ def start(folder: Path, parts: Path, size: int, node: str = "") -> subprocess.Po
     words += ["--nproc-per-node", str(size)]
     if node:
         words += ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", node]
+        # A launcher that is gone must be known to be so before the workers of the other have ended.
+        words += ["--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=2"]
     words += ["-m", "momentous", "fit", str(parts), "--out", str(folder / "model"), "--resume"]
     for name, value in OPTIONS.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
@@ -82,6 +83,15 @@ def kill(processes: list[int]) -> None:
     end = time.monotonic() + LIMIT
     while any(Path(f"/proc/{one}/fd/0").exists() for one in processes) and time.monotonic() < end:
         time.sleep(0.005)
+
+
+def _wait_for_host(node: str) -> None:
+    host, _, port = node.partition(":")
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1.0):
+            return
+        time.sleep(0.05)
 
 
 def saved_iteration(folder: Path) -> int:
@@ -115,6 +125,7 @@ def trial(folder: Path, parts: Path, what: str, chance: random.Random, size: int
             node = f"127.0.0.1:{free.getsockname()[1]}"
         others = [start(folder, parts, 1, node)]
         size = 2
+        _wait_for_host(node)  # the first launcher is where both meet, and stays
     job = start(folder, parts, size, node)
     at = wait_for(moment, folder, job)
     first = workers(job)
@@ -155,7 +166,7 @@ def main() -> int:
     given = parser.parse_args()
     chance, bad = random.Random(given.seed), 0
     with tempfile.TemporaryDirectory() as name:
-        write_parts(Path(name) / "parts")
+        write_parts(Path(name) / "parts", Ratings.twin("ml-100k"))
         for number in range(given.trials):
             found = trial(Path(name) / str(number), Path(name) / "parts", given.what, chance)
             bad += not found["good"]

@@ -12,7 +12,6 @@ import duckdb
 import numpy as np
 import torch.distributed as dist
 
-from momentous import AdaRAGD
 from momentous.distributed import RankError, Ranks, Torch
 from momentous.lowrank import Ratings, Sweep
 from momentous.lowrank.data import RatingsFileError
@@ -30,7 +29,7 @@ CASES = {
     "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=5),
     "squared, no ridge": FitConfig(ridge=0.0, max_iterations=7, **PLAIN),
     "squared, gradients": FitConfig(solver="lbfgs", max_iterations=7, validation_share=0.1),
-    "squared, restarts": FitConfig(solver=AdaRAGD(step_size=30.0), max_iterations=12),
+    "squared, restarts": FitConfig(solver="ada-ragd", max_iterations=14),
     "squared, balance": FitConfig(solver="lbfgs", ridge=0.0, max_iterations=5, **PLAIN),
     "logistic": FitConfig(loss="logistic", max_iterations=7, validation_share=0.1),
     "logistic, long steps": FitConfig(loss="logistic", ridge=1e-3, max_iterations=5, **PLAIN),
@@ -39,6 +38,12 @@ CASES = {
     "implicit, biases": FitConfig(loss="implicit", biases=True, max_iterations=5),
     "implicit, gradients": FitConfig(loss="implicit", solver="lbfgs", max_iterations=5),
 }
+# On three ranks all, on others these: biases and none, sweeps, gradients from the SVD, restarts.
+MAIN = ("squared", "squared, gradients", "squared, restarts", "logistic", "implicit")
+
+
+def cases_on(size: int) -> list[str]:
+    return [*(CASES if size == 3 else MAIN)]
 
 
 def config_of(name: str) -> FitConfig:

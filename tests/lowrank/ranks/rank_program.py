@@ -15,15 +15,14 @@ from momentous.lowrank.tasks import evaluate_file, fit_file
 
 def main(folder: Path) -> None:
     ranks = find()
-    found: dict = {"fits": {}, "conjugate": {}}
+    found: dict = {"fits": {}}
     for size in range(1, ranks.size + 1):  # the first ranks alone are so many
         group = dist.new_group([*range(size)])
         if ranks.rank < size:
             some = Torch(group)
-            found["fits"][size] = {name: cases.fit(some, name) for name in cases.CASES}
-            if size in (2, 3):
-                found["conjugate"][size] = {one: cases.conjugate(some, one) for one in cases.STEPS}
+            found["fits"][size] = {name: cases.fit(some, name) for name in cases.cases_on(size)}
             if size == 3:
+                found["conjugate"] = {name: cases.conjugate(some, name) for name in cases.STEPS}
                 found["traffic"] = cases.traffic(some)
     found["files"] = cases.files(ranks, folder)
     options = {"rank": 3, "threads": 1, "backend": "numpy", "validation_share": 0.1}

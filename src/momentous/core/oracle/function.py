@@ -198,13 +198,14 @@ class _Autodiff(_Source):
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         super().__init__(fun, args, space)
         self._bare = fun
+        self._pair: Callable[[Array], tuple[Any, Array]]
         library = space.xp.__name__.rsplit(".", 1)[-1]
         if "torch" in space.xp.__name__:
             self._pair = self._torch_pair
         elif "jax" in space.xp.__name__:
-            import jax
+            from momentous.core.oracle.jax_autodiff import JaxPair
 
-            self._pair = jax.value_and_grad(lambda x: fun(x, *args))
+            self._pair = JaxPair(fun, args, levels_to_the_user)
             if not args:
                 self._join = lambda x: space.joined(fun, x, differentiate=True)
         else:

@@ -9,6 +9,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import atomic_file
+from momentous.io.html import table as html_table
 from momentous.lab.record import (
     COLUMNS,
     RecordError,
@@ -162,8 +164,17 @@ class Comparison:
 
     def __str__(self) -> str:
         """One table per problem."""
-        tables = ([row for row in self.rows if row.problem == name] for name in self.problems)
-        return "\n\n".join(_table(rows) for rows in tables)
+        return "\n\n".join(_table(rows) for rows in self._by_problem())
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        return "".join(
+            f"<div><b>{escape(_title(rows))}</b>{html_table(*_columns(rows))}</div>"
+            for rows in self._by_problem()
+        )
+
+    def _by_problem(self) -> list[list[Row]]:
+        return [[row for row in self.rows if row.problem == name] for name in self.problems]
 
 
 CELLS: dict[str, Callable[[Row], str]] = {
@@ -179,18 +190,32 @@ CELLS: dict[str, Callable[[Row], str]] = {
 }
 
 
-def _table(rows: Sequence[Row]) -> str:
-    """The rows of one problem as text, without the columns that would say nothing."""
+def _title(rows: Sequence[Row]) -> str:
+    """The problem of these rows."""
+    first = rows[0]
+    return f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
+
+
+def _columns(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The headings and the cells of one problem, without the columns that would say nothing."""
     columns = [[heading, *map(cell, rows)] for heading, cell in CELLS.items()]
     if all(row.nfev == row.njev for row in rows):  # every gradient brought a value
         del columns[2]
+    headings, *cells = zip(
+        *(each for each in columns if any(map(str.strip, each[1:]))), strict=True
+    )
+    return headings, cells
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """The rows of one problem as text."""
+    headings, cells = _columns(rows)
+    columns = list(zip(headings, *cells, strict=True))
     for i, column in enumerate(columns):
         width = max(map(len, column))
-        columns[i] = [cell.ljust(width) if i < 2 else cell.rjust(width) for cell in column]
-    lines = zip(*(column for column in columns if any(map(str.strip, column[1:]))), strict=True)
-    first = rows[0]
-    title = f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
-    return "\n".join([title, *("  ".join(line).rstrip() for line in lines)])
+        columns[i] = tuple(each.ljust(width) if i < 2 else each.rjust(width) for each in column)
+    lines = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    return "\n".join([_title(rows), *lines])
 
 
 def _trace_columns(

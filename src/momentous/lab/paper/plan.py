@@ -210,11 +210,14 @@ def _run(planned: PlannedRun, folder: StudyFolder, progress: StudyProgress) -> P
 
 
 def _step_size_in(study: StudyFolder, planned: PlannedRun) -> tuple[float, str]:
-    """The step size of the same method in the same figure of another study, and where from."""
+    """The step size of the same method on the same problem in another study, and where from.
+
+    That of the same figure comes first; figures differ in length alone.
+    """
     problem = planned.problem
     wanted = (problem.name, problem.profile, problem.data.fingerprint, planned.method.label)
-    for run_set in study.run_sets():
-        for run in run_set.runs if run_set.figure == planned.figure.name else ():
+    for run_set in sorted(study.run_sets(), key=lambda each: each.figure != planned.figure.name):
+        for run in run_set.runs:
             info = run.info
             same = (info.problem, info.profile, info.fingerprint, info.method) == wanted
             if same and info.step_size is not None:

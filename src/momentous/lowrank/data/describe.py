@@ -22,7 +22,7 @@ def describe(ratings: Ratings) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from momentous.lowrank import Ratings
+    >>> from momentous.lowrank import Ratings, describe
     >>> facts = describe(Ratings([0, 0, 1], [0, 1, 1], [5.0, 3.0, 3.0]))
     >>> facts["histogram"], facts["user_activity"]["max"]
     ([(3.0, 2), (5.0, 1)], 2)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+from momentous.io.logs import notify
 from momentous.io.optional import require
 from momentous.lowrank.data.twins import MODELS
 
+LOGGER = logging.getLogger("momentous.lowrank")
 ADDRESS = "https://files.grouplens.org/datasets/movielens/{name}.zip"
 
 LICENCE = """\
@@ -64,8 +66,8 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     place = Path(pooch.os_cache("momentous") if folder is None else folder).expanduser()
     archive, data_set, address = place / f"{name}.zip", DATA_SETS[name], ADDRESS.format(name=name)
     if not archive.exists():
-        print(LICENCE.format(name=name), file=sys.stderr)
-        print(f"downloading {data_set.megabytes} MB from {address}", file=sys.stderr)
+        notify(LOGGER, LICENCE.format(name=name), always=True)
+        notify(LOGGER, f"downloading {data_set.megabytes} MB from {address}", always=True)
     pooch.get_logger().setLevel("WARNING")  # what it has to say was just said
     get = pooch.HTTPDownloader(hooks={"response": _refuse_http})
     try:

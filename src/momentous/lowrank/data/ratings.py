@@ -14,7 +14,8 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from momentous.lowrank.data.draws import Keys, keys_of, least_keys, mix
-from momentous.lowrank.data.sorting import Floats, Integers, compressed_by_row
+from momentous.lowrank.data.sorting import Floats as Floats
+from momentous.lowrank.data.sorting import Integers, compressed_by_row
 
 BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
-import shutil
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.io.logs import notify
 from momentous.lowrank.data.cache import Cache
 from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
@@ -25,7 +25,7 @@ from momentous.lowrank.data.numbers import coded, read_columns
 from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
 from momentous.lowrank.data.ratings import Ratings, make_ratings
 from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
-from momentous.lowrank.data.sources import Source, find_sources
+from momentous.lowrank.data.sources import Source, find_sources, is_stream, received
 from momentous.lowrank.data.tables import (
     Options,
     Scan,
@@ -39,7 +39,7 @@ from momentous.lowrank.data.tables import (
 )
 from momentous.lowrank.data.text import delimited_scans
 
-STANDARD_INPUT = "standard input"
+LOGGER = logging.getLogger("momentous.lowrank")
 LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
 _QUERY = re.compile(r"\s*(SELECT|WITH|FROM|ATTACH|INSTALL|LOAD)\s", re.IGNORECASE)
 _ADDRESS = re.compile(r"(https?|s3|s3a|gs|gcs|r2|az|azure|abfss|hf|hdfs)://", re.IGNORECASE)
@@ -72,7 +72,8 @@ def read_ratings(
     source : path, list of paths, table or query
         A file, also compressed (.gz, .zip); a pattern (``ratings-*.csv``); a folder or a zip
         archive with the files of MovieLens or of the Netflix prize, or with parts of one table;
-        ``archive.zip/member``; or a list, read in its order.
+        ``archive.zip/member``; or a list, read in its order.  ``-`` is the standard input; it and
+        pipes are read once, and not cached.
 
         A table of pandas, polars or Arrow, or anything else with ``__arrow_c_stream__``.
 
@@ -140,6 +141,10 @@ def read_ratings(
             _open_table(work, source) as scan,
         ):
             ratings, notes = _finished([scan], work, device)
+    elif is_stream(source):
+        with _folder() as folder:
+            sources = received(source, folder, options.limits)
+            ratings, notes, _ = _read_files(sources, options, threads, device)
     else:
         ratings, notes = _read_cached(source, options, cache, progress, threads, device)
     for note in notes:
@@ -159,7 +164,7 @@ def read_pairs(
     ----------
     source : path, table or query
         As `read_ratings` takes them, but one file alone: text with a delimiter, JSON lines or
-        Parquet; or ``-``, the standard input.
+        Parquet; also a pipe, and ``-``, the standard input.
     columns : two names or numbers, optional
         Which columns are user and item, by the names in the header or counted from 0.
     limits : Limits, optional
@@ -204,12 +209,7 @@ def _work(
 
 
 def _only_file(source: Any, folder: Path, limits: Limits) -> File:
-    if str(source) == "-":
-        copy = folder / STANDARD_INPUT
-        with copy.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-        return File(copy, STANDARD_INPUT, STANDARD_INPUT)
-    sources = find_sources(source)
+    sources = received(source, folder, limits) if is_stream(source) else find_sources(source)
     if len(sources) != 1:
         problem = f"has {len(sources)} files; name the one with the pairs"
         raise RatingsFileError(str(source), problem)
@@ -283,8 +283,9 @@ def _read_cached(
         if found is not None:
             return found
     size = sum(one.path.stat().st_size for one in sources)
-    if progress or (progress is None and size >= LARGE and sys.stderr.isatty()):
-        print(f"reading {sources[0].inner_name} ({size / 1e6:,.1f} MB)", file=sys.stderr)
+    if progress or (progress is None and size >= LARGE):
+        text = f"reading {sources[0].inner_name} ({size / 1e6:,.1f} MB)"
+        notify(LOGGER, text, always=bool(progress))
     ratings, notes, worth_keeping = _read_files(sources, options, threads, device)
     refusal = kept.save(ratings, notes) if kept and worth_keeping else None
     return ratings, [*notes, refusal] if refusal else notes

@@ -1,4 +1,4 @@
-"""Where ratings lie: a file, several, a folder, gzip, a zip archive, a member of one."""
+"""Where ratings lie: a file, several, a folder, gzip, a zip archive, a member of one, a pipe."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import glob
 import gzip
 import os
 import re
+import stat
+import sys
 import uuid
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,6 +28,8 @@ MOVIELENS = re.compile(r"(ratings\.(dat|csv|tsv|parquet)|u\.data)(\.gz)?", re.IG
 PARTS = re.compile(r".*\.parquet|part-.*", re.IGNORECASE)
 # Patterns, and bytes that are not UTF-8.
 NO_NAME = re.compile("[*?\\[\\]{}\ud800-\udfff]")
+STANDARD_INPUT = "standard input"
+MAGIC = {b"\x1f\x8b": ".gz", b"PAR1": ".parquet"}  # first bytes, and what such a file is called
 RATIO_FROM = 1 << 26  # bytes; small files may well repeat themselves
 
 
@@ -35,11 +39,13 @@ class Source:
 
     path: Path
     member: str | None = None
+    origin: str | None = None  # what a copy was made of
 
     @property
     def name(self) -> str:
         """For messages, and to be read again: an archive is named like a folder."""
-        return str(self.path) if self.member is None else f"{self.path}/{self.member}"
+        place = self.origin or str(self.path)
+        return place if self.member is None else f"{place}/{self.member}"
 
     @property
     def inner_name(self) -> str:
@@ -115,6 +121,44 @@ def find_sources(path: PathLike | Source | Sequence[PathLike | Source]) -> list[
             return found
         raise FileNotFoundError(f"no file fits the pattern {str(place)!r}")
     raise FileNotFoundError(f"there is no file {str(place)!r}{_neighbours(place)}")
+
+
+# --- pipes ----------------------------------------------------------------------------------------
+
+
+def is_stream(source: Any) -> bool:
+    """Is this something that can be read only once: ``-``, ``/dev/stdin``, ``<(zcat ...)``?"""
+    if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-":
+        return isinstance(source, str | os.PathLike)
+    place = Path(source)
+    try:
+        kind = place.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    odd = stat.S_ISFIFO(kind) or stat.S_ISCHR(kind) or stat.S_ISSOCK(kind)
+    return odd or (place.is_absolute() and place.parts[1] in ("dev", "proc"))
+
+
+def received(source: PathLike, folder: Path, limits: Limits) -> list[Source]:
+    """What comes through a pipe, copied into a folder: read once, from its beginning to its end.
+
+    A name that says what it is has to be found in its first bytes.
+    """
+    origin = STANDARD_INPUT if os.fspath(source) == "-" else str(source)
+    with contextlib.ExitStack() as stack:
+        standard = origin == STANDARD_INPUT
+        stream = sys.stdin.buffer if standard else stack.enter_context(Path(source).open("rb"))
+        start = stream.read(4)
+        suffix = next((end for magic, end in MAGIC.items() if start.startswith(magic)), "")
+        copy = folder / f"pipe{suffix}"
+        file, size = stack.enter_context(copy.open("wb")), 0
+        while start:
+            size += len(start)
+            if size > limits.unpacked_bytes:
+                raise limits.exceeded("unpacked_bytes", origin, f"has {size:,} bytes at least")
+            file.write(start)
+            start = stream.read(1 << 20)
+    return [replace(one, origin=origin) for one in find_sources(copy)]
 
 
 def _is_zip(path: Path) -> bool:

@@ -76,6 +76,9 @@ def pairs_of(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     if hasattr(pairs, "iloc"):  # a table, whose columns may be of different kinds
         shape = pairs.shape
         columns = [pairs.iloc[:, k].to_numpy() for k in range(shape[1] if len(shape) > 1 else 0)]
+    elif hasattr(pairs, "iter_columns") or hasattr(pairs, "itercolumns"):  # polars, Arrow
+        each = pairs.iter_columns() if hasattr(pairs, "iter_columns") else pairs.itercolumns()
+        shape, columns = pairs.shape, [column.to_numpy() for column in each]
     else:
         array = pairs if isinstance(pairs, np.ndarray) else _mixed(pairs)
         shape, columns = array.shape, list(array.T) if array.ndim == 2 else []

@@ -1,4 +1,4 @@
-"""What the estimators share: fitted attributes, recommendations, similar items, files."""
+"""What the estimators share: fits, predictions, fitted attributes, further entries, files."""
 
 from __future__ import annotations
 
@@ -19,19 +19,15 @@ from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
-from momentous.lowrank.estimators.scikit import BaseEstimator, check_is_fitted, validate_data
+from momentous.lowrank.estimators.answers import Answers
+from momentous.lowrank.estimators.display import LOGGER, summary, watching
+from momentous.lowrank.estimators.scikit import check_is_fitted, validate_data
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
-    Explanation,
     LowRankModel,
-    RankingMetrics,
-    Recommended,
-    Similar,
     Unknown,
-    explain,
     fit_model,
     load_model,
-    ranking_metrics,
     save_model,
     updated,
 )
@@ -44,7 +40,7 @@ PAIR = 2  # columns: the ids of a row and of a column
 
 
 @dataclass(eq=False, repr=False)
-class BaseCompletion(BaseEstimator):
+class BaseCompletion(Answers):
     """What all estimators of a model share; ``_loss`` is the one loss that an estimator is for.
 
     Fields are the parameters: scikit-learn asks constructors to keep their arguments as they are.
@@ -69,17 +65,18 @@ class BaseCompletion(BaseEstimator):
     device: str = "cpu"
     random_state: Any = 0
     warm_start: bool = False
-    verbose: bool = False
+    verbose: bool | int = False
 
     def _fit(self, ratings: Ratings) -> None:
         check_unknown(self.unknown)
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
-        watch = (lambda step: print(step)) if self.verbose else None
-        fit = fit_model(ratings, self._config(), start=start, watch=watch)
-        self.model_: LowRankModel = fit.model
-        self.result_: Result | None = fit.result
-        self.objective_, self.message_ = fit.objective, fit.message
-        self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
+        with watching(self) as watch:
+            fit = fit_model(ratings, self._config(), start=start, watch=watch)
+            self.model_: LowRankModel = fit.model
+            self.result_: Result | None = fit.result
+            self.objective_, self.message_ = fit.objective, fit.message
+            self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
+        LOGGER.info("%s", self.message_)
         if fit.error is not None:
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
@@ -94,13 +91,15 @@ class BaseCompletion(BaseEstimator):
         self._fit(self._new_ratings(X, y))
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> NDArray[Any] | Any:
         """What the loss makes of the score of each pair: a rating, or how likely they meet.
 
-        A bare sparse matrix is refused: a slice of one does not say whose rows it has.
+        One number per pair, as an array; of a table of pandas, polars or Arrow as a column of its
+        kind (`set_output`).  A bare sparse matrix is refused: a slice of one does not say whose
+        rows it has.
         """
         X = self._known_pairs(X)
-        return self.model_.predict(X, self.unknown)
+        return self._column(self.model_.predict(X, self.unknown), "prediction", X)
 
     def _config(self, **chosen: Any) -> FitConfig:
         chosen = {
@@ -150,80 +149,6 @@ class BaseCompletion(BaseEstimator):
     def col_ids_(self) -> NDArray[Any]:
         """The id of each column."""
         return self.model_.cols.ids
-
-    # --- recommendations --------------------------------------------------------------------------
-
-    def recommend(
-        self,
-        user: Any,
-        n: int = 10,
-        exclude_seen: bool = True,
-        *,
-        allowed: Any = None,
-        forbidden: Any = None,
-    ) -> Recommended:
-        """The n items that suit a user best, and their scores (ratings, probabilities, ...).
-
-        Those that the user has rated are left out, and so are those that are ``forbidden``; with
-        ``allowed``, only these are looked at.  A user who is not known is an error, or with
-        ``unknown="mean"`` gets what all like.
-        """
-        check_is_fitted(self, "model_")
-        filters = {"allowed": allowed, "forbidden": forbidden}
-        return self.model_.recommend(user, n, exclude_seen, self.unknown, **filters)
-
-    def recommend_all(
-        self,
-        users: Any,
-        n: int = 10,
-        exclude_seen: bool = True,
-        *,
-        allowed: Any = None,
-        forbidden: Any = None,
-    ) -> list[Recommended]:
-        """The same for many users at once, on the device of the fit; one answer per user."""
-        check_is_fitted(self, "model_")
-        return self.model_.recommend_all(
-            users,
-            n,
-            exclude_seen,
-            self.unknown,
-            allowed=allowed,
-            forbidden=forbidden,
-            backend=self.backend,
-            device=self.device,
-        )
-
-    def similar_items(self, item: Any, n: int = 10) -> Similar:
-        """The items whose factors are most like those of an item, and their cosines with them."""
-        check_is_fitted(self, "model_")
-        return self.model_.similar_columns(item, n)
-
-    def similar_users(self, user: Any, n: int = 10) -> Similar:
-        """The same for users."""
-        check_is_fitted(self, "model_")
-        return self.model_.similar_rows(user, n)
-
-    def explain(self, user: Any, item: Any, n: int | None = None) -> Explanation:
-        """How much each of a user's ratings adds to the score of an item, the most first.
-
-        The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.
-        """
-        check_is_fitted(self, "model_")
-        return explain(self.model_, user, item, n)
-
-    def ranking_metrics(
-        self, X: Any, y: Any = None, k: int = 10, relevant: float | None = None
-    ) -> RankingMetrics:
-        """How well the first k recommendations meet what was held out; see `RankingMetrics`.
-
-        ``relevant``: the least value of an entry that should be recommended; by default all should,
-        and of labels those of the second class.
-        """
-        ratings = self._further_ratings(X, y)
-        return ranking_metrics(
-            self.model_, ratings, k, relevant, backend=self.backend, device=self.device
-        )
 
     # --- more entries -----------------------------------------------------------------------------
 
@@ -384,6 +309,17 @@ class BaseCompletion(BaseEstimator):
 
     def _restore_facts(self, extra: dict[str, Any]) -> None:
         """Take that from what a file has, checked."""
+
+    # --- in a notebook: what scikit-learn shows, and a summary of the fit -------------------------
+
+    def _repr_html_inner(self) -> str:
+        return super()._repr_html_inner() + summary(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += summary(self)
+        return bundle
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

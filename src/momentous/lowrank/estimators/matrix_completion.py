@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from momentous.lowrank.estimators.base import BaseCompletion, values_of
-from momentous.lowrank.estimators.scikit import RegressorMixin
+from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
 from momentous.lowrank.losses import Loss
 
 
@@ -73,8 +73,9 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
         For the first factors and the validation share.
     warm_start : bool
         Begin the next fit where the last one ended, for the ids that both know.
-    verbose : bool
-        Print a line after each iteration.
+    verbose : bool or int
+        Show a bar during the fit, in a notebook or on a terminal; elsewhere print a line after each
+        iteration.  They go to the logger "momentous.fit", too.
 
     Attributes
     ----------
@@ -124,4 +125,5 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The coefficient of determination R^2 of the predictions."""
         X = self._known_pairs(X)
-        return float(super().score(X, values_of(X, y), sample_weight))
+        predicted = self.model_.predict(X, self.unknown)
+        return float(metrics.r2_score(values_of(X, y), predicted, sample_weight=sample_weight))

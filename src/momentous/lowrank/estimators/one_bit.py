@@ -13,7 +13,8 @@ from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
 from momentous.lowrank.estimators.base import BaseCompletion, holds_values, values_of
-from momentous.lowrank.estimators.scikit import ClassifierMixin
+from momentous.lowrank.estimators.frames import as_table
+from momentous.lowrank.estimators.scikit import ClassifierMixin, metrics
 from momentous.lowrank.model import Unknown
 
 
@@ -122,20 +123,26 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
         ratings = ratings_of(X, None, self.dtype)
         return ratings.with_values(signs.astype(ratings.dtype))
 
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: Any) -> Floats | Any:
         """The log odds of the second class."""
         X = self._known_pairs(X)
-        return self.model_.scores(X, self.unknown)
+        return self._column(self.model_.scores(X, self.unknown), "log_odds", X)
 
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Any) -> Floats | Any:
         """The probabilities of both classes, in the order of ``classes_``."""
         X = self._known_pairs(X)
-        second = self.model_.predict(X, self.unknown)
-        return np.column_stack([1.0 - second, second])
+        second, kind = self.model_.predict(X, self.unknown), self._kind(X)
+        both = (1.0 - second, second)
+        if kind is None:
+            return np.column_stack(both)
+        return as_table(kind, dict(zip(map(str, self.classes_), both, strict=True)), X)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> NDArray[Any] | Any:
         """The more probable class of each pair."""
         X = self._known_pairs(X)
+        return self._column(self._labels(X), "prediction", X)
+
+    def _labels(self, X: Any) -> NDArray[Any]:
         unknown: Unknown = "error" if self.unknown == "error" else "mean"
         second = self.model_.scores(X, unknown) > 0
         labels: NDArray[Any] = np.where(second, self.classes_[1], self.classes_[0])
@@ -145,7 +152,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
         """The share of labels that are predicted right."""
         X = self._known_pairs(X)
         labels = self._classes_of(values_of(X, y))
-        return float(super().score(X, labels, sample_weight))
+        return float(metrics.accuracy_score(labels, self._labels(X), sample_weight=sample_weight))
 
     def _more_facts(self) -> dict[str, Any]:
         return {"threshold": self.threshold_, "classes": self.classes_.tolist()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from momentous.io.optional import require
+from momentous.io.optional import LazyModule, require
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         @classmethod
         def _get_param_names(cls) -> list[str]: ...
         def __sklearn_tags__(self) -> Any: ...
+        def _repr_html_inner(self) -> str: ...
+        def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]: ...
 
     class RegressorMixin:
         """``sklearn.base.RegressorMixin``."""
@@ -57,3 +59,6 @@ else:
 
     class TransformerMixin(_base.OneToOneFeatureMixin, _base.TransformerMixin):
         """One output column per input column."""
+
+
+metrics: Any = LazyModule("sklearn.metrics", "app", "A score")

@@ -143,7 +143,10 @@ class LowRankModel:
         either that the model does not know make no difference.
         """
         if np.ndim(row):
-            raise TypeError(f"recommend takes one id, not {row!r}; recommend_all takes many")
+            raise TypeError(
+                f"recommend takes one id, not {type(row).__name__} of {len(row)} ids; "
+                "recommend_all takes many"
+            )
         filters = {"allowed": allowed, "forbidden": forbidden}
         return self.recommend_all([row], n, exclude_seen, unknown, **filters)[0]
 
@@ -342,6 +345,8 @@ def _similar(vocabulary: Vocabulary, factors: Floats, one: Any, n: int, what: st
 
 def known_position(vocabulary: Vocabulary, one: Any, what: str) -> int:
     """Where an id stands; one that is not known is an error."""
+    if np.ndim(one):
+        raise TypeError(f"one {what} id is needed, not {one!r}; ask for each of them")
     positions = vocabulary.positions([one])
     _refuse_unknown(vocabulary, positions, [one], what)
     return int(positions[0])

@@ -52,7 +52,7 @@ class OfRank(Wanted):
         return range(self.rank % common, count, common)
 
     def chosen(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        return owners(ids, self.size) == self.rank
+        return np.asarray(owners(ids, self.size) == self.rank)
 
 
 class WithIds(Wanted):
@@ -64,7 +64,7 @@ class WithIds(Wanted):
     def shards(self, count: int, kind: str) -> Iterable[int]:
         ids = self.ids.ids
         if kind in "iu" and ids.dtype.kind in "US":
-            ids = np.array([int(one) for one in ids.tolist() if is_plain_number(one)], np.int64)
+            ids = np.array([int(one) for one in ids if is_plain_number(str(one))], np.int64)
         elif kind in "US":
             ids = ids.astype(np.str_)
         elif kind not in "iu":
@@ -72,7 +72,7 @@ class WithIds(Wanted):
         return [int(one) for one in np.unique(owners(ids, count))] or [0]
 
     def chosen(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        return self.ids.positions(ids) != UNKNOWN
+        return np.asarray(self.ids.positions(ids) != UNKNOWN)
 
 
 def save_shards(

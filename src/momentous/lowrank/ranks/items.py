@@ -140,7 +140,7 @@ class ItemSweep:
         self, systems: Doubles, b: Doubles, penalty: Doubles, part: slice, steps: int
     ) -> Doubles:
         """By conjugate gradients, with systems at hand; the dense part is in them."""
-        curved = systems[:, -1, -1]
+        curved: Any = systems[:, -1, -1]
         if self.loss.unit_curvature:
             curved = self.objective.counts(COLS)[part]
         elif self.dense is not None:

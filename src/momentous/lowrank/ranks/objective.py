@@ -150,7 +150,8 @@ class RankObjective(LowRankObjective):
         the sums of one rank."""
         shares = self.ranks.shares(self.ratings.shape[1])
         whole: Floats = self.ranks.all_gather(self.weights[COLS], shares)
-        return whole / self.dtype.type(self.ranks.size)
+        whole /= self.ranks.size
+        return whole
 
     def penalty_of(self, side: Floats, which: int) -> float:
         return self.total(super().penalty_of(side, which))

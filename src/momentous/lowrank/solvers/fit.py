@@ -209,6 +209,8 @@ def _descend(
         ranks=objective.layout,
         interrupts="return",
     )
+    if "hess_inv" in result:  # pairs of vectors as long as x, which an estimator would keep
+        del result["hess_inv"]
     return result.x, result
 
 

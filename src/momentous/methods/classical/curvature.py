@@ -7,7 +7,7 @@ import functools
 import math
 from typing import Any
 
-from momentous.core.oracle import Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, Space
 from momentous.methods.search.wolfe import Ahead
 
@@ -43,10 +43,10 @@ class Curvature(abc.ABC):
     def direction(self, space: Space, gradient: Array) -> Array:
         """-H g at the point where the pairs end, as a fresh array."""
 
-    def line(self, space: Space, here: Sample) -> tuple[Array, float, Ahead | None]:
+    def line(self, oracle: Oracle, here: Sample) -> tuple[Array, float, Ahead | None]:
         """That direction d, <g, d>, and what is known beyond."""
-        direction = self.direction(space, here.gradient)
-        return direction, space.inner(here.gradient, direction), None
+        direction = self.direction(oracle.space, here.gradient)
+        return direction, oracle.space.inner(here.gradient, direction), None
 
     @abc.abstractmethod
     def packed(self) -> Any:

@@ -3,7 +3,8 @@
 An iteration reads the pairs twice, which is the least: once for the direction, once for their
 products with the new gradient.  The first pass makes the direction, the point at its end, and the
 slope.  The second comes with the gradient there: it makes the new change, and all products of the
-new pair, on trust that the search will take that point, as it nearly always does.
+new pair, on trust that the search will take that point, as it nearly always does; on the same
+trust it is started before the sums of the first have come, where a gradient brings the value.
 """
 
 from __future__ import annotations
@@ -40,21 +41,27 @@ class FusedPairs(Listed):
         moved.to_steps, moved.to_changes = np.array(products).reshape(2, -1)
         return moved
 
-    def line(self, space: Space, here: Sample) -> tuple[Array, float, Ahead | None]:
+    def line(self, oracle: Oracle, here: Sample) -> tuple[Array, float, Ahead | None]:
         if not len(self):
-            return super().line(space, here)
+            return super().line(oracle, here)
         scale, p, q = self._weights()
         weights = [-scale, *(scale * p).tolist(), *(-q).tolist()]
         vectors = (here.gradient, *self.changes, *self.steps)
-        d, end, slope, square = space.direction(here.point, weights, vectors)
+        d, end, along = oracle.space.direction(here.point, weights, vectors)
         self._step, self._found = (d, end), None
 
-        def look(oracle: Oracle) -> tuple[Sample, float]:
-            work, others = self._new_pair(here.gradient, d)
-            there, (y,), sums = oracle.gradient_with(end, work, others)
-            self._found = there, y, sums
-            return there, sums[0]
+        def look() -> tuple[Sample, float]:
+            if self._found is None:
+                work, others = self._new_pair(here.gradient, d)
+                there, (y,), sums = oracle.gradient_with(end, work, others)
+                self._found = there, y, sums
+            return self._found[0], self._found[2][0]
 
+        try:
+            if oracle.fused:
+                look()  # the device has this to do before the sums of the pass are waited for
+        finally:
+            slope, square = along()
         return d, slope, Ahead(square, end, look)
 
     def _kept(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -137,7 +140,7 @@ class LBFGS(Method[LBFGSMemory]):
         space, here = oracle.space, memory.current
         if here.grad_norm == 0.0:
             return memory.as_step(0.0, ending=zero_gradient(0.0))
-        direction, slope, ahead = memory.curvature.line(space, here)
+        direction, slope, ahead = memory.curvature.line(oracle, here)
         if not (slope < 0 and math.isfinite(slope)):
             return self._forgotten(oracle, memory, "this is not a descent direction")
         known = len(memory.curvature) > 0
@@ -161,6 +164,14 @@ class LBFGS(Method[LBFGSMemory]):
         curvature = memory.curvature.extended(space, here, there, noise)
         after = LBFGSMemory(there, curvature, rounding, memory.corrects)
         return Step(after, Report(there, found.step_size, (), None, there, rounding.seen))
+
+    def inverse_hessian(self, space: Space, memory: LBFGSMemory) -> Callable[[], Any] | None:
+        """H, for vectors on the host: what has stayed on a device is not kept for this."""
+        curvature = memory.curvature
+        on_host = isinstance(curvature, WholeMatrix) or space.library is np.ndarray
+        if space.has_own_inner or space.is_part or not on_host:
+            return None
+        return functools.partial(_inverse_hessian, curvature, space.size)
 
     def _no_pairs(self, space: Space) -> Curvature:
         """What is known before the first step."""
@@ -192,3 +203,9 @@ class LBFGS(Method[LBFGSMemory]):
             {"grad_norm": norm, "trials": self.max_trials},
         )
         return memory.as_step(0.0, ending=ending)
+
+
+def _inverse_hessian(curvature: Curvature, size: int) -> Any:
+    from momentous.methods.classical.inverse_hessian import InverseHessian  # imports scipy.sparse
+
+    return InverseHessian.of(curvature, size)

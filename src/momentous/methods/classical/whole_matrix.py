@@ -102,6 +102,14 @@ class WholeMatrix(Curvature):
         host = part.reshape(space.shape)
         return host if space.plain else space.from_numpy(host)
 
+    def dense(self) -> np.ndarray:
+        """H, with both triangles."""
+        if self._update is not None:
+            self._settle()
+        upper = np.triu(self._scale * self._first + self._rest)
+        whole: np.ndarray = upper + np.triu(upper, 1).T
+        return whole
+
     def packed(self) -> StoredMatrix:
         if self._update is not None:
             self._settle()

@@ -11,7 +11,7 @@ import dataclasses
 import math
 
 from momentous.core.oracle import Oracle, Sample
-from momentous.core.passes import GRADIENT_ALONG
+from momentous.core.passes import GRADIENT_AND_POINT
 from momentous.core.record import copied, record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
@@ -59,6 +59,8 @@ class FreeEpoch:
     spread: float = 0.0  # W times its variance, no less than that of the y^t
     mean_due: int = LOOKS  # the iteration from which on the mean is looked at again
     early_due: int = 1  # ... and from which on the epoch may end early
+    curvature: float = math.nan  # |g - g'|/|y - y'| in the last iteration ...
+    curvature_prev: float = math.nan  # ... and in the one before
 
     @staticmethod
     def at(x: Array) -> FreeEpoch:
@@ -66,12 +68,13 @@ class FreeEpoch:
         return FreeEpoch(x=x, x_prev=x, points=x)
 
     def share(self, eta: float) -> float:
-        """The weight of the next point in the mean; of the first one it is 1, and 0 here."""
-        return (self.k + 1) * (eta / self.first_step) if self.k else 0.0
+        """The weight of the next point in the mean, k > 0; of the first one it is 1."""
+        return (self.k + 1) * (eta / self.first_step)
 
     def advanced(
-        self, sample: Sample, x_next: Array, moved: float, points: Array, eta: float, apart: float
-    ) -> FreeEpoch:
+        self, sample: Sample, x_next: Array, moved: float, points: Array, eta: float, apart: float,
+        curvature: float,
+    ) -> FreeEpoch:  # fmt: skip
         """The same after one more iteration, at a sample that is ``apart`` from the one before."""
         k, norm = self.k + 1, sample.grad_norm
         first, weight, path, mean_path, spread = eta, 1.0, 0.0, 0.0, 0.0
@@ -88,7 +91,7 @@ class FreeEpoch:
         return FreeEpoch(
             x_next, self.x, points, sample.gradient, norm, k, moved, slope,
             self.travelled + moved, first, weight, path, mean_path, spread,
-            self.mean_due, self.early_due,
+            self.mean_due, self.early_due, curvature, self.curvature,
         )  # fmt: skip
 
 
@@ -159,18 +162,25 @@ class FreeRadius:
         """One iteration: one gradient, and now and then one of the mean or a value."""
         epoch, now, space, start = memory.epoch, memory.learned, oracle.space, memory.start
         k, theta = epoch.k + 1, 1 / (epoch.k + 1)
-        y, along = self.scheme.asked(space, epoch.x, epoch.x_prev, theta), None
+        y = self.scheme.asked(space, epoch.x, epoch.x_prev, theta)
+        eta, apart, curvature = now.step_size, 0.0, math.nan
+        trusted, along, made, moved = math.nan, None, (), math.nan
         if space.fuses and k > 1:
-            sample, _, (along,) = oracle.gradient_with(y, GRADIENT_ALONG, (epoch.gradient,))
+            # One pass with the step size that is expected; with another one, one more.
+            trusted = self._expected(epoch, now, k)
+            sample, along, made, moved = self.scheme.looked(
+                oracle, y, epoch.gradient, epoch.x, epoch.x_prev, trusted, k, epoch.points,
+                epoch.share(trusted),
+            )  # fmt: skip
         else:
             sample = oracle.gradient(y)
         if not sample.has_finite_gradient:
             return self._not_finite(oracle, memory, sample, sample.point)
-        eta, apart = now.step_size, 0.0
         if k > 1:
             step = eta * epoch.grad_norm
             apart = self.scheme.apart(theta, epoch.moved, eta * epoch.slope, step)
             bend = eta * _change(space, sample, epoch, along) / apart if apart else 0.0
+            curvature = bend / eta
             if bend > LONGEST and k == 2:
                 return self._too_long(oracle, memory, sample)
             if bend > LONGEST or (eta < now.most and bend < self.scheme.roomy(k)):
@@ -178,16 +188,23 @@ class FreeRadius:
                 eta = now.step_size
                 if eta < SHORTEST * now.longest:
                     return self._far_too_long(oracle, memory, sample, now)
-        x_next, moved, points = self.scheme.stepped(
-            space, epoch.x, epoch.x_prev, sample, eta, k, epoch.points, epoch.share(eta)
-        )
+        points = epoch.points
+        if k == 1:
+            x_next, moved, size = self.scheme.first(space, epoch.x, sample.gradient, eta)
+        elif eta == trusted:
+            x_next, moved, points = self.scheme.taken(space, epoch.x, k, made, moved)
+        else:
+            del made  # make room
+            x_next, moved, points = self.scheme.stepped(
+                space, epoch.x, epoch.x_prev, sample, eta, k, points, epoch.share(eta)
+            )
         if not math.isfinite(epoch.travelled + moved):
             return self._not_finite(oracle, memory, sample, x_next)
         if k == 1:
-            if math.sqrt(moved) <= STANDSTILL * space.rounding * space.norm(epoch.x):
+            if math.sqrt(moved) <= STANDSTILL * space.rounding * size:
                 return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
             sample.value, start = start.value, sample
-        reached = epoch.advanced(sample, x_next, moved, points, eta, apart)
+        reached = epoch.advanced(sample, x_next, moved, points, eta, apart, curvature)
         after = FreeMemory(reached, now, start, memory.limit)
         full = not k**2.5 * now.sharpness * math.sqrt(reached.travelled) <= RESTART * eta
         if full or moved == 0.0:  # x does not move any more: there is nothing to wait for
@@ -197,6 +214,13 @@ class FreeRadius:
         if k >= epoch.mean_due and moved * k <= FLAT * reached.travelled:
             return self._looked_at_mean(oracle, after, sample)
         return after.as_step(sample, eta)
+
+    def _expected(self, epoch: FreeEpoch, now: Learned, k: int) -> float:
+        """The step size that iteration k will most likely have."""
+        eta, curvature = now.step_size, self.scheme.outlook(epoch.curvature, epoch.curvature_prev)
+        if eta * curvature < self.scheme.roomy(k):
+            return max(eta, min(self.scheme.growth(k) * eta, now.most))
+        return eta
 
     def _with_other_step(
         self, space: Space, now: Learned, sample: Sample, k: int, bend: float
@@ -228,12 +252,12 @@ class FreeRadius:
         k, eta = epoch.k, now.step_size
         epoch.mean_due = LOOKS * k
         mean = space.weighted_sum((1 / epoch.weight,), (epoch.points,))
-        middle = oracle.gradient(mean)
+        middle, size = self._with_size(oracle, mean)
         events: Events = ()
         if not middle.has_finite_gradient:
             events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
         elif epoch.spread > 0.0:
-            noise = NOISE * space.rounding * space.norm(mean) / eta
+            noise = NOISE * space.rounding * size / eta
             of_gradients = k * math.sqrt(epoch.moved) / (epoch.first_step * epoch.weight)
             gap = middle.grad_norm - of_gradients - noise
             proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
@@ -243,6 +267,14 @@ class FreeRadius:
                 )
             sample = smallest_gradient(sample, middle)
         return memory.as_step(sample, eta, events)
+
+    def _with_size(self, oracle: Oracle, x: Array) -> tuple[Sample, float]:
+        """The sample at x, and |x|."""
+        space = oracle.space
+        if not space.fuses:
+            return oracle.gradient(x), space.norm(x)
+        sample, _, (square,) = oracle.gradient_with(x, GRADIENT_AND_POINT, (x,))
+        return sample, space.norm_from(square, x)
 
     def _ended(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """The restart rule: keep the end of the epoch if it is low enough."""

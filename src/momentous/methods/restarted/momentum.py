@@ -8,11 +8,15 @@ a point a little behind it.  The constants of the theorems differ too.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from momentous.core import passes
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.passes import Pass
 from momentous.core.space import Array, Space
 from momentous.methods.checks import root_of_product, square_over
+
+Stepped = tuple[Array, float, Array]  # x^k, |x^k - x^{k-1}|^2, the sum of the points
 
 NEAR = 0.7  # of a step of the heavy ball: beyond, its end is as good a start as a point before it
 
@@ -70,32 +74,65 @@ class Momentum:
 
     # With nothing given (`FreeRadius`):
 
+    free_step: ClassVar[Pass] = passes.NESTEROV_WITH_SUM
+    free_iteration: ClassVar[Pass] = passes.FREE_NESTEROV  # the products of the gradient, too
+
+    def first(
+        self, space: Space, x: Array, gradient: Array, eta: float
+    ) -> tuple[Array, float, float]:
+        """x^1, |x^1 - x^0|^2 and |x^0|, where x is x^0."""
+        if not space.fuses:
+            return *space.stepped(x, -eta, gradient, x), space.norm(x)
+        (x_next, y_next), (moved, square), _ = space.compute(
+            passes.FIRST_STEP, (gradient, x), (-eta, 0.5)
+        )
+        space.ahead = (y_next, x_next, x, 0.5)
+        return x_next, moved, space.norm_from(square, x)
+
     def stepped(
         self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
         points: Array, share: float,
-    ) -> tuple[Array, float, Array]:  # fmt: skip
+    ) -> Stepped:  # fmt: skip
         """x^k, |x^k - x^{k-1}|^2, and points + share times the point of the sample, where x is
-        x^{k-1} and theta = 1/k."""
-        if space.fuses and share:
-            return self._stepped_at_once(space, x, x_prev, sample, eta, k, points, share)
+        x^{k-1} and theta = 1/k, k > 1."""
+        if space.fuses:
+            read, numbers = self._free(x, x_prev, sample.point, points, eta, k, share)
+            made, (moved,), _ = space.compute(self.free_step, (sample.gradient, *read), numbers)
+            return self.taken(space, x, k, made, moved)
         e = self.base(space, x, x_prev, 1 / k, sample.point)
         x_next, moved = space.stepped(e, -eta, sample.gradient, x)
-        if share:
-            points = space.combination(points, share, sample.point)
+        return x_next, moved, space.combination(points, share, sample.point)
+
+    def looked(
+        self, oracle: Oracle, y: Array, g_prev: Array, x: Array, x_prev: Array, eta: float, k: int,
+        points: Array, share: float,
+    ) -> tuple[Sample, float, tuple[Array, ...], float]:  # fmt: skip
+        """The sample at y, its product with g_prev, and what `stepped` would make of it, for
+        `taken`: all in one pass."""
+        read, numbers = self._free(x, x_prev, y, points, eta, k, share)
+        sample, made, (along, moved) = oracle.gradient_with(
+            y, self.free_iteration, (g_prev, *read), numbers
+        )
+        return sample, along, made, moved
+
+    def _free(
+        self, x: Array, x_prev: Array, y: Array, points: Array, eta: float, k: int, share: float
+    ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
+        """What the two passes read behind the gradients, and their numbers."""
+        return (y, x, points), (-eta, 1 - 1 / (k + 1), share)
+
+    def taken(
+        self, space: Space, x: Array, k: int, made: tuple[Array, ...], moved: float
+    ) -> Stepped:
+        """What the two passes have made, as `stepped` gives it; y^k is left for the next
+        iteration."""
+        x_next, points, y_next = made
+        space.ahead = (y_next, x_next, x, 1 - 1 / (k + 1))
         return x_next, moved, points
 
-    def _stepped_at_once(
-        self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
-        points: Array, share: float,
-    ) -> tuple[Array, float, Array]:  # fmt: skip
-        m = 1 - 1 / (k + 1)  # of the next iteration
-        (x_next, y_next, points), (moved,), _ = space.compute(
-            passes.NESTEROV_WITH_SUM,
-            (sample.gradient, sample.point, x, points),
-            (-eta, m, share),
-        )
-        space.ahead = (y_next, x_next, x, m)
-        return x_next, moved, points
+    def outlook(self, curvature: float, before: float) -> float:
+        """|g - g'|/|y - y'| as expected in the next iteration: it goes on changing as it did."""
+        return curvature * (curvature / before) if before > 0.0 else curvature
 
     def roomy(self, k: int) -> float:
         """Where eta |g - g'|/|y - y'| is below this in iteration k of an epoch, eta grows ..."""
@@ -183,16 +220,23 @@ class HeavyBall(Momentum):
             return x_next
         return space.combination(x_next, a / (1 + a), x, x_next)  # (x^{k+1} + a x^k)/(1 + a)
 
-    def _stepped_at_once(
-        self, space: Space, x: Array, x_prev: Array, sample: Sample, eta: float, k: int,
-        points: Array, share: float,
-    ) -> tuple[Array, float, Array]:  # fmt: skip
-        (x_next, points), (moved,), _ = space.compute(
-            passes.HEAVY_BALL_WITH_SUM,
-            (sample.gradient, x, x_prev, points),
-            (-eta, 1 - 1 / k, share),
-        )
+    free_step = passes.HEAVY_BALL_WITH_SUM
+    free_iteration = passes.FREE_HEAVY_BALL
+
+    def _free(
+        self, x: Array, x_prev: Array, y: Array, points: Array, eta: float, k: int, share: float
+    ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
+        return (x, x_prev, points), (-eta, 1 - 1 / k, share)
+
+    def taken(
+        self, space: Space, x: Array, k: int, made: tuple[Array, ...], moved: float
+    ) -> Stepped:
+        points, x_next = made
         return x_next, moved, points
+
+    def outlook(self, curvature: float, before: float) -> float:
+        """It jumps up and down: a growth of the step is not counted on."""
+        return math.inf
 
     # Its gradients are taken at x itself.  Momentum hides the sharp directions from successive
     # points; only the first step of an epoch, along the gradient, shows them.

@@ -192,9 +192,20 @@ def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
             continue
         slope = math.sqrt(space.distance_squared(other.gradient, g)) / distance if distance else 0.0
         if slope > 0.0 and math.isfinite(slope):
-            return slope
+            return _rounded(slope, space)
         t *= 1e2
     return norm
+
+
+def _rounded(number: float, space: Space) -> float:
+    """The number with a quarter of the digits of the dtype.
+
+    A difference of gradients has half of them.  The rest is rounding, which differs with BLAS, with
+    the machine and with the number of ranks, and would make their runs differ.
+    """
+    bits = round(-math.log2(space.rounding) / 4)
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(round(mantissa * 2**bits), exponent - bits)
 
 
 def limited(space: Space, step_size: float, norm: float) -> float:

@@ -35,7 +35,7 @@ LEAST_POWER, MOST_POWER = 2.0, 10.0
 ORDINARY, ENDLESS_GROWTH = 10, 4.0
 
 
-Look = Callable[[Oracle], tuple[Sample, float]]
+Look = Callable[[], tuple[Sample, float]]
 
 
 @dataclasses.dataclass(slots=True)
@@ -157,7 +157,7 @@ def _slope_at(
 ) -> tuple[Sample, float]:
     """The sample at a point and the slope along the direction there, in one pass if possible."""
     if look is not None:
-        return look(oracle)
+        return look()
     if oracle.space.fuses:
         sample, _, (slope,) = oracle.gradient_with(point, GRADIENT_ALONG, (direction,))
         return sample, slope

@@ -8,10 +8,11 @@ used.
 from __future__ import annotations
 
 import logging
-import sys
 from importlib import import_module
 from threading import local
 from typing import Any
+
+from momentous.io.logs import notify
 
 event: Any = import_module("numba.core.event")
 types: Any = import_module("numba.types")
@@ -34,9 +35,7 @@ class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types
         text = describe(dispatcher, started.data["args"])
         if depth == 0 and text not in self.said:
             self.said.add(text)
-            LOGGER.info(text)
-            if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
-                print(f"momentous: {text}", file=sys.stderr, flush=True)
+            notify(LOGGER, text)
 
     def on_end(self, ended: Any) -> None:
         if is_ours(ended.data["dispatcher"]):

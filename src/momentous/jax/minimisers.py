@@ -1,0 +1,150 @@
+"""The methods as minimisers of Optimistix: ``optimistix.minimise(fn, AdaRAGD(rtol, atol), y0)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+
+from momentous import methods
+from momentous.core.method import Method
+from momentous.core.status import Status
+from momentous.jax.machines import machine_of
+from momentous.jax.turns import State, Turns, is_success, status_of
+from momentous.jax.vectors import Scalar, Tree, select
+
+
+class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
+    """A method of momentous, one evaluation of value and gradient per step.
+
+    A solve ends when ``norm(gradient) <= atol + rtol * norm(gradient at y0)``, where f has not
+    risen above the last accepted point; or by the method's own rule.  ``sol.stats`` has
+    ``num_iterations`` (as `momentous.minimize` counts them), ``num_restarts``, ``grad_norm`` and
+    ``status``, a `momentous.Status` as an integer.  A solve that fails returns the lower of the
+    last point and the last accepted one.
+
+    Parameters
+    ----------
+    rtol, atol : float
+        As above.  Methods that take their eps from the tolerance take it from ``atol``.
+    norm : callable
+        Of gradients; by default `optimistix.two_norm`, the norm that the theorems are about.
+    **parameters
+        Those of the class of the same name in `momentous`.
+
+    ``options={"autodiff_mode": "fwd"}`` differentiates in forward mode, as in Optimistix;
+    ``options={"key": key}`` is where the perturbed method draws from.
+    """
+
+    kind: ClassVar[type[Method]]
+
+    rtol: float
+    atol: float
+    norm: Callable[[Any], Any]
+    method: Method = eqx.field(static=True)
+
+    def __init__(
+        self,
+        rtol: float,
+        atol: float,
+        norm: Callable[[Any], Any] = optx.two_norm,
+        **parameters: Any,
+    ):
+        self.rtol, self.atol, self.norm = rtol, atol, norm
+        self.method = self.kind(**parameters)
+
+    def _turns(self, fn: Any, y: Tree, args: Any, options: dict[str, Any]) -> Turns:
+        mode = options.get("autodiff_mode", "bwd")
+        if mode not in ("fwd", "bwd"):
+            raise ValueError(f"options: autodiff_mode={mode!r} must be 'fwd' or 'bwd'")
+        machine = machine_of(self.method, y, self.atol, options.get("key"))
+        norm = None if self.norm is optx.two_norm else self.norm
+        return Turns(machine, fn, args, self.rtol, self.atol, norm, mode == "fwd")
+
+    def init(
+        self, fn: Any, y: Tree, args: Any, options: dict[str, Any], f_struct: Any,
+        aux_struct: Any, tags: Any,
+    ) -> State:  # fmt: skip
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), aux_struct)
+        return self._turns(fn, y, args, options).begin(y, nothing)
+
+    def step(
+        self, fn: Any, y: Tree, args: Any, options: dict[str, Any], state: State, tags: Any
+    ) -> tuple[Tree, State, Any]:
+        after = self._turns(fn, y, args, options).after_one(state)
+        # What belongs to the y that came in; the first step evaluates it.
+        aux = select(state.evaluations == 0, after.aux, state.aux)
+        return after.y, after, aux
+
+    def terminate(
+        self, fn: Any, y: Tree, args: Any, options: dict[str, Any], state: State, tags: Any
+    ) -> tuple[Scalar, Any]:
+        status, results = state.memory.progress.status, optx.RESULTS
+        failed = results.where(
+            status == int(Status.NON_FINITE), results.nonfinite, results.nonlinear_divergence
+        )
+        ended = ~state.memory.progress.runs
+        fine = ~ended | is_success(status)
+        return ended, results.where(fine, results.successful, failed)
+
+    def postprocess(
+        self, fn: Any, y: Tree, aux: Any, args: Any, options: dict[str, Any], state: State,
+        tags: Any, result: Any,
+    ) -> tuple[Tree, Any, dict[str, Any]]:  # fmt: skip
+        state = self._turns(fn, y, args, options).output(state)
+        progress = state.memory.progress
+        stats = {
+            "num_iterations": progress.iterations,
+            "num_restarts": progress.restarts,
+            "grad_norm": state.size,
+            "status": status_of(progress.status),
+        }
+        return state.y, state.aux, stats
+
+
+class RAGD(AbstractMomentous):
+    """`momentous.RAGD`, restarted accelerated gradient descent (Algorithm 1), for Optimistix."""
+
+    kind = methods.RAGD
+
+
+class RHB(AbstractMomentous):
+    """`momentous.RHB`, restarted heavy ball (Algorithm 3), for Optimistix."""
+
+    kind = methods.RHB
+
+
+class PerturbedRAGD(AbstractMomentous):
+    """`momentous.PerturbedRAGD`, which leaves saddles (Theorem 3), for Optimistix."""
+
+    kind = methods.PerturbedRAGD
+
+
+class AdaRAGD(AbstractMomentous):
+    """`momentous.AdaRAGD` for Optimistix: without constants, or with ``by_paper=True``
+    Algorithm 2."""
+
+    kind = methods.AdaRAGD
+
+
+class AdaRHB(AbstractMomentous):
+    """`momentous.AdaRHB` for Optimistix: without constants, or with ``by_paper=True``
+    Algorithm 4."""
+
+    kind = methods.AdaRHB
+
+
+class ParameterFreeAGD(AbstractMomentous):
+    """`momentous.ParameterFreeAGD` (Marumo & Takeda 2024) for Optimistix."""
+
+    kind = methods.ParameterFreeAGD
+
+
+class UniversalHeavyBall(AbstractMomentous):
+    """`momentous.UniversalHeavyBall` (Marumo & Takeda 2025) for Optimistix."""
+
+    kind = methods.UniversalHeavyBall

@@ -1,0 +1,171 @@
+"""What the machines of the parameter-free methods share: tests by values that know rounding."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from momentous.core.status import Status
+from momentous.jax.machine import Evaluation, Machine, Progress
+from momentous.jax.vectors import (
+    Limits,
+    Scalar,
+    Tree,
+    combination,
+    distance_squared,
+    inner,
+    norm,
+    number,
+    select,
+)
+from momentous.methods.parameter_free.base import HEADROOM, SIGNAL, ParameterFree
+from momentous.methods.search.rounding import ALIKE, FAR_ENOUGH, LONG, NOISE, SELDOM, SHORT
+
+# What the evaluation is for:
+ADVANCE = 0  # it is that of x_k,
+FIRST = 1  # of x0,
+PROBE = 2  # of a point near x0, to find L,
+MEASURE = 3  # of a point between x_{k-1} and x_k, to see how noisy values are;
+NEXT = 4  # and what comes after x_k is for the two methods
+
+PARTS = (LONG, *SHORT)
+
+
+class Rounding(NamedTuple):
+    """`methods.search.rounding.Rounding`, and the measurement under way."""
+
+    level: Scalar
+    trusted: Scalar
+    seen: Scalar
+    missed: Scalar  # one number per part of the step
+    count: Scalar  # how many of them are known
+
+    @staticmethod
+    def at(limits: Limits, value: Scalar) -> Rounding:
+        zero = number(0.0)
+        level = NOISE * limits.rounding * jnp.abs(value)
+        return Rounding(level, number(jnp.inf), zero, jnp.zeros(4, zero.dtype), jnp.asarray(0))
+
+    def between(self, limits: Limits, value: Scalar, other: Scalar) -> Scalar:
+        size = jnp.maximum(jnp.abs(value), jnp.abs(other))
+        return jnp.maximum(self.level, NOISE * limits.rounding * size)
+
+    def doubts(self, change: Scalar) -> Scalar:
+        return change < SELDOM * self.trusted
+
+    def measured(self, change: Scalar) -> Rounding:
+        far, worst = self.missed[0], jnp.max(self.missed)
+        alike = jnp.isfinite(jnp.sum(self.missed)) & (ALIKE * far <= jnp.max(self.missed[1:]))
+        noise = jnp.where(alike, 2 * worst, 0.0)
+        return self._replace(
+            level=jnp.maximum(self.level, noise),
+            trusted=change,
+            seen=jnp.maximum(self.seen, noise),
+            count=jnp.asarray(0),
+        )
+
+
+class Sample(NamedTuple):
+    """A point with its value and gradient."""
+
+    point: Tree
+    gradient: Tree
+    value: Scalar
+    norm: Scalar
+    size: Scalar
+
+    @staticmethod
+    def of(here: Evaluation) -> Sample:
+        return Sample(here.point, here.gradient, here.value, here.norm, here.size)
+
+    @property
+    def usable(self) -> Scalar:
+        return jnp.isfinite(self.value) & jnp.isfinite(self.norm)
+
+
+class ParameterFreeMachine(Machine):
+    """Its memory has x, a `Sample`; lipschitz, confirmed, rounding, size, k, travelled,
+    average_due; and progress, phase and probe."""
+
+    def __init__(self, method: ParameterFree[Any], x0: Tree, tol: float, key: Any = None):
+        self.method, self.limits = method, Limits.of(x0)
+        self.guards = method.guards
+        self.never = method.average_growth == jnp.inf
+
+    @property
+    def _first_due(self) -> Scalar:
+        return number(jnp.inf if self.never else 1.0)
+
+    def _next_due(self, k: Scalar) -> Scalar:
+        return jnp.maximum(k + 1.0, self.method.average_growth * number(k))
+
+    def _part(self, memory: Any, v_norm: Scalar) -> Scalar:
+        """t of the point x_{k-1} + t v of the measurement under way."""
+        unit = self.limits.rounding * norm(memory.x.point) / jnp.where(v_norm > 0.0, v_norm, 1.0)
+        length = jnp.maximum(1.0, FAR_ENOUGH * unit)
+        return jnp.asarray(PARTS, length.dtype)[memory.rounding.count] * length
+
+    def _decided(
+        self,
+        rounding: Rounding,
+        before: Scalar,
+        after: Scalar,
+        by_gradients: Scalar,
+        bound: Scalar,
+        signal: Scalar,
+    ) -> tuple[Scalar, Scalar]:
+        """`ParameterFree._decided`: does f change by no more than the bound, and is it clear?"""
+        noise = rounding.between(self.limits, before, after)
+        change, clear = after - before, signal > SIGNAL * noise
+        by_values = change <= bound
+        if not self.guards:
+            return by_values, clear
+        level = (by_gradients <= bound) & (change <= bound + noise)
+        return jnp.where(clear, by_values, level), clear
+
+    def _is_acceptable(self, rounding: Rounding, lowest: Sample, reported: Sample) -> Scalar:
+        """May a run end there?  `core.acceptance` with the limit of these methods."""
+        rise = reported.value - lowest.value
+        step = combination(reported.point, -1.0, lowest.point)
+        slope = (inner(lowest.gradient, step) + inner(reported.gradient, step)) / 2
+        level = rounding.between(self.limits, lowest.value, reported.value)
+        rise = jnp.where(jnp.abs(rise) <= level, slope, rise)
+        # A convex function cannot have risen by more than that.
+        convex = reported.norm * jnp.sqrt(distance_squared(reported.point, lowest.point))
+        return reported.usable & ((rise <= 0.0) | (rise <= convex))
+
+    def _closed(
+        self, memory: Any, closes: Scalar, lowest: Sample, reported: Sample, tol: Scalar,
+        ended: Scalar, discarded: Scalar,
+    ) -> Progress:  # fmt: skip
+        """The progress after an iteration that reports this sample."""
+        small = closes & (reported.size <= tol)
+        ends = jax.lax.cond(
+            small,
+            lambda: self._is_acceptable(memory.rounding, lowest, reported),
+            lambda: jnp.asarray(False),
+        )
+        progress: Progress = memory.progress.counted(closes, closes & ended, closes & discarded)
+        return progress.ending(ends, Status.CONVERGED)
+
+    def _gives_up(self, lipschitz: Scalar, confirmed: Scalar, clear: Scalar) -> Scalar:
+        """After a rejection: has rounding decided for too long?"""
+        if not self.guards:
+            return jnp.asarray(False)
+        return ~clear & (lipschitz > HEADROOM * confirmed) & (confirmed > 0.0)
+
+    def _size(self, begins: Scalar, x: Tree, before: Scalar) -> Scalar:
+        """|x_0|, made anew where an epoch begins."""
+        return jax.lax.cond(begins, lambda: norm(x), lambda: before)
+
+    def _sample_of(self, x0: Tree) -> Sample:
+        nothing, zero = number(jnp.inf), jax.tree.map(jnp.zeros_like, x0)
+        return Sample(x0, zero, nothing, nothing, nothing)
+
+
+def smaller(condition: Scalar, first: Sample, other: Sample) -> Sample:
+    """The sample with the smaller gradient, if the condition holds."""
+    better = condition & other.usable & (other.norm < first.norm)
+    return select(better, other, first)

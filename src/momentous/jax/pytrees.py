@@ -1,0 +1,209 @@
+"""`minimize` and `iterate` over pytrees of arrays, with every method and a compiled gradient."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from momentous import api
+from momentous.core.loop import IntermediateResult, Run
+from momentous.core.result import Result
+from momentous.core.status import Status
+from momentous.jax.compiled import floating
+from momentous.jax.vectors import Tree
+
+# Jitted functions of flat vectors, made of the user's jitted functions of pytrees.
+_KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+
+
+class Flat:
+    """A pytree as one array, and back.
+
+    A tree of one leaf is that leaf, in its shape and spread over devices as it is; of several
+    leaves all entries stand in one vector, of the widest of their dtypes.
+    """
+
+    def __init__(self, x0: Tree):
+        x0 = jax.tree.map(floating, x0)
+        leaves, tree = jax.tree.flatten(x0)
+        if not leaves:
+            raise ValueError("x0 has no arrays in it: there is nothing to minimise over")
+        self.structure = tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+        if len(leaves) == 1:
+            self.vector, self.tree = leaves[0], lambda a: tree.unflatten([a])
+        else:
+            self.vector, self.tree = ravel_pytree(x0)
+
+    def function(self, fun: Callable[..., Any], has_aux: bool) -> Any:
+        """fun as a function of the array; the same one for a jitted function in every run."""
+        if not isinstance(fun, type(jax.jit(len))):
+            return self._made(lambda: fun, has_aux)
+        known = _KNOWN.setdefault(fun, {})
+        key = self.structure, has_aux
+        if key not in known:
+            known[key] = jax.jit(self._made(ref(fun), has_aux))
+        return known[key]
+
+    def _made(self, fun: Callable[[], Any], has_aux: bool) -> Callable[..., Any]:
+        tree = self.tree
+
+        def of_array(a: Any, *args: Any) -> Any:
+            answer = fun()(tree(a), *args)
+            if has_aux and not (isinstance(answer, tuple | list) and len(answer) == 2):
+                raise TypeError(
+                    "with has_aux=True fun must return (value, aux), but it returned "
+                    f"{type(answer).__name__}"
+                )
+            return answer[0] if has_aux else answer
+
+        return of_array
+
+
+class TreeStep:
+    """An `IntermediateResult` whose x, jac and best point are pytrees like x0."""
+
+    def __init__(self, step: IntermediateResult, flat: Flat):
+        self._step, self._flat = step, flat
+
+    @property
+    def x(self) -> Tree:
+        return self._flat.tree(self._step.x)
+
+    @property
+    def jac(self) -> Tree:
+        return self._flat.tree(self._step.jac)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._step, name)
+
+    def __repr__(self) -> str:
+        return repr(self._step)
+
+
+class TreeRun(Iterator[TreeStep]):
+    """A run over pytrees: iterate over it; ``result`` is what was found."""
+
+    def __init__(self, run: Run, flat: Flat, aux: Callable[[Tree], Any] | None):
+        self._run, self._flat, self._aux = run, flat, aux
+        self._result: Result | None = None
+
+    def __iter__(self) -> TreeRun:
+        return self
+
+    def __next__(self) -> TreeStep:
+        return TreeStep(next(self._run), self._flat)
+
+    def finish(self) -> Result:
+        """Run to the end."""
+        self._run.finish()
+        return self.result
+
+    @property
+    def result(self) -> Result:
+        """The result with pytrees; asking for it ends the run."""
+        if self._result is None:
+            self._result = self._as_tree(self._run.result)
+        return self._result
+
+    def _as_tree(self, result: Result) -> Result:
+        found = Result(dict(result))
+        for name in ("x", "jac", "best_x"):
+            found[name] = self._flat.tree(result[name])
+        if self._aux is not None:
+            found["aux"] = self._aux(found.x)
+        if result.status is Status.NO_PROGRESS and result.x.dtype != jnp.float64:
+            found["message"] += (
+                f"; x is {result.x.dtype}, which holds {jnp.finfo(result.x.dtype).precision} "
+                'digits: jax.config.update("jax_enable_x64", True) before x0 is made gives 15'
+            )
+        return found
+
+
+def iterate(
+    fun: Callable[..., Any], x0: Tree, args: Any = (), *, has_aux: bool = False, **options: Any
+) -> TreeRun:
+    """The same as :func:`minimize`, one step at a time: as `momentous.iterate`, with pytrees."""
+    if "jac" in options:
+        raise TypeError(
+            "momentous.jax differentiates fun itself: leave jac out, or call momentous.minimize"
+        )
+    flat = Flat(x0)
+    args = args if isinstance(args, tuple) else (args,)
+    callback = options.get("callback")
+    if callable(callback):
+        options["callback"] = _with_trees(callback, flat)
+    aux = (lambda x: fun(x, *args)[1]) if has_aux else None
+    function = flat.function(fun, has_aux)
+    run = api.iterate(function, flat.vector, args, jac="autodiff", **options)
+    return TreeRun(run, flat, aux)
+
+
+def minimize(
+    fun: Callable[..., Any], x0: Tree, args: Any = (), *, has_aux: bool = False, **options: Any
+) -> Result:
+    """Find a stationary point of a function of a pytree of arrays.
+
+    The gradient comes from JAX, compiled with the value; everything else is as in
+    `momentous.minimize`: every method by its name, tolerances and limits, traces, callbacks,
+    checkpoints.  (`solve` compiles the whole run, for the methods that have such a form.)
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args) -> value``, or ``(value, aux)`` with ``has_aux=True``.  What it reads
+        besides x and args is read once per run; of a function that is jitted already what was
+        compiled is used again in later runs.
+    x0 : pytree of arrays
+        A dictionary of arrays, the parameters of a network, one array, ...  Of several leaves the
+        run is in the widest of their dtypes, and each leaf of the result has its own.
+    args : tuple
+        Further arguments; arrays of JAX in it are arguments of what is compiled, too.
+    has_aux : bool
+        Does fun bring more than its value?  The result then has ``aux``, that at the solution.
+    **options
+        Those of `momentous.minimize`, ``method`` and ``tol`` among them; not ``jac``.
+
+    Returns
+    -------
+    Result
+        That of `momentous.minimize`, in which ``x``, ``jac`` and ``best_x`` are pytrees like x0.
+
+    Notes
+    -----
+    JAX computes in single precision unless ``jax_enable_x64`` is set.  Sums that decide something
+    are made in double precision even so, but values and gradients are not: a tolerance below
+    about 1e-3 sqrt(|f| L) may not be reached in it, L the curvature of f.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from momentous.jax import minimize
+    >>> def loss(p):
+    ...     return jnp.sum((p["w"] ** 2 - 2.0) ** 2) + (p["b"] - 1.0) ** 2
+    >>> found = minimize(loss, {"w": jnp.ones(3), "b": jnp.array(0.0)}, tol=1e-3)
+    >>> found.success, found.x["w"].shape, float(found.x["b"].round(2))
+    (True, (3,), 1.0)
+    """
+    return iterate(fun, x0, args, has_aux=has_aux, **options).finish()
+
+
+def _with_trees(callback: Callable[..., Any], flat: Flat) -> Callable[..., Any]:
+    """A callback of the user's, which gets pytrees; what it is given depends on the name of its
+    parameter, as in SciPy."""
+    try:
+        names = list(inspect.signature(callback).parameters)
+    except (TypeError, ValueError):
+        names = []
+    if names == ["intermediate_result"]:
+
+        def with_result(intermediate_result: Any) -> Any:
+            return callback(intermediate_result=TreeStep(intermediate_result, flat))
+
+        return with_result
+    return lambda xk: callback(flat.tree(xk))

@@ -1,0 +1,180 @@
+"""Answers of estimators: recommendations, neighbours, reasons and metrics, as arrays or tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from momentous.lowrank.data.vocabulary import as_ids
+from momentous.lowrank.estimators.frames import (
+    Kind,
+    Output,
+    as_column,
+    as_table,
+    check_output,
+    ids_of,
+    kind_of,
+    names_of_ids,
+)
+from momentous.lowrank.estimators.scikit import BaseEstimator, check_is_fitted
+from momentous.lowrank.model import (
+    Explanation,
+    RankingMetrics,
+    Recommended,
+    Similar,
+    explain,
+    ranking_metrics,
+)
+
+if TYPE_CHECKING:
+    from momentous.lowrank.backends import Backend
+    from momentous.lowrank.data.ratings import Ratings
+    from momentous.lowrank.model import LowRankModel, Unknown
+
+
+class Answers(BaseEstimator):
+    """What a fitted estimator says beyond predictions, and what its answers come in."""
+
+    if TYPE_CHECKING:
+        model_: LowRankModel
+        unknown: Unknown
+        backend: str | Backend
+        device: str
+
+        def _further_ratings(self, X: Any, y: Any) -> Ratings: ...
+
+    def set_output(self, *, answers: Output) -> Self:
+        """What answers come in, as scikit-learn's method of this name does for transformers.
+
+        "input", at first: columns and tables of pandas, polars or Arrow where the question came in
+        one of these, and arrays otherwise.  "pandas", "polars", "arrow": always that, also from
+        `recommend`, `similar_items`, `similar_users`, `explain` and `ranking_metrics`.  "default":
+        arrays and named tuples.
+        """
+        check_output(answers)
+        # Under this name scikit-learn's clone keeps it.
+        self._sklearn_output_config = {"answers": answers}
+        return self
+
+    def _kind(self, X: Any = None) -> Kind | None:
+        """The kind of table to answer with, if it is one."""
+        wanted: Any = getattr(self, "_sklearn_output_config", {}).get("answers", "input")
+        if wanted == "input":
+            return kind_of(X)
+        return None if wanted == "default" else wanted
+
+    def _column(self, values: NDArray[Any], name: str, X: Any) -> Any:
+        return as_column(self._kind(X), values, name, X)
+
+    def _table(self, answer: Any, *names: str) -> Any:
+        """A named tuple as a table with these names, where tables are asked for."""
+        kind = self._kind()
+        parts = zip(names, answer[: len(names)], strict=True)
+        return answer if kind is None else as_table(kind, dict(parts))
+
+    def _id_names(self) -> tuple[str, str]:
+        return names_of_ids(getattr(self, "feature_names_in_", None))
+
+    def recommend(
+        self,
+        user: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        *,
+        allowed: Any = None,
+        forbidden: Any = None,
+    ) -> Recommended | Any:
+        """The n items that suit a user best, and their scores (ratings, probabilities, ...).
+
+        Those that the user has rated are left out, and so are those that are ``forbidden``; with
+        ``allowed``, only these are looked at.  A user who is not known is an error, or with
+        ``unknown="mean"`` gets what all like.
+
+        The answer is `Recommended`, a pair of arrays, or a table where `set_output` says so.
+        """
+        check_is_fitted(self, "model_")
+        filters = {"allowed": allowed, "forbidden": forbidden}
+        found = self.model_.recommend(user, n, exclude_seen, self.unknown, **filters)
+        return self._table(found, self._id_names()[1], "score")
+
+    def recommend_all(
+        self,
+        users: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        *,
+        allowed: Any = None,
+        forbidden: Any = None,
+    ) -> list[Recommended] | Any:
+        """The same for many users at once, on the device of the fit.
+
+        One answer per user, in a list.  Users in a column of pandas, polars or Arrow (or where
+        `set_output` says so): one table of users, items and scores.
+        """
+        check_is_fitted(self, "model_")
+        kind = self._kind(users)
+        if kind_of(users) is not None:
+            users = ids_of(users)
+        found = self.model_.recommend_all(
+            users,
+            n,
+            exclude_seen,
+            self.unknown,
+            allowed=allowed,
+            forbidden=forbidden,
+            backend=self.backend,
+            device=self.device,
+        )
+        if kind is None:
+            return found
+        user, item = self._id_names()
+        counts = [len(one.items) for one in found]
+        columns = {
+            user: np.repeat(as_ids(users), counts),
+            item: np.concatenate([self.model_.cols.ids[:0], *(one.items for one in found)]),
+            "score": np.concatenate([self.model_.row_bias[:0], *(one.scores for one in found)]),
+        }
+        return as_table(kind, columns)
+
+    def similar_items(self, item: Any, n: int = 10) -> Similar | Any:
+        """The items whose factors are most like those of an item, and their cosines with them.
+
+        The answer is `Similar`, a pair of arrays, or a table where `set_output` says so.
+        """
+        check_is_fitted(self, "model_")
+        found = self.model_.similar_columns(item, n)
+        return self._table(found, self._id_names()[1], "similarity")
+
+    def similar_users(self, user: Any, n: int = 10) -> Similar | Any:
+        """The same for users."""
+        check_is_fitted(self, "model_")
+        found = self.model_.similar_rows(user, n)
+        return self._table(found, self._id_names()[0], "similarity")
+
+    def explain(self, user: Any, item: Any, n: int | None = None) -> Explanation | Any:
+        """How much each of a user's ratings adds to the score of an item, the most first.
+
+        The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.
+        """
+        check_is_fitted(self, "model_")
+        found = explain(self.model_, user, item, n)
+        return self._table(found, self._id_names()[1], "contribution")
+
+    def ranking_metrics(
+        self, X: Any, y: Any = None, k: int = 10, relevant: float | None = None
+    ) -> RankingMetrics | Any:
+        """How well the first k recommendations meet what was held out; see `RankingMetrics`.
+
+        ``relevant``: the least value of an entry that should be recommended; by default all should,
+        and of labels those of the second class.
+        """
+        ratings = self._further_ratings(X, y)
+        found = ranking_metrics(
+            self.model_, ratings, k, relevant, backend=self.backend, device=self.device
+        )
+        kind = self._kind()
+        if kind is None:
+            return found
+        return as_table(kind, {name: np.array([each]) for name, each in found._asdict().items()})

@@ -1,0 +1,394 @@
+"""The methods as a ``torch.optim.Optimizer``: one step is one iteration."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from typing import Any
+
+import torch
+
+from momentous.api import choose_method, iterate
+from momentous.core.acceptance import lowest_first
+from momentous.core.checkpoint import (
+    VERSION,
+    Checkpoint,
+    CheckpointError,
+    RunState,
+    load,
+    packed,
+    unpacked,
+)
+from momentous.core.loop import Run
+from momentous.core.method import Method
+from momentous.core.oracle import Sample, levels_to_the_user
+from momentous.core.result import Result
+from momentous.core.space import Array, Space
+from momentous.core.stopping import Criterion, Progress
+from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
+
+_NO_RATE = (
+    "there is no learning rate here, and nothing for a scheduler to change: the method finds its "
+    "step sizes itself"
+)
+# What a PyTorch user might type, and what to do instead.
+_TORCH_NAMES = {
+    "lr": _NO_RATE,
+    "weight_decay": "add the penalty to the loss in the closure",
+    "maximize": "return the negative of the loss from the closure",
+    "max_iter": "it is called max_iterations here, and counts those of all steps",
+    "max_eval": "it is called max_evaluations here, and counts those of all steps",
+    "tolerance_grad": "it is called tol here",
+    "tolerance_change": "pass stop=momentous.StepLength(...) or stop=momentous.ValueChange(...)",
+    "history_size": "pass method='lbfgs', memory=...",
+    "line_search_fn": "the methods bring their line searches along",
+}
+_OF_GROUPS = ("params", "param_names")
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Minimises a smooth loss of all data by a method of this library.
+
+    A step is one iteration of the method: it calls the closure as often as the method needs (once,
+    as a rule).  After it the parameters are what `momentous.minimize` would return if it ended
+    there, never a point that was only tried, and their ``grad`` is the gradient there.  When the
+    run has ended, `done` is True, `result` says why, and further steps do nothing.
+
+    Parameters
+    ----------
+    params : iterable
+        Tensors, pairs of name and tensor (``module.named_parameters()``), or groups of either.  All
+        trained parameters are one point of one function: groups have no options of their own.
+        Those that require no gradient stay as they are.  One floating-point dtype; several devices
+        are allowed.
+    method : str, Method or class
+        As for `momentous.minimize`.
+    tol, max_iterations, max_evaluations, max_time, target, stop, rng, check_gradient
+        As for `momentous.minimize`; "the gradient" is that of all parameters.
+    checkpoint, resume : path, optional
+        As for `momentous.minimize`: save the run to a file from time to time; go on from one, at
+        its point, whatever the parameters are.  ``state_dict`` is the other way.
+    trace : bool
+        Keep a row of numbers per iteration, for ``result.trace``.
+    **parameters
+        Parameters of the method.
+
+    Attributes
+    ----------
+    done : bool
+        Has the run ended?
+    result : Result or None
+        What `momentous.minimize` returns, once the run has ended; ``x``, ``jac`` and ``best_x`` are
+        dictionaries of tensors by the names of the parameters ("0", "1", ... without names).
+    progress : Progress or None
+        The counts so far (``nit nfev njev restarts time``), and ``fun`` and ``grad_norm`` at the
+        last point evaluated, once the run has begun.
+
+    Notes
+    -----
+    The loss must be the same function at every call: all data, or a part that does not change; no
+    dropout.  ``check_gradient=True`` tests loss and gradient before the run.  Normalisation layers
+    in training mode see every point that is tried; their running means are no part of the loss.
+
+    Whatever the closure raises, Ctrl-C included, leaves the parameters as they were before the
+    step, and the next step takes up the iteration again.
+
+    The run begins in the first step, at the parameters as they are then.  Where they have been
+    changed since the last step (by hand, or by loading others), or others are trained, a new run
+    begins there, with a warning; `add_param_group` asks for one.
+
+    ``state_dict()`` holds the whole run, ``load_state_dict()`` resumes it: bit for bit on the same
+    machine, if the module's state is loaded too.  The next step then calls the closure once or
+    twice more, not counted, to see whether the loss is the same.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from momentous.torch import Optimizer
+    >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64)[:, None]
+    >>> net = torch.nn.Linear(1, 1, dtype=torch.float64)
+    >>> optimizer = Optimizer(net.parameters(), tol=1e-8)
+    >>> while not optimizer.done:
+    ...     loss = optimizer.step(lambda: (net(x) - 3 * x - 1).square().mean())
+    >>> round(net.weight.item(), 6), round(net.bias.item(), 6), optimizer.result.status.name
+    (3.0, 1.0, 'CONVERGED')
+    """
+
+    result: Result | None = None
+    _run: Run | None = None  # under way, or ended
+    _saved: dict[str, Any] | None = None  # a run to resume, where none is under way
+    _shown: Array | None = None  # the point that the last step left in the parameters
+    _flat: FlatParameters | None = None
+    _function: ClosureFunction | None = None
+    _best: Sample | None = None  # the one with the smallest gradient, as the run keeps its point
+    _loss: tuple[float, torch.dtype] = math.nan, torch.float64  # at that point
+
+    def __init__(
+        self,
+        params: Any,
+        method: str | Method | type[Method] = "auto",
+        *,
+        tol: float | None = None,
+        max_iterations: int | None = 100_000,
+        max_evaluations: int | None = None,
+        max_time: float | None = None,
+        target: float | None = None,
+        stop: Criterion | None = None,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        rng: int | None = None,
+        trace: bool = True,
+        check_gradient: bool = False,
+        **parameters: Any,
+    ):
+        if isinstance(params, torch.nn.Module):
+            raise TypeError(
+                f"params is the module {type(params).__name__}: pass its named_parameters()"
+            )
+        for name in parameters:
+            if name in _TORCH_NAMES:
+                raise TypeError(f"Optimizer() has no option {name!r}: {_TORCH_NAMES[name]}")
+        self._options: dict[str, Any] = {
+            "method": choose_method(method, parameters, None, Optimizer),
+            "tol": tol,
+            "max_iterations": max_iterations,
+            "max_evaluations": max_evaluations,
+            "max_time": max_time,
+            "target": target,
+            "stop": stop,
+            "checkpoint": checkpoint,
+            "rng": rng,
+            "trace": trace,
+            "check_gradient": check_gradient,
+        }
+        super().__init__(params, {})
+        if resume is not None:
+            self._saved = _packed(load(resume, Space(self._trained().point())), None)
+
+    @property
+    def done(self) -> bool:
+        return self.result is not None
+
+    @property
+    def progress(self) -> Progress | None:
+        return None if self._run is None else self._run.progress
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Train more parameters: a new run begins with the next step, at the point reached."""
+        for name in param_group:
+            if name not in _OF_GROUPS:
+                why = _TORCH_NAMES.get(name, "all parameters are one point of one function")
+                raise ValueError(f"a parameter group cannot have an option {name!r} here: {why}")
+        super().add_param_group(param_group)
+        self.param_groups[-1] = _Group(self.param_groups[-1])
+        self._forget()
+
+    # A step is a loop around the closure; that may be compiled.  (By the decorator of the base
+    # class: `torch.compiler.disable` would import the compiler with this module.)
+    @torch._disable_dynamo  # type: ignore[untyped-decorator]
+    def step(self, closure: Closure | None = None) -> torch.Tensor:
+        """One iteration of the method; returns the loss at the new parameters.
+
+        Parameters
+        ----------
+        closure : callable
+            Computes the loss of all data from the parameters and returns it.  It may zero the
+            gradients and call ``backward`` as that of ``torch.optim.LBFGS`` does, or leave both
+            out.
+        """
+        if not callable(closure):
+            raise TypeError(
+                "step() needs a closure: a function without arguments that computes the loss and "
+                "returns it (the method evaluates it at points of its own choice)"
+            )
+        flat = self._trained()
+        self._require_unchanged(flat)
+        if self.done:
+            return self._last_loss()
+        before = flat.point() if self._run is None or self._shown is None else self._shown
+        try:
+            run = self._advance(flat, before, closure)
+            self._show(run, flat)
+        except BaseException:
+            self._set_back(flat, before)
+            raise
+        return self._last_loss()
+
+    def _last_loss(self) -> torch.Tensor:
+        value, dtype = self._loss
+        return torch.tensor(value, dtype=dtype)
+
+    def stop(self, why: str = "the caller asked to stop") -> None:
+        """End the run here: `result` is what it has found."""
+        if self._run is None or self._flat is None:
+            raise RuntimeError("there is no run to stop; one is under way after a step")
+        if not self.done:
+            self._run.stop(why)
+            self._show(self._run, self._flat)
+
+    def _trained(self) -> FlatParameters:
+        """The trained parameters; where they are others than before, or somewhere else, the run is
+        put aside, to be resumed if it can be."""
+        named = self._named()
+        here = kinds([tensor for _, tensor in named if tensor.requires_grad])
+        if self._flat is None or self._flat.kinds != here:
+            self._put_aside()
+            self._flat = FlatParameters(named)
+        return self._flat
+
+    def _named(self) -> list[tuple[str, torch.Tensor]]:
+        tensors = [tensor for group in self.param_groups for tensor in group["params"]]
+        names = [name for group in self.param_groups for name in group.get("param_names", ())]
+        return list(zip(names or map(str, range(len(tensors))), tensors, strict=True))
+
+    def _require_unchanged(self, flat: FlatParameters) -> None:
+        if self._shown is None or flat.is_at(self._shown):
+            return
+        self._forget()
+        warnings.warn(
+            "the parameters are not those that the last step left: a new run begins at the "
+            "present ones, and what the method had learned is dropped (after load_state_dict, "
+            "load the module's state as well)",
+            RuntimeWarning,
+            stacklevel=levels_to_the_user(),
+        )
+
+    def _advance(self, flat: FlatParameters, x: Array, closure: Closure) -> Run:
+        """One iteration, in a run that begins or is resumed where none is under way."""
+        if self._run is None:
+            self._function = ClosureFunction(flat, closure)
+            self._run = iterate(
+                self._function,
+                x,
+                jac=True,
+                resume=None if self._saved is None else _unpacked(self._saved, x),
+                interrupts="return",
+                **self._options,
+            )
+            self._best = _known(self._run, self._run.best_point)
+            self._saved = None
+        run, function = self._run, self._function
+        assert function is not None
+        function.closure = closure
+        next(run, None)
+        if run.interrupted:
+            raise KeyboardInterrupt
+        return run
+
+    def _show(self, run: Run, flat: FlatParameters) -> None:
+        """Leave in the parameters what a run that ended here would return."""
+        function, last = self._function, run.report.sample
+        assert function is not None
+        if run.best_point is last.point:
+            self._best = last
+        assert self._best is not None
+        if run.ended:
+            result = run.result
+            shown = Sample(result.x, result.fun, result.jac, result.grad_norm)
+            self.result = _named(result, flat)
+        else:
+            samples = [self._best, last, run.report.accepted]
+            finite = [s for s in samples if s is not None and s.has_finite_gradient]
+            shown = lowest_first(finite, run.oracle.space)[0]
+        if not function.holds(shown.point):
+            flat.write(shown.point)
+            flat.write_gradient(shown.gradient)
+            function.at = shown.point
+        self._shown = shown.point
+        self._loss = shown.value, function.dtype
+
+    def _set_back(self, flat: FlatParameters, before: Array) -> None:
+        """As it was before the step, which is to be taken again."""
+        flat.write(before)
+        flat.drop_gradients()
+        if self._run is not None:
+            self._shown = before
+        self._put_aside()
+
+    def _put_aside(self) -> None:
+        """Keep the run as one to be resumed; its closure may have been broken off anywhere."""
+        if self._run is not None:
+            self._saved = _packed(self._run.state(), self._shown)
+            self._run = self.result = None
+
+    def _forget(self) -> None:
+        """Let the next step begin a new run."""
+        self._run = self.result = self._saved = self._shown = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The run as it stands, in ``"run"``, beside the groups: plain Python and tensors, so that
+        ``torch.load(..., weights_only=True)`` reads it."""
+        run = self._saved if self._run is None else _packed(self._run.state(), self._shown)
+        return {**super().state_dict(), "run": run}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a run, to resume it in the next step.  Load the module's state too."""
+        if "run" not in state_dict:
+            raise ValueError(
+                "the state has no entry 'run': it was not written by momentous.torch.Optimizer"
+            )
+        run = state_dict["run"]
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "run"})
+        self._forget()
+        if run is not None:
+            _unpacked(run, self._trained().point())  # refuse it now rather than later
+            self._saved, self._shown = run, run["shown"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        run = self._saved if self._run is None else _packed(self._run.state(), self._shown)
+        own = {"_options": self._options, "_saved": run, "_shown": self._shown}
+        return {**super().__getstate__(), **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.param_groups[:] = [_Group(group) for group in self.param_groups]
+
+
+class _Group(dict[str, Any]):
+    """A parameter group, which says what is wrong where a scheduler looks for a learning rate."""
+
+    def __missing__(self, key: str) -> Any:
+        raise KeyError(_NO_RATE if key == "lr" else key)
+
+
+def _named(result: Result, flat: FlatParameters) -> Result:
+    """The result with vectors taken apart into the parameters that they stand for, in memory of
+    their own."""
+    vectors = {name: result[name] for name in ("x", "jac", "best_x")}
+    parts = {name: flat.views(flat.tensor(vector).clone()) for name, vector in vectors.items()}
+    return Result(result | parts)
+
+
+def _known(run: Run, point: Array) -> Sample:
+    """Value and gradient at the point with the smallest gradient, evaluated (and not counted) if
+    the run that was resumed does not know them any more."""
+    for sample in (run.report.sample, run.report.accepted):
+        if sample is not None and sample.point is point and sample.gradient is not None:
+            return sample
+    return run.oracle.peek_gradient(point)
+
+
+def _packed(state: RunState, shown: Array | None) -> dict[str, Any]:
+    """A run in plain Python and tensors of its own."""
+    tree, arrays = packed(state)
+    return {
+        "version": VERSION,
+        "tree": tree,
+        "arrays": {name: torch.from_numpy(array.copy()) for name, array in arrays.items()},
+        "shown": None if shown is None else torch.asarray(shown, device="cpu", copy=True),
+    }
+
+
+def _unpacked(saved: dict[str, Any], x: Array) -> RunState:
+    if saved.get("version") != VERSION:
+        raise CheckpointError(
+            f"the state has version {saved.get('version')}, this momentous reads {VERSION}: it was "
+            "written by another version"
+        )
+    # Copies: a memory may be updated in place.
+    arrays = {name: tensor.cpu().clone().numpy() for name, tensor in saved["arrays"].items()}
+    try:
+        return unpacked(saved["tree"], arrays, Space(x))
+    except CheckpointError as error:
+        raise CheckpointError(f"the state {error}") from None

@@ -1,0 +1,200 @@
+"""A whole run on a module in one call, and what the point that it ends at is."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from momentous.certify import Certificate
+from momentous.certify import certify as certify_function
+from momentous.core.checkpoint import Checkpoint
+from momentous.core.method import Method
+from momentous.core.result import Result
+from momentous.core.stopping import Criterion
+from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, Named
+from momentous.torch.optimizer import Optimizer
+
+Parameters: TypeAlias = (
+    torch.nn.Module
+    | torch.Tensor
+    | Mapping[str, torch.Tensor]
+    | Iterable[torch.Tensor]
+    | Iterable[tuple[str, torch.Tensor]]
+)
+
+
+def minimize(
+    parameters: Parameters,
+    loss: Closure,
+    method: str | Method | type[Method] = "auto",
+    *,
+    tol: float | None = None,
+    max_iterations: int | None = 100_000,
+    max_evaluations: int | None = None,
+    max_time: float | None = None,
+    target: float | None = None,
+    stop: Criterion | None = None,
+    callback: Callable[[Optimizer], Any] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    rng: int | None = None,
+    trace: bool = True,
+    check_gradient: bool = False,
+    **method_parameters: Any,
+) -> Result:
+    """Train the parameters of a module until the gradient is small, or a limit is reached.
+
+    Parameters
+    ----------
+    parameters : module, or tensors
+        A ``torch.nn.Module``; or a tensor, an iterable or a dictionary of tensors, or
+        ``named_parameters()``.  They are changed: at the end they are the solution, and after an
+        exception or Ctrl-C the point reached.
+    loss : callable
+        A function without arguments that computes the loss of all data from the parameters and
+        returns it.  It may be a closure as for ``torch.optim.LBFGS``.
+    callback : callable, optional
+        ``callback(optimizer)`` after every iteration, with the parameters as a run that ended there
+        would leave them; it ends the run by returning True.
+    method, tol, max_iterations, max_evaluations, max_time, target, stop, checkpoint, resume, rng
+        These, ``trace`` and ``check_gradient`` are as for `Optimizer`.
+    **method_parameters
+        Parameters of the method.
+
+    Returns
+    -------
+    Result
+        As `momentous.minimize` returns it; ``x``, ``jac`` and ``best_x`` are dictionaries of
+        tensors by name, in memory of their own.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from momentous.torch import minimize
+    >>> x = torch.linspace(-1, 1, 20, dtype=torch.float64)[:, None]
+    >>> net = torch.nn.Linear(1, 1, dtype=torch.float64)
+    >>> result = minimize(net, lambda: (net(x) - 3 * x - 1).square().mean(), tol=1e-8)
+    >>> result.status.name, round(result.x["weight"].item(), 6)
+    ('CONVERGED', 3.0)
+    """
+    _require_callable(loss)
+    optimizer = Optimizer(
+        named(parameters),
+        method,
+        tol=tol,
+        max_iterations=max_iterations,
+        max_evaluations=max_evaluations,
+        max_time=max_time,
+        target=target,
+        stop=stop,
+        checkpoint=checkpoint,
+        resume=resume,
+        rng=rng,
+        trace=trace,
+        check_gradient=check_gradient,
+        **method_parameters,
+    )
+    while not optimizer.done:
+        optimizer.step(loss)
+        if callback is not None and not optimizer.done and _asks_to_stop(callback, optimizer):
+            optimizer.stop("the callback asked to stop")
+    assert optimizer.result is not None
+    return optimizer.result
+
+
+def certify(parameters: Parameters, loss: Closure, *, eps: float, **options: Any) -> Certificate:
+    """Decide whether the parameters are a first-order or a second-order stationary point.
+
+    The Hessian is multiplied by vectors, which takes two backward passes per product; where
+    ``loss`` calls ``backward`` itself, by differences of gradients.  The parameters stay as they
+    are.
+
+    Parameters
+    ----------
+    parameters, loss
+        As for `minimize`.
+    eps : float
+        What the norm of the gradient may be.
+    **options
+        ``rho curvature failure_probability max_products gradient_lipschitz step rng``, as for
+        `momentous.certify`.
+
+    Returns
+    -------
+    Certificate
+        As `momentous.certify` returns it; ``direction`` is a dictionary of tensors by name.
+    """
+    _require_callable(loss)
+    flat = FlatParameters(named(parameters))
+    x = flat.point()
+    try:
+        product = None if _calls_backward(flat, loss) else _product_of(flat, loss)
+        found = certify_function(
+            ClosureFunction(flat, loss), x, jac=True, eps=eps, hessp=product, **options
+        )
+    finally:
+        flat.write(x)
+        flat.drop_gradients()
+    if found.direction is None:
+        return found
+    return dataclasses.replace(found, direction=flat.views(found.direction))
+
+
+def named(parameters: Parameters) -> Named:
+    """What the user calls parameters, by name."""
+    if isinstance(parameters, torch.nn.Module):
+        parameters = parameters.named_parameters()
+    elif isinstance(parameters, torch.Tensor):
+        parameters = [parameters]
+    elif isinstance(parameters, Mapping):
+        parameters = parameters.items()
+    listed: list[Any] = list(parameters)
+    pairs = [each if isinstance(each, tuple) else (str(i), each) for i, each in enumerate(listed)]
+    if not pairs:
+        raise ValueError("there are no parameters to train")
+    return pairs
+
+
+def _require_callable(loss: Any) -> None:
+    if not callable(loss):
+        raise TypeError(
+            f"loss must be a function without arguments that returns the loss, not {loss!r}"
+        )
+
+
+def _asks_to_stop(callback: Callable[[Optimizer], Any], optimizer: Optimizer) -> bool:
+    try:
+        return callback(optimizer) is True
+    except StopIteration:
+        return True
+
+
+def _calls_backward(flat: FlatParameters, loss: Closure) -> bool:
+    flat.drop_gradients()
+    with torch.enable_grad():
+        loss()
+    return flat.has_gradients
+
+
+def _product_of(
+    flat: FlatParameters, loss: Closure
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """(x, v) -> the Hessian at x times v: the derivative of <gradient, v>."""
+
+    def product(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        flat.write(x)
+        flat.drop_gradients()
+        with torch.enable_grad():
+            slopes = torch.autograd.grad(
+                loss(), flat.tensors, create_graph=True, materialize_grads=True
+            )
+            parts = zip(slopes, flat.views(v).values(), strict=True)
+            slope = sum((g.conj() * w.to(g.device)).real.sum() for g, w in parts)
+            slope.backward()
+        return flat.gradient()
+
+    return product

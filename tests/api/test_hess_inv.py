@@ -1,0 +1,161 @@
+"""``hess_inv`` of a result: the BFGS matrix as a linear operator, made when it is asked for."""
+
+import itertools
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.optimize import rosen, rosen_der
+from scipy.sparse.linalg import LinearOperator
+
+from momentous import LBFGS, iterate, minimize
+from momentous.methods.classical.curvature import correction
+from momentous.methods.classical.inverse_hessian import InverseHessian
+
+
+def quadratic(n):
+    """A strongly convex quadratic: the curvature is the same everywhere."""
+    rng = np.random.default_rng(n)
+    root = rng.standard_normal((n, n))
+    A = root @ root.T / n + np.eye(n)
+    return lambda x: (0.5 * float(x @ A @ x), A @ x)
+
+
+def naive(run):
+    """H by the printed update, from the points of a run, with all its pairs."""
+    points = [(run.report.sample.point, run.report.sample.value, run.report.sample.gradient)]
+    points += [(step.x, step.report.sample.value, step.jac) for step in run]
+    pairs = []
+    for (x, f, g), (x_new, f_new, g_new) in itertools.pairwise(points):
+        s, y = (x_new - x).reshape(-1), (g_new - g).reshape(-1)
+        noise = run.report.noise  # of values: corrections below it are none
+        pairs.append((s, y, correction(f - f_new, float(s @ g.reshape(-1)), float(s @ y), noise)))
+    return pairs
+
+
+def updated(pairs, n):
+    s, y, _ = pairs[-1]
+    H = np.eye(n) * (s @ y) / (y @ y)
+    for s, y, t in pairs:
+        V = np.eye(n) - np.outer(y, s) / (s @ y)
+        H = V.T @ H @ V + np.outer(s, s) / (t * (s @ y))
+    return H
+
+
+@pytest.mark.parametrize("memory", [None, 4], ids=["whole", "pairs"])
+def test_it_is_the_product_of_the_printed_update(memory):
+    n = 6
+    run = iterate(quadratic(n), np.ones(n), jac=True, method=LBFGS(memory=memory), tol=1e-3)
+    pairs = naive(run)
+    assert len(pairs) > 4
+    H = run.result.hess_inv
+    pairs = pairs if memory is None else pairs[-memory:]
+    # On a quadratic corrections are rounding, or 1: what matters is that they are the same.
+    expected = updated(pairs, n)
+    assert np.allclose(H.todense(), expected, rtol=1e-5, atol=1e-7)
+    for v in np.random.default_rng(0).standard_normal((3, n)):
+        assert np.allclose(H @ v, expected @ v, rtol=1e-5, atol=1e-7)
+
+
+def test_with_corrections_it_is_what_the_method_goes_by():
+    """-H g is the next direction: of a run by pairs, and of one by the matrix."""
+    for memory, n in ((None, 5), (3, 5), (None, 200)):
+        x0 = np.full(n, 1.3)
+        run = iterate(rosen, x0, jac=rosen_der, method=LBFGS(memory=memory), max_iterations=9)
+        for _ in run:
+            pass
+        here, curvature = run.memory.current, run.memory.curvature
+        direction = curvature.direction(run.oracle.space, here.gradient)
+        assert np.allclose(run.result.hess_inv @ here.gradient, -direction, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["auto", "lbfgs"])
+@pytest.mark.parametrize("n", [3, 150], ids=["whole", "pairs"])
+def test_it_is_a_symmetric_positive_definite_operator(method, n):
+    result = minimize(rosen, np.full(n, 1.3), jac=rosen_der, method=method)
+    H = result.hess_inv
+    assert isinstance(H, LinearOperator)
+    dense = np.asarray(H)
+    assert np.array_equal(dense, dense.T)
+    assert np.linalg.eigvalsh(dense).min() > 0
+    v, w = np.random.default_rng(1).standard_normal((2, n))
+    assert np.allclose(H @ v, dense @ v)
+    assert np.allclose(H.T @ v, H @ v)
+    assert np.allclose(H @ np.column_stack([v, w]), dense @ np.column_stack([v, w]))
+    assert (2 * H + H).shape == (n, n)  # SciPy's algebra
+
+
+def test_it_survives_pickling_and_other_shapes_and_dtypes():
+    x0 = np.full((3, 50), 1.3, np.float32)
+
+    def both(x):
+        return float(np.sum(x**4 - 8 * x**2)), 4 * x**3 - 16 * x
+
+    result = minimize(both, x0, jac=True, tol=1e-2)
+    again = pickle.loads(pickle.dumps(result))
+    assert np.array_equal(again.hess_inv @ np.ones(150), result.hess_inv @ np.ones(150))
+    # The Hessian at the minima, +-2, is 32 times the identity.
+    assert result.hess_inv @ np.ones(150) == pytest.approx(np.full(150, 1 / 32), rel=0.3)
+
+
+def test_a_run_that_is_resumed_has_it(tmp_path):
+    path = tmp_path / "run.npz"
+    given = {"jac": rosen_der, "method": "lbfgs"}
+    minimize(rosen, np.full(150, 1.3), max_iterations=20, checkpoint=path, **given)
+    resumed = minimize(rosen, np.full(150, 1.3), resume=path, **given)
+    whole = minimize(rosen, np.full(150, 1.3), **given)
+    assert np.array_equal(resumed.hess_inv @ np.ones(150), whole.hess_inv @ np.ones(150))
+
+
+def test_without_a_step_it_is_the_identity():
+    for n in (2, 200):
+        result = minimize(lambda x: (float(x @ x), 2 * x), np.zeros(n), jac=True)
+        assert np.array_equal(result.hess_inv @ np.ones(n), np.ones(n))
+
+
+def test_methods_without_a_matrix_have_none():
+    result = minimize(lambda x: (float(x @ x), 2 * x), np.ones(2), jac=True, method="gd")
+    assert "hess_inv" not in result
+    assert result.get("hess_inv") is None
+    with pytest.raises(AttributeError):
+        result.hess_inv  # noqa: B018
+    inner = {"inner": lambda a, b: 2 * float(a @ b)}  # its H is one of another geometry
+    assert "hess_inv" not in minimize(
+        lambda x: (float(x @ x), 2 * x), np.ones(2), jac=True, method="lbfgs", **inner
+    )
+
+
+@pytest.mark.parametrize("ask", [dict, lambda r: dict(r.items()), lambda r: {**r}, None])
+def test_every_way_to_read_a_result_makes_it(ask):
+    result = minimize(rosen, np.full(3, 1.3), jac=rosen_der)
+    found = list(result.values())[-1] if ask is None else ask(result)["hess_inv"]
+    assert isinstance(found, InverseHessian)
+    assert result.get("hess_inv") is found is result["hess_inv"]
+
+
+def test_copies_leave_it_for_later():
+    result = minimize(rosen, np.full(3, 1.3), jac=rosen_der)
+    copied, joined = result.copy(), result | {"more": 1}
+    assert "inverse_hessian" not in str(dict.values(result))
+    for other in (copied, joined):
+        assert type(other) is type(result)
+        assert np.array_equal(np.asarray(other.hess_inv), np.asarray(result.hess_inv))
+    assert isinstance(copied.pop("hess_inv"), InverseHessian)
+    assert copied.pop("hess_inv", None) is None
+    assert joined.more == 1
+
+
+def test_it_costs_nothing_unless_it_is_asked_for():
+    program = """
+import sys
+from momentous import minimize
+import numpy as np
+result = minimize(lambda x: (float(x @ x), 2 * x), np.ones(3), jac=True)
+assert "hess_inv" in result
+assert "scipy.sparse" not in sys.modules
+result.hess_inv
+assert "scipy.sparse" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

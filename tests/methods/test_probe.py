@@ -1,0 +1,34 @@
+"""The first step size, where none is given: from the curvature along the gradient at x0."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from momentous.core.oracle import FunctionOracle
+from momentous.core.space import Space
+from momentous.methods.search.backtracking import probed_lipschitz
+
+
+def probed(dtype, parts: int) -> float:
+    """Of |A x|^2/2, whose gradient is a sum over so many parts of the rows."""
+    random = np.random.default_rng(1)
+    A, x0 = random.standard_normal((120, 30)).astype(dtype), np.linspace(-1, 1, 30, dtype=dtype)
+    rows = np.array_split(A, parts)
+
+    def both(x):
+        return float(np.sum((A @ x) ** 2) / 2), sum(part.T @ (part @ x) for part in rows)
+
+    oracle = FunctionOracle(both, True, (), Space(x0))
+    return probed_lipschitz(oracle, oracle.gradient(x0))
+
+
+@pytest.mark.parametrize(("dtype", "rel"), [(np.float64, 2.0**-13), (np.float32, 2.0**-5)])
+def test_the_probe_is_the_curvature_along_the_gradient_whatever_the_order_of_sums(dtype, rel):
+    random = np.random.default_rng(1)
+    A = random.standard_normal((120, 30)).astype(dtype).astype(float)
+    g = A.T @ A @ np.linspace(-1, 1, 30)
+    true = np.linalg.norm(A.T @ (A @ g)) / np.linalg.norm(g)
+    found = {probed(dtype, parts) for parts in (1, 2, 3, 4, 7)}
+    assert len(found) == 1
+    assert found.pop() == pytest.approx(true, rel=rel)
