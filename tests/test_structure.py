@@ -30,7 +30,7 @@ FLOORS = [
     {"methods", "testbed"},
     {"scipy_options"},
     {"certify", "api"},
-    {"torch"},
+    {"torch", "jax"},
     {"lowrank.checks"},
     {"lowrank.data"},
     {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
@@ -54,7 +54,7 @@ ROOMS = {name: number for number, names in enumerate(FLOORS) for name in names}
 
 ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}
 # What stands at the top of the files of some rooms beside the packages that are always there.
-ALSO_THERE = {"cli": {"click"}, "torch": {"torch"}}
+ALSO_THERE = {"cli": {"click"}, "torch": {"torch"}, "jax": {"jax", "equinox", "optimistix"}}
 
 
 def module_name(path: Path) -> str:
@@ -204,8 +204,9 @@ def test_every_file_says_what_it_is(path):
 
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
 def test_every_module_can_be_imported(name):
-    if room(name) == "torch":
-        pytest.importorskip("torch")
+    if room(name) in ("torch", "jax"):
+        for package in ALSO_THERE[room(name)]:
+            pytest.importorskip(package)
     importlib.import_module(f"momentous.{name}".removesuffix("."))
 
 

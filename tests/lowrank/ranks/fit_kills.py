@@ -85,6 +85,15 @@ def kill(processes: list[int]) -> None:
         time.sleep(0.005)
 
 
+def _wait_for_host(node: str) -> None:
+    host, _, port = node.partition(":")
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1.0):
+            return
+        time.sleep(0.05)
+
+
 def saved_iteration(folder: Path) -> int:
     """That of the model on disk; 0 without one."""
     with contextlib.suppress(FileNotFoundError, ValueError):
@@ -116,6 +125,7 @@ def trial(folder: Path, parts: Path, what: str, chance: random.Random, size: int
             node = f"127.0.0.1:{free.getsockname()[1]}"
         others = [start(folder, parts, 1, node)]
         size = 2
+        _wait_for_host(node)  # the first launcher is where both meet, and stays
     job = start(folder, parts, size, node)
     at = wait_for(moment, folder, job)
     first = workers(job)
