@@ -1,4 +1,4 @@
-"""How long the first step is: L from gradients near x0, as `methods.search.backtracking` finds it."""
+"""How long the first step is: L from gradients near x0, as in `methods.search.backtracking`."""
 
 from __future__ import annotations
 
