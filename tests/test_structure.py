@@ -219,7 +219,7 @@ def test_the_names_for_editors_are_those_that_are_loaded_when_used():
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    rooms = {"distributed", "lab", "lowrank", "torch"}
+    rooms = {"distributed", "jax", "lab", "lowrank", "torch"}
     assert {*momentous.__all__} <= {*shown} <= {*momentous.__all__, *rooms}
     for name, (module, original) in shown.items():
         assert name == original

@@ -94,6 +94,10 @@ def family(tree, index):
     return value, {"doubled": 2 * value}
 
 
+def joined(tree):
+    return jnp.array([tree["y"], tree["z"][0]])
+
+
 @jax.jit
 @jax.value_and_grad
 def pair(x, index):
@@ -112,7 +116,10 @@ def compiled(solver):
             value, final, stats = solver.postprocess(
                 family, y, aux, index, {}, state, frozenset(), result
             )
-            seen = {"x": jnp.array([value["y"], value["z"][0]]), "y": jnp.array([y["y"], y["z"][0]])}
+            seen = {
+                "x": jnp.array([value["y"], value["z"][0]]),
+                "y": jnp.array([y["y"], y["z"][0]]),
+            }
             seen |= {"ended": ended, "good": result == optx.RESULTS.successful}
             return (y, state), seen | stats | {"aux": final["doubled"]}
 

@@ -49,7 +49,7 @@ def test_leaves_keep_their_dtypes():
         found = minimize(loss, start, tol=1e-3)
         assert found.x["w"].dtype == jnp.float32
         assert found.x["b"].dtype == jnp.float64
-    with pytest.raises(TypeError, match="complex64.*real and imaginary parts"):
+    with pytest.raises(TypeError, match=r"complex64.*real and imaginary parts"):
         minimize(loss, START | {"b": jnp.array(1j)})
 
 
