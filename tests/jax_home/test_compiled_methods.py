@@ -130,10 +130,7 @@ def compiled(solver):
             value, final, stats = solver.postprocess(
                 family, y, aux, index, {}, state, frozenset(), result
             )
-            seen = {
-                "x": jnp.array([value["y"], value["z"][0]]),
-                "y": jnp.array([y["y"], y["z"][0]]),
-            }
+            seen = {"x": joined(value), "y": joined(y)}
             seen |= {"ended": ended, "good": result == optx.RESULTS.successful}
             return (y, state), seen | stats | {"aux": final["doubled"]}
 
