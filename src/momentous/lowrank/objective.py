@@ -168,15 +168,15 @@ class LowRankObjective:
         values = self.loss.start_values(self.ratings, self.mean)
         return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
 
-    def random_start(self, rng: np.random.Generator) -> Floats:
+    def random_start(self, rng: np.random.Generator, scale: float = 0.1) -> Floats:
         """Small random factors and no biases: enough for a sweep to begin with.
 
         They belong to the ids of rows and the numbers of columns, whoever draws them.
         """
         seed = self.ratings.shared_seed(rng)
         cols = mix(np.arange(self.ratings.shape[1], dtype=np.uint64)[self.items])
-        U = 0.1 * normals(self.ratings.row_keys, self.rank, seed)
-        return self._without_biases(U, 0.1 * normals(cols, self.rank, ~seed))
+        U = scale * normals(self.ratings.row_keys, self.rank, seed)
+        return self._without_biases(U, scale * normals(cols, self.rank, ~seed))
 
     def _without_biases(self, *factors: Floats) -> Floats:
         extra = self.width - self.rank

@@ -12,7 +12,6 @@ import duckdb
 import numpy as np
 import torch.distributed as dist
 
-from momentous import AdaRAGD
 from momentous.distributed import RankError, Ranks, Torch
 from momentous.lowrank import Ratings, Sweep
 from momentous.lowrank.data import RatingsFileError
@@ -27,10 +26,11 @@ PLAIN = {"biases": False, "weighting": 0.0}
 CASES = {
     "squared": FitConfig(validation_share=0.1, patience=2),
     "squared, compiled": FitConfig(validation_share=0.1, backend="numba", patience=2),
+    "squared, conjugate": FitConfig(half_sweeps="cg", max_iterations=6),
     "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=5),
     "squared, no ridge": FitConfig(ridge=0.0, max_iterations=7, **PLAIN),
     "squared, gradients": FitConfig(solver="lbfgs", max_iterations=7, validation_share=0.1),
-    "squared, restarts": FitConfig(solver=AdaRAGD(step_size=30.0), max_iterations=12),
+    "squared, restarts": FitConfig(solver="ada-ragd", max_iterations=14),
     "squared, balance": FitConfig(solver="lbfgs", ridge=0.0, max_iterations=5, **PLAIN),
     "logistic": FitConfig(loss="logistic", max_iterations=7, validation_share=0.1),
     "logistic, long steps": FitConfig(loss="logistic", ridge=1e-3, max_iterations=5, **PLAIN),

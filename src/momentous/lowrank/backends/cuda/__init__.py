@@ -53,6 +53,7 @@ class CudaBackend(Backend):
     name = "cuda"
     device = "cuda"
     xp = cupy
+    conjugate_gradients = False
 
     def __init__(self) -> None:
         require_gpu()
