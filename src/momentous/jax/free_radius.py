@@ -225,7 +225,9 @@ class FreeRadiusMachine(AcceptingMachine):
             gradient=select(first, here.gradient, memory.gradient),
             value=jnp.where(first, here.value, memory.value),
             now=select(first, begun, select(probes & found, ready, memory.now)),
-            probe=select(first, Probe.first(self.limits, here), select(probes, probe, memory.probe)),
+            probe=select(
+                first, Probe.first(self.limits, here), select(probes, probe, memory.probe)
+            ),
             phase=jnp.where(probes & found, ITERATE, phase),
             progress=progress,
         )
@@ -283,7 +285,9 @@ class FreeRadiusMachine(AcceptingMachine):
             value=jnp.where(kept, here.value, memory.value),
             start_norm=jnp.where(kept, here.norm, memory.start_norm),
             epoch=select(
-                kept, Epoch.fresh(), epoch._replace(early_due=jnp.where(early, due, epoch.early_due))
+                kept,
+                Epoch.fresh(),
+                epoch._replace(early_due=jnp.where(early, due, epoch.early_due)),
             ),
             now=select(kept, learned.afresh(), now),
             phase=jnp.where(lost, GOOD, jnp.where(phase >= END, ITERATE, memory.phase)),
@@ -424,9 +428,7 @@ class FreeRadiusMachine(AcceptingMachine):
         near = combination(memory.x_prev, share, memory.x, memory.x_prev)
         return select(early, select(share >= NEAR, memory.x, near), memory.end)
 
-    def _with_other_step(
-        self, now: Learned, length: Scalar, k: Scalar, bend: Scalar
-    ) -> Learned:
+    def _with_other_step(self, now: Learned, length: Scalar, k: Scalar, bend: Scalar) -> Learned:
         """A shorter step where it is, with the same rho'; or a longer one, with the same q."""
         eta, shortens = now.step_size, bend > LONGEST
         factor = SHORTENED * jnp.maximum(LONGEST / bend, 0.5)

@@ -109,9 +109,7 @@ class ParameterFreeAGDMachine(ParameterFreeMachine):
             ],
         )
 
-    def advance(
-        self, memory: AGDMemory, here: Evaluation, tol: Scalar
-    ) -> tuple[AGDMemory, Scalar]:
+    def advance(self, memory: AGDMemory, here: Evaluation, tol: Scalar) -> tuple[AGDMemory, Scalar]:
         phase = memory.phase
         before = memory.reported
         memory = self._started(memory, here, tol)
@@ -139,7 +137,9 @@ class ParameterFreeAGDMachine(ParameterFreeMachine):
             lipschitz=jnp.where(probes & found, lipschitz, memory.lipschitz),
             rounding=select(first, Rounding.at(self.limits, here.value), memory.rounding),
             size=self._size(first, here.point, memory.size),
-            probe=select(first, Probe.first(self.limits, here), select(probes, probe, memory.probe)),
+            probe=select(
+                first, Probe.first(self.limits, here), select(probes, probe, memory.probe)
+            ),
             phase=jnp.where(probes & found, ADVANCE, phase),
             progress=progress,
         )

@@ -41,9 +41,7 @@ class Probe(NamedTuple):
     def point(self, x0: Tree, gradient: Tree) -> Tree:
         return combination(x0, -self.t / self.norm, gradient)
 
-    def answered(
-        self, here: Evaluation, x0: Tree, gradient: Tree
-    ) -> tuple[Scalar, Scalar, Probe]:
+    def answered(self, here: Evaluation, x0: Tree, gradient: Tree) -> tuple[Scalar, Scalar, Probe]:
         """Is L found; L; and otherwise the next trial, farther away where the function is flat and
         nearer where it is not finite."""
         apart = jnp.sqrt(distance_squared(here.point, x0))

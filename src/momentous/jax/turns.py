@@ -84,9 +84,7 @@ class Turns(NamedTuple):
         lower = ~is_success(state.memory.progress.status) & (value < state.value)
         aux = state.aux
         if jax.tree.leaves(aux):
-            aux = jax.lax.cond(
-                lower, lambda: self.fun(point, self.args)[1], lambda: state.aux
-            )
+            aux = jax.lax.cond(lower, lambda: self.fun(point, self.args)[1], lambda: state.aux)
         y, value = select(lower, (point, value), (state.y, state.value))
         return state._replace(y=y, value=value, aux=aux)
 

@@ -123,9 +123,7 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
         shown |= (phase == MEAN) & here.usable & (here.norm < before.norm)
         return memory, shown
 
-    def _started(
-        self, memory: HeavyBallMemory, here: Evaluation, tol: Scalar
-    ) -> HeavyBallMemory:
+    def _started(self, memory: HeavyBallMemory, here: Evaluation, tol: Scalar) -> HeavyBallMemory:
         """With the evaluation at x0, and with those that L is found by."""
         first, probes = memory.phase == FIRST, memory.phase == PROBE
         begun = Sample.of(here)
@@ -143,7 +141,9 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
             lipschitz=jnp.where(probes & found, lipschitz, memory.lipschitz),
             rounding=select(first, Rounding.at(self.limits, here.value), memory.rounding),
             size=self._size(first, here.point, memory.size),
-            probe=select(first, Probe.first(self.limits, here), select(probes, probe, memory.probe)),
+            probe=select(
+                first, Probe.first(self.limits, here), select(probes, probe, memory.probe)
+            ),
             phase=jnp.where(probes & found, ADVANCE, phase),
             progress=progress,
         )
@@ -257,9 +257,7 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
         L = jnp.where(begins, jnp.maximum(factor * L, self.limits.smallest), L)
         mark = jnp.minimum(memory.mark, best.norm)
         if method.contraction:  # an end by h has paid for one early end
-            mark = jnp.where(
-                full, jnp.minimum(memory.mark / method.contraction, best.norm), mark
-            )
+            mark = jnp.where(full, jnp.minimum(memory.mark / method.contraction, best.norm), mark)
         ends = begins | stands | closes
         progress = self._closed(memory, ends, best, memory.reported, tol, succeeds, rejects)
         progress = progress.ending(stands, zero_or_stuck(memory.x.norm))
@@ -284,9 +282,7 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
             progress=progress,
         )
 
-    def _lower(
-        self, condition: Scalar, rounding: Rounding, best: Sample, other: Sample
-    ) -> Sample:
+    def _lower(self, condition: Scalar, rounding: Rounding, best: Sample, other: Sample) -> Sample:
         """The lower of the two points, the first one where they are level."""
         rise = other.value - best.value
         if self.guards:
