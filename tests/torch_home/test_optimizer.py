@@ -252,8 +252,9 @@ def test_parameters_changed_between_steps_begin_a_new_run_there_with_a_warning(c
     if change == "precision":
         function = lambda: torch.nn.functional.mse_loss(net(INPUT.float()), WANTED.float())  # noqa: E731
     begin = function().item()
-    with pytest.warns(RuntimeWarning, match="a new run begins at the present"):
+    with pytest.warns(RuntimeWarning, match="a new run begins at the present") as warned:
         loss = optimizer.step(function)
+    assert warned[0].filename == __file__
     assert loss <= begin
     assert optimizer.progress.nit == 1
 

@@ -2,8 +2,7 @@
 
 Sums are in double precision.  Each block of threads adds up its share, the block that ends last
 adds the shares in their order and writes the sums to memory of the host: one kernel and one wait
-per pass, and the same bits every time on the same GPU.  Vectors stream past the GPU's cache, but
-for the last of those that are made: it is read next.
+per pass, and the same bits every time on the same GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SUMS = 2 * MOST  # room for sums
 
 KERNEL = r"""
 typedef @T@ T;
-union Pack { @V@ whole; T at[@W@]; };
+struct alignas(@W@ * sizeof(T)) Pack { T at[@W@]; };
 
 __device__ double warp_sum(double sum) {
     for (int half = 16; half; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
@@ -125,21 +124,16 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, width: int) -> tu
         "PLACE": "packs - 1 - i" if work.backwards else "i",
         "PARAMETERS": "".join(f"{parameter}, " for parameter in parameters),
         "NUMBERS": " ".join(f"const T {name} = T({name}_);" for name in weights),
-        "LOAD": " ".join(
-            f"Pack p_{name}; p_{name}.whole = __ldcs((const @V@*){name}_ + k);" for name in given
-        )
+        "LOAD": " ".join(f"const Pack p_{name} = ((const Pack*){name}_)[k];" for name in given)
         + " ".join(f" Pack p_{name};" for name in out),
         "TAKE": " ".join(f"const T {name} = p_{name}.at[j];" for name in given),
         "LINES": "\n".join(body),
         "GIVE": " ".join(
             f"p_{name}.at[j] = {a};" for name, a in zip(out, made, strict=True)
         ),
-        # The last one is read next: it is to find room in the cache.
-        "STORE": " ".join(f"__stcs((@V@*){name}_ + k, p_{name}.whole);" for name in out[:-1])
-        + " ".join(f" ((@V@*){name}_)[k] = p_{name}.whole;" for name in out[-1:]),
+        "STORE": " ".join(f"((Pack*){name}_)[k] = p_{name};" for name in out),
         "TAKE_ONE": " ".join(f"const T {name} = {name}_[k];" for name in given),
         "GIVE_ONE": " ".join(f"{name}_[k] = {a};" for name, a in zip(out, made, strict=True)),
-        "V": NUMBERS[dtype] + ("" if width == 1 else str(width)),
     }  # fmt: skip
     text = KERNEL
     for name, part in parts.items():

@@ -7,8 +7,7 @@ of a pass are made together: they come to the host, and are added up over ranks,
 
 A pass whose name begins with "gradient" has the gradient as its first vector and its square as its
 first sum.  On a GPU it goes from the end to the beginning: what user code has written last is read
-first, while the GPU's cache still has it, and what comes next finds the beginning there.  Of the
-vectors that a pass makes the last is the one that is read next.
+first, while the GPU's cache still has it, and what comes next finds the beginning there.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def _nesterov_with_sum(
 ) -> tuple[Vectors, Products]:
     z = y + w * g
     c = z - x
-    return (z, points + share * y, z + m * c), ((c, c),)
+    return (z, z + m * c, points + share * y), ((c, c),)
 
 
 def _heavy_ball_with_sum(
@@ -110,7 +109,7 @@ def _heavy_ball_with_sum(
 ) -> tuple[Vectors, Products]:
     z = x + m * (x - x_prev) + w * g
     c = z - x
-    return (points + share * x, z), ((c, c),)
+    return (z, points + share * x), ((c, c),)
 
 
 def _free_nesterov(

@@ -29,9 +29,6 @@ NO_CONTEXT = contextlib.nullcontext()
 THREADS = 128  # of a program
 WIDTHS = {"float32": 4, "float64": 2}  # entries that a thread handles at a time
 
-# Vectors stream past the GPU's cache, but for the last of those that are made: it is read next.
-PASSING = 'eviction_policy="evict_first"'
-
 KERNEL = """
 def run(size, {parameters}value, shares, ended, answer, THREADS: tl.constexpr):
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -84,16 +81,10 @@ def source(work: Pass, vectors: int, numbers: int, dtype: str, room: int) -> tup
         parameters="".join(parameters),
         numbers=_block([f"{name} = tl.full((1, 1), {name}_, tl.{dtype})" for name in weights], 4),
         zeros=_block([f"s{i} = tl.zeros((THREADS,), tl.float64)" for i in count], 4),
-        load=_block(
-            [f"{a} = tl.load({a}_ + k, mask=there, other=0.0, {PASSING})" for a in given], 8
-        ),
+        load=_block([f"{a} = tl.load({a}_ + k, mask=there, other=0.0)" for a in given], 8),
         lines=_block([f"{name} = {formula}" for name, formula in lines], 8),
         store=_block(
-            [
-                f"tl.store({z}_ + k, {a}, mask=there{'' if z == out[-1] else ', ' + PASSING})"
-                for z, a in zip(out, made, strict=True)
-            ],
-            8,
+            [f"tl.store({z}_ + k, {a}, mask=there)" for z, a in zip(out, made, strict=True)], 8
         ),
         add=_block(
             [
@@ -174,7 +165,7 @@ class TritonPasses:
         with torch.cuda.device(self._device) if other else NO_CONTEXT:
             plan = self._plans.get((work.name, value.dtype))
             begin, sums = plan or self._plan(work, vectors, made, numbers, value.detach())
-            letter = self._mail.letter(sums + 1, _wait) if sums else NO_LETTER
+            letter = self._mail.letter(sums + 1, self._wait) if sums else NO_LETTER
             # Pointers as numbers: Triton looks at tensors, each time.
             begin(
                 self._size, *pointers, *[a.data_ptr() for a in made], *numbers, value.data_ptr(),
@@ -182,7 +173,7 @@ class TritonPasses:
             )  # fmt: skip
 
         def answer() -> tuple[Any, float]:
-            found = letter.read(_wait)
+            found = letter.read(self._wait)
             return found[:sums], found[-1] if found else np.nan
 
         return made, answer
@@ -198,6 +189,5 @@ class TritonPasses:
         plan = self._plans[work.name, value.dtype] = ready[(self._programs, 1, 1)], sums
         return plan
 
-
-def _wait() -> None:
-    torch.cuda.current_stream().synchronize()
+    def _wait(self) -> None:
+        torch.cuda.current_stream(self._device).synchronize()

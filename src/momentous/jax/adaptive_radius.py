@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from momentous.core import passes
 from momentous.core.status import Status
-from momentous.jax.fixed_radius import Average, asked, restart_point, stepped
+from momentous.jax.fixed_radius import Average, asked, restart_point
 from momentous.jax.machine import (
     ITERATE,
     AcceptingMachine,
@@ -20,7 +21,7 @@ from momentous.jax.machine import (
     zero_or_stuck,
 )
 from momentous.jax.probe import Probe
-from momentous.jax.vectors import Limits, Scalar, Tree, number, select
+from momentous.jax.vectors import Limits, Scalar, Tree, combination, number, run, select
 from momentous.methods.restarted.adaptive_radius import LARGEST_PRACTICAL_THETA, AdaptiveRadius
 from momentous.methods.restarted.parameters import theory_parameters
 
@@ -55,14 +56,15 @@ class Numbers(NamedTuple):
 
 class AdaptiveMemory(NamedTuple):
     x: Tree  # x^k, or the end of the epoch while its value is asked for
-    x_prev: Tree  # x^{k-1}; the gradient at x0 while the step size is looked for
+    ahead: Tree  # x^k + (1 - theta)(x^k - x^{k-1})
     start: Tree  # x^0, the last accepted point
     value: Scalar  # f there
     start_norm: Scalar  # the norm of the gradient there
     k: Scalar
     travelled: Scalar  # S
     ended: Scalar  # the k with which the epoch ended that is being judged
-    average: Average
+    average: Average  # its mean is the gradient at x0 while the step size is looked for, and the
+    # last point of an epoch that ran through while its snapshot is evaluated
     now: Numbers
     phase: Scalar
     probe: Probe
@@ -85,7 +87,7 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         zero, none, one = number(0.0), jnp.asarray(0), number(1.0)
         return AdaptiveMemory(
             x=x0,
-            x_prev=x0,
+            ahead=x0,
             start=x0,
             value=number(jnp.inf),
             start_norm=zero,
@@ -100,11 +102,8 @@ class AdaptiveRadiusMachine(AcceptingMachine):
             progress=Progress.none(),
         )
 
-    def _momentum(self, memory: AdaptiveMemory) -> Scalar:
-        return jnp.where(memory.k == 0, 0.0, 1 - memory.now.theta)
-
     def point(self, memory: AdaptiveMemory) -> Tree:
-        return asked(self.scheme, memory.x, memory.x_prev, self._momentum(memory))
+        return asked(self.scheme, memory.x, memory.ahead)
 
     def advance(
         self, memory: AdaptiveMemory, here: Evaluation, tol: Scalar
@@ -137,17 +136,24 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         if not self.probes:
             return memory._replace(now=self._first(here.norm, number(0.0)))
         probe = Probe.first(self.limits, here)
+        point = probe.point(here.point, here.gradient)
         return memory._replace(
-            x=probe.point(here.point, here.gradient),
-            x_prev=here.gradient,
+            x=point,
+            ahead=point,
+            average=memory.average._replace(mean=here.gradient),
             probe=probe,
             phase=jnp.asarray(PROBE),
         )
 
     def _probed(self, memory: AdaptiveMemory, here: Evaluation) -> AdaptiveMemory:
-        found, lipschitz, probe = memory.probe.answered(here, memory.start, memory.x_prev)
+        gradient = memory.average.mean
+        found, lipschitz, probe = memory.probe.answered(
+            memory.phase == PROBE, here, memory.start, gradient, self.limits
+        )
+        point = select(found, memory.start, probe.point(memory.start, gradient))
         return memory._replace(
-            x=select(found, memory.start, probe.point(memory.start, memory.x_prev)),
+            x=point,
+            ahead=point,
             now=self._first(memory.probe.norm, lipschitz),
             probe=probe,
             phase=jnp.where(found, ITERATE, PROBE),
@@ -180,16 +186,16 @@ class AdaptiveRadiusMachine(AcceptingMachine):
             radius = method.radius or jnp.sqrt(eps / rho)
             length = method.epoch_length or _whole(theta)
         wide = method.initial_radius or 100 * norm * eta / theta
-        six = [number(a) for a in (eta, rho, eps, theta, uncapped)]
+        first = [number(a) for a in (eta, rho, eps, theta, uncapped)]
         length = jnp.asarray(length).astype(int)
-        return Numbers(*six, length, number(radius), number(wide), jnp.asarray(0))
+        return Numbers._make((*first, length, number(radius), number(wide), jnp.asarray(0)))
 
     # --- an iteration ----------------------------------------------------------------------------
 
     def _iterated(self, memory: AdaptiveMemory, here: Evaluation, tol: Scalar) -> AdaptiveMemory:
         now, k = memory.now, memory.k + 1
-        z, moved = stepped(
-            self.scheme, here, memory.x, memory.x_prev, self._momentum(memory), now.step_size
+        (z,), (moved,) = run(
+            passes.STEPPED, (memory.ahead, here.gradient, memory.x), (-now.step_size,)
         )  # lines 3-4
         travelled = memory.travelled + moved  # line 5
         fails = ~(here.usable & jnp.isfinite(travelled))
@@ -206,9 +212,11 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         memory = memory._replace(
             start_norm=jnp.where(k == 1, here.norm, memory.start_norm), reported=Reported.of(here)
         )
+        x = restart_point(self.scheme, z, memory.x, now.theta, far)
+        momentum = jnp.where(far | completes, 0.0, 1 - now.theta)
         after = memory._replace(
-            x=restart_point(self.scheme, z, memory.x, now.theta, far),
-            x_prev=memory.x,
+            x=x,
+            ahead=combination(x, momentum, x, memory.x),
             k=jnp.where(far | completes, 0, k),
             travelled=jnp.where(far, 0.0, travelled),
             ended=jnp.where(far | completes, k, 0),
@@ -216,15 +224,16 @@ class AdaptiveRadiusMachine(AcceptingMachine):
             phase=jnp.where(far, VALUE, jnp.where(completes, SNAPSHOT, ITERATE)),
         )
         # The last point of an epoch that ran through waits while its average is evaluated.
-        after = after._replace(
-            x=select(completes, average.snapshot, after.x),
-            x_prev=select(completes, after.x, after.x_prev),
+        waiting = after._replace(
+            x=average.snapshot, ahead=average.snapshot, average=average._replace(mean=after.x)
         )
+        after = select(completes, waiting, after)
         closed = self._closed(after, goes & ~completes, tol)
         closed = closed.counted(stands).ending(stands & (here.size <= tol), Status.CONVERGED)
         closed = closed.ending(stands, zero_or_stuck(here.norm))
         after = after._replace(progress=closed)
-        return select(fails, self._failed(memory, k, tol), after)
+        chosen: AdaptiveMemory = select(fails, self._failed(memory, k, tol), after)
+        return chosen
 
     def _judged(self, memory: AdaptiveMemory, here: Evaluation, tol: Scalar) -> AdaptiveMemory:
         """Lines 7-9: keep the end of the epoch, if it is low enough."""
@@ -243,7 +252,8 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         )
         yes = jnp.asarray(True)
         after = after._replace(progress=self._closed(after, yes, tol, ended=yes))
-        return select(kept, after, self._failed(memory, memory.ended, tol))
+        chosen: AdaptiveMemory = select(kept, after, self._failed(memory, memory.ended, tol))
+        return chosen
 
     def _grown(self, now: Numbers) -> Numbers:
         """B0/c0 and, with growth, a larger step with theta as it is."""
@@ -264,6 +274,7 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         same &= (after.length == now.length) & ((k == 1) | (after.limit == now.limit))
         memory = memory._replace(
             x=memory.start,
+            ahead=memory.start,
             k=jnp.asarray(0),
             travelled=number(0.0),
             ended=k,
@@ -313,7 +324,8 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         better = here.norm <= memory.reported.norm
         reported = select(first | better, Reported.of(here), memory.reported)
         memory = memory._replace(reported=reported)
-        waiting = memory._replace(x=memory.x_prev, phase=jnp.asarray(LAST))
+        last = memory.average.mean
+        waiting = memory._replace(x=last, ahead=last, phase=jnp.asarray(LAST))
         limit = memory.value + self._noise(memory.value)
         risen = ~(reported.value <= limit) if self.backoff > 1 else jnp.asarray(False)
         promise = math.nan
@@ -335,6 +347,7 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         now = memory.now
         tighter = memory._replace(
             x=start,
+            ahead=start,
             start=start,
             value=jnp.where(lower, reported.value, memory.value),
             k=jnp.asarray(0),

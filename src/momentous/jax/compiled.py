@@ -22,7 +22,8 @@ class Solution(NamedTuple):
 
     x: Tree  # the solution, with the structure, shapes and dtypes of x0
     fun: Scalar  # f(x)
-    grad_norm: Scalar  # the Euclidean norm of the gradient at the point reported last
+    grad_norm: Scalar  # the Euclidean norm of the gradient there, NaN where a run has failed and
+    # returns a point that it had accepted before
     aux: Any  # what fun has brought along at x (``has_aux=True``)
     success: Scalar
     status: Scalar  # a `momentous.Status`, as an integer

@@ -51,7 +51,7 @@ class Average(NamedTuple):
 
 class FixedMemory(NamedTuple):
     x: Tree  # x^k
-    x_prev: Tree  # x^{k-1}
+    ahead: Tree  # x^k + (1 - theta)(x^k - x^{k-1})
     k: Scalar
     travelled: Scalar  # S
     average: Average
@@ -60,6 +60,7 @@ class FixedMemory(NamedTuple):
     progress: Progress
 
 
+<<<<<<< HEAD
 def asked(scheme: Momentum, x: Tree, x_prev: Tree, momentum: Scalar) -> Tree:
     """Where the iteration takes its gradient; momentum 0 is x itself."""
     return x if isinstance(scheme, HeavyBall) else combination(x, momentum, x, x_prev)
@@ -74,6 +75,11 @@ def stepped(
     else:
         (z,), (moved,) = run(passes.STEPPED, (here.point, here.gradient, x), (-eta,))
     return z, moved
+=======
+def asked(scheme: Momentum, x: Tree, ahead: Tree) -> Tree:
+    """Where the iteration takes its gradient."""
+    return x if isinstance(scheme, HeavyBall) else ahead
+>>>>>>> main
 
 
 def restart_point(scheme: Momentum, z: Tree, x: Tree, theta: Any, restarts: Scalar) -> Tree:
@@ -103,19 +109,16 @@ class FixedRadiusMachine(Machine):
             jnp.asarray(0), Progress.none(),
         )  # fmt: skip
 
-    def _momentum(self, memory: FixedMemory) -> Scalar:
-        return jnp.where(memory.k == 0, 0.0, number(1 - self.parameters.theta))
-
     def point(self, memory: FixedMemory) -> Tree:
-        return asked(self.scheme, memory.x, memory.x_prev, self._momentum(memory))
+        return asked(self.scheme, memory.x, memory.ahead)
 
     def advance(
         self, memory: FixedMemory, here: Evaluation, tol: Scalar
     ) -> tuple[FixedMemory, Scalar]:
         p, k = self.parameters, memory.k + 1
-        z, moved = stepped(
-            self.scheme, here, memory.x, memory.x_prev, self._momentum(memory), p.step_size
-        )
+        (z,), (moved,) = run(
+            passes.STEPPED, (memory.ahead, here.gradient, memory.x), (-p.step_size,)
+        )  # lines 3-4
         output = memory.phase == OUTPUT
         iterates = memory.phase == ITERATE
         travelled = memory.travelled + moved
@@ -126,6 +129,7 @@ class FixedRadiusMachine(Machine):
         average = memory.average.added(memory.k, here.point, moved, p.epoch_length)
         x = restart_point(self.scheme, z, memory.x, p.theta, far)
         x = select(bad | ~iterates, memory.x, x)
+        momentum = jnp.where(ends | completes | ~iterates, 0.0, number(1 - p.theta))
         if self.displacement:
             x, drawn = self._displaced(memory, here, x, far | (memory.phase == START))
         else:
@@ -141,7 +145,7 @@ class FixedRadiusMachine(Machine):
         progress = progress.ending(output, by_promise(here.norm, p.promise, tol))
         after = FixedMemory(
             x=x,
-            x_prev=memory.x,
+            ahead=combination(x, momentum, x, memory.x),
             k=jnp.where(ends | completes | ~iterates, 0, k),
             travelled=jnp.where(ends | ~iterates, 0.0, travelled),
             average=average,

@@ -81,7 +81,8 @@ class Epoch(NamedTuple):
     @staticmethod
     def fresh() -> Epoch:
         zero, one = number(0.0), jnp.asarray(1)
-        return Epoch(jnp.asarray(0), *[zero] * 9, mean_due=LOOKS * one, early_due=one)
+        nine = [zero] * 9
+        return Epoch._make((jnp.asarray(0), *nine, LOOKS * one, one))
 
     def share(self, eta: Scalar) -> Scalar:
         return jnp.where(self.k > 0, (self.k + 1) * (eta / self.first_step), 0.0)
@@ -178,7 +179,8 @@ class FreeRadiusMachine(AcceptingMachine):
 
         def usual() -> Tree:
             momentum = jnp.where(phase == ITERATE, 1 - 1 / number(epoch.k + 1), 0.0)
-            return asked(self.scheme, memory.x, memory.x_prev, momentum)
+            ahead = combination(memory.x, momentum, memory.x, memory.x_prev)
+            return asked(self.scheme, memory.x, ahead)
 
         def special() -> Tree:
             mean = scaled(memory.points, 1 / epoch.weight)
@@ -216,7 +218,9 @@ class FreeRadiusMachine(AcceptingMachine):
         first, probes = memory.phase == FIRST, memory.phase == PROBE
         progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
         progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
-        found, lipschitz, probe = memory.probe.answered(here, memory.start, memory.gradient)
+        found, lipschitz, probe = memory.probe.answered(
+            probes, here, memory.start, memory.gradient, self.limits
+        )
         q = jnp.where(here.norm > 0.0, 1 / here.norm, 1.0)
         begun = memory.now._replace(sharpness=q, mark=here.norm)
         ready = memory.now._replace(step_size=1 / lipschitz).afresh()
@@ -241,7 +245,8 @@ class FreeRadiusMachine(AcceptingMachine):
         """rho' becomes at least what the gradient at the mean proves of rho."""
         epoch, now, k = memory.epoch, memory.now, memory.epoch.k
         eta, known = now.step_size, looked & here.usable & (epoch.spread > 0.0)
-        noise = NOISE * self.limits.rounding * norm(here.point) / eta
+        size = jax.lax.cond(looked, lambda: norm(here.point), lambda: number(0.0))
+        noise = NOISE * self.limits.rounding * size / eta
         of_gradients = k * jnp.sqrt(epoch.moved) / (epoch.first_step * epoch.weight)
         gap = here.norm - of_gradients - noise
         proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
@@ -354,7 +359,8 @@ class FreeRadiusMachine(AcceptingMachine):
         far = ~lost & ~long & other & (eta < SHORTEST * now.longest)
         overflows = ~(lost | long | far) & ~jnp.isfinite(reached.travelled)
         steps = ~(lost | long | far | overflows)
-        least = STANDSTILL * self.limits.rounding * norm(memory.x)
+        size = jax.lax.cond(later, lambda: number(0.0), lambda: norm(memory.x))
+        least = STANDSTILL * self.limits.rounding * size
         stands = steps & (k == 1) & (jnp.sqrt(moved) <= least)
         steps &= ~stands
         power = number(k) ** 2.5

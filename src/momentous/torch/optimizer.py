@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import torch
+from torch.optim.optimizer import ParamsT
 
 from momentous.api import choose_method, iterate
 from momentous.core.acceptance import lowest_first
@@ -126,7 +127,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         method: str | Method | type[Method] = "auto",
         *,
         tol: float | None = None,
@@ -221,11 +222,15 @@ class Optimizer(torch.optim.Optimizer):
 
     def stop(self, why: str = "the caller asked to stop") -> None:
         """End the run here: `result` is what it has found."""
-        if self._run is None or self._flat is None:
-            raise RuntimeError("there is no run to stop; one is under way after a step")
+        run, flat = self._run, self._flat
+        if run is None or flat is None or self._shown is None or not flat.is_at(self._shown):
+            raise RuntimeError(
+                "there is no run to stop: one is under way after a step, until the parameters are "
+                "changed"
+            )
         if not self.done:
-            self._run.stop(why)
-            self._show(self._run, self._flat)
+            run.stop(why)
+            self._show(run, flat)
 
     def _trained(self) -> FlatParameters:
         """The trained parameters; where they are others than before, or somewhere else, the run is
@@ -251,7 +256,7 @@ class Optimizer(torch.optim.Optimizer):
             "present ones, and what the method had learned is dropped (after load_state_dict, "
             "load the module's state as well)",
             RuntimeWarning,
-            stacklevel=levels_to_the_user(),
+            stacklevel=levels_to_the_user("torch"),
         )
 
     def _advance(self, flat: FlatParameters, x: Array, closure: Closure) -> Run:

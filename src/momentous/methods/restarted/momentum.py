@@ -126,7 +126,7 @@ class Momentum:
     ) -> Stepped:
         """What the two passes have made, as `stepped` gives it; y^k is left for the next
         iteration."""
-        x_next, points, y_next = made
+        x_next, y_next, points = made
         space.ahead = (y_next, x_next, x, 1 - 1 / (k + 1))
         return x_next, moved, points
 
@@ -231,7 +231,7 @@ class HeavyBall(Momentum):
     def taken(
         self, space: Space, x: Array, k: int, made: tuple[Array, ...], moved: float
     ) -> Stepped:
-        points, x_next = made
+        x_next, points = made
         return x_next, moved, points
 
     def outlook(self, curvature: float, before: float) -> float:
