@@ -60,26 +60,9 @@ class FixedMemory(NamedTuple):
     progress: Progress
 
 
-<<<<<<< HEAD
-def asked(scheme: Momentum, x: Tree, x_prev: Tree, momentum: Scalar) -> Tree:
-    """Where the iteration takes its gradient; momentum 0 is x itself."""
-    return x if isinstance(scheme, HeavyBall) else combination(x, momentum, x, x_prev)
-
-
-def stepped(
-    scheme: Momentum, here: Evaluation, x: Tree, x_prev: Tree, momentum: Scalar, eta: Any
-) -> tuple[Tree, Scalar]:
-    """x^{k+1} and |x^{k+1} - x^k|^2."""
-    if isinstance(scheme, HeavyBall):
-        (z,), (_, moved) = run(passes.HEAVY_BALL, (here.gradient, x, x_prev), (-eta, momentum))
-    else:
-        (z,), (moved,) = run(passes.STEPPED, (here.point, here.gradient, x), (-eta,))
-    return z, moved
-=======
 def asked(scheme: Momentum, x: Tree, ahead: Tree) -> Tree:
     """Where the iteration takes its gradient."""
     return x if isinstance(scheme, HeavyBall) else ahead
->>>>>>> main
 
 
 def restart_point(scheme: Momentum, z: Tree, x: Tree, theta: Any, restarts: Scalar) -> Tree:

@@ -123,33 +123,6 @@ class ParameterFreeAGDMachine(ParameterFreeMachine):
         shown |= (phase >= EXTRAPOLATED) & here.usable & (here.norm < before.norm)
         return memory, shown
 
-<<<<<<< HEAD
-    def _started(self, memory: AGDMemory, here: Evaluation, tol: Scalar) -> AGDMemory:
-        """With the evaluation at x0, and with those that L is found by."""
-        first, probes = memory.phase == FIRST, memory.phase == PROBE
-        begun = Sample.of(here)
-        progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
-        progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
-        found, lipschitz, probe = memory.probe.answered(here, memory.x.point, memory.x.gradient)
-        given = self.method.gradient_lipschitz is not None
-        phase = jnp.where(first, ADVANCE if given else PROBE, memory.phase)
-        lipschitz = jnp.maximum(lipschitz, self.limits.smallest)
-        return memory._replace(
-            x=select(first, begun, memory.x),
-            y=select(first, begun, memory.y),
-            origin=jnp.where(first, here.value, memory.origin),
-            lipschitz=jnp.where(probes & found, lipschitz, memory.lipschitz),
-            rounding=select(first, Rounding.at(self.limits, here.value), memory.rounding),
-            size=self._size(first, here.point, memory.size),
-            probe=select(
-                first, Probe.first(self.limits, here), select(probes, probe, memory.probe)
-            ),
-            phase=jnp.where(probes & found, ADVANCE, phase),
-            progress=progress,
-        )
-
-=======
->>>>>>> main
     def _judged(
         self, memory: AGDMemory, here: Evaluation, phase: Scalar
     ) -> tuple[AGDMemory, Scalar, Scalar]:

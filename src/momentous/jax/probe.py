@@ -42,13 +42,6 @@ class Probe(NamedTuple):
     def point(self, x0: Tree, gradient: Tree) -> Tree:
         return combination(x0, -self.t / self.norm, gradient)
 
-<<<<<<< HEAD
-    def answered(self, here: Evaluation, x0: Tree, gradient: Tree) -> tuple[Scalar, Scalar, Probe]:
-        """Is L found; L; and otherwise the next trial, farther away where the function is flat and
-        nearer where it is not finite."""
-        apart = jnp.sqrt(distance_squared(here.point, x0))
-        change = jnp.sqrt(distance_squared(here.gradient, gradient))
-=======
     def answered(
         self, asked: Scalar, here: Evaluation, x0: Tree, gradient: Tree, limits: Limits
     ) -> tuple[Scalar, Scalar, Probe]:
@@ -60,7 +53,6 @@ class Probe(NamedTuple):
             lambda: (number(0.0), number(0.0)),
         )
         apart, change = jnp.sqrt(apart), jnp.sqrt(change)
->>>>>>> main
         slope = jnp.where(apart > 0.0, change / apart, 0.0)
         good = here.usable & (slope > 0.0) & jnp.isfinite(slope)
         found = good | (self.trials >= MOST)

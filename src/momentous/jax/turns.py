@@ -85,15 +85,10 @@ class Turns(NamedTuple):
         aux = state.aux
         if jax.tree.leaves(aux):
             aux = jax.lax.cond(lower, lambda: self.fun(point, self.args)[1], lambda: state.aux)
-<<<<<<< HEAD
-        y, value = select(lower, (point, value), (state.y, state.value))
-        return state._replace(y=y, value=value, aux=aux)
-=======
         unknown = number(jnp.nan)
         kept = state.y, state.value, state.size
         y, value, size = select(lower, (point, value, unknown), kept)
         return state._replace(y=y, value=value, size=size, aux=aux)
->>>>>>> main
 
 
 def is_success(status: Scalar) -> Scalar:
