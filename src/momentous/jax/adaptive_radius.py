@@ -148,7 +148,7 @@ class AdaptiveRadiusMachine(AcceptingMachine):
     def _probed(self, memory: AdaptiveMemory, here: Evaluation) -> AdaptiveMemory:
         gradient = memory.average.mean
         found, lipschitz, probe = memory.probe.answered(
-            memory.phase == PROBE, here, memory.start, gradient
+            memory.phase == PROBE, here, memory.start, gradient, self.limits
         )
         point = select(found, memory.start, probe.point(memory.start, gradient))
         return memory._replace(

@@ -218,7 +218,9 @@ class FreeRadiusMachine(AcceptingMachine):
         first, probes = memory.phase == FIRST, memory.phase == PROBE
         progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
         progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
-        found, lipschitz, probe = memory.probe.answered(probes, here, memory.start, memory.gradient)
+        found, lipschitz, probe = memory.probe.answered(
+            probes, here, memory.start, memory.gradient, self.limits
+        )
         q = jnp.where(here.norm > 0.0, 1 / here.norm, 1.0)
         begun = memory.now._replace(sharpness=q, mark=here.norm)
         ready = memory.now._replace(step_size=1 / lipschitz).afresh()

@@ -112,7 +112,9 @@ class ParameterFreeMachine(Machine):
         x = memory.x
         progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
         progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
-        found, lipschitz, probe = memory.probe.answered(probes, here, x.point, x.gradient)
+        found, lipschitz, probe = memory.probe.answered(
+            probes, here, x.point, x.gradient, self.limits
+        )
         lipschitz = jnp.maximum(lipschitz, self.limits.smallest)
         begun = Probe.first(self.limits, here)
         given = self.method.gradient_lipschitz is not None

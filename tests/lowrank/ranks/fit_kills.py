@@ -60,9 +60,11 @@ def start(folder: Path, parts: Path, size: int, node: str = "") -> subprocess.Po
     for name, value in OPTIONS.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--save-every", "0", "--json"]
+    # Otherwise a launcher that stays does not tell a new one where to meet (PyTorch 2.13).
+    around = environment() | ({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if node else {})
     with open(folder / "output", "a") as output:
         return subprocess.Popen(
-            words, env=environment(), stdout=output, stderr=output, start_new_session=True
+            words, env=around, stdout=output, stderr=output, start_new_session=True
         )
 
 

@@ -26,6 +26,7 @@ PLAIN = {"biases": False, "weighting": 0.0}
 CASES = {
     "squared": FitConfig(validation_share=0.1, patience=2),
     "squared, compiled": FitConfig(validation_share=0.1, backend="numba", patience=2),
+    "squared, conjugate": FitConfig(half_sweeps="cg", max_iterations=6),
     "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=5),
     "squared, no ridge": FitConfig(ridge=0.0, max_iterations=7, **PLAIN),
     "squared, gradients": FitConfig(solver="lbfgs", max_iterations=7, validation_share=0.1),

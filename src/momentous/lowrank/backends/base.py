@@ -156,6 +156,9 @@ class Side(ABC):
         Fewer lower it as far as their directions reach, with ``d'Hd = -d.grad G`` for their sum d:
         this is all that the bound for Newton's step asks of d, which is cut short by the same
         rule.  A row without entries gets zeros, unless there is a dense part.
+
+        A backend may multiply and add in the precision of the features, up to 64 entries at a time;
+        what it adds up beyond that, and a row's own vectors, are in double precision.
         """
         loss, dtype = self.loss, step.features.dtype
         found = self.row_slopes(step)

@@ -33,10 +33,10 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
         linear system each; ``"cg"`` takes one step of conjugate gradients from where they are,
         which is nearly as good and the faster the higher the rank is.  ``"auto"``: the second above
         rank 16 (on a GPU always the first).
-    start_scale : float, optional
-        Size of the random factors at the start of the sweeps; by default 0.1, and 0.001 with a
-        ``validation_share``: from a very small start what matters most grows first, so that a fit
-        that is stopped early is as if the rank were lower.
+    start_scale : float
+        Size of the random factors that sweeps begin with.  From a very small start, 0.001, what
+        matters most grows first: a fit that a ``validation_share`` stops early is then as if the
+        rank were lower, which is worth having where the rank may be too high.
     ridge : float, optional
         Weight of the squared factors; by default 1.1 standard deviations of the ratings (0.8 for
         labels), which was chosen on held-out ratings.

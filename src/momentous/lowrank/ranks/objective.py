@@ -183,7 +183,8 @@ class RankObjective(LowRankObjective):
                 *self._long_first(left, right), scale, *self._long_first(grad_left, grad_right)
             )
             columns = [*range(r), -1] if self.penalty.biases else [*range(r)]
-            of_items = self.ranks.reduce_scatter(np.ascontiguousarray(grad_right[:, columns]))
+            sent = grad_right[:, columns] if right.shape[1] > len(columns) else grad_right
+            of_items = self.ranks.reduce_scatter(np.ascontiguousarray(sent))
             value, of_left, of_right = self._whole_value(losses, P, Q, left, right, self.balance)
             if self.loss.dense_weight:
                 factor = scale * self.loss.dense_weight

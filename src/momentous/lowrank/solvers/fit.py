@@ -26,10 +26,6 @@ from momentous.lowrank.solvers.sweeps import Sweep
 from momentous.methods import method_class
 
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
-# The factors' size at the start, without and with entries held out: from a very small start the
-# directions that say most grow first, and a fit that is stopped early has none of the others yet.
-# On the MovieLens twins that makes up for a rank that is too high (docs/low-rank.md).
-START_SCALE, SMALL_START = 0.1, 0.001
 # Half sweeps are by conjugate gradients above this rank: benchmarks/sweeps.py.  One step, with that
 # preconditioner, gains about as much per sweep as the exact solution, and takes far less time.
 EXACT_UP_TO, STEPS = 16, 1
@@ -55,7 +51,7 @@ class FitConfig:
     loss: str | Loss = "squared"
     solver: Any = "auto"
     half_sweeps: str = "auto"
-    start_scale: float | None = None
+    start_scale: float = 0.1
     ridge: float | None = None
     bias_ridge: float | None = None
     weighting: float | None = None
@@ -132,9 +128,8 @@ class FitConfig:
         """Where to begin: at random for sweeps, by the truncated SVD for other methods."""
         if not self.by_sweeps:
             return objective.start()
-        scale = START_SCALE if self.validation_share is None else SMALL_START
-        scale = scale if self.start_scale is None else self.start_scale
-        return objective.random_start(np.random.default_rng(self.random_state), scale)
+        rng = np.random.default_rng(self.random_state)
+        return objective.random_start(rng, self.start_scale)
 
     def steps(self, objective: LowRankObjective) -> int | None:
         """Steps of conjugate gradients per row and half sweep; None: rows are solved exactly."""
