@@ -123,8 +123,10 @@ class Result(LikeScipys, dict[str, Any]):
         """For notebooks: the ending, the numbers, and how the gradient norm has fallen."""
         names = ("fun", "grad_norm", "nit", "nfev", "njev", "restarts", "time")
         facts = {name: self[name] for name in names if name in self}
-        size = getattr(self.get("x"), "shape", ())
-        facts["x"] = f"{type(self.get('x')).__name__} of shape {tuple(size)}"
+        if "x" in self:
+            shape = getattr(self.x, "shape", None)
+            facts["x"] = type(self.x).__name__
+            facts["x"] += "" if shape is None else f" of shape {tuple(shape)}"
         if "method" in self:
             facts["method"] = getattr(self.method, "name", self.method)
         status = getattr(self.get("status"), "name", self.get("status"))
