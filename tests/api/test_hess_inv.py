@@ -137,6 +137,8 @@ def test_every_way_to_read_a_result_makes_it(ask):
 
 def test_copies_leave_it_for_later():
     result = minimize(rosen, np.full(3, 1.3), jac=rosen_der)
+    assert isinstance(result.copy().setdefault("hess_inv"), InverseHessian)
+    assert isinstance(result.copy().popitem()[1], InverseHessian)
     copied, joined = result.copy(), result | {"more": 1}
     assert "inverse_hessian" not in str(dict.values(result))
     for other in (copied, joined):

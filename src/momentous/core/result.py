@@ -84,6 +84,16 @@ class Result(LikeScipys, dict[str, Any]):
         value = super().pop(name, *default)
         return value.make() if isinstance(value, Later) else value
 
+    def popitem(self) -> tuple[str, Any]:
+        """Take the last entry out."""
+        name = next(reversed(self), "")
+        return name, self.pop(name)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The entry; where there is none, the default becomes it."""
+        super().setdefault(name, default)
+        return self[name]
+
     def copy(self) -> Result:
         """The same entries."""
         return Result(super().copy())
