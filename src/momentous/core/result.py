@@ -96,10 +96,11 @@ class Result(LikeScipys, dict[str, Any]):
 
     def copy(self) -> Result:
         """The same entries."""
-        return Result(super().copy())
+        return self | {}
 
     def __or__(self, other: dict[str, Any]) -> Result:  # type: ignore[override]
-        return Result(super().__or__(other))
+        # Entry by entry: dict's own way asks `__getitem__`, which makes what is left for later.
+        return Result({name: dict.__getitem__(self, name) for name in self} | other)
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         """All entries."""
