@@ -58,10 +58,41 @@ def of_gradient(x0: Any, scales: Any, repeats: int = 50) -> float:
 
 def of_pass(x0: Any, repeats: int = 50) -> float:
     """x + 0.5 y, within a compiled loop."""
-    run = jax.jit(
-        lambda x, y: jax.lax.fori_loop(0, repeats, lambda _, pair: (pair[1], pair[0] + 0.5 * pair[1]), (x, y))
-    )  # fmt: skip
+
+    def once(_: int, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        return pair[1], pair[0] + 0.5 * pair[1]
+
+    run = jax.jit(lambda x, y: jax.lax.fori_loop(0, repeats, once, (x, y)))
     return seconds(lambda: run(x0, x0))[0] / repeats
+
+
+def row(name: str, parameters: dict[str, Any], x0: Any, scales: Any, count: int) -> str:
+    """One method, by both loops."""
+    gradient, unit = of_gradient(x0, scales), of_pass(x0)
+    given = {"method": name, "tol": 0.0, **parameters}
+
+    def whole() -> Any:
+        return solve(waves, x0, (scales,), max_evaluations=count, **given)
+
+    started = perf_counter()
+    jax.block_until_ready(whole())
+    first = perf_counter() - started
+    compiled, found = seconds(whole)
+    compiled = compiled / int(found.evaluations) - gradient
+    fun = jax.jit(lambda x: waves(x, scales))
+
+    def steps() -> Any:
+        limits = {"max_iterations": int(found.nit), "trace": False}
+        return momentous.minimize(fun, x0, jac="autodiff", **limits, **given)
+
+    host, result = seconds(steps)
+    host = host / result.njev - gradient
+    return (
+        f"  {name:13s} beside the gradient, per evaluation: host {1e6 * host:8.1f} us, compiled "
+        f"{1e6 * compiled:8.1f} us ({compiled / unit:5.1f} passes), {host / compiled:5.1f} times "
+        f"less; with it {(compiled + gradient) / (host + gradient):.2f} of the time; first call "
+        f"{first:.1f} s"
+    )
 
 
 def main() -> None:
@@ -81,28 +112,9 @@ def main() -> None:
             f"{jax.default_backend()}, {dtype.__name__}, d = {d:,}: value and gradient "
             f"{1e6 * gradient:.0f} us, one pass {1e6 * unit:.1f} us"
         )
-        fun = jax.jit(lambda x, scales=scales: waves(x, scales))
         for name, parameters in METHODS:
-            if name not in given.methods.split(","):
-                continue
-            started = perf_counter()
-            jax.block_until_ready(solve(waves, x0, (scales,), method=name, tol=0.0, max_evaluations=given.iterations, **parameters))  # fmt: skip
-            compilation = perf_counter() - started
-            whole, found = seconds(
-                lambda: solve(waves, x0, (scales,), method=name, tol=0.0, max_evaluations=given.iterations, **parameters)  # noqa: B023
-            )  # fmt: skip
-            count = int(found.evaluations)
-            compiled = whole / count - gradient
-            run, result = seconds(
-                lambda: momentous.minimize(fun, x0, jac="autodiff", method=name, tol=0.0, max_iterations=int(found.nit), trace=False, **parameters)  # noqa: B023
-            )  # fmt: skip
-            host = run / result.njev - gradient
-            print(
-                f"  {name:13s} beside the gradient, per evaluation: host {1e6 * host:8.1f} us, "
-                f"compiled {1e6 * compiled:8.1f} us ({compiled / unit:5.1f} passes), "
-                f"{host / compiled:5.1f} times less; whole {whole / run * result.njev / count:.2f} "
-                f"of the time; first call {compilation:.1f} s"
-            )
+            if name in given.methods.split(","):
+                print(row(name, parameters, x0, scales, given.iterations))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ On a twin of MovieLens-1M, ridge 10, both half sweeps from the factors that thre
 speed of BLAS is that of a product of two 1024 x 1024 matrices on one thread.  "GFLOP/s" counts what
 a sweep must do, N r (r + 1) for the sums of each side and r^3/3 for each system, whatever the
 kernels spend on zeros.  Times are CPU seconds, the least of several, with wall seconds beside them.
+"cg" is a sweep by one step of conjugate gradients per row, as fits above rank 16 have it, with the
+turning of the features that belongs to it; what it gains beside an exact one: benchmarks/sweeps.py.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/ranks.py [--rank 10 32 50 64 128] [--old FOLDER ...]
 
@@ -65,7 +67,20 @@ def serve() -> None:
                 V, _ = sweep.columns(U)
             ready = {line: (sweep, U, V)}
         sweep, U, V = ready[line]
-        print(json.dumps(measured(lambda: (sweep.rows(V), sweep.columns(U)))), flush=True)  # noqa: B023
+        half = sweep.objective.half_sweep
+
+        def exact(sweep: Any = sweep, U: Any = U, V: Any = V) -> None:
+            sweep.rows(V)
+            sweep.columns(U)
+
+        def by_steps(half: Any = half, U: Any = U, V: Any = V) -> None:
+            half(0, U, V, steps=1)
+            half(1, V, U, with_value=False, steps=1)
+
+        # Older versions of the package have no such steps.
+        steps = hasattr(sweep.objective, "principal_axes")
+        times = [measured(exact), measured(by_steps) if steps else None]
+        print(json.dumps(times), flush=True)
 
 
 class Version:
@@ -81,11 +96,13 @@ class Version:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 
-    def sweep(self, *setting: Any) -> Times:
+    def sweep(self, *setting: Any) -> tuple[Times, Times | None]:
+        """Times of an exact sweep, and of one by conjugate gradients where there is that."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(json.dumps(setting), file=self.process.stdin, flush=True)
-        return Times(*json.loads(self.process.stdout.readline()))
+        exact, steps = json.loads(self.process.stdout.readline())
+        return Times(*exact), None if steps is None else Times(*steps)
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -111,7 +128,8 @@ def report(given: argparse.Namespace) -> None:
     for version in versions[1:]:
         print(f"old: {version.name}")
     print(f"{'rank':>5} {'':8}{'threads':>8}{'CPU s':>9}{'wall s':>9}{'GFLOP/s':>9}{'of BLAS':>9}"
-          + "".join(f"{'old CPU s':>11}{'ratio':>7}" for _ in given.old))  # fmt: skip
+          f"{'cg CPU s':>10}{'wall s':>9}"
+          + "".join(f"{'old CPU s':>11}{'ratio':>7}{'of cg':>7}" for _ in given.old))  # fmt: skip
     for dtype in given.dtype:
         for rank in given.rank:
             work = 2.0 * ratings.nnz * rank * (rank + 1) + sum(ratings.shape) * rank**3 / 3
@@ -124,11 +142,14 @@ def report(given: argparse.Namespace) -> None:
                     speed = max(speed, blas_speed(dtype))
                     for version, found in zip(versions, times, strict=True):
                         found.append(version.sweep(*setting))
-                cpu = [min(one.cpu for one in found) for found in times]
-                wall, rate = min(one.wall for one in times[0]), 1e-9 * work / cpu[0]
+                cpu = [min(exact.cpu for exact, _ in found) for found in times]
+                wall = min(exact.wall for exact, _ in times[0])
+                cg = [min(steps[k] for _, steps in times[0]) for k in (0, 1)]
+                rate = 1e-9 * work / cpu[0]
                 print(f"{rank:>5} {dtype:8}{threads:>8}{cpu[0]:>9.4f}{wall:>9.4f}{rate:>9.1f}"
-                      f"{rate / speed:>9.2f}"
-                      + "".join(f"{old:>11.4f}{cpu[0] / old:>7.2f}" for old in cpu[1:]),
+                      f"{rate / speed:>9.2f}{cg[0]:>10.4f}{cg[1]:>9.4f}"
+                      + "".join(f"{old:>11.4f}{cpu[0] / old:>7.2f}{cg[0] / old:>7.2f}"
+                                for old in cpu[1:]),
                       flush=True)  # fmt: skip
     for version in versions:
         version.close()

@@ -3,7 +3,7 @@ the cost model says about more.
 
 Each line is a launch: one process without a launcher, or several by torchrun (Gloo), each with so
 many threads.  "sweep" is an iteration of the accelerated sweeps, with all that belongs to it,
-"conjugate" the same by two steps of conjugate gradients per half sweep, "gradient" a value with its
+"conjugate" the same by one step of conjugate gradients per half sweep, "gradient" a value with its
 gradient.  The least time of all iterations and rounds counts.  Bytes are counted where they are
 sent, and held beside the table of docs/cluster.md: the program ends with an error where they differ
 by more than 2 %.  Memory is what the largest process has of its own once all is set up, less what
@@ -52,7 +52,8 @@ NETWORKS = {  # bytes per second, seconds of latency
     "NVLink": (400e9, 5e-6),
 }
 RANKS = (1, 8, 32, 128, 1024)
-STEPS = 2  # of conjugate gradients
+STEPS = 1  # of conjugate gradients, as fits take above rank 16
+WORKS = ["sweep", "conjugate", "gradient"]
 
 
 def write_data(name: str, folder: Path) -> None:
@@ -71,7 +72,9 @@ def write_data(name: str, folder: Path) -> None:
 # --- one process of a launch ----------------------------------------------------------------------
 
 
-def measure(folder: Path, rank: int, threads: int, seconds: float, profile: bool) -> dict[str, Any]:
+def measure(
+    folder: Path, rank: int, threads: int, seconds: float, profile: bool, wanted: list[str]
+) -> dict[str, Any]:
     """Seconds and bytes per sweep and per gradient, and the memory of the largest rank."""
     from momentous import accelerate
     from momentous.distributed import find
@@ -111,7 +114,8 @@ def measure(folder: Path, rank: int, threads: int, seconds: float, profile: bool
 
     found = {"shape": shape, "nnz": own.whole.nnz}
     works = {"sweep": sweeps, "conjugate": partial(sweeps, steps=STEPS), "gradient": gradients}
-    for name, work in works.items():
+    for name in wanted:
+        work = works[name]
         work(3)  # compiles, and shows how long one takes
         longest = ranks.all_reduce(np.diff(times, axis=0)[-1:, 0], "max")
         times.clear()
@@ -227,7 +231,7 @@ def predictions(found: dict[str, Any], measured_rank: int) -> None:
 def main(given: argparse.Namespace, folder: Path) -> int:
     write_data(given.data, folder)
     options = ["--rank", str(given.rank), "--seconds", str(given.seconds)]
-    options += ["--profile"] if given.profile else []
+    options += ["--works", *given.works, *(["--profile"] if given.profile else [])]
     alone, worst = None, 0.0
     heads = ("seconds", "speed-up", "model", "MB", "of table", "GB")
     print(f"processes threads {'':9}{''.join(f'{head:>10}' for head in heads)}", flush=True)
@@ -235,7 +239,7 @@ def main(given: argparse.Namespace, folder: Path) -> int:
     for words in given.launches * given.rounds:
         processes, threads = map(int, words.split("x"))
         found = launch(folder, processes, threads, options)
-        for name in ("sweep", "conjugate", "gradient"):
+        for name in given.works:
             before = launches.get(words, found)[name]["time"]
             found[name]["time"] = min(found[name]["time"], before)
         launches[words] = found
@@ -248,7 +252,8 @@ def main(given: argparse.Namespace, folder: Path) -> int:
             "conjugate": numbers_per_sweep(items, rank, STEPS),
             "gradient": 2 * items * rank,
         }
-        for name, numbers in table.items():
+        for name in given.works:
+            numbers = table[name]
             this, share = found[name], found[name]["bytes"] / (4 * numbers)
             network = found["bandwidth"], found["latency"]
             model = predicted(alone[name]["time"], numbers, processes, *network) / threads
@@ -261,7 +266,7 @@ def main(given: argparse.Namespace, folder: Path) -> int:
             if processes > 1:
                 worst = max(worst, abs(share - 1.0))
     assert alone is not None
-    if not given.profile:
+    if not given.profile and given.works == WORKS:
         predictions(alone, given.rank)
     if worst > MOST_OFF:
         print(f"bytes differ from the table by {worst:.1%}", file=sys.stderr)
@@ -274,6 +279,7 @@ if __name__ == "__main__":
     parser.add_argument("--rank", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--launches", nargs="+", default=LAUNCHES, metavar="PROCESSESxTHREADS")
+    parser.add_argument("--works", nargs="+", default=WORKS, choices=WORKS)
     parser.add_argument("--rounds", type=int, default=2, help="of all launches; the least counts")
     parser.add_argument("--profile", action="store_true", help="where rank 0 spends its time")
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
@@ -283,7 +289,8 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as name:
             sys.exit(main(arguments, Path(name)))
     measured = measure(
-        arguments.worker, arguments.rank, arguments.threads, arguments.seconds, arguments.profile
-    )
+        arguments.worker, arguments.rank, arguments.threads, arguments.seconds, arguments.profile,
+        arguments.works,
+    )  # fmt: skip
     if int(os.environ.get("RANK", "0")) == 0:
         (arguments.worker / "found.json").write_text(json.dumps(measured))

@@ -7,12 +7,16 @@ Seconds are those inside the map and the method.  Last, for one bit, what sweeps
 curvature that hold everywhere would take to the objective of 60 plain ones with the first of them:
 on the twin of MovieLens-100K, because these are in NumPy only.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/sweeps.py [twin]
+With ``--steps`` something else: fits with the estimators' penalties whose half sweeps are exact, or
+so many steps of conjugate gradients per row; the CPU seconds and sweeps in which each is within
+shares of the lowest objective that any of them reached, under momentum, one thread.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/sweeps.py [twin] [--steps RANK ...]
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +27,8 @@ from scipy.special import expit
 
 from momentous.api import accelerate
 from momentous.core.result import Result
-from momentous.lowrank import ALSSweep, MMSweep, Ratings
+from momentous.lowrank import ALSSweep, LowRankObjective, MMSweep, Ratings, Sweep
+from momentous.lowrank.solvers.fit import FitConfig
 
 RANK, SWEEPS = 10, 60
 RULES = ("either", "function", "gradient", "distance")
@@ -115,8 +120,56 @@ def print_bounds(ratings: Ratings) -> None:
         print(f"ridge {ridge:g}, MMSweep: {newton.njev}", flush=True)
 
 
-def main(twin: str = "ml-1m") -> None:
-    ratings = Ratings.twin(twin)
+def fit_curve(objective: LowRankObjective, x: Any, steps: int | None, sweeps: int) -> Any:
+    """CPU seconds and objective after each sweep."""
+    sweep = Sweep(objective, steps=steps)
+    state = sweep.begin(x)
+    sweep(state)  # compile
+    points: list[tuple[float, float]] = []
+    began = time.process_time()
+
+    def watch(intermediate_result: Any) -> None:
+        points.append((time.process_time() - began, intermediate_result.fun))
+
+    accelerate(sweep, state, True, tol=0.0, max_iterations=sweeps, callback=watch, secants=0)
+    return points
+
+
+def print_steps(ratings: Ratings, ranks: list[int]) -> None:
+    counts = (None, 1, 2, 3)
+    head = "".join(f"{'exact' if k is None else f'{k} steps':>14}" for k in counts)
+    for loss in ("squared", "logistic", "implicit"):
+        data = (ratings.signs() if loss == "logistic" else ratings).astype(np.float32)
+        for rank in ranks:
+            config = FitConfig(rank=rank, loss=loss, threads=1)
+            objective = config.objective(data)
+            x = config.start(objective)
+            curves = [fit_curve(objective, x, k, 24 if k is None else 45) for k in counts]
+            lowest = min(curve[-1][1] for curve in curves)
+            print(f"\n{loss}, rank {rank}, lowest objective {lowest:.6f}\n{'within':>8}{head}")
+            for share in (1e-2, 1e-3, 1e-4):
+                line = f"{share:>8g}"
+                for curve in curves:
+                    there = [k for k, (_, f) in enumerate(curve) if f <= (1 + share) * lowest]
+                    found = f"{curve[there[0]][0]:.2f} s, {there[0] + 1}" if there else "-"
+                    line += f"{found:>14}"
+                print(line, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("twin", nargs="?", default="ml-1m")
+    parser.add_argument("--steps", type=int, nargs="+", metavar="RANK")
+    given = parser.parse_args()
+    ratings = Ratings.twin(given.twin)
+    if given.steps:
+        print(f"{given.twin}: {ratings}")
+        print_steps(ratings, given.steps)
+    else:
+        print_all(given.twin, ratings)
+
+
+def print_all(twin: str, ratings: Ratings) -> None:
     print(f"{twin}: {ratings}, rank {RANK}")
     print_times(ratings)
     print(f"\nsweeps and seconds to the objective of {SWEEPS} plain sweeps, as shares of the plain")
@@ -131,4 +184,4 @@ def main(twin: str = "ml-1m") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

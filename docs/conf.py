@@ -46,6 +46,7 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False

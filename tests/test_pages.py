@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,27 +66,31 @@ def skeleton(printed: str) -> list[str]:
 @pytest.mark.parametrize("name", [name for name, blocks in BLOCKS.items() if blocks])
 def test_every_example_runs_and_prints_what_is_shown(
     name: str,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for library in ("torch", "jax", "optax", "optimistix"):
         if re.search(rf"^(import|from) {library}\b", PAGES[name], flags=re.MULTILINE):
-            pytest.importorskip(library)
+            found = pytest.importorskip(library)
+            if library == "torch":  # threads wait for each other where other tests run
+                request.addfinalizer(partial(found.set_num_threads, found.get_num_threads()))
+                found.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setattr(losses, "LOSSES", dict(losses.LOSSES))
     monkeypatch.setattr(readers, "FORMATS", dict(readers.FORMATS))
     namespace: dict[str, Any] = {}
-    for found in BLOCKS[name]:
-        first = PAGES[name].count("\n", 0, found.start("code"))
+    for block in BLOCKS[name]:
+        first = PAGES[name].count("\n", 0, block.start("code"))
         capsys.readouterr()
-        if found["kind"] == "sh":
-            run_lines(found["code"])
+        if block["kind"] == "sh":
+            run_lines(block["code"])
         else:
-            exec(compile("\n" * first + found["code"], name, "exec"), namespace)
-        if found["shown"] is not None:
-            assert skeleton(capsys.readouterr().out) == skeleton(found["shown"]), f"line {first}"
+            exec(compile("\n" * first + block["code"], name, "exec"), namespace)
+        if block["shown"] is not None:
+            assert skeleton(capsys.readouterr().out) == skeleton(block["shown"]), f"line {first}"
 
 
 def test_there_are_examples() -> None:

@@ -30,7 +30,7 @@ FLOORS = [
     {"methods", "testbed"},
     {"scipy_options"},
     {"certify", "api"},
-    {"torch"},
+    {"torch", "jax"},
     {"lowrank.checks"},
     {"lowrank.data"},
     {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},
@@ -54,7 +54,7 @@ ROOMS = {name: number for number, names in enumerate(FLOORS) for name in names}
 
 ALWAYS_THERE = {"numpy", "scipy", "array_api_compat", "momentous", *sys.stdlib_module_names}
 # What stands at the top of the files of some rooms beside the packages that are always there.
-ALSO_THERE = {"cli": {"click"}, "torch": {"torch"}}
+ALSO_THERE = {"cli": {"click"}, "torch": {"torch"}, "jax": {"jax", "equinox", "optimistix"}}
 
 
 def module_name(path: Path) -> str:
@@ -204,8 +204,9 @@ def test_every_file_says_what_it_is(path):
 
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__main__")])
 def test_every_module_can_be_imported(name):
-    if room(name) == "torch":
-        pytest.importorskip("torch")
+    if room(name) in ("torch", "jax"):
+        for package in ALSO_THERE[room(name)]:
+            pytest.importorskip(package)
     importlib.import_module(f"momentous.{name}".removesuffix("."))
 
 
@@ -218,7 +219,7 @@ def test_the_names_for_editors_are_those_that_are_loaded_when_used():
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    rooms = {"distributed", "lab", "lowrank", "torch"}
+    rooms = {"distributed", "jax", "lab", "lowrank", "torch"}
     assert {*momentous.__all__} <= {*shown} <= {*momentous.__all__, *rooms}
     for name, (module, original) in shown.items():
         assert name == original

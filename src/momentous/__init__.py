@@ -13,6 +13,7 @@ from momentous.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the same names as in _NAMES, for editors and type checkers
     from momentous import distributed as distributed
+    from momentous import jax as jax
     from momentous import lab as lab
     from momentous import lowrank as lowrank
     from momentous import testbed as testbed
@@ -91,7 +92,7 @@ _NAMES = {
         "Safeguarded", "UniversalHeavyBall",
     ),
 }  # fmt: skip
-_SUBMODULES = ("distributed", "lab", "lowrank", "testbed", "torch")
+_SUBMODULES = ("distributed", "jax", "lab", "lowrank", "testbed", "torch")
 _MODULE_OF = {name: f"momentous.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted([*_MODULE_OF, "testbed"])

@@ -20,6 +20,11 @@ from momentous import (
 )
 from momentous.methods import REGISTRY
 
+ALWAYS = {
+    "deadline": None,
+    "derandomize": True,  # the same cases in every run
+    "suppress_health_check": list(HealthCheck),
+}
 CONSTANTS = {"gradient_lipschitz": 60.0, "hessian_lipschitz": 60.0, "eps": 5e-6}
 NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
 
@@ -100,7 +105,7 @@ def require_agreement(result, both):
         assert result.success == result.status.success
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, **ALWAYS)
 @given(
     name=st.sampled_from(sorted(REGISTRY)),
     ending=st.sampled_from(sorted(ENDINGS)),
@@ -121,7 +126,7 @@ def test_of_minimize(name, ending, seed, k):
         require_agreement(result, both)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, **ALWAYS)
 @given(
     ending=st.sampled_from(["tolerance", "iterations", "evaluations", "stagnation", "callback"]),
     seed=st.integers(0, 200),

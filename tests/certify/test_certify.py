@@ -592,6 +592,6 @@ def test_certificates_are_frozen_and_speak():
 def test_every_argument_is_documented():
     module = importlib.import_module("momentous.certify")
     for name in inspect.signature(module.certify).parameters:
-        assert f"    {name} : " in module.certify.__doc__, name
+        assert f"\n{name} : " in inspect.getdoc(module.certify), name
     for name in Certificate.__dataclass_fields__:
         assert name in Certificate.__doc__, name

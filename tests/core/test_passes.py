@@ -20,6 +20,7 @@ from momentous.core.space import Space
 from momentous.methods.classical import lbfgs
 from momentous.methods.classical.fused_pairs import FusedPairs
 from momentous.methods.classical.limited_memory import Listed
+from momentous.methods.restarted.free_radius import FreeRadius
 
 # A pass, and how many vectors and numbers it takes.
 PASSES = [
@@ -104,7 +105,7 @@ def both(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "method", [AdaRAGD(**GIVEN), AdaRHB(**GIVEN), AdaRAGD(), LBFGS(memory=3)], ids=repr
+    "method", [AdaRAGD(**GIVEN), AdaRHB(**GIVEN), AdaRAGD(), AdaRHB(), LBFGS(memory=3)], ids=repr
 )
 def test_sums_are_added_up_over_ranks_in_one_go(
     method: Method, monkeypatch: pytest.MonkeyPatch
@@ -131,8 +132,35 @@ def test_sums_are_added_up_over_ranks_in_one_go(
     np.testing.assert_allclose(np.tile(shard.x, 2), whole.x, atol=1e-9)
     if method.name == "lbfgs":
         assert len(calls) <= 2 * shard.nit + 12
-    elif not method.is_free:
+    elif method.is_free:  # once per iteration, and again where the step size was another one
+        assert len(calls) <= 1.5 * shard.nit + 2 * shard.restarts + 8
+    else:
         assert len(calls) <= shard.nit + 2 * shard.restarts + 8
+
+
+@pytest.mark.parametrize("method", [AdaRAGD(), AdaRHB()], ids=lambda method: method.name)
+def test_whatever_step_size_was_expected_the_run_is_the_same(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "Space", lambda x, inner: Space(x, inner, lambda sums: sums))
+    asked: list[float] = []
+
+    def run() -> Any:
+        return minimize(both, np.ones(300), jac=True, method=method, tol=1e-4, max_iterations=40)
+
+    expected = run()
+    own = FreeRadius._expected
+    for factor in (1.0, 1.2, 0.5):
+
+        def other(self: FreeRadius, epoch: Any, now: Any, k: int, factor: float = factor) -> float:
+            asked.append(now.step_size / own(self, epoch, now, k))
+            return factor * now.step_size
+
+        monkeypatch.setattr(FreeRadius, "_expected", other)
+        found = run()
+        assert np.array_equal(found.x, expected.x)
+        assert (found.nit, found.njev) == (expected.nit, expected.njev)
+    assert any(ratio != 1.0 for ratio in asked) is (method.name == "ada-ragd")
 
 
 def test_pairs_of_passes_are_those_of_single_operations() -> None:

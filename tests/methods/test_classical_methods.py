@@ -230,7 +230,7 @@ def test_heuristic_agd_with_a_fixed_step_is_the_iteration_of_the_paper(problem, 
 @each_test
 def test_heuristic_agd_restarts_where_the_paper_does(restart):
     method = HeuristicAGD(step_size=0.5, restart=restart)
-    agrees(far(COSINES), method, plain_heuristic, 100, restarts=2, eta=0.5, restart=restart)
+    agrees(far(COSINES), method, plain_heuristic, 80, restarts=2, eta=0.5, restart=restart)
 
 
 @each_test

@@ -165,7 +165,7 @@ class TritonPasses:
         with torch.cuda.device(self._device) if other else NO_CONTEXT:
             plan = self._plans.get((work.name, value.dtype))
             begin, sums = plan or self._plan(work, vectors, made, numbers, value.detach())
-            letter = self._mail.letter(sums + 1, _wait) if sums else NO_LETTER
+            letter = self._mail.letter(sums + 1, self._wait) if sums else NO_LETTER
             # Pointers as numbers: Triton looks at tensors, each time.
             begin(
                 self._size, *pointers, *[a.data_ptr() for a in made], *numbers, value.data_ptr(),
@@ -173,7 +173,7 @@ class TritonPasses:
             )  # fmt: skip
 
         def answer() -> tuple[Any, float]:
-            found = letter.read(_wait)
+            found = letter.read(self._wait)
             return found[:sums], found[-1] if found else np.nan
 
         return made, answer
@@ -189,6 +189,5 @@ class TritonPasses:
         plan = self._plans[work.name, value.dtype] = ready[(self._programs, 1, 1)], sums
         return plan
 
-
-def _wait() -> None:
-    torch.cuda.current_stream().synchronize()
+    def _wait(self) -> None:
+        torch.cuda.current_stream(self._device).synchronize()

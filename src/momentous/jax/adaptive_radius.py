@@ -148,7 +148,7 @@ class AdaptiveRadiusMachine(AcceptingMachine):
     def _probed(self, memory: AdaptiveMemory, here: Evaluation) -> AdaptiveMemory:
         gradient = memory.average.mean
         found, lipschitz, probe = memory.probe.answered(
-            memory.phase == PROBE, here, memory.start, gradient
+            memory.phase == PROBE, here, memory.start, gradient, self.limits
         )
         point = select(found, memory.start, probe.point(memory.start, gradient))
         return memory._replace(
@@ -186,9 +186,9 @@ class AdaptiveRadiusMachine(AcceptingMachine):
             radius = method.radius or jnp.sqrt(eps / rho)
             length = method.epoch_length or _whole(theta)
         wide = method.initial_radius or 100 * norm * eta / theta
-        six = [number(a) for a in (eta, rho, eps, theta, uncapped)]
+        first = [number(a) for a in (eta, rho, eps, theta, uncapped)]
         length = jnp.asarray(length).astype(int)
-        return Numbers(*six, length, number(radius), number(wide), jnp.asarray(0))
+        return Numbers._make((*first, length, number(radius), number(wide), jnp.asarray(0)))
 
     # --- an iteration ----------------------------------------------------------------------------
 
@@ -232,7 +232,8 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         closed = closed.counted(stands).ending(stands & (here.size <= tol), Status.CONVERGED)
         closed = closed.ending(stands, zero_or_stuck(here.norm))
         after = after._replace(progress=closed)
-        return select(fails, self._failed(memory, k, tol), after)
+        chosen: AdaptiveMemory = select(fails, self._failed(memory, k, tol), after)
+        return chosen
 
     def _judged(self, memory: AdaptiveMemory, here: Evaluation, tol: Scalar) -> AdaptiveMemory:
         """Lines 7-9: keep the end of the epoch, if it is low enough."""
@@ -251,7 +252,8 @@ class AdaptiveRadiusMachine(AcceptingMachine):
         )
         yes = jnp.asarray(True)
         after = after._replace(progress=self._closed(after, yes, tol, ended=yes))
-        return select(kept, after, self._failed(memory, memory.ended, tol))
+        chosen: AdaptiveMemory = select(kept, after, self._failed(memory, memory.ended, tol))
+        return chosen
 
     def _grown(self, now: Numbers) -> Numbers:
         """B0/c0 and, with growth, a larger step with theta as it is."""

@@ -42,9 +42,7 @@ class Average(NamedTuple):
     def added(self, k: Scalar, point: Tree, moved: Scalar, length: Scalar) -> Average:
         """With y^k, from which a step of that squared length leads, in an epoch of K = length."""
         first = k == 0
-        mean = select(
-            first, point, combination(self.mean, number(1) / (k + 1), point, self.mean)
-        )
+        mean = select(first, point, combination(self.mean, number(1) / (k + 1), point, self.mean))
         before = jnp.where(first, jnp.inf, self.shortest)
         shorter = (k >= length // 2) & (moved < before)
         snapshot = select(shorter, mean, self.snapshot)

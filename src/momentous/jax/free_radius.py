@@ -81,7 +81,8 @@ class Epoch(NamedTuple):
     @staticmethod
     def fresh() -> Epoch:
         zero, one = number(0.0), jnp.asarray(1)
-        return Epoch(jnp.asarray(0), *[zero] * 9, mean_due=LOOKS * one, early_due=one)
+        nine = [zero] * 9
+        return Epoch._make((jnp.asarray(0), *nine, LOOKS * one, one))
 
     def share(self, eta: Scalar) -> Scalar:
         return jnp.where(self.k > 0, (self.k + 1) * (eta / self.first_step), 0.0)
@@ -217,7 +218,9 @@ class FreeRadiusMachine(AcceptingMachine):
         first, probes = memory.phase == FIRST, memory.phase == PROBE
         progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
         progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
-        found, lipschitz, probe = memory.probe.answered(probes, here, memory.start, memory.gradient)
+        found, lipschitz, probe = memory.probe.answered(
+            probes, here, memory.start, memory.gradient, self.limits
+        )
         q = jnp.where(here.norm > 0.0, 1 / here.norm, 1.0)
         begun = memory.now._replace(sharpness=q, mark=here.norm)
         ready = memory.now._replace(step_size=1 / lipschitz).afresh()
@@ -226,7 +229,9 @@ class FreeRadiusMachine(AcceptingMachine):
             gradient=select(first, here.gradient, memory.gradient),
             value=jnp.where(first, here.value, memory.value),
             now=select(first, begun, select(probes & found, ready, memory.now)),
-            probe=select(first, Probe.first(self.limits, here), select(probes, probe, memory.probe)),
+            probe=select(
+                first, Probe.first(self.limits, here), select(probes, probe, memory.probe)
+            ),
             phase=jnp.where(probes & found, ITERATE, phase),
             progress=progress,
         )
@@ -280,12 +285,14 @@ class FreeRadiusMachine(AcceptingMachine):
         place = select(early, memory.end, memory.x) if self.heavy else memory.x
         due = jnp.ceil(AGAIN * k).astype(int)
         memory = memory._replace(
-            x=select(lost & (k > 1), memory.x_prev, place if self.heavy else memory.x),
+            x=select(lost & (k > 1), memory.x_prev, select(kept, place, memory.x)),
             start=select(kept, place, memory.start),
             value=jnp.where(kept, here.value, memory.value),
             start_norm=jnp.where(kept, here.norm, memory.start_norm),
             epoch=select(
-                kept, Epoch.fresh(), epoch._replace(early_due=jnp.where(early, due, epoch.early_due))
+                kept,
+                Epoch.fresh(),
+                epoch._replace(early_due=jnp.where(early, due, epoch.early_due)),
             ),
             now=select(kept, learned.afresh(), now),
             phase=jnp.where(lost, GOOD, jnp.where(phase >= END, ITERATE, memory.phase)),
@@ -427,9 +434,7 @@ class FreeRadiusMachine(AcceptingMachine):
         near = combination(memory.x_prev, share, memory.x, memory.x_prev)
         return select(early, select(share >= NEAR, memory.x, near), memory.end)
 
-    def _with_other_step(
-        self, now: Learned, length: Scalar, k: Scalar, bend: Scalar
-    ) -> Learned:
+    def _with_other_step(self, now: Learned, length: Scalar, k: Scalar, bend: Scalar) -> Learned:
         """A shorter step where it is, with the same rho'; or a longer one, with the same q."""
         eta, shortens = now.step_size, bend > LONGEST
         factor = SHORTENED * jnp.maximum(LONGEST / bend, 0.5)

@@ -140,5 +140,3 @@ def by_promise(norm: Scalar, promise: float, tol: Scalar) -> Scalar:
     above = (tol > 0.0) & ~(norm <= tol)
     status = jnp.where(above, int(Status.ABOVE_TOLERANCE), int(Status.COMPLETED))
     return jnp.where(norm > promise, int(Status.PROMISE_BROKEN), status)
-
-

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from momentous.core.status import Status
 from momentous.jax.machine import Evaluation, Machine, Progress
+from momentous.jax.probe import Probe
 from momentous.jax.vectors import (
     Limits,
     Scalar,
@@ -101,6 +102,49 @@ class ParameterFreeMachine(Machine):
     def _next_due(self, k: Scalar) -> Scalar:
         return jnp.maximum(k + 1.0, self.method.average_growth * number(k))
 
+    def _started(self, memory: Any, here: Evaluation, tol: Scalar, **at_x0: tuple[Any, Any]) -> Any:
+        """With the evaluation at x0, and with those that L is found by.
+
+        ``at_x0`` are more fields of the memory: what they are after the evaluation at x0, and what
+        they are otherwise.
+        """
+        first, probes = memory.phase == FIRST, memory.phase == PROBE
+        x = memory.x
+        progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
+        progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
+        found, lipschitz, probe = memory.probe.answered(
+            probes, here, x.point, x.gradient, self.limits
+        )
+        lipschitz = jnp.maximum(lipschitz, self.limits.smallest)
+        begun = Probe.first(self.limits, here)
+        given = self.method.gradient_lipschitz is not None
+        phase = jnp.where(first, ADVANCE if given else PROBE, memory.phase)
+        return memory._replace(
+            x=select(first, Sample.of(here), x),
+            lipschitz=jnp.where(probes & found, lipschitz, memory.lipschitz),
+            rounding=select(first, Rounding.at(self.limits, here.value), memory.rounding),
+            size=self._size(first, here.point, memory.size),
+            probe=select(first, begun, select(probes, probe, memory.probe)),
+            phase=jnp.where(probes & found, ADVANCE, phase),
+            progress=progress,
+            **{name: select(first, new, old) for name, (new, old) in at_x0.items()},
+        )
+
+    def _looked(
+        self, memory: Any, here: Evaluation, slope: Scalar, v_norm: Scalar, change: Scalar
+    ) -> tuple[Rounding, Scalar]:
+        """The noise, with one more part of a measurement if one is under way, and is it done?  It
+        takes four turns."""
+        rounding, measures = memory.rounding, memory.phase == MEASURE
+        count = rounding.count
+        missed = jnp.abs(here.value - memory.x.value - self._part(memory, v_norm) * slope)
+        rounding = rounding._replace(
+            missed=jnp.where(measures, rounding.missed.at[count].set(missed), rounding.missed),
+            count=count + measures,
+        )
+        done = measures & (count == len(PARTS) - 1)
+        return select(done, rounding.measured(change), rounding), done
+
     def _part(self, memory: Any, v_norm: Scalar) -> Scalar:
         """t of the point x_{k-1} + t v of the measurement under way."""
         unit = self.limits.rounding * norm(memory.x.point) / jnp.where(v_norm > 0.0, v_norm, 1.0)
@@ -168,4 +212,5 @@ class ParameterFreeMachine(Machine):
 def smaller(condition: Scalar, first: Sample, other: Sample) -> Sample:
     """The sample with the smaller gradient, if the condition holds."""
     better = condition & other.usable & (other.norm < first.norm)
-    return select(better, other, first)
+    chosen: Sample = select(better, other, first)
+    return chosen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from momentous.jax.parameter_free import (
     FIRST,
     MEASURE,
     NEXT,
-    PROBE,
     ParameterFreeMachine,
     Rounding,
     Sample,
@@ -27,10 +26,10 @@ from momentous.jax.vectors import (
     combination,
     distance_squared,
     inner,
-    norm,
     number,
     select,
 )
+from momentous.methods.parameter_free import ParameterFreeAGD
 from momentous.methods.search.rounding import NOISE
 
 EXTRAPOLATED = NEXT  # the evaluation is that of y_k,
@@ -61,6 +60,8 @@ class AGDMemory(NamedTuple):
 
 class ParameterFreeAGDMachine(ParameterFreeMachine):
     """`momentous.methods.parameter_free.agd`, compiled."""
+
+    method: ParameterFreeAGD
 
     def begin(self, x0: Tree) -> AGDMemory:
         nothing, zero, none = self._sample_of(x0), number(0.0), jnp.asarray(0)
@@ -109,12 +110,12 @@ class ParameterFreeAGDMachine(ParameterFreeMachine):
             ],
         )
 
-    def advance(
-        self, memory: AGDMemory, here: Evaluation, tol: Scalar
-    ) -> tuple[AGDMemory, Scalar]:
+    def advance(self, memory: AGDMemory, here: Evaluation, tol: Scalar) -> tuple[AGDMemory, Scalar]:
         phase = memory.phase
         before = memory.reported
-        memory = self._started(memory, here, tol)
+        memory = self._started(
+            memory, here, tol, y=(Sample.of(here), memory.y), origin=(here.value, memory.origin)
+        )
         memory, rejects, stands = self._judged(memory, here, phase)
         memory, restarts, advances, y = self._extended(memory, here, phase, tol)
         memory = self._closed_with(memory, rejects, stands, restarts, advances, y, tol)
@@ -122,33 +123,11 @@ class ParameterFreeAGDMachine(ParameterFreeMachine):
         shown |= (phase >= EXTRAPOLATED) & here.usable & (here.norm < before.norm)
         return memory, shown
 
-    def _started(self, memory: AGDMemory, here: Evaluation, tol: Scalar) -> AGDMemory:
-        """With the evaluation at x0, and with those that L is found by."""
-        first, probes = memory.phase == FIRST, memory.phase == PROBE
-        begun = Sample.of(here)
-        progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
-        progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
-        found, lipschitz, probe = memory.probe.answered(probes, here, memory.x.point, memory.x.gradient)
-        given = self.method.gradient_lipschitz is not None
-        phase = jnp.where(first, ADVANCE if given else PROBE, memory.phase)
-        lipschitz = jnp.maximum(lipschitz, self.limits.smallest)
-        return memory._replace(
-            x=select(first, begun, memory.x),
-            y=select(first, begun, memory.y),
-            origin=jnp.where(first, here.value, memory.origin),
-            lipschitz=jnp.where(probes & found, lipschitz, memory.lipschitz),
-            rounding=select(first, Rounding.at(self.limits, here.value), memory.rounding),
-            size=self._size(first, here.point, memory.size),
-            probe=select(first, Probe.first(self.limits, here), select(probes, probe, memory.probe)),
-            phase=jnp.where(probes & found, ADVANCE, phase),
-            progress=progress,
-        )
-
     def _judged(
         self, memory: AGDMemory, here: Evaluation, phase: Scalar
     ) -> tuple[AGDMemory, Scalar, Scalar]:
         """Is x_k low enough?  Is it rejected, or does it not even move?"""
-        asked, measures = phase == ADVANCE, phase == MEASURE
+        asked = phase == ADVANCE
         k, L, x = memory.k + 1, memory.lipschitz, memory.x
         new = select(asked, Sample.of(here), memory.new)
         moved = distance_squared(new.point, x.point)
@@ -157,17 +136,7 @@ class ParameterFreeAGDMachine(ParameterFreeMachine):
         slope, slope_new = inner(x.gradient, v), inner(new.gradient, v)
         required = L * travelled / (2 * number(k + 1))
         change = memory.change + (slope + slope_new) / 2
-        # A measurement takes four turns.
-        rounding = memory.rounding
-        count = rounding.count
-        t = self._part(memory, jnp.sqrt(moved))
-        missed = jnp.abs(here.value - x.value - t * slope)
-        rounding = rounding._replace(
-            missed=jnp.where(measures, rounding.missed.at[count].set(missed), rounding.missed),
-            count=count + measures,
-        )
-        measured = measures & (count == 3)
-        rounding = select(measured, rounding.measured(required), rounding)
+        rounding, measured = self._looked(memory, here, slope, jnp.sqrt(moved), required)
         claim = (memory.origin, new.value, change, -required, required)
         falls, clear = self._decided(rounding, *claim)
         usable = new.usable & jnp.isfinite(travelled)

@@ -1,4 +1,4 @@
-"""How long the first step is: L from gradients near x0, as `methods.search.backtracking` finds it."""
+"""How long the first step is: L from gradients near x0, as in `methods.search.backtracking`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Probe(NamedTuple):
         return combination(x0, -self.t / self.norm, gradient)
 
     def answered(
-        self, asked: Scalar, here: Evaluation, x0: Tree, gradient: Tree
+        self, asked: Scalar, here: Evaluation, x0: Tree, gradient: Tree, limits: Limits
     ) -> tuple[Scalar, Scalar, Probe]:
         """If a trial was asked for: is L found; L; and otherwise the next trial, farther away where
         the function is flat and nearer where it is not finite."""
@@ -57,6 +57,13 @@ class Probe(NamedTuple):
         good = here.usable & (slope > 0.0) & jnp.isfinite(slope)
         found = good | (self.trials >= MOST)
         # As a last resort the first step has length 1.
-        lipschitz = jnp.where(good, slope, self.norm)
+        lipschitz = jnp.where(good, rounded(slope, limits), self.norm)
         t = self.t * jnp.where(here.usable, 1e2, 1e-2)
         return found, lipschitz, Probe(t, self.norm, self.trials + 1)
+
+
+def rounded(slope: Scalar, limits: Limits) -> Scalar:
+    """The number with a quarter of the digits of the dtype: the rest is rounding."""
+    bits = round(-math.log2(limits.rounding) / 4)
+    mantissa, exponent = jnp.frexp(slope)
+    return jnp.ldexp(jnp.round(mantissa * 2**bits), exponent - bits)

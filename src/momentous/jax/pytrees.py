@@ -35,6 +35,8 @@ class Flat:
         if not leaves:
             raise ValueError("x0 has no arrays in it: there is nothing to minimise over")
         self.structure = tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+        self.vector: Any
+        self.tree: Callable[[Any], Tree]
         if len(leaves) == 1:
             self.vector, self.tree = leaves[0], lambda a: tree.unflatten([a])
         else:

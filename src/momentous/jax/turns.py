@@ -84,9 +84,7 @@ class Turns(NamedTuple):
         lower = ~is_success(state.memory.progress.status) & (value < state.value)
         aux = state.aux
         if jax.tree.leaves(aux):
-            aux = jax.lax.cond(
-                lower, lambda: self.fun(point, self.args)[1], lambda: state.aux
-            )
+            aux = jax.lax.cond(lower, lambda: self.fun(point, self.args)[1], lambda: state.aux)
         unknown = number(jnp.nan)
         kept = state.y, state.value, state.size
         y, value, size = select(lower, (point, value, unknown), kept)

@@ -14,7 +14,6 @@ from momentous.jax.parameter_free import (
     FIRST,
     MEASURE,
     NEXT,
-    PROBE,
     ParameterFreeMachine,
     Rounding,
     Sample,
@@ -30,6 +29,7 @@ from momentous.jax.vectors import (
     number,
     select,
 )
+from momentous.methods.parameter_free import UniversalHeavyBall
 from momentous.methods.search.rounding import NOISE
 
 MEAN = NEXT  # the evaluation is that of the mean of x_0, ..., x_k
@@ -61,6 +61,8 @@ class HeavyBallMemory(NamedTuple):
 
 class UniversalHeavyBallMachine(ParameterFreeMachine):
     """`momentous.methods.parameter_free.heavy_ball`, compiled."""
+
+    method: UniversalHeavyBall
 
     def begin(self, x0: Tree) -> HeavyBallMemory:
         nothing, zero, none = self._sample_of(x0), number(0.0), jnp.asarray(0)
@@ -115,7 +117,14 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
         self, memory: HeavyBallMemory, here: Evaluation, tol: Scalar
     ) -> tuple[HeavyBallMemory, Scalar]:
         phase, before = memory.phase, memory.reported
-        memory = self._started(memory, here, tol)
+        memory = self._started(
+            memory,
+            here,
+            tol,
+            best=(Sample.of(here), memory.best),
+            mean_norm=(here.norm, memory.mean_norm),
+            mark=(here.norm, memory.mark),
+        )
         memory, rejects, stands, full = self._judged(memory, here, phase)
         memory, closes = self._with_mean(memory, here, phase)
         memory = self._closed_with(memory, rejects, stands, full, closes, tol)
@@ -123,36 +132,11 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
         shown |= (phase == MEAN) & here.usable & (here.norm < before.norm)
         return memory, shown
 
-    def _started(
-        self, memory: HeavyBallMemory, here: Evaluation, tol: Scalar
-    ) -> HeavyBallMemory:
-        """With the evaluation at x0, and with those that L is found by."""
-        first, probes = memory.phase == FIRST, memory.phase == PROBE
-        begun = Sample.of(here)
-        progress = memory.progress.ending(first & ~here.usable, Status.NON_FINITE)
-        progress = progress.ending(first & (here.size <= tol), Status.CONVERGED)
-        found, lipschitz, probe = memory.probe.answered(probes, here, memory.x.point, memory.x.gradient)
-        given = self.method.gradient_lipschitz is not None
-        phase = jnp.where(first, ADVANCE if given else PROBE, memory.phase)
-        lipschitz = jnp.maximum(lipschitz, self.limits.smallest)
-        return memory._replace(
-            x=select(first, begun, memory.x),
-            best=select(first, begun, memory.best),
-            mean_norm=jnp.where(first, here.norm, memory.mean_norm),
-            mark=jnp.where(first, here.norm, memory.mark),
-            lipschitz=jnp.where(probes & found, lipschitz, memory.lipschitz),
-            rounding=select(first, Rounding.at(self.limits, here.value), memory.rounding),
-            size=self._size(first, here.point, memory.size),
-            probe=select(first, Probe.first(self.limits, here), select(probes, probe, memory.probe)),
-            phase=jnp.where(probes & found, ADVANCE, phase),
-            progress=progress,
-        )
-
     def _judged(
         self, memory: HeavyBallMemory, here: Evaluation, phase: Scalar
     ) -> tuple[HeavyBallMemory, Scalar, Scalar, Scalar]:
         """Is x_k low enough?  Is it rejected, does it not even move, or does h end the epoch?"""
-        asked, measures = phase == ADVANCE, phase == MEASURE
+        asked = phase == ADVANCE
         k, L, x = memory.k + 1, memory.lipschitz, memory.x
         new = select(asked, Sample.of(here), memory.new)
         v = self._velocity(memory)
@@ -161,9 +145,7 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
         slope, reach = inner(x.gradient, v), L * moved / 2
         by_gradients = (slope + inner(new.gradient, v)) / 2
         by_values = new.value - x.value
-        rounding = self._looked(memory, here, measures, slope, jnp.sqrt(moved))
-        measured = measures & (memory.rounding.count == 3)
-        rounding = select(measured, rounding.measured(reach), rounding)
+        rounding, measured = self._looked(memory, here, slope, jnp.sqrt(moved), reach)
         bound = slope + reach
         falls, clear = self._decided(rounding, x.value, new.value, by_gradients, bound, reach)
         usable = new.usable & jnp.isfinite(travelled)
@@ -203,25 +185,6 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
         )
         return memory, rejects, stands, full
 
-    def _looked(
-        self,
-        memory: HeavyBallMemory,
-        here: Evaluation,
-        measures: Scalar,
-        slope: Scalar,
-        v_norm: Scalar,
-    ) -> Rounding:
-        """With one more part of a measurement, which takes four turns."""
-        rounding = memory.rounding
-        t = self._part(memory, v_norm)
-        missed = jnp.abs(here.value - memory.x.value - t * slope)
-        return rounding._replace(
-            missed=jnp.where(
-                measures, rounding.missed.at[rounding.count].set(missed), rounding.missed
-            ),
-            count=rounding.count + measures,
-        )
-
     def _with_mean(
         self, memory: HeavyBallMemory, here: Evaluation, phase: Scalar
     ) -> tuple[HeavyBallMemory, Scalar]:
@@ -257,9 +220,7 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
         L = jnp.where(begins, jnp.maximum(factor * L, self.limits.smallest), L)
         mark = jnp.minimum(memory.mark, best.norm)
         if method.contraction:  # an end by h has paid for one early end
-            mark = jnp.where(
-                full, jnp.minimum(memory.mark / method.contraction, best.norm), mark
-            )
+            mark = jnp.where(full, jnp.minimum(memory.mark / method.contraction, best.norm), mark)
         ends = begins | stands | closes
         progress = self._closed(memory, ends, best, memory.reported, tol, succeeds, rejects)
         progress = progress.ending(stands, zero_or_stuck(memory.x.norm))
@@ -284,9 +245,7 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
             progress=progress,
         )
 
-    def _lower(
-        self, condition: Scalar, rounding: Rounding, best: Sample, other: Sample
-    ) -> Sample:
+    def _lower(self, condition: Scalar, rounding: Rounding, best: Sample, other: Sample) -> Sample:
         """The lower of the two points, the first one where they are level."""
         rise = other.value - best.value
         if self.guards:
@@ -294,4 +253,5 @@ class UniversalHeavyBallMachine(ParameterFreeMachine):
             slope = (inner(best.gradient, step) + inner(other.gradient, step)) / 2
             level = rounding.between(self.limits, best.value, other.value)
             rise = jnp.where(jnp.abs(rise) <= level, slope, rise)
-        return select(condition & (rise < 0.0), other, best)
+        lower: Sample = select(condition & (rise < 0.0), other, best)
+        return lower

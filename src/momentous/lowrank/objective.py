@@ -168,15 +168,15 @@ class LowRankObjective:
         values = self.loss.start_values(self.ratings, self.mean)
         return self._without_biases(*self.backend.svd_start(self.ratings, self.rank, values))
 
-    def random_start(self, rng: np.random.Generator) -> Floats:
+    def random_start(self, rng: np.random.Generator, scale: float = 0.1) -> Floats:
         """Small random factors and no biases: enough for a sweep to begin with.
 
         They belong to the ids of rows and the numbers of columns, whoever draws them.
         """
         seed = self.ratings.shared_seed(rng)
         cols = mix(np.arange(self.ratings.shape[1], dtype=np.uint64)[self.items])
-        U = 0.1 * normals(self.ratings.row_keys, self.rank, seed)
-        return self._without_biases(U, 0.1 * normals(cols, self.rank, ~seed))
+        U = scale * normals(self.ratings.row_keys, self.rank, seed)
+        return self._without_biases(U, scale * normals(cols, self.rank, ~seed))
 
     def _without_biases(self, *factors: Floats) -> Floats:
         extra = self.width - self.rank
@@ -366,12 +366,13 @@ class LowRankObjective:
         return self.side(which).solve_rows(step)
 
     def _improved(
-        self, which: int, own: Floats, other: Floats, with_value: bool, steps: int
+        self, which: int, own: Floats | None, other: Floats, with_value: bool, steps: int
     ) -> tuple[Floats, float]:
         """By conjugate gradients, in the coordinates of `principal_axes`."""
         axes, squares = self.principal_axes(which, other)
         features, offsets = self._features(self.turned(other, axes))
-        step = RowStep(self.weights[which], features, offsets, self.turned(own, axes), with_value)
+        current = None if own is None else self.turned(own, axes)
+        step = RowStep(self.weights[which], features, offsets, current, with_value)
         found, losses = self.side(which).improve_rows(step, squares, steps)
         return self.turned(found, axes.T), losses
 
@@ -398,13 +399,15 @@ class LowRankObjective:
     def _curvature_per_row(self, which: int) -> float:
         largest = self.loss.largest_curvature(self.ratings.values)
         total = self.total(float(np.sum(np.broadcast_to(largest, self.ratings.values.shape))))
-        return total / self.ratings.whole.shape[which]
+        return float(total / self.ratings.whole.shape[which])
 
     def turned(self, side: Floats, axes: Any) -> Floats:
         """The parameters of a side with its factors in other coordinates."""
         r = self.rank
-        factors = (side[:, :r] @ axes).astype(self.dtype)
-        return self.backend.xp.hstack([factors, side[:, r:]]) if self.width > r else factors
+        turned: Floats = (side[:, :r] @ axes).astype(self.dtype)
+        if self.width > r:
+            turned = self.backend.xp.hstack([turned, side[:, r:]])
+        return turned
 
     def _features(self, other: Floats) -> tuple[Floats, Floats | None]:
         """What the parameters of one side are multiplied with, and what is added."""

@@ -60,9 +60,11 @@ def start(folder: Path, parts: Path, size: int, node: str = "") -> subprocess.Po
     for name, value in OPTIONS.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--save-every", "0", "--json"]
+    # Otherwise a launcher that stays does not tell a new one where to meet (PyTorch 2.13).
+    around = environment() | ({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if node else {})
     with open(folder / "output", "a") as output:
         return subprocess.Popen(
-            words, env=environment(), stdout=output, stderr=output, start_new_session=True
+            words, env=around, stdout=output, stderr=output, start_new_session=True
         )
 
 
@@ -83,6 +85,15 @@ def kill(processes: list[int]) -> None:
     end = time.monotonic() + LIMIT
     while any(Path(f"/proc/{one}/fd/0").exists() for one in processes) and time.monotonic() < end:
         time.sleep(0.005)
+
+
+def _wait_for_host(node: str) -> None:
+    host, _, port = node.partition(":")
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1.0):
+            return
+        time.sleep(0.05)
 
 
 def saved_iteration(folder: Path) -> int:
@@ -108,7 +119,9 @@ def wait_for(moment: float, folder: Path, job: subprocess.Popen) -> int:
 def trial(folder: Path, parts: Path, what: str, chance: random.Random, size: int = 3) -> dict:
     """Where it was killed, where it went on, and how it ended."""
     folder.mkdir()
-    moment = -chance.uniform(1.0, 6.0) if chance.random() < 0.2 else chance.randrange(1, STEPS - 3)
+    # While launchers look for each other they have time limits of their own, of many minutes.
+    early = chance.random() < 0.2 and what != "node"
+    moment = -chance.uniform(1.0, 6.0) if early else chance.randrange(1, STEPS - 3)
     node, others = "", []
     if what == "node":
         with socket.socket() as free:
@@ -116,6 +129,7 @@ def trial(folder: Path, parts: Path, what: str, chance: random.Random, size: int
             node = f"127.0.0.1:{free.getsockname()[1]}"
         others = [start(folder, parts, 1, node)]
         size = 2
+        _wait_for_host(node)  # the first launcher is where both meet, and stays
     job = start(folder, parts, size, node)
     at = wait_for(moment, folder, job)
     first = workers(job)

@@ -156,6 +156,9 @@ class Side(ABC):
         Fewer lower it as far as their directions reach, with ``d'Hd = -d.grad G`` for their sum d:
         this is all that the bound for Newton's step asks of d, which is cut short by the same
         rule.  A row without entries gets zeros, unless there is a dense part.
+
+        A backend may multiply and add in the precision of the features, up to 64 entries at a time;
+        what it adds up beyond that, and a row's own vectors, are in double precision.
         """
         loss, dtype = self.loss, step.features.dtype
         found = self.row_slopes(step)
@@ -216,6 +219,7 @@ class Backend(ABC):
     name: ClassVar[str]
     device: ClassVar[str] = "cpu"
     xp: ClassVar[Any] = np  # or a module with the same functions for arrays on the device
+    conjugate_gradients: ClassVar[bool] = True  # do its sides have `Side.improve_rows`?
 
     @abstractmethod
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:

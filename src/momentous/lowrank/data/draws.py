@@ -12,6 +12,7 @@ Keys = NDArray[np.uint64]
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # of the generator: 2^64 over the golden ratio, made odd
 DIGIT = 16  # bits of a key that are looked at together
+BLOCK = 1 << 20  # keys that are counted at a time
 
 
 def mix(keys: Any) -> Keys:
@@ -60,9 +61,11 @@ def least_keys(
     """Which keys are among the ``count`` least ones of all ranks, over which ``total`` adds up."""
     left, prefix, inside = count, np.uint64(0), keys
     for shift in range(64 - DIGIT, -1, -DIGIT):
-        digits = (inside >> np.uint64(shift)) & np.uint64(2**DIGIT - 1)
-        numbers = np.bincount(digits.astype(np.int64), minlength=2**DIGIT)
-        until = np.cumsum(total(numbers.astype(np.int64)))
+        digits = (inside >> np.uint64(shift)).astype(np.uint16)
+        numbers = np.zeros(2**DIGIT, np.int64)
+        for begin in range(0, digits.size, BLOCK):
+            numbers += np.bincount(digits[begin : begin + BLOCK], minlength=2**DIGIT)
+        until = np.cumsum(total(numbers))
         digit = int(np.searchsorted(until, left))  # in which the last one lies
         left -= int(until[digit - 1]) if digit else 0
         prefix |= np.uint64(digit << shift)

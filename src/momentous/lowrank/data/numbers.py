@@ -141,9 +141,9 @@ def coded(columns: Columns, dtype: Any = None) -> Coded:
     return Coded(rows, cols, kept_values(columns.pop("value"), dtype), row_ids, col_ids)
 
 
-def kept_values(values: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
-    """In float64; without a ``dtype``, more than `SINGLE_FROM` are float32 where that is exact."""
-    if dtype is None and values.size > SINGLE_FROM:
+def kept_values(values: NDArray[Any], dtype: Any = None, least: int = SINGLE_FROM) -> NDArray[Any]:
+    """In float64; without a ``dtype``, more than ``least`` are float32 where that is exact."""
+    if dtype is None and values.size > least:
         if values.dtype == np.float32:
             return values
         if np.abs(values).max() < SINGLE_MOST:

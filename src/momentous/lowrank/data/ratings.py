@@ -243,10 +243,10 @@ class Ratings:
         drawn, seed = np.zeros(self.nnz, bool), self.shared_seed(rng)
         if count:
             keys = np.repeat(self.row_keys, np.diff(self.by_row.starts))
+            of_cols = mix(seed ^ mix(np.arange(self.shape[1], dtype=np.uint64)))
             for begin in range(0, self.nnz, BLOCK):
                 block = slice(begin, begin + BLOCK)
-                of_cols = mix(seed ^ mix(self.cols[block].astype(np.uint64)))
-                keys[block] = mix(keys[block] ^ of_cols)
+                keys[block] = mix(keys[block] ^ of_cols[self.cols[block]])
             drawn[among] = least_keys(keys[among], count, self.totals)
         return drawn
 

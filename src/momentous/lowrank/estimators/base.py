@@ -51,6 +51,8 @@ class BaseCompletion(Answers):
     rank: int = 10
     _: KW_ONLY
     solver: str | Method | type[Method] = "auto"
+    half_sweeps: str = "auto"
+    start_scale: float = 0.1
     balance: float = 1.0
     max_iterations: int | None = None
     tol: float = 1e-4

@@ -28,6 +28,15 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
         ``"auto"``: alternating half steps with restarted momentum (`momentous.accelerate`);
         ``"sweep"``: the same without momentum; or any method of `momentous.minimize`: ``"lbfgs"``,
         ``"ada-ragd"``, ``"universal-hb"``, ...
+    half_sweeps : {"auto", "exact", "cg"}
+        How a sweep finds new rows for given columns, and columns for rows: ``"exact"`` solves one
+        linear system each; ``"cg"`` takes one step of conjugate gradients from where they are,
+        which is nearly as good and the faster the higher the rank is.  ``"auto"``: the second above
+        rank 16 (on a GPU always the first).
+    start_scale : float
+        Size of the random factors that sweeps begin with.  From a very small start, 0.001, what
+        matters most grows first: a fit that a ``validation_share`` stops early is then as if the
+        rank were lower, which is worth having where the rank may be too high.
     ridge : float, optional
         Weight of the squared factors; by default 1.1 standard deviations of the ratings (0.8 for
         labels), which was chosen on held-out ratings.

@@ -103,7 +103,7 @@ def _piece(one: Source, low: float, high: float, reading: Mapping[str, Any]) -> 
         found = FORMATS[named] if named else find_format(file)
         if found is FORMATS["parquet"]:
             count = _row_count(file)
-            return Rows(one.path, None, round(low * count), round(high * count))
+            return Rows(one.path, first=round(low * count), last=round(high * count))
         if found not in LINES:
             return None
         header = 0
@@ -115,8 +115,10 @@ def _piece(one: Source, low: float, high: float, reading: Mapping[str, Any]) -> 
     except RatingsFileError:
         return None  # who reads the file says what is wrong with it
     size = one.path.stat().st_size
-    ends = (_line_after(one.path, header + round(part * (size - header))) for part in (low, high))
-    return Lines(one.path, None, header, *ends)
+    begin, end = (
+        _line_after(one.path, header + round(part * (size - header))) for part in (low, high)
+    )
+    return Lines(one.path, header=header, begin=begin, end=end)
 
 
 def _delimiter(found: Any, reading: Mapping[str, Any]) -> str | None:

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from momentous.distributed import Ranks
 from momentous.lowrank.data.errors import RatingsFileError
+from momentous.lowrank.data.numbers import SINGLE_FROM, kept_values
 from momentous.lowrank.data.ratings import Compressed, Ratings, make_ratings
 from momentous.lowrank.data.read import is_one_piece, read_ratings
+from momentous.lowrank.data.sources import is_stream
 from momentous.lowrank.ranks.exchange import exchanged
 from momentous.lowrank.ranks.pieces import Lines, own_sources
 from momentous.lowrank.ranks.ratings import RankRatings
@@ -28,8 +30,8 @@ def read_on_ranks(
 ) -> RankRatings:
     """This rank's part of the ratings in files; ``reading`` are options of `read_ratings`.
 
-    All ranks must see the files, and the ``folder`` where entries are on their way.  A table or a
-    query, and a file that cannot be cut (packed, or with quotes), is read by one rank.
+    All ranks must see the files, and the ``folder`` where entries are on their way.  A table, a
+    query or a pipe, and a file that cannot be cut (packed, or with quotes), is read by one rank.
     """
     own = _own_share(source, ranks, reading)
     kinds = [json.loads(text) for text in ranks.gather_text(json.dumps(_kinds(own)))]
@@ -38,6 +40,9 @@ def read_on_ranks(
         "U" if any(kind[which] == "U" for kind in known) else "i" for which in (0, 1)
     )
     dtype = np.dtype("float64" if any(kind[2] == "float64" for kind in known) else "float32")
+    if reading.get("dtype") is None and sum(kind[3] for kind in known) > SINGLE_FROM:
+        # So many that one process would have kept them in single precision, where that is exact.
+        dtype = np.dtype("float32" if all(kind[4] for kind in known) else "float64")
     nothing = np.empty(0, np.int64)
     row_ids, col_ids = (nothing if own is None else _ids(own, which) for which in (0, 1))
     items = np.unique(_shared_ids(col_ids, col_kind, ranks))
@@ -68,7 +73,7 @@ def read_on_ranks(
 
 def _own_share(source: Any, ranks: Ranks, reading: dict[str, Any]) -> Ratings | None:
     """What this rank reads."""
-    if is_one_piece(source):
+    if is_one_piece(source) or is_stream(source):
         return read_ratings(source, **reading) if ranks.rank == 0 else None
     own = own_sources(source, ranks, reading)
     if not own:
@@ -88,11 +93,14 @@ def _ids(ratings: Ratings, which: int) -> NDArray[Any]:
     return np.arange(ratings.shape[which]) if ids is None else ids
 
 
-def _kinds(own: Ratings | None) -> list[str] | None:
-    """Whether ids are whole numbers or texts, and the precision of the values."""
+def _kinds(own: Ratings | None) -> list[Any] | None:
+    """Whether ids are whole numbers or texts; the precision of the values, how many there are, and
+    whether single precision has them all."""
     if own is None:
         return None
-    return [*("i" if _ids(own, k).dtype.kind in "iu" else "U" for k in (0, 1)), str(own.dtype)]
+    exact = own.dtype == np.float32 or kept_values(own.values, least=0).dtype == np.float32
+    kinds = ("i" if _ids(own, k).dtype.kind in "iu" else "U" for k in (0, 1))
+    return [*kinds, str(own.dtype), own.nnz, bool(exact)]
 
 
 def _as_kind(ids: NDArray[Any], kind: str) -> NDArray[Any]:

@@ -46,7 +46,8 @@ def leading_vectors(product: Callable[[Floats], Floats], n: int, count: int) -> 
     rng = np.random.default_rng(0)
     size = min(n, max(2 * count + 1, 20))
     basis, small = np.zeros((n, size)), np.zeros((size, size))
-    next_one, kept = rng.standard_normal(n), 0
+    next_one: Floats = rng.standard_normal(n)
+    kept = 0
     next_one /= np.linalg.norm(next_one)
     for _ in range(CYCLES):
         rest = 0.0

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from momentous.lowrank.backends.base import DAMPING, Backend
+from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import balanced, least_penalty
 from momentous.lowrank.objective import LowRankObjective
@@ -35,6 +36,12 @@ class Sweep:
     Other losses: each half step is one of Newton's, cut short where it would go too far, or one
     for a parabola above the loss (see `Side.solve_rows`), and the state is (P, Q).
 
+    With ``steps`` half steps are not exact: so many steps of conjugate gradients per row, from
+    where it is, in the coordinates of `LowRankObjective.principal_axes`.  They never raise F
+    either; the state is (P, Q) for every loss.  A step reads the r features of each entry twice,
+    where the exact solution makes r^2/2 products of them.  In a result a sweep counts as one map
+    either way.
+
     Parameters
     ----------
     objective : LowRankObjective
@@ -43,6 +50,8 @@ class Sweep:
         The side that carries the momentum of a quadratic loss, if not the one above.
     rescale : bool
         False: no `least_penalty`, and the state is always (P, Q).
+    steps : int, optional
+        Steps of conjugate gradients per row; by default rows are solved exactly.
 
     Examples
     --------
@@ -65,6 +74,8 @@ class Sweep:
     ):
         if state not in ("U", "V", None):
             raise ValueError(f"state={state!r} must be 'U', 'V' or None")
+        if steps is not None:
+            check_number("steps", steps, 1, whole=True)
         self.objective, self.steps = objective, steps
         quadratic = objective.loss.quadratic
         self._exact = quadratic and steps is None

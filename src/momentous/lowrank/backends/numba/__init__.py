@@ -51,8 +51,8 @@ class NumbaBackend(Backend):
         self, lines: Floats, weights: Matrix, before: Matrix, *, quadratic: bool
     ) -> tuple[Matrix, float]:
         changes, values = np.zeros(before.shape), np.zeros(len(before))
-        given = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
-        solve_lines(quadratic, *given, 0, len(before), changes, values)
+        a, w, u = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
+        solve_lines(quadratic, a, w, u, 0, len(before), changes, values)
         return changes, float(values.sum())
 
 

@@ -30,7 +30,7 @@ def solve_lines(
     changes: Matrix,
     row_values: Matrix,
 ) -> None:
-    """The changes of the rows first to last - 1 from the lines of `momentous.lowrank.backends.sums`;
+    """The changes of the rows first to last - 1, from lines as in `lowrank.backends.sums`;
     for a quadratic loss also what the least sum is, less the loss before."""
     size = weights.shape[1]
     width = whole_strips(size)

@@ -1,0 +1,219 @@
+"""The compiled methods take the steps of `momentous.minimize`: points, restarts and counts.
+
+Compiling takes seconds: every method is compiled once, for a family of functions of two variables
+(a pytree) that a number chooses from.  Among them are the functions that Optimistix tests its own
+minimisers with, for which those of momentous are held to the same accuracy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import momentous
+from momentous import Status
+
+jax = pytest.importorskip("jax")
+optx = pytest.importorskip("optimistix")
+
+import jax.numpy as jnp  # noqa: E402
+
+import momentous.jax as home  # noqa: E402
+from momentous.jax import free_radius  # noqa: E402
+from momentous.jax.machine import Evaluation  # noqa: E402
+from momentous.jax.machines import machine_of  # noqa: E402
+
+STEPS = 500  # evaluations in one compiled run
+
+
+def rosenbrock(y, z):
+    return 100 * (z - y**2) ** 2 + (1 - y) ** 2
+
+
+def waves(y, z):
+    return 3 * (1 - jnp.cos(y)) + 10 * (1 - jnp.cos(z))
+
+
+def himmelblau(y, z):
+    return (y**2 + z - 11) ** 2 + (y + z**2 - 7) ** 2
+
+
+def matyas(y, z):
+    return 0.26 * (y**2 + z**2) - 0.48 * y * z
+
+
+def beale(y, z):
+    terms = ((1.5, 1), (2.25, 2), (2.625, 3))
+    return sum((c - y + y * z**k) ** 2 for c, k in terms)
+
+
+def bowl(y, z):
+    return 0.1 * y**2 + 1.7 * z**2
+
+
+def logarithm(y, z):
+    """Not finite for y < 0."""
+    return y - jnp.log(y) + 100 * (z - y) ** 2
+
+
+def cliff(y, z):
+    return jnp.sqrt(1 + y**2) + jnp.exp(30 * (z - 2)) + 0.1 * (z - 3) ** 2
+
+
+def lowest_at_zero(y, z):
+    return y**2 + z**2 - 1
+
+
+# Function, start and lowest value.
+PROBLEMS = {
+    "rosenbrock": (rosenbrock, (-1.2, 1.0), 0.0),
+    "waves": (waves, (2.5, 1.0), 0.0),
+    "himmelblau": (himmelblau, (2.0, 2.5), 0.0),
+    "matyas": (matyas, (6.0, 6.0), 0.0),
+    "beale": (beale, (2.0, 0.0), 0.0),
+    "bowl": (bowl, (1.0, -2.0), 0.0),
+    "lowest at zero": (lowest_at_zero, (1.0, 0.0), -1.0),
+    "logarithm": (logarithm, (5.0, -3.0), 1.0),
+    "cliff": (cliff, (50.0, 0.0), 1.17),
+}
+BY_HAND = {"step_size": 0.0006, "momentum": 0.97, "radius": 1.0, "epoch_length": 300}
+
+# The minimiser, its parameters, and after how many evaluations it has to agree with the other one
+# to rounding (where a step is unstable, rounding grows).
+CASES = {
+    "ragd": (home.RAGD, BY_HAND, 300),
+    "rhb": (home.RHB, BY_HAND, 300),
+    "ada-ragd, Algorithm 2": (home.AdaRAGD, {"by_paper": True, "initial_radius": 1.0}, STEPS),
+    "ada-ragd": (home.AdaRAGD, {}, 120),
+    "ada-rhb": (home.AdaRHB, {}, 120),
+    "parameter-free-agd": (home.ParameterFreeAGD, {}, STEPS),
+    "universal-hb": (home.UniversalHeavyBall, {}, STEPS),
+}
+# The functions of Optimistix's own tests, and which of them a method does not solve in so many
+# evaluations: with one step size for all of them it is too short for some.
+CLIENTS = ("himmelblau", "matyas", "beale", "bowl", "lowest at zero")
+NOT_SOLVED = {"ragd": ["matyas", "beale", "bowl"], "rhb": ["himmelblau", "matyas", "beale", "bowl"]}
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def _doubles():
+    with jax.enable_x64(True):
+        yield
+
+
+def family(tree, index):
+    y, z = tree["y"], tree["z"][0]
+    value = jax.lax.switch(index, [fun for fun, _, _ in PROBLEMS.values()], y, z)
+    return value, {"doubled": 2 * value}
+
+
+def joined(tree):
+    return jnp.array([tree["y"], tree["z"][0]])
+
+
+@jax.jit
+@jax.value_and_grad
+def pair(x, index):
+    return family({"y": x[0], "z": x[1:]}, index)[0]
+
+
+def compiled(solver):
+    """All steps of a solve, as Optimistix makes them: what is known after each of them."""
+    struct = jax.ShapeDtypeStruct((), jnp.float64)
+
+    def run(start, index):
+        def step(carry, _):
+            y, state = carry
+            y, state, aux = solver.step(family, y, index, {}, state, frozenset())
+            ended, result = solver.terminate(family, y, index, {}, state, frozenset())
+            value, final, stats = solver.postprocess(
+                family, y, aux, index, {}, state, frozenset(), result
+            )
+            seen = {"x": joined(value), "y": joined(y)}
+            seen |= {"ended": ended, "good": result == optx.RESULTS.successful}
+            return (y, state), seen | stats | {"aux": final["doubled"]}
+
+        aux = {"doubled": struct}
+        state = solver.init(family, start, index, {}, struct, aux, frozenset())
+        return jax.lax.scan(step, (start, state), None, length=STEPS)[1]
+
+    return jax.jit(run)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_are_those_of_minimize(name):
+    cls, parameters, sure = CASES[name]
+    solver = cls(rtol=0.0, atol=TOLERANCE, **parameters)
+    run = compiled(solver)
+    unsolved = []
+    for index, (problem, (fun, start, lowest)) in enumerate(PROBLEMS.items()):
+        tree = {"y": jnp.array(start[0]), "z": jnp.array([start[1]])}
+        seen = {key: np.asarray(a) for key, a in run(tree, jnp.array(index)).items()}
+        last = int(np.argmax(seen["ended"])) if seen["ended"].any() else STEPS - 1
+        compare(seen, last, sure, solver.method, start, problem)
+        value = float(fun(*seen["x"][last]))
+        assert seen["aux"][last] == pytest.approx(2 * value, rel=1e-9, abs=1e-14)
+        if problem in CLIENTS and not (seen["good"][last] and abs(value - lowest) < 1e-4):
+            unsolved.append(problem)
+    assert unsolved == NOT_SOLVED.get(name, [])
+
+
+def compare(seen, last, sure, method, start, problem):
+    """With a run by `momentous.iterate`: every point that both have reported, and the end."""
+    index = jnp.array(list(PROBLEMS).index(problem))
+
+    def both(x):
+        value, gradient = pair(x, index)
+        return float(value), np.array(gradient)
+
+    run = momentous.iterate(
+        both, np.array(start), jac=True, method=method, tol=TOLERANCE, max_evaluations=2 * STEPS
+    )
+    points = {step.nit: (step.x.copy(), step.restarts) for step in run}
+    for turn in range(last + 1):
+        nit, evaluations = int(seen["num_iterations"][turn]), turn + 1
+        if nit == 0 or evaluations > sure or nit == seen["num_iterations"][turn - 1]:
+            continue
+        # Where the iteration has ended with the evaluation that the next one begins with, the
+        # point reported may be that of the next.
+        near = [points[i][0] for i in (nit, nit + 1) if i in points]
+        assert any(np.allclose(seen["y"][turn], point, rtol=1e-6, atol=1e-9) for point in near), (
+            f"{problem}, iteration {nit}: {seen['y'][turn]} is not one of {near}"
+        )
+        assert seen["num_restarts"][turn] == points[nit][1]
+    if not seen["ended"][last] or last >= sure:
+        return
+    result = run.result
+    assert (int(seen["num_iterations"][last]), int(seen["num_restarts"][last])) == (
+        result.nit, result.restarts,
+    )  # fmt: skip
+    assert Status(int(seen["status"][last])) is result.status
+    # The gradient at x0 is taken again after the search for a step size, and after rollbacks of
+    # the rule without constants; its heavy ball asks again where it may end early.
+    extra = last + 1 - result.njev
+    free = getattr(method, "is_free", False)
+    probed = getattr(method, "by_paper", False) or free
+    rollbacks = len(result.trace.when("rollback"))
+    most = probed + free * (rollbacks + (method.name == "ada-rhb") * result.restarts)
+    assert probed <= extra <= most
+
+
+def test_a_refused_early_end_changes_nothing_but_when_to_ask_again():
+    """Of the heavy ball without constants: the epoch goes on from where it was."""
+    x = jnp.array([1.0, 2.0])
+    machine = machine_of(momentous.AdaRHB(), x, 1e-5)
+    memory = machine.begin(x)
+    memory = memory._replace(
+        phase=jnp.asarray(free_radius.EARLY),
+        end=x + 1.0,
+        value=jnp.asarray(-1.0),
+        epoch=memory.epoch._replace(k=jnp.asarray(6), travelled=jnp.asarray(1.0)),
+    )
+    norm = jnp.asarray(3.0)
+    higher = Evaluation(machine.point(memory), jnp.asarray(5.0), jnp.ones(2), norm, norm)
+    after, shown = machine.advance(memory, higher, jnp.asarray(1e-5))
+    assert higher.point.tolist() == [2.0, 3.0]
+    assert after.x.tolist() == x.tolist()
+    assert (int(after.phase), int(after.epoch.k), int(after.epoch.early_due)) == (0, 6, 9)
+    assert not bool(shown)

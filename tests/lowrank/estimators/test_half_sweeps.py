@@ -1,0 +1,68 @@
+"""What users choose about sweeps: how half of one is done, and how small the start is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from momentous.lowrank import LowRankObjective, Ratings, Sweep
+from momentous.lowrank.solvers.fit import EXACT_UP_TO, FitConfig
+
+pytest.importorskip("sklearn")
+from momentous.lowrank import ImplicitMF, MatrixCompletion, OneBitMatrixCompletion
+
+
+def some_ratings(seed=0):
+    rng = np.random.default_rng(seed)
+    full = 3.0 + rng.standard_normal((50, 3)) @ rng.standard_normal((3, 40))
+    rows, cols = np.nonzero(rng.random(full.shape) < 0.5)
+    return Ratings(rows, cols, full[rows, cols], full.shape)
+
+
+@pytest.mark.parametrize("kind", [MatrixCompletion, OneBitMatrixCompletion, ImplicitMF])
+def test_fits_by_conjugate_gradients_reach_what_exact_ones_reach(kind):
+    options = {"tol": 1e-8, "max_iterations": 1000, "backend": "numpy"}
+    if kind is OneBitMatrixCompletion:
+        options["threshold"] = "mean"
+    data = some_ratings()
+    data = data.with_values(np.abs(data.values)) if kind is ImplicitMF else data
+    exact, found = (
+        kind(3, half_sweeps=how, **options).fit(data).objective_ for how in ("exact", "cg")
+    )
+    assert found == pytest.approx(exact, rel=1e-5)
+
+
+def test_auto_is_exact_up_to_a_rank_and_wherever_a_backend_has_nothing_else():
+    assert FitConfig().half_sweeps == MatrixCompletion().half_sweeps == "auto"
+    ratings = some_ratings()
+    for rank, steps in ((EXACT_UP_TO, None), (EXACT_UP_TO + 1, 1)):
+        problem = LowRankObjective(ratings, rank, backend="numpy")
+        assert FitConfig().steps(problem) == steps
+        assert FitConfig(half_sweeps="cg").steps(problem) == 1
+        assert FitConfig(half_sweeps="exact").steps(problem) is None
+    problem.backend.conjugate_gradients = False  # of this one object
+    assert FitConfig().steps(problem) is None
+    with pytest.raises(ValueError, match="half_sweeps='cg' is not there for the backend 'numpy'"):
+        FitConfig(half_sweeps="cg").steps(problem)
+
+
+def test_the_start_has_the_size_that_is_asked_for():
+    ratings = some_ratings()
+    sizes = []
+    for scale in (0.1, 0.001):
+        config = FitConfig(rank=3, start_scale=scale, backend="numpy")
+        problem = config.objective(ratings)
+        P, Q = problem.split(config.start(problem))
+        assert not P[:, 3].any()  # no biases
+        sizes.append(np.std(Q[:, :3]))
+    assert sizes[0] == pytest.approx(0.1, rel=0.2)
+    assert sizes[1] == pytest.approx(0.01 * sizes[0], rel=1e-6)
+
+
+def test_wrong_values_are_refused_by_name():
+    with pytest.raises(ValueError, match="half_sweeps='fast' must be one of auto, exact, cg"):
+        FitConfig(half_sweeps="fast")
+    with pytest.raises(ValueError, match="start_scale"):
+        FitConfig(start_scale=0.0)
+    with pytest.raises(ValueError, match="steps"):
+        Sweep(LowRankObjective(some_ratings(), 2, backend="numpy"), steps=0)
