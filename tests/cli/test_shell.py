@@ -101,7 +101,9 @@ def test_every_option_may_stand_in_the_environment(tmp_path: Path) -> None:
 def test_a_variable_is_called_as_its_option_is_typed(tmp_path: Path) -> None:
     (tmp_path / "ratings.csv").write_text(RATINGS)
     file = str(tmp_path / "ratings.csv")
-    done = CliRunner(env={"MOMENTOUS_DATA_INFO_JSON": "1"}).invoke(momentous, ["data", "info", file])
+    done = CliRunner(env={"MOMENTOUS_DATA_INFO_JSON": "1"}).invoke(
+        momentous, ["data", "info", file]
+    )
     assert json.loads(done.stdout)["ratings"] == 32
     command = ["fit", file, "--out", str(tmp_path / "model.npz")]
     done = CliRunner(env={"MOMENTOUS_FIT_METHOD": "none"}).invoke(momentous, command)

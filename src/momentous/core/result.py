@@ -84,12 +84,23 @@ class Result(LikeScipys, dict[str, Any]):
         value = super().pop(name, *default)
         return value.make() if isinstance(value, Later) else value
 
+    def popitem(self) -> tuple[str, Any]:
+        """Take the last entry out."""
+        name = next(reversed(self), "")
+        return name, self.pop(name)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The entry; where there is none, the default becomes it."""
+        super().setdefault(name, default)
+        return self[name]
+
     def copy(self) -> Result:
         """The same entries."""
-        return Result(super().copy())
+        return self | {}
 
     def __or__(self, other: dict[str, Any]) -> Result:  # type: ignore[override]
-        return Result(super().__or__(other))
+        # Entry by entry: dict's own way asks `__getitem__`, which makes what is left for later.
+        return Result({name: dict.__getitem__(self, name) for name in self} | other)
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         """All entries."""

@@ -351,7 +351,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         run = self._saved if self._run is None else _packed(self._run.state(), self._shown)
-        own = {"_asked": self._asked, "_options": self._options, "_saved": run, "_shown": self._shown}
+        own = {
+            "_asked": self._asked,
+            "_options": self._options,
+            "_saved": run,
+            "_shown": self._shown,
+        }
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
