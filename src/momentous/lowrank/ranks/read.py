@@ -98,7 +98,7 @@ def _kinds(own: Ratings | None) -> list[Any] | None:
     whether single precision has them all."""
     if own is None:
         return None
-    exact = own.dtype == np.float32 or kept_values(own.values, least=0).dtype == np.float32
+    exact = own.dtype == np.float32 or kept_values(own.values, single_from=0).dtype == np.float32
     kinds = ("i" if _ids(own, k).dtype.kind in "iu" else "U" for k in (0, 1))
     return [*kinds, str(own.dtype), own.nnz, bool(exact)]
 
