@@ -376,7 +376,7 @@ def _named(result: Result, flat: FlatParameters) -> Result:
     their own."""
     vectors = {name: result[name] for name in ("x", "jac", "best_x")}
     parts = {name: flat.views(flat.tensor(vector).clone()) for name, vector in vectors.items()}
-    return Result(result | parts)
+    return result | parts
 
 
 def _known(run: Run, point: Array) -> Sample:
