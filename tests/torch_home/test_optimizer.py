@@ -540,11 +540,11 @@ def test_parameters_on_a_gpu_on_two_devices_and_moved_from_one_to_the_other():
     found = [optimizer.step(function).item() for _ in range(6)]
     net.cpu()
     found += [optimizer.step(loss_of(net)).item() for _ in range(6)]
-    assert found == pytest.approx(losses, rel=1e-8)
+    assert found == pytest.approx(losses, rel=1e-6)
     net, optimizer, _ = trained(0)
     net[2].cuda()
     both = lambda: (net[2](net[1](net[0](INPUT)).cuda()) - data[1]).square().mean()  # noqa: E731
-    assert [optimizer.step(both).item() for _ in range(12)] == pytest.approx(losses, rel=1e-8)
+    assert [optimizer.step(both).item() for _ in range(12)] == pytest.approx(losses, rel=1e-6)
     file = io.BytesIO()
     torch.save(optimizer.state_dict(), file)
     file.seek(0)

@@ -162,3 +162,20 @@ def test_rows_without_entries_become_zeros_and_without_a_ridge_nothing_is_divide
     assert found[1:].any(axis=1).all()
     still, _ = problem.half_sweep(0, P, np.zeros_like(Q), steps=2)
     np.testing.assert_array_equal(still[1:], P[1:])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_more_steps_than_entries_do_not_run_away(dtype, backend):
+    # After as many steps as a row has entries the rest is rounding, and no entry sees the next
+    # direction: without a penalty a step along it has no bounds.
+    rng = np.random.default_rng(0)
+    counts = np.repeat([1, 2, 4], 100)
+    cols = np.concatenate([rng.choice(30, count, replace=False) for count in counts])
+    rows = np.repeat(np.arange(counts.size), counts)
+    ratings = Ratings(rows, cols, 3 + rng.standard_normal(rows.size), (counts.size, 30))
+    problem = LowRankObjective(ratings, 8, "squared", 0.0, 0.0, dtype, 1, backend=backend)
+    P, Q = problem.split(a_point(problem, 1.0))
+    exact, _ = problem.half_sweep(0, P, Q)
+    found, _ = problem.half_sweep(0, P, Q, steps=12)
+    assert problem.value(problem.join(found, Q)) <= 1e-7
+    assert np.abs(found).max() <= 3 * np.abs(exact).max()

@@ -184,7 +184,7 @@ class Side(ABC):
             turned += penalty * directions
             return turned + directions @ gram if loss.dense_weight else turned
 
-        change = conjugate_change(b, diagonal, product, steps)
+        change = conjugate_change(b, diagonal, product, steps, dtype)
         if loss.self_concordant:
             reach = furthest_moves(self.groups, step.features, change)
             far = reach > FULL_STEP

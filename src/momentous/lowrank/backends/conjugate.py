@@ -21,6 +21,16 @@ from momentous.lowrank.losses import Loss
 BLOCK = 1 << 21  # numbers of gathered features that are held at a time
 
 
+def least_curvature(dtype: Any) -> float:
+    """Steps of a row end where a direction is curved by less than this, relative to the
+    preconditioner.
+
+    Where entries and penalty do not determine a row, its rest becomes rounding that they do not
+    see: a step along that would be as long as rounding has it.
+    """
+    return max(1e-10, 8.0 * float(np.finfo(dtype).eps))
+
+
 class RowSlopes(NamedTuple):
     """What the entries say about each row where it is, with s and c the loss's slopes and
     curvatures; the penalty and a dense part are not in it."""
@@ -75,23 +85,30 @@ def row_products(
 
 
 def conjugate_change(
-    downwards: Any, diagonal: Any, product: Callable[[Any], Any], steps: int, xp: Any = np
+    downwards: Any,
+    diagonal: Any,
+    product: Callable[[Any], Any],
+    steps: int,
+    dtype: Any,
+    xp: Any = np,
 ) -> Any:
     """The change of every row by so many steps towards the solution of ``A x = downwards``.
 
     ``product`` multiplies the directions, one per row, with the rows' own matrices; ``diagonal``
-    are the diagonals of preconditioners.  Each row's step is the best one in
-    the space of its directions so far, ``x'Ax = x.downwards``, so its parabola never rises.
+    are the diagonals of preconditioners; ``dtype`` is that of the features.  Each row's step is the
+    best one in the space of its directions so far, ``x'Ax = x.downwards``, so its parabola never
+    rises.  A row whose direction has hardly any curvature is left as it is (`least_curvature`).
     """
     inverse = xp.where(diagonal > 0.0, 1.0 / xp.where(diagonal > 0.0, diagonal, 1.0), 0.0)
     x, rest = xp.zeros_like(downwards), downwards.copy()
     scaled = inverse * rest
     direction, size = scaled, xp.sum(rest * scaled, axis=1)
+    going, square = size > 0.0, size  # square is d'Md, with M the preconditioner
     for step in range(steps):
         turned = product(direction)
         curvature = xp.sum(direction * turned, axis=1)
-        usable = curvature > 0.0
-        length = xp.where(usable, size / xp.where(usable, curvature, 1.0), 0.0)[:, None]
+        going = going & (curvature > least_curvature(dtype) * square)
+        length = xp.where(going, size / xp.where(going, curvature, 1.0), 0.0)[:, None]
         x += length * direction
         if step + 1 < steps:
             rest -= length * turned
@@ -99,6 +116,7 @@ def conjugate_change(
             before, size = size, xp.sum(rest * scaled, axis=1)
             share = xp.where(before > 0.0, size / xp.where(before > 0.0, before, 1.0), 0.0)
             direction = scaled + share[:, None] * direction
+            square = size + share * share * square
     return x
 
 

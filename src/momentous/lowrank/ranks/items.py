@@ -147,7 +147,9 @@ class ItemSweep:
             turned = np.einsum("ipq,iq->ip", systems, directions)
             return np.asarray(turned + penalty * directions)
 
-        change: Doubles = conjugate_change(b, self._diagonal(curved, penalty), product, steps)
+        change: Doubles = conjugate_change(
+            b, self._diagonal(curved, penalty), product, steps, self.objective.dtype
+        )
         return change
 
     # --- products travel --------------------------------------------------------------------------
@@ -171,7 +173,7 @@ class ItemSweep:
                 whole += self.dense.weight * (directions @ self.dense.gram)
             return np.asarray(whole, np.float64)
 
-        change = conjugate_change(b, self._diagonal(mine[:, -1], penalty), product, steps)
+        change = conjugate_change(b, self._diagonal(mine[:, -1], penalty), product, steps, dtype)
         return change, value
 
     def _diagonal(self, curved: Any, penalty: Doubles) -> Doubles:

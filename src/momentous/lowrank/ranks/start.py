@@ -56,17 +56,22 @@ def leading_vectors(product: Callable[[Floats], Floats], n: int, count: int) -> 
             next_one, shares = _orthogonal(product(next_one), known)
             small[: j + 1, j] = small[j, : j + 1] = shares
             rest = float(np.linalg.norm(next_one))
-            if rest <= EPSILON * np.abs(shares).max():  # the space so far is invariant
+            # The space so far is invariant, or what leads out of it is rounding of the product.
+            if rest <= size * EPSILON * np.abs(small).max():
                 rest, next_one = 0.0, _orthogonal(rng.standard_normal(n), known)[0]
             next_one /= max(float(np.linalg.norm(next_one)), LEAST)
         values, vectors = np.linalg.eigh(small)
-        if np.all(rest * np.abs(vectors[-1, -count:]) <= EPSILON * np.abs(values[-count:])):
-            break
         kept = min(size - 1, (count + size) // 2)
-        basis[:, :kept] = basis @ vectors[:, -kept:]
+        found = basis @ vectors[:, -max(kept, count) :]
+        sizes = np.abs(values[-count:])
+        settled = rest * np.abs(vectors[-1, -count:]) <= EPSILON * sizes
+        # Of a matrix of lower rank the rest of the vectors is arbitrary: their sizes are rounding.
+        if np.all(settled | (sizes <= size * EPSILON * sizes.max())):
+            break
+        basis[:, :kept] = found[:, -kept:]
         small[:] = 0.0
         small[range(kept), range(kept)] = values[-kept:]
-    return np.ascontiguousarray((basis @ vectors)[:, : -count - 1 : -1])
+    return np.ascontiguousarray(found[:, : -count - 1 : -1])
 
 
 def _orthogonal(vector: Floats, to: Floats) -> tuple[Floats, Floats]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.backends.conjugate import least_curvature
 from momentous.lowrank.backends.numba.compiler import kernel_of, kernels_for
 from momentous.lowrank.backends.numba.row_passes import (
     BLOCK,
@@ -22,6 +23,7 @@ from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.losses import Loss, Squared
 
 LOSS: type[Loss] = globals().get("LOSS", Squared)
+SINGLE, DOUBLE = least_curvature(np.float32), least_curvature(np.float64)
 UNIT, CUT, DENSE = LOSS.unit_curvature, LOSS.self_concordant, float(LOSS.dense_weight)
 
 compiled_kernel = kernel_of(LOSS)
@@ -130,6 +132,7 @@ def improve_rows(
         longest = max(longest, starts[i + 1] - starts[i])
     curvatures = np.empty(1 if UNIT else longest, features.dtype)
     z, slopes, moves = np.zeros(CHUNK), np.zeros(CHUNK), np.zeros(BLOCK)
+    least = SINGLE if features.itemsize == 4 else DOUBLE
     narrow, part = aligned[0], aligned[1]
     x, rest, scaled = np.zeros(width), np.zeros(width), np.zeros(width)
     direction, turned, diagonal = np.zeros(width), np.zeros(width), np.zeros(width)
@@ -164,6 +167,7 @@ def improve_rows(
         product = precondition(diagonal, rest, scaled)
         for q in range(width):  # a loop: numba is seconds slower to compile slices of arrays
             direction[q] = scaled[q]
+        square = product  # d'Md, with M the preconditioner
         for step in range(steps):
             turned[:] = 0.0
             for q in range(width):
@@ -176,7 +180,7 @@ def improve_rows(
             for q in range(size):
                 turned[q] += weights[i, q] * direction[q]
             curvature = inner(direction, turned)
-            if not curvature > 0.0:
+            if not curvature > least * square:
                 break
             length = product / curvature
             for q in range(width):
@@ -192,6 +196,7 @@ def improve_rows(
             share = product / before
             for q in range(width):
                 direction[q] = scaled[q] + share * direction[q]
+            square = product + share * share * square
         row_values[i], cut = loss, 1.0
         if CUT:
             cut = newton_cut(x, others, features, lengths, begin, end)
