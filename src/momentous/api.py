@@ -27,6 +27,7 @@ from momentous.core.stopping import (
     Target,
     WallTime,
     flatten,
+    require,
 )
 from momentous.core.trace import Trace
 from momentous.display import finished, take
@@ -134,7 +135,7 @@ def _criteria(
     if stop is not None and not isinstance(stop, Criterion):
         raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
     criteria = [
-        None if target is None else Target(float(target)),
+        None if target is None else Target(target),
         stop,
         None if max_evaluations is None else Evaluations(max_evaluations),
         None if max_time is None else WallTime(max_time),
@@ -160,8 +161,8 @@ def _run(
     """The loop with all that was asked for; ``saved`` is a run to resume."""
     if saved is not None and tol is None:
         tol = saved.tol
-    if tol is not None and not tol >= 0:
-        raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
+    if tol is not None:
+        require("tol", tol, 0)
     goal = method.default_tolerance if tol is None else tol
     if goal and method.stops_at_tolerance:
         criteria = [GradientNorm(float(goal)), *criteria]

@@ -43,6 +43,7 @@ _OF_WHOLE_RUNS = (*SHOWN, "iprint", "return_all")
 _DIFFERENCES = ("finite_diff_rel_step", "eps", "workers")
 _SMALL_CHANGE = {"ftol": ValueChange, "xtol": StepLength, "xrtol": StepLength}
 _EVALUATIONS = ("maxfun", "maxfev")
+_NUMBERS = (*_RENAMED, *_OF_LBFGS, *_SMALL_CHANGE, *_EVALUATIONS, "norm")
 _NO_MEANING = frozenset({
     "accuracy", "adaptive", "barrier_tol", "catol", "constr_violation", "direc", "eta",
     "factorization_method", "fatol", "feasibility_tol", "final_tr_radius", "hess_inv0", "inexact",
@@ -103,6 +104,9 @@ def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
                 f"iterate() does not take {name}={given[name]!r}: print or keep its steps as they "
                 "come, or call minimize(), which takes it"
             )
+    for name in _NUMBERS:
+        if name in given:
+            _require_number(name, given[name])
     lost = [name for name in given if name in _NO_MEANING]
     if "hess_inv0" in given:
         _require_positive_definite(given["hess_inv0"])
@@ -119,6 +123,21 @@ def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
     if lost:
         warn(f"options without a meaning here are not used: {', '.join(lost)}")
     return ours
+
+
+def _require_number(name: str, value: Any) -> None:
+    try:
+        float(value + 0)  # which text does not bear, even where it looks like a number
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name}={value!r} must be a number, not {type(value).__name__}; pass one such as "
+            f"{name}={_example(name)}"
+        ) from None
+
+
+def _example(name: str) -> str:
+    whole = name.startswith("max")
+    return "100" if whole else "2" if name == "norm" else "1e-6"
 
 
 def _require_positive_definite(matrix: Any) -> None:
