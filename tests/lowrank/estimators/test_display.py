@@ -64,9 +64,11 @@ def test_as_text_and_within_a_pipeline_it_is_scikit_learns():
 
 
 @pytest.mark.parametrize("solver", ["auto", "lbfgs"])
-def test_a_fit_says_each_iteration_once(capsys, solver, caplog):
+def test_a_fit_says_each_iteration_once_and_why_it_ended(capsys, solver, caplog):
     estimator = MatrixCompletion(**QUICK, solver=solver, verbose=1).fit(PAIRS, STARS)
-    assert len(capsys.readouterr().out.splitlines()) == estimator.n_iter_
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == estimator.n_iter_ + 1
+    assert lines[-1] == estimator.message_
     caplog.clear()
     with caplog.at_level(logging.INFO, "momentous"):
         MatrixCompletion(**QUICK, solver=solver).fit(PAIRS, STARS)

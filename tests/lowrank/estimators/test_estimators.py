@@ -303,10 +303,11 @@ def test_what_was_held_out_is_not_recommended_either(tmp_path):
     assert sorted(anew.recommend(4, n=100).items) == [j for j in range(20) if j != 1]
 
 
-def test_verbose_prints_a_line_an_iteration(capsys):
+def test_verbose_prints_a_line_per_iteration_and_the_ending(capsys):
     model = regressor(verbose=True, validation_share=0.1).fit(PAIRS, Y)
-    lines = capsys.readouterr().out.splitlines()
+    *lines, ending = capsys.readouterr().out.splitlines()
     assert len(lines) == model.n_iter_
+    assert ending == model.message_
     assert all("objective" in line and "held out" in line for line in lines)
 
 

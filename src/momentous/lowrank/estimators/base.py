@@ -76,7 +76,7 @@ class BaseCompletion(Answers):
             self.result_: Result | None = fit.result
             self.objective_, self.message_ = fit.objective, fit.message
             self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
-        LOGGER.info("%s", self.message_)
+            LOGGER.info("%s", self.message_)
         if fit.error is not None:
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:

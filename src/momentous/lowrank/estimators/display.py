@@ -19,7 +19,7 @@ LOGGER = logging.getLogger("momentous.fit")
 @contextlib.contextmanager
 def watching(estimator: Any) -> Iterator[Watcher | None]:
     """What watches a fit, as ``verbose`` asks for: a bar where people look on, a line per iteration
-    where they do not; all of it goes to the logger "momentous.fit", too."""
+    and the ending where they do not; all of it goes to the logger "momentous.fit", too."""
     bar = progress_bar(bool(estimator.verbose))
     lines = isinstance(bar, Lines)
     default = SWEEPS if estimator.solver in ("auto", "sweep") else ITERATIONS

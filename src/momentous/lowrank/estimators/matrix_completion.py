@@ -75,7 +75,7 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
         Begin the next fit where the last one ended, for the ids that both know.
     verbose : bool or int
         Show a bar during the fit, in a notebook or on a terminal; elsewhere print a line after each
-        iteration.  They go to the logger "momentous.fit", too.
+        iteration, and why the fit ended.  They go to the logger "momentous.fit", too.
 
     Attributes
     ----------
