@@ -39,7 +39,9 @@ def test_after_it_there_is_a_summary_with_a_curve(cls):
     for name, value in (("ratings", "120"), ("rank", "2"), ("iterations", "4")):
         assert re.search(rf">{name}</th><td[^>]*>{value}</td>", text)
     assert "<polyline" in text
-    assert f"{estimator.objective_:.6g}" in text
+    value = f"{estimator.objective_:.6g}"
+    assert re.search(rf">objective of the model</th><td[^>]*>{value}</td>", text)
+    assert f"objective during the fit from {estimator.result_.trace['fun'][0]:.6g} to" in text
     assert "held-out error" not in text
 
 

@@ -41,7 +41,12 @@ def watching(estimator: Any) -> Iterator[Watcher | None]:
 
 
 def summary(estimator: Any) -> str:
-    """What was fitted, and how that went, as HTML; nothing before the fit."""
+    """What was fitted, and how that went, as HTML; nothing before the fit.
+
+    The objective of the model need not be where its curve ends, which is of the points that the
+    solver evaluated: the model is one sweep further, or the one with the smallest held-out error,
+    and its objective is without the balance term.
+    """
     model = getattr(estimator, "model_", None)
     if model is None:
         return ""
@@ -51,7 +56,7 @@ def summary(estimator: Any) -> str:
         "users, items": f"{len(model.rows):,}, {len(model.cols):,}",
         "rank": model.rank,
         "loss": str(model.loss),
-        "objective": float(estimator.objective_),
+        "objective of the model": float(estimator.objective_),
         "iterations": estimator.n_iter_,
     }
     if result is not None:
@@ -61,7 +66,9 @@ def summary(estimator: Any) -> str:
     if errors:
         facts["held-out error"] = min(errors)
     trace = None if result is None else result.get("trace")
-    curves = [] if trace is None else [html.curve(trace["fun"].tolist(), "objective")]
+    curves = (
+        [] if trace is None else [html.curve(trace["fun"].tolist(), "objective during the fit")]
+    )
     curves.append(html.curve(errors, "held-out error"))
     title = f"{type(estimator).__name__}, fitted"
     return html.beside(html.facts_table(title, facts, estimator.message_), "".join(curves))
