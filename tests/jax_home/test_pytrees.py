@@ -75,6 +75,12 @@ def test_steps_and_callbacks_show_trees():
     assert minimize(loss, START, callback=stop).nit == 1
 
 
+def test_disp_and_return_all_are_as_of_arrays(capsys):
+    found = minimize(lambda p: jnp.sum(p["w"] ** 2), {"w": jnp.ones(2)}, disp=True, return_all=True)
+    assert capsys.readouterr().out.startswith(found.message)
+    assert [set(each) for each in found.allvecs] == [{"w"}] * (found.nit + 1)
+
+
 def test_a_jitted_function_is_traced_once_for_many_runs():
     traces = []
 
