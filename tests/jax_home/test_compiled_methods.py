@@ -19,6 +19,7 @@ optx = pytest.importorskip("optimistix")
 import jax.numpy as jnp  # noqa: E402
 
 import momentous.jax as home  # noqa: E402
+from momentous.jax.vectors import norm  # noqa: E402
 
 STEPS = 500  # evaluations in one compiled run
 
@@ -186,3 +187,21 @@ def compare(seen, last, sure, method, start, problem):
     rollbacks = len(result.trace.when("rollback"))
     most = probed + free * (rollbacks + (method.name == "ada-rhb") * result.restarts)
     assert probed <= extra <= most
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e160])
+def test_gradients_whose_squares_leave_the_range_of_numbers_have_a_norm(scale):
+    # With a norm of 0 or inf the start would be the solution, or no place to start from.
+    gradient = {"a": jnp.array([3.0, 0.0]) * scale, "b": jnp.array(-4.0) * scale}
+    assert float(jax.jit(norm)(gradient)) == pytest.approx(5 * scale)
+    assert float(norm({"a": jnp.zeros(2), "none": jnp.zeros(0)})) == 0.0
+    assert not np.isfinite(float(norm({"a": jnp.array([jnp.inf, 1.0])})))
+    assert np.isnan(float(norm({"a": jnp.array([jnp.nan, 1.0])})))
+
+
+def test_a_function_of_tiny_values_is_not_solved_at_its_start():
+    def tiny(x):
+        return 1e-170 * jnp.sum((x - 1.0) ** 2)
+
+    found = home.solve(tiny, jnp.array([3.0, -4.0]), tol=0.0, rtol=1e-6, max_evaluations=100)
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
