@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 from momentous.lowrank.ranks import pieces
@@ -23,4 +24,4 @@ def test_lines_of_json_are_read_by_one_rank_and_other_files_by_all(tmp_path, mon
     assert len(cut) > 1
     header = cut[0].header
     assert (cut[0].begin, cut[-1].end) == (header, table.stat().st_size)
-    assert all(one.end == other.begin for one, other in zip(cut, cut[1:], strict=False))
+    assert all(one.end == other.begin for one, other in pairwise(cut))

@@ -36,9 +36,9 @@ class Sweep:
     Other losses: each half step is one of Newton's, cut short where it would go too far, or one
     for a parabola above the loss (see `Side.solve_rows`), and the state is (P, Q).
 
-    With ``steps`` half steps are not exact: so many steps of conjugate gradients per row, from where
-    it is, in the coordinates of `LowRankObjective.principal_axes`.  They never raise F either; the
-    state is (P, Q) for every loss.  A step reads a row's entries twice, r numbers each, where the
+    With ``steps`` half steps are not exact: so many steps of conjugate gradients per row, from
+    where it is, in the coordinates of `LowRankObjective.principal_axes`.  They never raise F
+    either; the state is (P, Q) for every loss.  A step reads a row's entries twice, r numbers each, where the
     exact solution makes r^2/2 products of each; it still counts as one map in a result, whatever
     the steps.
 
