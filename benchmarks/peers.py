@@ -138,8 +138,9 @@ def momentous(task: Task, iterations: int, **chosen: Any) -> Fit:
 
 
 def small_start(task: Task, iterations: int) -> Fit:
-    """Sweeps without momentum from small factors: to be stopped early."""
-    return momentous(task, iterations, start_scale=0.001, solver="sweep")
+    """Sweeps without momentum from small factors, to be stopped early; in single precision, as
+    those that go by stochastic gradients."""
+    return momentous(task, iterations, start_scale=3e-4, solver="sweep", dtype=np.float32)
 
 
 def bare_sweep(task: Task, iterations: int) -> Fit:

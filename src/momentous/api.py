@@ -43,8 +43,8 @@ _SCIPY_NAMES = {
     "maxfun": "max_evaluations",
     "maxfev": "max_evaluations",
     "gtol": "tol",
-    "xtol": "stop=Stagnation(...)",
-    "ftol": "stop=Stagnation(...) or target",
+    "xtol": "stop=StepLength(...)",
+    "ftol": "stop=ValueChange(...)",
     "disp": "callback",
     "seed": "rng",
 }

@@ -215,6 +215,14 @@ def test_a_full_disk_during_a_fit_costs_a_warning_only(ratings_file, monkeypatch
     assert load_model("model")[1]["n_iter"] == 5
 
 
+def test_half_sweeps_and_the_start_can_be_chosen(ratings_file):
+    objectives = []
+    for more in (), ("--half-sweeps", "cg"), ("--start-scale", 1e-3):
+        run("fit", ratings_file, *FAST, "--max-iterations", 2, *more, "--out", "model")
+        objectives.append(load_model("model")[1]["objective"])
+    assert len(set(objectives)) == 3
+
+
 def test_any_delimiter_can_be_named():
     write_ratings(Ratings.twin("ml-100k"), "ratings.csv")
     text = Path("ratings.csv").read_text().replace(",", "#")

@@ -98,6 +98,19 @@ def test_every_option_may_stand_in_the_environment(tmp_path: Path) -> None:
     assert isinstance(done.exception, FileNotFoundError)  # the error itself, as with --debug
 
 
+def test_a_variable_is_called_as_its_option_is_typed(tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text(RATINGS)
+    file = str(tmp_path / "ratings.csv")
+    done = CliRunner(env={"MOMENTOUS_DATA_INFO_JSON": "1"}).invoke(
+        momentous, ["data", "info", file]
+    )
+    assert json.loads(done.stdout)["ratings"] == 32
+    command = ["fit", file, "--out", str(tmp_path / "model.npz")]
+    done = CliRunner(env={"MOMENTOUS_FIT_METHOD": "none"}).invoke(momentous, command)
+    assert done.exit_code == 2
+    assert "'none'" in done.output
+
+
 def test_the_page_has_the_variables_of_the_code() -> None:
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     assert variables_table() in page, "paste: python -m momentous.cli.environment"

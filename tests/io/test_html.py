@@ -73,6 +73,8 @@ def test_a_result_shows_its_ending_and_its_numbers():
     maps = accelerate(lambda x: x / 2, np.ones(2), lambda x: float(x @ x))
     assert "residual norm from" in maps._repr_html_()
     assert parsed(Result(x=np.ones(2), message="<x>")._repr_html_()) is not None
+    assert "ndarray of shape (2,)" in texts(Result(x=np.ones(2))._repr_html_())
+    assert "dict" in texts(Result(x={"weight": np.ones(2)})._repr_html_())  # has no shape
 
 
 def test_a_comparison_shows_a_table_per_problem():

@@ -32,7 +32,7 @@ def test_a_call_that_asks_prints_its_messages_and_leaves_no_trace(capsys):
             LOGGER.info("two")
     LOGGER.info("three")
     assert capsys.readouterr().out == "one\ntwo\n"
-    assert (LOGGER.handlers, LOGGER.level) == (handlers, level)
+    assert (LOGGER.handlers, LOGGER.filters, LOGGER.level) == (handlers, [], level)
 
 
 def test_other_threads_are_not_shown(capsys):
@@ -72,6 +72,28 @@ def test_where_logging_shows_it_anyway_it_is_not_printed_twice(capsys):
     assert said[:2] == ["once", "noted"]
     assert said[2].startswith(result.message)
     assert records[2].name == "momentous.minimize"
+
+
+def test_a_handler_for_warnings_gets_nothing_more_while_a_call_prints(capsys):
+    records = []
+    handler = logging.Handler()  # of any level, as basicConfig makes it
+    handler.emit = records.append
+    top = logging.getLogger("momentous")
+    top.addHandler(handler)
+    top.setLevel(logging.WARNING)
+    try:
+        with shown(NAME, logging.DEBUG):
+            LOGGER.info("printed alone")
+            LOGGER.warning("logged alone")
+        top.setLevel(logging.INFO)
+        with shown(NAME, logging.DEBUG):
+            LOGGER.debug("printed, too")
+            LOGGER.info("logged, too")
+    finally:
+        top.removeHandler(handler)
+        top.setLevel(logging.NOTSET)
+    assert capsys.readouterr().out == "printed alone\nprinted, too\n"
+    assert [record.getMessage() for record in records] == ["logged alone", "logged, too"]
 
 
 def test_a_notice_reaches_those_who_look_on(capsys, monkeypatch):

@@ -94,6 +94,18 @@ def test_a_notebook_has_a_bar_that_is_replaced(notebook):
     assert isinstance(progress_bar(), InNotebook)
 
 
+def test_in_a_notebook_a_bar_stands_still_after_an_exception(notebook):
+    def fails_later(x):
+        if abs(x[0]) < 0.9:
+            raise ZeroDivisionError
+        return square(x)
+
+    with pytest.raises(ZeroDivisionError):
+        minimize(fails_later, np.ones(2), jac=True, method="gd", progress=True)
+    assert "stopped by ZeroDivisionError" in notebook.shown[-1]
+    assert "value=" in notebook.shown[-1]
+
+
 def test_a_bar_escapes_its_text():
     assert bar_as_html("<b>&", None).endswith("</progress> &lt;b&gt;&amp;</div>")
     assert 'value="1.000"' in bar_as_html("", 7.0)

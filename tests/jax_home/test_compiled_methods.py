@@ -19,6 +19,9 @@ optx = pytest.importorskip("optimistix")
 import jax.numpy as jnp  # noqa: E402
 
 import momentous.jax as home  # noqa: E402
+from momentous.jax import free_radius  # noqa: E402
+from momentous.jax.machine import Evaluation  # noqa: E402
+from momentous.jax.machines import machine_of  # noqa: E402
 from momentous.jax.vectors import norm  # noqa: E402
 
 STEPS = 500  # evaluations in one compiled run
@@ -49,6 +52,15 @@ def bowl(y, z):
     return 0.1 * y**2 + 1.7 * z**2
 
 
+def logarithm(y, z):
+    """Not finite for y < 0."""
+    return y - jnp.log(y) + 100 * (z - y) ** 2
+
+
+def cliff(y, z):
+    return jnp.sqrt(1 + y**2) + jnp.exp(30 * (z - 2)) + 0.1 * (z - 3) ** 2
+
+
 def lowest_at_zero(y, z):
     return y**2 + z**2 - 1
 
@@ -62,6 +74,8 @@ PROBLEMS = {
     "beale": (beale, (2.0, 0.0), 0.0),
     "bowl": (bowl, (1.0, -2.0), 0.0),
     "lowest at zero": (lowest_at_zero, (1.0, 0.0), -1.0),
+    "logarithm": (logarithm, (5.0, -3.0), 1.0),
+    "cliff": (cliff, (50.0, 0.0), 1.17),
 }
 BY_HAND = {"step_size": 0.0006, "momentum": 0.97, "radius": 1.0, "epoch_length": 300}
 
@@ -71,8 +85,8 @@ CASES = {
     "ragd": (home.RAGD, BY_HAND, 300),
     "rhb": (home.RHB, BY_HAND, 300),
     "ada-ragd, Algorithm 2": (home.AdaRAGD, {"by_paper": True, "initial_radius": 1.0}, STEPS),
-    "ada-ragd": (home.AdaRAGD, {}, 60),
-    "ada-rhb": (home.AdaRHB, {}, 60),
+    "ada-ragd": (home.AdaRAGD, {}, 120),
+    "ada-rhb": (home.AdaRHB, {}, 120),
     "parameter-free-agd": (home.ParameterFreeAGD, {}, STEPS),
     "universal-hb": (home.UniversalHeavyBall, {}, STEPS),
 }
@@ -117,10 +131,7 @@ def compiled(solver):
             value, final, stats = solver.postprocess(
                 family, y, aux, index, {}, state, frozenset(), result
             )
-            seen = {
-                "x": jnp.array([value["y"], value["z"][0]]),
-                "y": jnp.array([y["y"], y["z"][0]]),
-            }
+            seen = {"x": joined(value), "y": joined(y)}
             seen |= {"ended": ended, "good": result == optx.RESULTS.successful}
             return (y, state), seen | stats | {"aux": final["doubled"]}
 
@@ -205,3 +216,23 @@ def test_a_function_of_tiny_values_is_not_solved_at_its_start():
 
     found = home.solve(tiny, jnp.array([3.0, -4.0]), tol=0.0, rtol=1e-6, max_evaluations=100)
     np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
+
+
+def test_a_refused_early_end_changes_nothing_but_when_to_ask_again():
+    """Of the heavy ball without constants: the epoch goes on from where it was."""
+    x = jnp.array([1.0, 2.0])
+    machine = machine_of(momentous.AdaRHB(), x, 1e-5)
+    memory = machine.begin(x)
+    memory = memory._replace(
+        phase=jnp.asarray(free_radius.EARLY),
+        end=x + 1.0,
+        value=jnp.asarray(-1.0),
+        epoch=memory.epoch._replace(k=jnp.asarray(6), travelled=jnp.asarray(1.0)),
+    )
+    size = jnp.asarray(3.0)
+    higher = Evaluation(machine.point(memory), jnp.asarray(5.0), jnp.ones(2), size, size)
+    after, shown = machine.advance(memory, higher, jnp.asarray(1e-5))
+    assert higher.point.tolist() == [2.0, 3.0]
+    assert after.x.tolist() == x.tolist()
+    assert (int(after.phase), int(after.epoch.k), int(after.epoch.early_due)) == (0, 6, 9)
+    assert not bool(shown)

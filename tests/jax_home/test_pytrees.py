@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 import momentous  # noqa: E402
-from momentous.jax import iterate, minimize, solve  # noqa: E402
+from momentous.jax import iterate, minimize, pytrees, solve  # noqa: E402
 
 START = {"w": jnp.ones((2, 2)), "b": jnp.array(0.0)}
 
@@ -144,3 +146,9 @@ def test_solve_names_what_it_cannot_do():
         solve(lambda x: x, jnp.ones(2))
     with pytest.raises(TypeError, match="instance already"):
         solve(loss, START, method=momentous.AdaRAGD(), growth=1.1)
+
+
+def test_the_example_in_the_docstring_runs():
+    results = doctest.testmod(pytrees)
+    assert results.attempted >= 4
+    assert results.failed == 0

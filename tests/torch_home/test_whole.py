@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from momentous import Status  # noqa: E402
+from momentous.methods.classical.inverse_hessian import InverseHessian  # noqa: E402
 from momentous.torch import Optimizer, certify, minimize, optimizer, whole  # noqa: E402
 
 
@@ -38,6 +39,8 @@ def test_a_module_is_left_at_the_solution():
     result = minimize(net, loss_of(net), tol=1e-8)
     assert result.status is Status.CONVERGED
     assert loss_of(net)().item() == result.fun < 1e-14
+    assert not isinstance(dict.__getitem__(result, "hess_inv"), InverseHessian)  # made when asked
+    assert result.hess_inv.shape == (4, 4)
     assert torch.equal(result.x["0.weight"], net[0].weight)
     assert result.x["0.weight"].data_ptr() != net[0].weight.data_ptr()
 
@@ -75,6 +78,13 @@ def test_a_callback_sees_the_optimizer_and_may_end_the_run():
         assert result.fun == seen[-1][1]
 
 
+def test_a_callback_sees_the_last_iteration_too():
+    net, seen = network(), []
+    result = minimize(net, loss_of(net), callback=lambda running: seen.append(running.progress.nit))
+    assert seen == list(range(1, result.nit + 1))
+    minimize(net, loss_of(net), callback=seen.clear)  # there is no iteration: it is not called
+
+
 def test_an_interrupted_run_leaves_the_point_reached_and_is_resumed_from_its_file(tmp_path):
     file, net = tmp_path / "run.npz", network()
     wanted = minimize(net, loss_of(net), tol=1e-8)
@@ -101,6 +111,8 @@ def test_what_is_not_a_loss_or_has_no_parameters_is_refused():
     net = network()
     with pytest.raises(TypeError, match="loss must be a function without arguments"):
         minimize(net, loss_of(net)())
+    with pytest.raises(TypeError, match="parameters is a function; it must be a module"):
+        minimize(loss_of(net), net)
     with pytest.raises(ValueError, match="no parameters to train"):
         minimize(torch.nn.Tanh(), float)
 
@@ -127,6 +139,13 @@ def test_a_saddle_is_found_with_its_direction(calls_backward):
     assert found.smallest_eigenvalue == pytest.approx(-2.0, rel=1e-4)
     assert abs(found.direction["x"][1].item()) == pytest.approx(1.0)
     assert torch.equal(x.detach(), torch.zeros(2, dtype=torch.float64))
+
+
+def test_a_linear_loss_has_no_curvature():
+    x = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    found = certify([x], lambda: 1e-8 * x.sum(), eps=1e-6, rho=1.0)
+    assert found.is_second_order
+    assert found.smallest_eigenvalue == 0.0
 
 
 def test_the_end_of_a_run_is_certified():

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from momentous.cli.environment import PREFIX
+from momentous.cli.environment import PREFIX, name_variables
 from momentous.cli.terminal import report_errors
 from momentous.version import __version__
 
@@ -45,6 +45,7 @@ class CommandTable(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = import_module(COMMANDS[name][0]).command
+        name_variables(command, f"{PREFIX}_{name}")
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

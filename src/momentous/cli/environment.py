@@ -3,6 +3,8 @@
 docs/command-line.md has the table that ``python -m momentous.cli.environment`` prints.
 """
 
+import click
+
 PREFIX = "MOMENTOUS"
 
 VARIABLES = {
@@ -23,6 +25,16 @@ VARIABLES = {
     "(docs/cluster.md). mpirun and srun set variables of their own.",
     "NO_COLOR": "1: no colours in tables and bars.",
 }
+
+
+def name_variables(command: click.Command, prefix: str) -> None:
+    """Let options be set under the names that are typed, also where the code has others."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            typed = max(option.opts, key=len).lstrip("-").replace("-", "_")
+            option.envvar = f"{prefix}_{typed}".upper()
+    for name, inner in getattr(command, "commands", {}).items():
+        name_variables(inner, f"{prefix}_{name}")
 
 
 def variables_table() -> str:

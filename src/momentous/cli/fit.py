@@ -39,6 +39,18 @@ from momentous.io.progress import progress_bar
 @click.option("--ridge", type=click.FloatRange(0), help="Weight of the squared factors.")
 @click.option("--biases/--no-biases", default=None, help="Of users and items.")
 @click.option(
+    "--half-sweeps",
+    type=click.Choice(["auto", "exact", "cg"]),
+    help="How sweeps solve for a row: exactly, or by a step of conjugate gradients; auto: the "
+    "latter above rank 16.  [default: auto]",
+)
+@click.option(
+    "--start-scale",
+    type=click.FloatRange(0, min_open=True),
+    help="Size of the random start; a small one with --validation often predicts better.  "
+    "[default: 0.1]",
+)
+@click.option(
     "--validation",
     "validation_share",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),

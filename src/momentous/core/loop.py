@@ -203,7 +203,7 @@ class Run(Iterator[IntermediateResult]):
         """Pass Ctrl-C on once the run is over, with what it has found."""
         if self.interrupted and self._raises_interrupts:
             result = self.result
-            error = KeyboardInterrupt(f"{result.message}; the exception has it as .result")
+            error = KeyboardInterrupt(f"{result.message}; this exception has the result as .result")
             error.result = result  # type: ignore[attr-defined]
             raise error
 
@@ -393,9 +393,9 @@ class Run(Iterator[IntermediateResult]):
     def _close(self) -> Result:
         assert self.ending is not None
         progress, oracle, ending = self.progress, self.oracle, self.ending
-        if ending.status is Status.NO_PROGRESS and oracle.noun == "gradient":
-            hint = f"{ending.message}; pass check_gradient=True to test the gradient"
-            ending = Ending(ending.status, hint, ending.numbers)
+        if ending.status is Status.NO_PROGRESS and oracle.advice:
+            message = f"{ending.message}; {oracle.advice}"
+            ending = Ending(ending.status, message, ending.numbers)
         started = perf_counter()
         oracle.space.release()
         try:

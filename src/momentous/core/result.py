@@ -84,12 +84,23 @@ class Result(LikeScipys, dict[str, Any]):
         value = super().pop(name, *default)
         return value.make() if isinstance(value, Later) else value
 
+    def popitem(self) -> tuple[str, Any]:
+        """Take the last entry out."""
+        name = next(reversed(self), "")
+        return name, self.pop(name)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The entry; where there is none, the default becomes it."""
+        super().setdefault(name, default)
+        return self[name]
+
     def copy(self) -> Result:
         """The same entries."""
-        return Result(super().copy())
+        return self | {}
 
     def __or__(self, other: dict[str, Any]) -> Result:  # type: ignore[override]
-        return Result(super().__or__(other))
+        # Entry by entry: dict's own way asks `__getitem__`, which makes what is left for later.
+        return Result({name: dict.__getitem__(self, name) for name in self} | other)
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         """All entries."""
@@ -123,8 +134,10 @@ class Result(LikeScipys, dict[str, Any]):
         """For notebooks: the ending, the numbers, and how the gradient norm has fallen."""
         names = ("fun", "grad_norm", "nit", "nfev", "njev", "restarts", "time")
         facts = {name: self[name] for name in names if name in self}
-        size = getattr(self.get("x"), "shape", ())
-        facts["x"] = f"{type(self.get('x')).__name__} of shape {tuple(size)}"
+        if "x" in self:
+            shape = getattr(self.x, "shape", None)
+            facts["x"] = type(self.x).__name__
+            facts["x"] += "" if shape is None else f" of shape {tuple(shape)}"
         if "method" in self:
             facts["method"] = getattr(self.method, "name", self.method)
         status = getattr(self.get("status"), "name", self.get("status"))

@@ -16,25 +16,8 @@ NAME = "momentous"
 logging.getLogger(NAME).addHandler(logging.NullHandler())  # silent where nobody has set it up
 
 _lock = threading.Lock()
-_at_work: dict[str, list[OfOneCall]] = {}  # by logger, in all threads
+_at_work: dict[str, list[tuple[int, int]]] = {}  # by logger: the thread and the level of each call
 _levels: dict[str, int] = {}  # of these loggers, before the first of them
-
-
-class OfOneCall(logging.Handler):
-    """Prints what one thread has to say."""
-
-    def __init__(self, level: int):
-        super().__init__(level)
-        self.thread = threading.get_ident()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print the message alone: to the standard output as it is now, which a notebook or a test
-        may have put elsewhere."""
-        if record.thread != self.thread or sys.stdout is None:
-            return
-        with contextlib.suppress(BrokenPipeError, ValueError):  # closed: nobody reads it
-            sys.stdout.write(self.format(record) + "\n")
-            sys.stdout.flush()
 
 
 @contextlib.contextmanager
@@ -46,36 +29,54 @@ def shown(name: str, level: int | None) -> Iterator[None]:
     if level is None or has_reader(name, level):
         yield
         return
-    handler, logger = OfOneCall(level), logging.getLogger(name)
+    call, logger = (threading.get_ident(), level), logging.getLogger(name)
     with _lock:
         there = _at_work.setdefault(name, [])
         if not there:
             _levels[name] = logger.level
-        there.append(handler)
-        logger.addHandler(handler)
-        logger.setLevel(min(logger.level or level, level))
+            logger.addFilter(_print_or_pass)
+        there.append(call)
+        logger.setLevel(min(logger.getEffectiveLevel(), level))
     try:
         yield
     finally:
         with _lock:
-            there.remove(handler)
-            logger.removeHandler(handler)
+            there.remove(call)
             if not there:
+                logger.removeFilter(_print_or_pass)
                 logger.setLevel(_levels[name])
+
+
+def _print_or_pass(record: logging.LogRecord) -> bool:
+    """Print what a call in this thread has asked for and nobody else shows; let pass what
+    ``logging`` is set up for, and not what is logged only because of that call."""
+    calls = list(_at_work.get(record.name, ()))
+    asked = any(thread == record.thread and level <= record.levelno for thread, level in calls)
+    if asked and sys.stdout is not None and not _is_set_up(record.name, record.levelno):
+        # To the standard output as it is now: a notebook or a test may have put it elsewhere.
+        with contextlib.suppress(BrokenPipeError, ValueError):  # closed: nobody reads it
+            sys.stdout.write(record.getMessage() + "\n")
+            sys.stdout.flush()
+    return record.levelno >= _level_set_up(record.name)
 
 
 def has_reader(name: str, level: int) -> bool:
     """Are messages of that logger and level shown already: by a call around this one, or because
     somebody has set up ``logging``?"""
     here = threading.get_ident()
-    if any(each.thread == here and each.level <= level for each in _at_work.get(name, ())):
+    if any(thread == here and own <= level for thread, own in _at_work.get(name, ())):
         return True
-    logger: logging.Logger | None = logging.getLogger(name)
+    return _is_set_up(name, level)
+
+
+def _is_set_up(name: str, level: int) -> bool:
+    """Does ``logging`` show messages of that logger and level?"""
     if not _level_set_up(name) <= level:
         return False
+    logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None:
         for handler in logger.handlers:
-            if not isinstance(handler, logging.NullHandler | OfOneCall) and handler.level <= level:
+            if not isinstance(handler, logging.NullHandler) and handler.level <= level:
                 return True
         logger = logger.parent if logger.propagate else None
     return False

@@ -89,8 +89,17 @@ class InNotebook(Bar):
         display = require("IPython.display", "app", "a progress bar")
         self._html, self._shown_at = display.HTML, monotonic()
         self._handle = display.display(self._html(bar_as_html("", None)), display_id=True)
+        self._last: tuple[str, float | None] = "", None
+
+    def __exit__(self, *reason: Any) -> None:
+        kind: type[BaseException] | None = reason[0]
+        if kind is not None:  # a bar without a share would go on moving
+            text, share = self._last
+            stopped = ", ".join(filter(None, (text, f"stopped by {kind.__name__}")))
+            self._handle.update(self._html(bar_as_html(stopped, share or 0.0)))
 
     def __call__(self, text: str, share: float | None = None) -> None:
+        self._last = text, share
         if monotonic() - self._shown_at >= 1.0 / PER_SECOND:
             self._handle.update(self._html(bar_as_html(text, share)))
             self._shown_at = monotonic()

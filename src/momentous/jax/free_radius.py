@@ -285,7 +285,7 @@ class FreeRadiusMachine(AcceptingMachine):
         place = select(early, memory.end, memory.x) if self.heavy else memory.x
         due = jnp.ceil(AGAIN * k).astype(int)
         memory = memory._replace(
-            x=select(lost & (k > 1), memory.x_prev, place if self.heavy else memory.x),
+            x=select(lost & (k > 1), memory.x_prev, select(kept, place, memory.x)),
             start=select(kept, place, memory.start),
             value=jnp.where(kept, here.value, memory.value),
             start_norm=jnp.where(kept, here.norm, memory.start_norm),

@@ -114,7 +114,7 @@ class TreeRun(Iterator[TreeStep]):
         return self._result
 
     def _as_tree(self, result: Result) -> Result:
-        found = Result(dict(result))
+        found = result.copy()
         for name in ("x", "jac", "best_x"):
             found[name] = self._flat.tree(result[name])
         if self._aux is not None:

@@ -366,12 +366,13 @@ class LowRankObjective:
         return self.side(which).solve_rows(step)
 
     def _improved(
-        self, which: int, own: Floats, other: Floats, with_value: bool, steps: int
+        self, which: int, own: Floats | None, other: Floats, with_value: bool, steps: int
     ) -> tuple[Floats, float]:
         """By conjugate gradients, in the coordinates of `principal_axes`."""
         axes, squares = self.principal_axes(which, other)
         features, offsets = self._features(self.turned(other, axes))
-        step = RowStep(self.weights[which], features, offsets, self.turned(own, axes), with_value)
+        current = None if own is None else self.turned(own, axes)
+        step = RowStep(self.weights[which], features, offsets, current, with_value)
         found, losses = self.side(which).improve_rows(step, squares, steps)
         return self.turned(found, axes.T), losses
 
@@ -400,13 +401,15 @@ class LowRankObjective:
     def _curvature_per_row(self, which: int) -> float:
         largest = self.loss.largest_curvature(self.ratings.values)
         total = self.total(float(np.sum(np.broadcast_to(largest, self.ratings.values.shape))))
-        return total / self.ratings.whole.shape[which]
+        return float(total / self.ratings.whole.shape[which])
 
     def turned(self, side: Floats, axes: Any) -> Floats:
         """The parameters of a side with its factors in other coordinates."""
         r = self.rank
-        factors = (side[:, :r] @ axes).astype(self.dtype)
-        return self.backend.xp.hstack([factors, side[:, r:]]) if self.width > r else factors
+        turned: Floats = (side[:, :r] @ axes).astype(self.dtype)
+        if self.width > r:
+            turned = self.backend.xp.hstack([turned, side[:, r:]])
+        return turned
 
     def _features(self, other: Floats) -> tuple[Floats, Floats | None]:
         """What the parameters of one side are multiplied with, and what is added."""

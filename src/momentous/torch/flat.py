@@ -13,6 +13,7 @@ vectors take a fraction of the time of PyTorch's.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,7 @@ class FlatParameters:
             )
         _require_one_dtype(trained)
         _require_own_memory(trained)
+        _require_own_names(trained)
         self.names = [name for name, _ in trained]
         self.tensors = [tensor for _, tensor in trained]
         self.kinds = kinds(self.tensors)
@@ -212,7 +214,13 @@ class ClosureFunction:
         if loss is None:
             raise TypeError("the closure returned None; it must return the loss")
         self.dtype = torch.float64
-        return float(loss)
+        try:
+            return float(loss)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"the closure returned a {type(loss).__name__}; it must return the loss, which is "
+                "one number"
+            ) from None
 
     def _require_finite(self, value: Any) -> None:
         """Refuse a start where the loss, or one of its derivatives, is not finite."""
@@ -278,6 +286,16 @@ def _require_own_memory(trained: Named) -> None:
             raise ValueError(
                 f"the parameters {name} and {other} share memory; tie weights by one parameter in "
                 "two places (b.weight = a.weight), not by two that share their data"
+            )
+
+
+def _require_own_names(trained: Named) -> None:
+    """Results are dictionaries by name."""
+    for name, times in collections.Counter(name for name, _ in trained).items():
+        if times > 1:
+            raise ValueError(
+                f"{times} parameters are called {name!r}; give each a name of its own, or pass "
+                "parameters() in place of named_parameters()"
             )
 
 

@@ -63,8 +63,9 @@ class Optimizer(torch.optim.Optimizer):
         trained parameters are one point of one function: groups have no options of their own.
         Those that require no gradient stay as they are.  One floating-point dtype; several devices
         are allowed.
-    method : str, Method or class
-        As for `momentous.minimize`.
+    method : str, Method or class, optional
+        As for `momentous.minimize`: "auto" in a new run, that of the state or the checkpoint in one
+        that is resumed.
     tol, max_iterations, max_evaluations, max_time, target, stop, rng, check_gradient
         As for `momentous.minimize`; "the gradient" is that of all parameters.
     checkpoint, resume : path, optional
@@ -128,7 +129,7 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(
         self,
         params: ParamsT,
-        method: str | Method | type[Method] = "auto",
+        method: str | Method | type[Method] | None = None,
         *,
         tol: float | None = None,
         max_iterations: int | None = 100_000,
@@ -150,8 +151,8 @@ class Optimizer(torch.optim.Optimizer):
         for name in parameters:
             if name in _TORCH_NAMES:
                 raise TypeError(f"Optimizer() has no option {name!r}: {_TORCH_NAMES[name]}")
+        self._asked = method, parameters
         self._options: dict[str, Any] = {
-            "method": choose_method(method, parameters, None, Optimizer),
             "tol": tol,
             "max_iterations": max_iterations,
             "max_evaluations": max_evaluations,
@@ -164,8 +165,9 @@ class Optimizer(torch.optim.Optimizer):
             "check_gradient": check_gradient,
         }
         super().__init__(params, {})
-        if resume is not None:
-            self._saved = _packed(load(resume, Space(self._trained().point())), None)
+        saved = None if resume is None else load(resume, Space(self._trained().point()))
+        self._method(saved)  # refuse a mistake now rather than later
+        self._saved = None if saved is None else _packed(saved, None)
 
     @property
     def done(self) -> bool:
@@ -232,6 +234,10 @@ class Optimizer(torch.optim.Optimizer):
             run.stop(why)
             self._show(run, flat)
 
+    def _method(self, saved: RunState | None) -> Method:
+        method, parameters = self._asked
+        return choose_method(method, parameters, saved, Optimizer)
+
     def _trained(self) -> FlatParameters:
         """The trained parameters; where they are others than before, or somewhere else, the run is
         put aside, to be resumed if it can be."""
@@ -263,11 +269,13 @@ class Optimizer(torch.optim.Optimizer):
         """One iteration, in a run that begins or is resumed where none is under way."""
         if self._run is None:
             self._function = ClosureFunction(flat, closure)
+            saved = None if self._saved is None else _unpacked(self._saved, x)
             self._run = iterate(
                 self._function,
                 x,
                 jac=True,
-                resume=None if self._saved is None else _unpacked(self._saved, x),
+                method=self._method(saved),
+                resume=saved,
                 interrupts="return",
                 **self._options,
             )
@@ -278,7 +286,7 @@ class Optimizer(torch.optim.Optimizer):
         function.closure = closure
         next(run, None)
         if run.interrupted:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("the parameters are those before this step")
         return run
 
     def _show(self, run: Run, flat: FlatParameters) -> None:
@@ -335,14 +343,20 @@ class Optimizer(torch.optim.Optimizer):
             )
         run = state_dict["run"]
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "run"})
+        if run is not None:  # refuse it now rather than later, and keep the run that there is
+            self._method(_unpacked(run, self._trained().point()))
         self._forget()
         if run is not None:
-            _unpacked(run, self._trained().point())  # refuse it now rather than later
             self._saved, self._shown = run, run["shown"]
 
     def __getstate__(self) -> dict[str, Any]:
         run = self._saved if self._run is None else _packed(self._run.state(), self._shown)
-        own = {"_options": self._options, "_saved": run, "_shown": self._shown}
+        own = {
+            "_asked": self._asked,
+            "_options": self._options,
+            "_saved": run,
+            "_shown": self._shown,
+        }
         return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -362,7 +376,7 @@ def _named(result: Result, flat: FlatParameters) -> Result:
     their own."""
     vectors = {name: result[name] for name in ("x", "jac", "best_x")}
     parts = {name: flat.views(flat.tensor(vector).clone()) for name, vector in vectors.items()}
-    return Result(result | parts)
+    return result | parts
 
 
 def _known(run: Run, point: Array) -> Sample:

@@ -30,7 +30,7 @@ Parameters: TypeAlias = (
 def minimize(
     parameters: Parameters,
     loss: Closure,
-    method: str | Method | type[Method] = "auto",
+    method: str | Method | type[Method] | None = None,
     *,
     tol: float | None = None,
     max_iterations: int | None = 100_000,
@@ -98,10 +98,14 @@ def minimize(
         check_gradient=check_gradient,
         **method_parameters,
     )
+    last = 0
     while not optimizer.done:
         optimizer.step(loss)
-        if callback is not None and not optimizer.done and _asks_to_stop(callback, optimizer):
-            optimizer.stop("the callback asked to stop")
+        assert optimizer.progress is not None
+        if callback is not None and optimizer.progress.nit > last:
+            last = optimizer.progress.nit
+            if _asks_to_stop(callback, optimizer) and not optimizer.done:
+                optimizer.stop("the callback asked to stop")
     assert optimizer.result is not None
     return optimizer.result
 
@@ -152,6 +156,11 @@ def named(parameters: Parameters) -> Named:
         parameters = [parameters]
     elif isinstance(parameters, Mapping):
         parameters = parameters.items()
+    if not isinstance(parameters, Iterable):
+        raise TypeError(
+            f"parameters is a {type(parameters).__name__}; it must be a module, a tensor, or "
+            "several tensors, and the loss comes after it"
+        )
     listed: list[Any] = list(parameters)
     pairs = [each if isinstance(each, tuple) else (str(i), each) for i, each in enumerate(listed)]
     if not pairs:
@@ -194,7 +203,8 @@ def _product_of(
             )
             parts = zip(slopes, flat.views(v).values(), strict=True)
             slope = sum((g.conj() * w.to(g.device)).real.sum() for g, w in parts)
-            slope.backward()
+            if slope.requires_grad:  # where it does not, the gradient is constant
+                slope.backward()
         return flat.gradient()
 
     return product

@@ -6,6 +6,8 @@ import polars
 import pyarrow
 import pytest
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.model_selection import cross_val_score
 
 from momentous.lowrank import ImplicitMF, MatrixCompletion, OneBitMatrixCompletion
@@ -28,7 +30,9 @@ TABLE = {"pandas": pandas.DataFrame, "polars": polars.DataFrame, "arrow": pyarro
 
 
 def fitted(X, y, cls=MatrixCompletion, **more):
-    return cls(rank=2, max_iterations=3, backend="numpy", **more).fit(X, y)
+    """A small model that answers as it is asked."""
+    estimator = cls(rank=2, max_iterations=3, backend="numpy", **more)
+    return estimator.set_output(answers="input").fit(X, y)
 
 
 def as_dict(table):
@@ -163,3 +167,25 @@ def test_scikit_learn_scores_tables(name):
     by_r2 = cross_val_score(estimator, table, truth, cv=3)
     squares = cross_val_score(estimator, table, truth, cv=3, scoring="neg_mean_squared_error")
     assert np.all(np.isfinite([*by_r2, *squares]))
+
+
+def test_scikit_learn_gets_the_arrays_that_it_needs(kind, table):
+    labels = np.where(STARS > 3, "yes", "no")
+    binary = OneBitMatrixCompletion(rank=2, max_iterations=3, backend="numpy")
+    losses = cross_val_score(
+        binary, table, labels, cv=3, scoring="neg_log_loss", error_score="raise"
+    )
+    assert np.all(np.isfinite(losses))
+    if kind == "pandas":  # these two take no other tables
+        calibrated = CalibratedClassifierCV(binary, cv=2).fit(table, labels)
+        assert calibrated.predict_proba(table).shape == (120, 2)
+        plain = MatrixCompletion(rank=2, max_iterations=3, backend="numpy")
+        logarithmic = TransformedTargetRegressor(plain, func=np.log, inverse_func=np.exp)
+        assert logarithmic.fit(table, STARS).predict(table).shape == (120,)
+
+
+def test_ids_in_a_column_called_score_are_not_lost():
+    table = pandas.DataFrame({"score": USERS, "item": ITEMS})
+    found = fitted(table, STARS).recommend_all(table["score"].iloc[:1], n=2)
+    assert list(found) == ["user", "item", "score"]
+    assert found["user"].tolist() == [USERS[0]] * 2

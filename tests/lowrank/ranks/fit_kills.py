@@ -119,7 +119,9 @@ def wait_for(moment: float, folder: Path, job: subprocess.Popen) -> int:
 def trial(folder: Path, parts: Path, what: str, chance: random.Random, size: int = 3) -> dict:
     """Where it was killed, where it went on, and how it ended."""
     folder.mkdir()
-    moment = -chance.uniform(1.0, 6.0) if chance.random() < 0.2 else chance.randrange(1, STEPS - 3)
+    # While launchers look for each other they have time limits of their own, of many minutes.
+    early = chance.random() < 0.2 and what != "node"
+    moment = -chance.uniform(1.0, 6.0) if early else chance.randrange(1, STEPS - 3)
     node, others = "", []
     if what == "node":
         with socket.socket() as free:

@@ -8,7 +8,6 @@ import time
 import warnings
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import torch.distributed as dist
 
@@ -24,23 +23,24 @@ from momentous.lowrank.tasks import fit_file
 
 PLAIN = {"biases": False, "weighting": 0.0}
 CASES = {
-    "squared": FitConfig(validation_share=0.1, patience=2),
-    "squared, compiled": FitConfig(validation_share=0.1, backend="numba", patience=2),
+    "squared": FitConfig(validation_share=0.1, patience=2, start_scale=0.1),
+    "squared, compiled": FitConfig(max_iterations=8, backend="numba"),
     "squared, conjugate": FitConfig(half_sweeps="cg", max_iterations=6),
     "squared, plain sweeps": FitConfig(solver="sweep", max_iterations=5),
     "squared, no ridge": FitConfig(ridge=0.0, max_iterations=7, **PLAIN),
     "squared, gradients": FitConfig(solver="lbfgs", max_iterations=7, validation_share=0.1),
     "squared, restarts": FitConfig(solver="ada-ragd", max_iterations=14),
     "squared, balance": FitConfig(solver="lbfgs", ridge=0.0, max_iterations=5, **PLAIN),
-    "logistic": FitConfig(loss="logistic", max_iterations=7, validation_share=0.1),
+    "logistic": FitConfig(loss="logistic", max_iterations=7, validation_share=0.1, start_scale=0.1),
     "logistic, long steps": FitConfig(loss="logistic", ridge=1e-3, max_iterations=5, **PLAIN),
     "logistic, gradients": FitConfig(loss="logistic", solver="lbfgs", max_iterations=5),
-    "implicit": FitConfig(loss="implicit", max_iterations=7, validation_share=0.1),
+    "implicit": FitConfig(loss="implicit", max_iterations=7, validation_share=0.1, start_scale=0.1),
     "implicit, biases": FitConfig(loss="implicit", biases=True, max_iterations=5),
     "implicit, gradients": FitConfig(loss="implicit", solver="lbfgs", max_iterations=5),
 }
 # On three ranks all, on others these: biases and none, sweeps, gradients from the SVD, restarts.
 MAIN = ("squared", "squared, gradients", "squared, restarts", "logistic", "implicit")
+ON_GPU = (*MAIN, "squared, no ridge", "implicit, biases")
 
 
 def cases_on(size: int) -> list[str]:
@@ -68,12 +68,14 @@ def whole_ratings(loss: str) -> Ratings:
     return ratings.signs() if loss == "logistic" else ratings
 
 
-def fit(ranks: Ranks | None, name: str) -> dict:
+def fit(ranks: Ranks | None, name: str, device: str = "cpu") -> dict:
     """What a fit has found, as JSON can hold it; predictions are for this rank's users.
 
     Without ranks: the fit of one process, which knows nothing of them.
     """
     config = config_of(name)
+    if device != "cpu":
+        config = dataclasses.replace(config, backend="auto", device=device)
     own = whole_ratings(config.loss_object.name)
     if ranks is not None:
         own = RankRatings.share_of(own, ranks)
@@ -165,6 +167,8 @@ def write_sources(folder: Path) -> None:
     broken = [*lines[:-40], "user 3,7", *lines[-40:]]
     (folder / "bad.csv").write_text("\n".join([head, *broken, ""]))
     query = f"COPY (FROM read_csv('{folder}/one.csv')) TO '{folder}/one.parquet'"
+    import duckdb  # not needed for fits
+
     duckdb.connect().execute(query)
 
 

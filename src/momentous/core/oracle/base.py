@@ -57,6 +57,7 @@ class Oracle(abc.ABC):
     fused: bool  # does every gradient bring the value with it?
     has_values: bool = True  # of an objective; otherwise the residual's norm takes their place
     noun: ClassVar[str] = "gradient"  # what the norms of samples are norms of, for messages
+    advice: str = ""  # where a run makes no progress: what to do about the gradient
     _last: Sample | None = None
 
     @abc.abstractmethod

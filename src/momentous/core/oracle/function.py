@@ -39,6 +39,7 @@ class FunctionOracle(CachedOracle):
     def __init__(self, fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space):
         self._source = _source(fun, jac, args, space)
         super().__init__(space, fused=self._source.fused)
+        self.advice = self._source.advice
         self._work: tuple[Pass, Sequence[Array], Sequence[float]] = (GRADIENT, (), ())
         self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
         self._ready: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
@@ -132,6 +133,7 @@ class _Source:
 
     fused = False
     by_differences = False
+    advice = "pass check_gradient=True to test the gradient"
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         self.args, self.space = args, space
@@ -237,6 +239,7 @@ class _Differences(_Source):
     """Forward or central differences of fun, one coordinate at a time, through the host."""
 
     by_differences = True
+    advice = "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space, how: Differences):
         super().__init__(fun, args, space)

@@ -141,9 +141,13 @@ def coded(columns: Columns, dtype: Any = None) -> Coded:
     return Coded(rows, cols, kept_values(columns.pop("value"), dtype), row_ids, col_ids)
 
 
-def kept_values(values: NDArray[Any], dtype: Any = None, least: int = SINGLE_FROM) -> NDArray[Any]:
-    """In float64; without a ``dtype``, more than ``least`` are float32 where that is exact."""
-    if dtype is None and values.size > least:
+def kept_values(
+    values: NDArray[Any], dtype: Any = None, single_from: int | None = None
+) -> NDArray[Any]:
+    """In float64; without a ``dtype``, more than so many (by default `SINGLE_FROM`) are float32
+    where that is exact."""
+    most = SINGLE_FROM if single_from is None else single_from
+    if dtype is None and values.size > most:
         if values.dtype == np.float32:
             return values
         if np.abs(values).max() < SINGLE_MOST:

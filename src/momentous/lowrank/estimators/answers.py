@@ -48,10 +48,14 @@ class Answers(BaseEstimator):
     def set_output(self, *, answers: Output) -> Self:
         """What answers come in, as scikit-learn's method of this name does for transformers.
 
-        "input", at first: columns and tables of pandas, polars or Arrow where the question came in
-        one of these, and arrays otherwise.  "pandas", "polars", "arrow": always that, also from
+        "input": columns and tables of pandas, polars or Arrow where the question came in one of
+        these, and arrays otherwise.  "pandas", "polars", "arrow": always that, also from
         `recommend`, `similar_items`, `similar_users`, `explain` and `ranking_metrics`.  "default":
         arrays and named tuples.
+
+        Without a call of this, `recommend_all` answers as for "input".  ``predict``,
+        ``predict_proba`` and ``decision_function`` give arrays: scikit-learn's scorers and
+        meta-estimators call them with tables, and need arrays back.
         """
         check_output(answers)
         # Under this name scikit-learn's clone keeps it.
@@ -65,8 +69,12 @@ class Answers(BaseEstimator):
             return kind_of(X)
         return None if wanted == "default" else wanted
 
+    def _kind_of_prediction(self, X: Any) -> Kind | None:
+        """The same for the methods that scikit-learn calls: none until `set_output` asks for it."""
+        return self._kind(X) if hasattr(self, "_sklearn_output_config") else None
+
     def _column(self, values: NDArray[Any], name: str, X: Any) -> Any:
-        return as_column(self._kind(X), values, name, X)
+        return as_column(self._kind_of_prediction(X), values, name, X)
 
     def _table(self, answer: Any, *names: str) -> Any:
         """A named tuple as a table with these names, where tables are asked for."""

@@ -94,9 +94,8 @@ class BaseCompletion(Answers):
     def predict(self, X: Any) -> NDArray[Any] | Any:
         """What the loss makes of the score of each pair: a rating, or how likely they meet.
 
-        One number per pair, as an array; of a table of pandas, polars or Arrow as a column of its
-        kind (`set_output`).  A bare sparse matrix is refused: a slice of one does not say whose
-        rows it has.
+        One number per pair, as an array, or as a column of a table where `set_output` says so.  A
+        bare sparse matrix is refused: a slice of one does not say whose rows it has.
         """
         X = self._known_pairs(X)
         return self._column(self.model_.predict(X, self.unknown), "prediction", X)

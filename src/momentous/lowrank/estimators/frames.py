@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Kind = Literal["pandas", "polars", "arrow"]
 Output = Literal["input", "default", "pandas", "polars", "arrow"]
+_OTHERS = {"score", "similarity", "contribution"}  # columns of answers beside ids
 _PACKAGES: dict[str, Kind] = {"pandas": "pandas", "polars": "polars", "pyarrow": "arrow"}
 
 
@@ -49,8 +50,11 @@ def as_table(kind: Kind, columns: Mapping[str, NDArray[Any]], like: Any = None) 
 
 
 def names_of_ids(feature_names: Any) -> tuple[str, str]:
-    """What the two columns of ids are called: as in the table of the fit, where there was one."""
-    return ("user", "item") if feature_names is None else (feature_names[0], feature_names[1])
+    """What the two columns of ids are called: as in the table of the fit, where there was one and
+    its names are not those of other columns of an answer."""
+    if feature_names is None or not _OTHERS.isdisjoint(feature_names):
+        return "user", "item"
+    return feature_names[0], feature_names[1]
 
 
 def ids_of(column: Any) -> NDArray[Any]:

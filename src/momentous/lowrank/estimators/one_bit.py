@@ -131,7 +131,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
     def predict_proba(self, X: Any) -> Floats | Any:
         """The probabilities of both classes, in the order of ``classes_``."""
         X = self._known_pairs(X)
-        second, kind = self.model_.predict(X, self.unknown), self._kind(X)
+        second, kind = self.model_.predict(X, self.unknown), self._kind_of_prediction(X)
         both = (1.0 - second, second)
         if kind is None:
             return np.column_stack(both)

@@ -7,20 +7,17 @@ the systems with the directions of each step: either way the outcome is the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.backends import RowStep
+from momentous.lowrank.backends import Backend, RowStep
 from momentous.lowrank.backends.base import FULL_STEP
 from momentous.lowrank.backends.conjugate import conjugate_change
 from momentous.lowrank.backends.numpy import solve_systems
 from momentous.lowrank.backends.sums import furthest_moves, numbers_per_row, unpacked
 from momentous.lowrank.data.ratings import Floats
-
-if TYPE_CHECKING:
-    from momentous.lowrank.ranks.objective import RankObjective
 
 LINES = 1 << 25  # numbers of the items' systems that are added up over ranks at a time
 COLS = 1
@@ -36,12 +33,11 @@ def numbers_by_products(width: int, steps: int) -> int:
 class ItemSweep:
     """New parameters of this rank's share of the items, given the users of all ranks.
 
-    With ``steps`` by so many steps of conjugate gradients, otherwise by solving.
+    With ``steps`` by so many steps of conjugate gradients, otherwise by solving.  The objective is
+    the `RankObjective` that makes this.
     """
 
-    def __init__(
-        self, objective: RankObjective, own: Floats | None, users: Floats, steps: int | None
-    ):
+    def __init__(self, objective: Any, own: Floats | None, users: Floats, steps: int | None):
         self.objective, self.ranks, self.loss = objective, objective.ranks, objective.loss
         self.side, self.steps, self.width = objective.side(COLS), steps, objective.width
         self.axes, self.squares = None, np.ones(self.width)
@@ -112,7 +108,8 @@ class ItemSweep:
 
     def _solved(self, lines: Floats, penalty: Doubles, before: Doubles) -> tuple[Doubles, float]:
         quadratic = self.loss.quadratic
-        found = self.objective.backend.solve_lines(lines, penalty, before, quadratic=quadratic)
+        backend: Backend = self.objective.backend
+        found = backend.solve_lines(lines, penalty, before, quadratic=quadratic)
         if found is None:
             systems, b = unpacked(lines, self.width)
             b -= penalty * before

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from momentous.distributed import Variables
-from momentous.lowrank.backends import RowStep
+from momentous.lowrank.backends import RowStep, find_backend
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.factors import products
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.ranks.items import ItemSweep
+from momentous.lowrank.ranks.on_gpu import on_host
 from momentous.lowrank.ranks.ratings import RankRatings
 from momentous.lowrank.ranks.start import balanced_on_ranks, svd_on_ranks
 
@@ -45,8 +46,8 @@ class RankObjective(LowRankObjective):
     ----------
     ratings : RankRatings
     rank, others
-        As for `LowRankObjective`, and the same on every rank.  The arithmetic is that of the
-        backends for the CPU.
+        As for `LowRankObjective`, and the same on every rank.  Points are NumPy arrays with
+        ``device="cuda"``, too.
     """
 
     ratings: RankRatings
@@ -56,12 +57,9 @@ class RankObjective(LowRankObjective):
             raise TypeError(f"expected RankRatings, not {type(ratings).__name__}")
         self.ranks = ratings.ranks
         self._all_items: tuple[Any, Any] = (None, None)
-        super().__init__(ratings, *given, **options)
-        if self.backend.xp is not np:
-            raise ValueError(
-                f"the backend {self.backend.name!r} runs in one process alone: on ranks take "
-                "device='cpu'"
-            )
+        mean_entries = ratings.whole.nnz // self.ranks.size  # all ranks choose alike
+        chosen = options.pop("backend", "auto"), options.pop("device", "cpu"), mean_entries
+        super().__init__(ratings, *given, backend=on_host(find_backend(*chosen)), **options)
 
     # --- points -----------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def read_on_ranks(
         dtype = np.dtype("float32" if all(kind[4] for kind in known) else "float64")
     nothing = np.empty(0, np.int64)
     row_ids, col_ids = (nothing if own is None else _ids(own, which) for which in (0, 1))
-    items = np.unique(_shared_ids(col_ids, col_kind, ranks))
+    items = _all_ids(_as_kind(col_ids, col_kind), col_kind, ranks, Path(folder))
     places = np.searchsorted(items, _as_kind(col_ids, col_kind)).astype(np.int32)
     storage = Compressed(np.zeros(1, np.int64), nothing.astype(np.int32), nothing.astype(dtype))
     if own is not None:
@@ -98,7 +98,7 @@ def _kinds(own: Ratings | None) -> list[Any] | None:
     whether single precision has them all."""
     if own is None:
         return None
-    exact = own.dtype == np.float32 or kept_values(own.values, least=0).dtype == np.float32
+    exact = own.dtype == np.float32 or kept_values(own.values, single_from=0).dtype == np.float32
     kinds = ("i" if _ids(own, k).dtype.kind in "iu" else "U" for k in (0, 1))
     return [*kinds, str(own.dtype), own.nnz, bool(exact)]
 
@@ -106,6 +106,16 @@ def _kinds(own: Ratings | None) -> list[Any] | None:
 def _as_kind(ids: NDArray[Any], kind: str) -> NDArray[Any]:
     """Where some ranks have texts, all do: a number as it was written."""
     return ids.astype(np.int64 if kind == "i" else np.str_)
+
+
+def _all_ids(ids: NDArray[Any], kind: str, ranks: Ranks, folder: Path) -> NDArray[Any]:
+    """The different ids of all ranks, in order: each rank sorts out those that a hash gives it."""
+    no_entries = Compressed(
+        np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+    )
+    parts = exchanged(ids, no_entries, ranks, folder)
+    mine = np.unique(np.concatenate([part.ids for part in parts]))
+    return np.sort(_shared_ids(mine, kind, ranks))
 
 
 def _shared_ids(ids: NDArray[Any], kind: str, ranks: Ranks) -> NDArray[Any]:

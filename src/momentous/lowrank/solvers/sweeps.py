@@ -38,9 +38,9 @@ class Sweep:
 
     With ``steps`` half steps are not exact: so many steps of conjugate gradients per row, from
     where it is, in the coordinates of `LowRankObjective.principal_axes`.  They never raise F
-    either; the state is (P, Q) for every loss.  A step reads a row's entries twice, r numbers each, where the
-    exact solution makes r^2/2 products of each; it still counts as one map in a result, whatever
-    the steps.
+    either; the state is (P, Q) for every loss.  A step reads the r features of each entry twice,
+    where the exact solution makes r^2/2 products of them.  In a result a sweep counts as one map
+    either way.
 
     Parameters
     ----------

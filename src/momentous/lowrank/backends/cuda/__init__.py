@@ -193,6 +193,11 @@ class CudaSide(Side):
         self.twin(len(right))._pass(others, rows, left.shape[1], scale, far)
         return total(totals)
 
+    def add_own_gradient(self, left: Any, right: Any, scale: float, own: Any) -> float:
+        """`add_gradient` for the left side alone."""
+        left, right = cupy.asarray(left), cupy.asarray(right)
+        return total(self._pass(packed(left), packed(right), left.shape[1], scale, own))
+
     def _pass(self, left: Any, right: Any, size: int, scale: float = 0.0, own: Any = None) -> Any:
         """The losses of each chunk; adds to the gradient of the left side, where there is one."""
         passed = self.pass_chunks(left, right, size, own is not None)

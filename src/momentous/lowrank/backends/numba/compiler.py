@@ -17,9 +17,10 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from momentous.lowrank.backends.numba.lanes import ROUNDER, polynomial, power_of_two
+from momentous.lowrank.backends.numba.shared_cache import SharedCache
 from momentous.lowrank.losses import Loss
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,17 +45,19 @@ def compiled_kernel(
     Numba's files are named by file and function, and do not see what a function calls in another
     file: a digest of this folder's code is made part of the name.  Where no folder for them can be
     written to (a read-only installation without a home), functions are compiled again in every
-    process.
+    process; otherwise once, see `SharedCache`.
     """
-    njit: Callable[..., Callable[[Function], Function]] = import_module("numba").njit
+    njit: Callable[..., Callable[[Function], Any]] = import_module("numba").njit
     options = {"error_model": "numpy", "fastmath": set(freedoms), "forceinline": inline}
 
     def compile_function(function: Function) -> Function:
         if cached:
             function.__qualname__ += f"_{_folder_digest()}"
             with contextlib.suppress(RuntimeError):  # "cannot cache function"
-                return njit(nogil=True, cache=True, **options)(function)
-        return njit(nogil=True, **options)(function)
+                kept = njit(nogil=True, cache=True, **options)(function)
+                kept._cache = SharedCache(function)
+                return cast(Function, kept)
+        return cast(Function, njit(nogil=True, **options)(function))
 
     return compile_function
 

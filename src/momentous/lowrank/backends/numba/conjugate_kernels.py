@@ -135,7 +135,9 @@ def improve_rows(
     least = SINGLE if features.itemsize == 4 else DOUBLE
     narrow, part = aligned[0], aligned[1]
     x, rest, scaled = np.zeros(width), np.zeros(width), np.zeros(width)
-    direction, turned, diagonal = np.zeros(width), np.zeros(width), np.full(width, np.inf)
+    direction, turned, diagonal = np.zeros(width), np.zeros(width), np.zeros(width)
+    for q in range(width):
+        diagonal[q] = np.inf  # of what fills up the registers
     for i in range(first, last):
         begin, end = starts[i], starts[i + 1]
         if begin == end and DENSE == 0.0:
@@ -163,7 +165,8 @@ def improve_rows(
             if not diagonal[q] > 0.0:
                 diagonal[q] = np.inf
         product = precondition(diagonal, rest, scaled)
-        direction[:] = scaled
+        for q in range(width):  # a loop: numba is seconds slower to compile slices of arrays
+            direction[q] = scaled[q]
         square = product  # d'Md, with M the preconditioner
         for step in range(steps):
             turned[:] = 0.0

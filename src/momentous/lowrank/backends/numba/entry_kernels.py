@@ -236,7 +236,8 @@ def solve_rows(
         if begin == end and DENSE == 0.0:
             continue
         if not from_zero:
-            u[:size] = current[i]
+            for q in range(size):  # numba is seconds slower to compile slices of arrays
+                u[q] = current[i, q]
         side[:], A[:] = 0.0, 0.0
         if DENSE != 0.0:
             A += DENSE * gram
@@ -299,7 +300,8 @@ def sum_rows(
     z, slopes = np.empty(length), np.empty(length)
     for i in range(first, last):
         if not from_zero:
-            u[:size] = current[i]
+            for q in range(size):
+                u[q] = current[i, q]
         side[:], A[:] = 0.0, 0.0
         losses[i - base] = add_row(
             from_zero, True, others, values, features, offsets, starts[i], starts[i + 1], u,
