@@ -28,6 +28,7 @@ FLOORS = [
     {"core"},
     {"distributed"},
     {"methods", "testbed"},
+    {"display"},
     {"scipy_options"},
     {"certify", "api"},
     {"torch", "jax"},

@@ -27,12 +27,20 @@ from momentous.core.stopping import (
     Target,
     WallTime,
     flatten,
+    require,
 )
 from momentous.core.trace import Trace
+from momentous.display import finished, take
 from momentous.distributed.layouts import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, method_class, method_of
-from momentous.scipy_options import as_callback, finished, warn_of_hessians, with_scipy_options
+from momentous.scipy_options import (
+    as_callback,
+    of_whole_run,
+    refuse,
+    warn_of_hessians,
+    with_scipy_options,
+)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -45,7 +53,6 @@ _SCIPY_NAMES = {
     "gtol": "tol",
     "xtol": "stop=StepLength(...)",
     "ftol": "stop=ValueChange(...)",
-    "disp": "callback",
     "seed": "rng",
 }
 
@@ -95,7 +102,7 @@ def iterate(
     >>> run.result.success
     True
     """
-    _refuse(bounds=bounds, constraints=constraints)
+    refuse(bounds=bounds, constraints=constraints)
     warn_of_hessians(hess=hess, hessp=hessp)
     layout = layout_of(ranks)
     with layout.announced():
@@ -128,7 +135,7 @@ def _criteria(
     if stop is not None and not isinstance(stop, Criterion):
         raise TypeError(f"stop={stop!r} must be a stopping criterion such as Stagnation(500)")
     criteria = [
-        None if target is None else Target(float(target)),
+        None if target is None else Target(target),
         stop,
         None if max_evaluations is None else Evaluations(max_evaluations),
         None if max_time is None else WallTime(max_time),
@@ -154,8 +161,8 @@ def _run(
     """The loop with all that was asked for; ``saved`` is a run to resume."""
     if saved is not None and tol is None:
         tol = saved.tol
-    if tol is not None and not tol >= 0:
-        raise ValueError(f"tol={tol!r} must be a number >= 0 (0: do not stop by the gradient)")
+    if tol is not None:
+        require("tol", tol, 0)
     goal = method.default_tolerance if tol is None else tol
     if goal and method.stops_at_tolerance:
         criteria = [GradientNorm(float(goal)), *criteria]
@@ -299,7 +306,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     >>> np.round(result.x, 6), result.status.name
     (array([ 2., -2.]), 'CONVERGED')
     """
-    return finished(iterate(*args, **keywords), keywords)
+    asked = of_whole_run(keywords)
+    return finished(iterate(*args, **keywords), asked)
 
 
 def accelerate(
@@ -350,7 +358,8 @@ def accelerate(
         never.  (``value_tol=1e-6`` stops when ten iterations lower the objective by no more than
         that, relatively.)
     **parameters
-        Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...
+        Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...; ``disp``,
+        ``verbose`` and ``progress`` as for :func:`minimize`.
     x0, args, resume, max_iterations, max_evaluations, max_time, target, stop, callback, checkpoint
         These, ``trace``, ``interrupts`` and ``inner`` are as for :func:`minimize`; read "residual"
         for "gradient".
@@ -385,7 +394,7 @@ def accelerate(
     >>> fast.success, fast.njev < plain.njev / 2
     (True, True)
     """
-    layout = layout_of(ranks)
+    layout, asked = layout_of(ranks), take(parameters)
     with layout.announced():
         start = layout.start(x0)
         space = layout.space(start, inner)
@@ -401,22 +410,11 @@ def accelerate(
             layout, oracle, method, start, saved, tol, criteria, callback, checkpoint, trace,
             interrupts,
         )  # fmt: skip
-    return run.finish()
+    return finished(run, asked)
 
 
 def _tuple(args: Any) -> tuple[Any, ...]:
     return args if isinstance(args, tuple) else (args,)
-
-
-def _refuse(**given: Any) -> None:
-    """SciPy passes these to every method; to leave them out of account would be a wrong answer."""
-    for name, value in given.items():
-        if value is None or (isinstance(value, tuple | list) and not value):
-            continue
-        raise ValueError(
-            f"{name}= is not supported: momentous minimises smooth functions without constraints, "
-            "from values and gradients"
-        )
 
 
 def choose_method(

@@ -10,28 +10,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import logging
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from momentous.core.loop import Callback, IntermediateResult, Run
+from momentous.core.loop import Callback
 from momentous.core.method import Method
 from momentous.core.oracle import Differences, levels_to_the_user
-from momentous.core.result import Result
 from momentous.core.space import Space
-from momentous.core.status import Status
 from momentous.core.stopping import Criterion, Evaluations, StepLength, ValueChange
-from momentous.io.logs import shown
-from momentous.io.progress import progress_bar
+from momentous.display import SHOWN, take, warn
 from momentous.methods.classical import LBFGS
 from momentous.methods.registry import AUTO, method_class
 from momentous.methods.safeguarded import Safeguarded
-
-LOGGER = logging.getLogger("momentous.minimize")
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -45,15 +38,12 @@ _OF_LBFGS = {
     "c1": "sufficient_decrease",
     "c2": "curvature",
 }
-# What a run may print, or keep: `finished` looks at them.
-_FAILED = {
-    Status.MAX_ITERATIONS: "Maximum number of iterations reached",
-    Status.MAX_EVALUATIONS: "Maximum number of evaluations reached",
-}
-_SHOWN = ("disp", "iprint", "verbose", "return_all", "progress")
+# What a whole run may print, or keep.
+_OF_WHOLE_RUNS = (*SHOWN, "iprint", "return_all")
 _DIFFERENCES = ("finite_diff_rel_step", "eps", "workers")
 _SMALL_CHANGE = {"ftol": ValueChange, "xtol": StepLength, "xrtol": StepLength}
 _EVALUATIONS = ("maxfun", "maxfev")
+_NUMBERS = (*_RENAMED, *_OF_LBFGS, *_SMALL_CHANGE, *_EVALUATIONS, "norm")
 _NO_MEANING = frozenset({
     "accuracy", "adaptive", "barrier_tol", "catol", "constr_violation", "direc", "eta",
     "factorization_method", "fatol", "feasibility_tol", "final_tr_radius", "hess_inv0", "inexact",
@@ -63,8 +53,8 @@ _NO_MEANING = frozenset({
     "subproblem_maxiter", "xatol",
 })  # fmt: skip
 _NAMES = frozenset({
-    *_RENAMED, *_OF_LBFGS, *_SHOWN, *_DIFFERENCES, *_SMALL_CHANGE, *_EVALUATIONS, *_NO_MEANING,
-    "norm",
+    *_RENAMED, *_OF_LBFGS, *_OF_WHOLE_RUNS, *_DIFFERENCES, *_SMALL_CHANGE, *_EVALUATIONS,
+    *_NO_MEANING, "norm",
 })  # fmt: skip
 
 
@@ -88,6 +78,19 @@ def with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return called
 
 
+def of_whole_run(keywords: dict[str, Any]) -> dict[str, Any]:
+    """What the keywords, and the options among them, say of a whole run (``disp``, ...), which is
+    taken away from them."""
+    options = keywords.get("options")
+    if isinstance(options, Mapping):
+        keywords |= dict(options)
+        del keywords["options"]
+    if keywords.keys().isdisjoint(_OF_WHOLE_RUNS):
+        return {}
+    own = _parameters(keywords.get("method"))
+    return take(keywords, [name for name in _OF_WHOLE_RUNS if name not in own])
+
+
 def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords with SciPy's names among them in our words; warns of those without meaning."""
     method = keywords.get("method")
@@ -95,6 +98,15 @@ def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in keywords.items() if name in _NAMES - own}
     ours = {name: value for name, value in keywords.items() if name not in given}
     given = {name: value for name, value in given.items() if value is not None}
+    for name in _OF_WHOLE_RUNS:
+        if given.get(name):
+            raise TypeError(
+                f"iterate() does not take {name}={given[name]!r}: print or keep its steps as they "
+                "come, or call minimize(), which takes it"
+            )
+    for name in _NUMBERS:
+        if name in given:
+            _require_number(name, given[name])
     lost = [name for name in given if name in _NO_MEANING]
     if "hess_inv0" in given:
         _require_positive_definite(given["hess_inv0"])
@@ -109,8 +121,23 @@ def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
     lost += _give_to_differences(given, ours)
     _add_criteria(given, ours)
     if lost:
-        _warn(f"options without a meaning here are not used: {', '.join(lost)}")
+        warn(f"options without a meaning here are not used: {', '.join(lost)}")
     return ours
+
+
+def _require_number(name: str, value: Any) -> None:
+    try:
+        float(value + 0)  # which text does not bear, even where it looks like a number
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name}={value!r} must be a number, not {type(value).__name__}; pass one such as "
+            f"{name}={_example(name)}"
+        ) from None
+
+
+def _example(name: str) -> str:
+    whole = name.startswith("max")
+    return "100" if whole else "2" if name == "norm" else "1e-6"
 
 
 def _require_positive_definite(matrix: Any) -> None:
@@ -182,62 +209,15 @@ def _add_criteria(given: Mapping[str, Any], ours: dict[str, Any]) -> None:
         ours["stop"] = functools.reduce(lambda a, b: a | b, wanted)
 
 
-def finished(run: Run, keywords: Mapping[str, Any]) -> Result:
-    """The result of a run, with what ``return_all`` asks for, shown as ``disp``, ``verbose`` and
-    ``progress`` ask for."""
-    asked = {**keywords, **(keywords.get("options") or {})}
-    volume = max(int(asked.get(name) or 0) for name in ("disp", "verbose"))
-    wants_bar, wants_all = bool(asked.get("progress")), bool(asked.get("return_all"))
-    copy, points = run.oracle.space.copy, []
-    level = None if volume <= 0 else logging.INFO if volume == 1 else logging.DEBUG
-    with shown(LOGGER.name, level):
-        details = LOGGER.isEnabledFor(logging.DEBUG)
-        with progress_bar(wants_bar) as bar:
-            if wants_all:
-                points.append(copy(run.report.sample.point))
-            if wants_bar or wants_all or details:
-                for step in run:
-                    if wants_all:
-                        points.append(copy(step.x))
-                    if details:
-                        LOGGER.debug("%r", step)
-                    if wants_bar:
-                        bar(_where(step), _share(run))
-            result = run.finish()
-            bar.end(result.message)
-        if LOGGER.isEnabledFor(logging.INFO):
-            LOGGER.info("%s", _summary(result))
-    if wants_all:
-        result["allvecs"] = points
-    if volume > 0 and not result.success:  # as SciPy does
-        what = _FAILED.get(result.status, "The run did not succeed")
-        _warn(f"{what}: {result.message}", limit=result.status in _FAILED)
-    return result
-
-
-def _where(step: IntermediateResult) -> str:
-    """Where a run stands, in a line."""
-    value = "" if math.isnan(step.fun) else f", objective {step.fun:.6g}"
-    return f"iteration {step.nit}{value}, gradient norm {step.grad_norm:.3g}"
-
-
-def _share(run: Run) -> float | None:
-    """How much of the way to the tolerance is done, in digits of the gradient norm."""
-    first, now, goal = run.progress.start_norm, run.progress.best_grad_norm, run.tolerance
-    if not 0 < goal < first < math.inf or not now > 0:
-        return None
-    return math.log(first / now) / math.log(first / goal)
-
-
-def _summary(result: Result) -> str:
-    """How a run ended, in five lines."""
-    lines = {
-        "Objective": f"{result.fun:.6g}",
-        "Iterations": result.nit,
-        "Values": result.nfev,
-        "Gradients": result.njev,
-    }
-    return "\n".join([result.message, *(f"    {name}: {text}" for name, text in lines.items())])
+def refuse(**given: Any) -> None:
+    """SciPy passes these to every method; to leave them out of account would be a wrong answer."""
+    for name, value in given.items():
+        if value is None or (isinstance(value, tuple | list) and not value):
+            continue
+        raise ValueError(
+            f"{name}= is not supported: momentous minimises smooth functions without constraints, "
+            "from values and gradients"
+        )
 
 
 def warn_of_hessians(**given: Any) -> None:
@@ -249,16 +229,6 @@ def warn_of_hessians(**given: Any) -> None:
                 RuntimeWarning,
                 stacklevel=levels_to_the_user(),
             )
-
-
-def _warn(message: str, limit: bool = False) -> None:
-    from scipy.optimize import OptimizeWarning  # here: SciPy's warning costs an import
-
-    class LimitWarning(OptimizeWarning, RuntimeWarning):  # type: ignore[misc]
-        """Of a limit that ended a run: SciPy's methods use either class."""
-
-    kind = LimitWarning if limit else OptimizeWarning
-    warnings.warn(message, kind, stacklevel=levels_to_the_user())
 
 
 def as_callback(callback: Callable[..., Any], space: Space) -> Callback:

@@ -208,6 +208,13 @@ def test_names_of_other_libraries_are_refused_with_ours():
         accelerate(BOWL.gradient, BOWL.start, maxiter=1)
 
 
+@pytest.mark.parametrize("asked", [{"disp": True}, {"progress": 1}, {"options": {"verbose": 2}}])
+def test_what_is_shown_of_a_whole_run_is_refused_step_by_step(asked):
+    with pytest.raises(TypeError, match=r"iterate\(\) does not take .* or call minimize\(\)"):
+        iterate(BOWL.value, BOWL.start, jac=BOWL.gradient, **asked)
+    iterate(BOWL.value, BOWL.start, jac=BOWL.gradient, disp=False, progress=None)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

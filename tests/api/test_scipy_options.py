@@ -1,5 +1,6 @@
 """SciPy's options by both routes: translated where they have a meaning, a warning where not."""
 
+import re
 import warnings
 
 import numpy as np
@@ -263,3 +264,37 @@ def test_statuses_have_the_numbers_of_scipy():
     numbers = {status.name: int(status) for status in Status}
     assert (numbers["CONVERGED"], numbers["MAX_ITERATIONS"], numbers["STOPPED"]) == (0, 1, 99)
     assert (numbers["NO_PROGRESS"], numbers["NON_FINITE"]) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "example"),
+    [("maxiter", "5", "100"), ("ftol", "a", "1e-6"), ("gtol", [1], "1e-6"), ("maxfun", "9", "100"),
+     ("c1", "x", "1e-6"), ("norm", "inf", "2")],
+)  # fmt: skip
+def test_an_option_that_is_no_number_is_named_with_the_remedy(solve, name, value, example):
+    with pytest.raises(TypeError) as raised:
+        solve({name: value})
+    told = f"{name}={value!r} must be a number, not {type(value).__name__}; pass one such as"
+    assert str(raised.value) == f"{told} {name}={example}"
+
+
+@pytest.mark.parametrize(
+    "given", [{"max_iterations": "5"}, {"tol": "a"}, {"target": "1"}, {"max_time": [1]}]
+)
+def test_a_limit_that_is_no_number_is_named(given):
+    ((name, value),) = given.items()
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r} must be a number")):
+        minimize(rosen, START, jac=rosen_der, **given)
+
+
+@pytest.mark.parametrize(
+    "given", [{"jac": None}, {"hess": rosen}, {"options": {"mesg_num": 1}},
+              {"options": {"maxiter": 1, "disp": True}}],
+)  # fmt: skip
+def test_warnings_point_to_the_line_of_the_user_also_through_scipy(given):
+    given = {"jac": rosen_der} | given
+    for call in (scipy.optimize.minimize, minimize):
+        method = minimize if call is scipy.optimize.minimize else None
+        with pytest.warns(Warning) as caught:
+            call(rosen, START, method=method, **given)
+        assert {each.filename for each in caught} == {__file__}

@@ -257,6 +257,7 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("fit", "ratings.csv", "--out", "m", "--backend", "odd"), 2, "auto, numba, numpy"),
         (("fit", "ratings.csv", "--out", "m", "--device", "tpu"), 2, "'cpu', 'cuda', 'auto'"),
         (("fit", "ratings.csv", "--out", "m", "--backend", "cuda"), 2, "take device='cuda'"),
+        (("fit", "ratings.csv", "--out", "-"), 2, "a model is a file"),
         (("fit", "ratings.csv", "--out", "no/m"), 2, "folder no does not exist"),
         (("fit", "ratings.csv", "--out", "ratings.csv"), 2, "not overwritten"),
         (("fit", "ratings.csv", "--out", "m", "--columns", "a,b,c"), 1, "'a'"),

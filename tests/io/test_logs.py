@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from momentous import minimize
+from momentous import accelerate, minimize
 from momentous.io.logs import has_reader, notify, shown
 
 NAME = "momentous.test_logs"
@@ -117,3 +117,26 @@ def test_verbose_says_more_than_disp(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines[:3]] == [f"<iteration {k}" for k in (1, 2, 3)]
     assert lines[3].startswith("3 iterations, the limit")
+
+
+def test_the_ending_is_logged_and_shown_of_maps_and_of_interrupted_runs(capsys, caplog):
+    result = accelerate(lambda x: x / 2, np.ones(2), lambda x: float(x @ x), disp=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == result.message
+    assert lines[-1] == f"    Maps: {result.njev}"
+
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    with caplog.at_level(logging.INFO, "momentous"):
+        accelerate(lambda x: x / 2, np.ones(2), lambda x: float(x @ x))
+        with pytest.raises(KeyboardInterrupt):
+            minimize(square, np.ones(2), jac=True, callback=interrupt)
+    said = [record.getMessage().partition("\n")[0] for record in caplog.records]
+    assert said[0] == result.message
+    assert said[1].startswith("interrupted after iteration 1")
+
+
+def test_what_is_no_volume_is_refused():
+    with pytest.raises(TypeError, match="disp='loud' must be True, False or a number"):
+        minimize(square, np.ones(2), jac=True, disp="loud")

@@ -1,6 +1,7 @@
 """momentous.torch.minimize and certify: whole runs on modules."""
 
 import doctest
+import logging
 
 import pytest
 
@@ -99,12 +100,52 @@ def test_an_interrupted_run_leaves_the_point_reached_and_is_resumed_from_its_fil
     def callback(running):
         reached[:] = [p.detach().clone() for p in net.parameters()]
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:
         minimize(net, loss, tol=1e-8, checkpoint=file, callback=callback)
     assert all(map(torch.equal, reached, net.parameters()))
+    found = raised.value.result
+    assert found.status is Status.INTERRUPTED
+    assert all(map(torch.equal, found.x.values(), net.parameters()))
     net = network()
     result = minimize(net, loss_of(net), tol=1e-8, resume=file)
     assert (result.fun, result.nfev) == (wanted.fun, wanted.nfev)
+
+
+def test_ctrl_c_in_the_callback_has_the_result_too_and_is_logged(caplog):
+    net = network()
+
+    def interrupt(running):
+        if running.progress.nit == 3:
+            raise KeyboardInterrupt
+
+    with caplog.at_level(logging.INFO, "momentous"), pytest.raises(KeyboardInterrupt) as raised:
+        minimize(net, loss_of(net), callback=interrupt)
+    found = raised.value.result
+    assert (found.status, found.nit) == (Status.INTERRUPTED, 3)
+    assert all(map(torch.equal, found.x.values(), net.parameters()))
+    assert caplog.records[-1].getMessage().startswith("interrupted after iteration 3")
+
+
+def test_disp_prints_and_the_log_has_how_the_run_ended(capsys, caplog):
+    net = network()
+    result = minimize(net, loss_of(net), disp=True)
+    assert capsys.readouterr().out.startswith(result.message)
+    with caplog.at_level(logging.DEBUG, "momentous"):
+        net = network()
+        result = minimize(net, loss_of(net), max_iterations=2)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == result.nit + 1
+    assert said[-1].startswith(result.message)
+
+
+def test_errors_name_what_was_called():
+    net = network()
+    with pytest.raises(TypeError, match=r"^minimize\(\) has no option 'lr'"):
+        minimize(net, loss_of(net), lr=0.1)
+    with pytest.raises(TypeError, match=r"^minimize\(\) has no option 'calback'; .* 'callback'"):
+        minimize(net, loss_of(net), calback=print)
+    with pytest.raises(TypeError, match=r"^Optimizer\(\) has no option 'disp': .*torch.minimize"):
+        Optimizer(net.parameters(), disp=True)
 
 
 def test_what_is_not_a_loss_or_has_no_parameters_is_refused():

@@ -88,6 +88,12 @@ def command(
     from momentous.distributed import RankError, find
     from momentous.lowrank.tasks import OptionError, fit_file
 
+    if out == Path("-"):
+        raise click.BadParameter(
+            "a model is a file, and is not written to the standard output; name one, such as "
+            "--out model.npz",
+            param_hint="'--out'",
+        )
     quiet = as_json or find().rank > 0
     quietly = reading | {"progress": False if quiet else None}
     try:

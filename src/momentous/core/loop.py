@@ -20,7 +20,7 @@ from momentous.core.acceptance import (
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
-from momentous.core.result import Later, LikeScipys, Result
+from momentous.core.result import Later, LikeScipys, Result, interrupt_with
 from momentous.core.space import Array, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, Status
 from momentous.core.step import Report, Step
@@ -202,10 +202,7 @@ class Run(Iterator[IntermediateResult]):
     def _raise_interrupt(self) -> None:
         """Pass Ctrl-C on once the run is over, with what it has found."""
         if self.interrupted and self._raises_interrupts:
-            result = self.result
-            error = KeyboardInterrupt(f"{result.message}; this exception has the result as .result")
-            error.result = result  # type: ignore[attr-defined]
-            raise error
+            raise interrupt_with(self.result)
 
     def _advance_to_the_end(self) -> None:
         while self.ending is None:
@@ -304,6 +301,12 @@ class Run(Iterator[IntermediateResult]):
         """End the run here."""
         if self.ending is None:
             self._end(why)
+            self._autosave()
+
+    def interrupt(self) -> None:
+        """End the run here as Ctrl-C does."""
+        if self.ending is None:
+            self._interrupted()
             self._autosave()
 
     def _end(self, why: str) -> None:

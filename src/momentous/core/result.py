@@ -147,3 +147,10 @@ class Result(LikeScipys, dict[str, Any]):
         noun = "residual norm" if "image" in self else "gradient norm"
         fallen = "" if trace is None else html.curve(trace["grad_norm"].tolist(), noun)
         return html.beside(table, fallen)
+
+
+def interrupt_with(result: Result) -> KeyboardInterrupt:
+    """Ctrl-C, to be raised once a run is over, with what it has found."""
+    error = KeyboardInterrupt(f"{result.message}; this exception has the result as .result")
+    error.result = result  # type: ignore[attr-defined]
+    return error

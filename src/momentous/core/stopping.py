@@ -89,7 +89,7 @@ class GradientNorm(Criterion):
     tolerance: float
 
     def __post_init__(self) -> None:
-        _require("tolerance", self.tolerance, 0)
+        require("tolerance", self.tolerance, 0)
 
     def check(self, progress: Progress) -> Ending | None:
         norm = progress.grad_norm
@@ -109,8 +109,8 @@ class Target(Criterion):
     needs_value = True
 
     def __post_init__(self) -> None:
-        if self.value != self.value:
-            raise ValueError(f"target={self.value!r} must be a number")
+        require("target", self.value)
+        object.__setattr__(self, "value", float(self.value))
 
     def check(self, progress: Progress) -> Ending | None:
         if not (progress.fun <= self.value and math.isfinite(progress.fun)):
@@ -126,7 +126,7 @@ class Iterations(Criterion):
     limit: int
 
     def __post_init__(self) -> None:
-        _require("max_iterations", self.limit, 0)
+        require("max_iterations", self.limit, 0)
 
     def check(self, progress: Progress) -> Ending | None:
         if progress.nit < self.limit:
@@ -146,7 +146,7 @@ class Evaluations(Criterion):
     pairs: bool = False
 
     def __post_init__(self) -> None:
-        _require("max_evaluations", self.limit, 0)
+        require("max_evaluations", self.limit, 0)
 
     def check(self, progress: Progress) -> Ending | None:
         nfev, njev = progress.nfev, progress.njev
@@ -164,7 +164,7 @@ class WallTime(Criterion):
     seconds: float
 
     def __post_init__(self) -> None:
-        _require("max_time", self.seconds, 0, "a number of seconds")
+        require("max_time", self.seconds, 0, "a number of seconds")
 
     def check(self, progress: Progress) -> Ending | None:
         if progress.time < self.seconds:
@@ -180,7 +180,7 @@ class Stagnation(Criterion):
     iterations: int
 
     def __post_init__(self) -> None:
-        _require("iterations", self.iterations, 1)
+        require("iterations", self.iterations, 1)
 
     def check(self, progress: Progress) -> Ending | None:
         norm, nit = progress.best_grad_norm, progress.best_nit
@@ -207,8 +207,8 @@ class ValueChange(Criterion):
     needs_value = True
 
     def __post_init__(self) -> None:
-        _require("tolerance", self.tolerance, 0)
-        _require("iterations", self.iterations, 1)
+        require("tolerance", self.tolerance, 0)
+        require("iterations", self.iterations, 1)
         object.__setattr__(self, "value_window", self.iterations)
 
     def check(self, progress: Progress) -> Ending | None:
@@ -234,8 +234,8 @@ class StepLength(Criterion):
     iterations: int = 10
 
     def __post_init__(self) -> None:
-        _require("tolerance", self.tolerance, 0)
-        _require("iterations", self.iterations, 1)
+        require("tolerance", self.tolerance, 0)
+        require("iterations", self.iterations, 1)
         object.__setattr__(self, "move_window", self.iterations)
 
     def check(self, progress: Progress) -> Ending | None:
@@ -369,6 +369,12 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     return Ending(Status.UNBOUNDED, f"{message}; {remedy}", numbers)
 
 
-def _require(name: str, value: float, least: int, kind: str = "a number") -> None:
-    if not value >= least:
-        raise ValueError(f"{name}={value!r} must be {kind} >= {least}")
+def require(name: str, value: Any, least: float = -math.inf, kind: str = "a number") -> None:
+    """Refuse what is no number, text that looks like one included, or is too small."""
+    try:
+        enough = bool(value >= least)
+    except (TypeError, ValueError):  # text, a list
+        enough = False
+    if not enough:
+        limit = f" >= {least}" if math.isfinite(least) else ""
+        raise ValueError(f"{name}={value!r} must be {kind}{limit}")

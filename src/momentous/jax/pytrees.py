@@ -15,8 +15,10 @@ from momentous import api
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
 from momentous.core.status import Status
+from momentous.display import finished
 from momentous.jax.compiled import floating
 from momentous.jax.vectors import Tree
+from momentous.scipy_options import of_whole_run
 
 # Jitted functions of flat vectors, made of the user's jitted functions of pytrees.
 _KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
@@ -117,6 +119,8 @@ class TreeRun(Iterator[TreeStep]):
         found = result.copy()
         for name in ("x", "jac", "best_x"):
             found[name] = self._flat.tree(result[name])
+        if "allvecs" in result:
+            found["allvecs"] = [self._flat.tree(x) for x in result.allvecs]
         if self._aux is not None:
             found["aux"] = self._aux(found.x)
         if result.status is Status.NO_PROGRESS and result.x.dtype != jnp.float64:
@@ -192,7 +196,10 @@ def minimize(
     >>> found.success, found.x["w"].shape, float(found.x["b"].round(2))
     (True, (3,), 1.0)
     """
-    return iterate(fun, x0, args, has_aux=has_aux, **options).finish()
+    asked = of_whole_run(options)
+    run = iterate(fun, x0, args, has_aux=has_aux, **options)
+    finished(run._run, asked)
+    return run.result
 
 
 def _with_trees(callback: Callable[..., Any], flat: Flat) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from momentous.core.oracle import Sample, levels_to_the_user
 from momentous.core.result import Result
 from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
+from momentous.display import SHOWN
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
 
 _NO_RATE = (
@@ -44,6 +46,9 @@ _TORCH_NAMES = {
     "tolerance_change": "pass stop=momentous.StepLength(...) or stop=momentous.ValueChange(...)",
     "history_size": "pass method='lbfgs', memory=...",
     "line_search_fn": "the methods bring their line searches along",
+    **dict.fromkeys(
+        SHOWN, "print its progress after a step; momentous.torch.minimize takes this option"
+    ),
 }
 _OF_GROUPS = ("params", "param_names")
 
@@ -119,6 +124,7 @@ class Optimizer(torch.optim.Optimizer):
 
     result: Result | None = None
     _run: Run | None = None  # under way, or ended
+    _broken_off: Run | None = None  # by an exception, and put aside
     _saved: dict[str, Any] | None = None  # a run to resume, where none is under way
     _shown: Array | None = None  # the point that the last step left in the parameters
     _flat: FlatParameters | None = None
@@ -150,7 +156,9 @@ class Optimizer(torch.optim.Optimizer):
             )
         for name in parameters:
             if name in _TORCH_NAMES:
-                raise TypeError(f"Optimizer() has no option {name!r}: {_TORCH_NAMES[name]}")
+                raise TypeError(
+                    f"{self._caller().__name__}() has no option {name!r}: {_TORCH_NAMES[name]}"
+                )
         self._asked = method, parameters
         self._options: dict[str, Any] = {
             "tol": tol,
@@ -236,7 +244,11 @@ class Optimizer(torch.optim.Optimizer):
 
     def _method(self, saved: RunState | None) -> Method:
         method, parameters = self._asked
-        return choose_method(method, parameters, saved, Optimizer)
+        return choose_method(method, parameters, saved, self._caller())
+
+    def _caller(self) -> Callable[..., Any]:
+        """What the user has called, for errors."""
+        return Optimizer
 
     def _trained(self) -> FlatParameters:
         """The trained parameters; where they are others than before, or somewhere else, the run is
@@ -281,6 +293,7 @@ class Optimizer(torch.optim.Optimizer):
             )
             self._best = _known(self._run, self._run.best_point)
             self._saved = None
+        self._broken_off = None
         run, function = self._run, self._function
         assert function is not None
         function.closure = closure
@@ -317,7 +330,24 @@ class Optimizer(torch.optim.Optimizer):
         flat.drop_gradients()
         if self._run is not None:
             self._shown = before
+        self._broken_off = self._run
         self._put_aside()
+
+    def _interrupt(self) -> Result | None:
+        """End the run as Ctrl-C does, at the point that it has reached; None where there is none.
+
+        The parameters are those of the result.
+        """
+        run, flat = self._run or self._broken_off, self._flat
+        if self.done or run is None or flat is None:
+            return self.result
+        run.interrupt()
+        result = run.result
+        flat.write(result.x)
+        flat.drop_gradients()
+        self._run, self._broken_off, self._shown = run, None, result.x
+        self.result = _named(result, flat)
+        return self.result
 
     def _put_aside(self) -> None:
         """Keep the run as one to be resumed; its closure may have been broken off anywhere."""
@@ -374,7 +404,7 @@ class _Group(dict[str, Any]):
 def _named(result: Result, flat: FlatParameters) -> Result:
     """The result with vectors taken apart into the parameters that they stand for, in memory of
     their own."""
-    vectors = {name: result[name] for name in ("x", "jac", "best_x")}
+    vectors = {name: result[name] for name in ("x", "jac", "best_x") if result[name] is not None}
     parts = {name: flat.views(flat.tensor(vector).clone()) for name, vector in vectors.items()}
     return result | parts
 

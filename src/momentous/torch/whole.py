@@ -12,9 +12,11 @@ import torch
 from momentous.certify import Certificate
 from momentous.certify import certify as certify_function
 from momentous.core.checkpoint import Checkpoint
+from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
-from momentous.core.result import Result
+from momentous.core.result import Result, interrupt_with
 from momentous.core.stopping import Criterion
+from momentous.display import Display, take
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, Named
 from momentous.torch.optimizer import Optimizer
 
@@ -53,7 +55,8 @@ def minimize(
     parameters : module, or tensors
         A ``torch.nn.Module``; or a tensor, an iterable or a dictionary of tensors, or
         ``named_parameters()``.  They are changed: at the end they are the solution, and after an
-        exception or Ctrl-C the point reached.
+        exception or Ctrl-C the point reached.  The ``KeyboardInterrupt`` of Ctrl-C has the result
+        as ``.result``.
     loss : callable
         A function without arguments that computes the loss of all data from the parameters and
         returns it.  It may be a closure as for ``torch.optim.LBFGS``.
@@ -63,7 +66,8 @@ def minimize(
     method, tol, max_iterations, max_evaluations, max_time, target, stop, checkpoint, resume, rng
         These, ``trace`` and ``check_gradient`` are as for `Optimizer`.
     **method_parameters
-        Parameters of the method.
+        Parameters of the method; and ``disp``, ``verbose`` and ``progress`` as for
+        `momentous.minimize`.
 
     Returns
     -------
@@ -82,7 +86,8 @@ def minimize(
     ('CONVERGED', 3.0)
     """
     _require_callable(loss)
-    optimizer = Optimizer(
+    asked = take(method_parameters)
+    optimizer = _OfMinimize(
         named(parameters),
         method,
         tol=tol,
@@ -98,16 +103,43 @@ def minimize(
         check_gradient=check_gradient,
         **method_parameters,
     )
+    with Display(asked) as display:
+        try:
+            _to_the_end(optimizer, loss, callback, display)
+        except KeyboardInterrupt:
+            result = optimizer._interrupt()
+            if result is None:
+                raise
+            raise interrupt_with(result) from None
+        display.result = optimizer.result
+    assert optimizer.result is not None
+    return optimizer.result
+
+
+class _OfMinimize(Optimizer):
+    """An optimizer whose errors name `minimize`, which the user has called."""
+
+    def _caller(self) -> Callable[..., Any]:
+        return minimize
+
+
+def _to_the_end(
+    optimizer: Optimizer,
+    loss: Closure,
+    callback: Callable[[Optimizer], Any] | None,
+    display: Display,
+) -> None:
     last = 0
     while not optimizer.done:
         optimizer.step(loss)
-        assert optimizer.progress is not None
-        if callback is not None and optimizer.progress.nit > last:
-            last = optimizer.progress.nit
-            if _asks_to_stop(callback, optimizer) and not optimizer.done:
-                optimizer.stop("the callback asked to stop")
-    assert optimizer.result is not None
-    return optimizer.result
+        run = optimizer._run
+        assert run is not None
+        if run.progress.nit == last:
+            continue
+        last = run.progress.nit
+        display.step(run, IntermediateResult(run))
+        if callback is not None and _asks_to_stop(callback, optimizer) and not optimizer.done:
+            optimizer.stop("the callback asked to stop")
 
 
 def certify(parameters: Parameters, loss: Closure, *, eps: float, **options: Any) -> Certificate:

@@ -119,7 +119,7 @@ def test_set_output_asks_for_tables_everywhere(kind, model):
         (wanted.recommend("user 03"), ["item", "score"]),
         (wanted.similar_items("Filme Nr. 3"), ["item", "similarity"]),
         (wanted.similar_users("user 03"), ["user", "similarity"]),
-        (wanted.explain("user 03", "Filme Nr. 3"), ["item", "contribution"]),
+        (wanted.explain("user 03", "Filme Nr. 3"), ["item", "contribution", "rest", "score"]),
         (wanted.recommend_all(["user 03", "user 04"], n=2), ["user", "item", "score"]),
         (wanted.ranking_metrics([["user 03", "Filme Nr. 99"]], [1.0]),
          ["ndcg", "map", "recall", "precision", "auc", "users"]),
@@ -132,6 +132,14 @@ def test_set_output_asks_for_tables_everywhere(kind, model):
     assert arrays.recommend("user 03")._fields == ("items", "scores")
     with pytest.raises(ValueError, match="answers='numpy' must be one of input, default, pandas"):
         wanted.set_output(answers="numpy")
+
+
+def test_the_columns_of_an_explanation_sum_up_to_the_score(kind, model):
+    found = as_dict(
+        clone(model).set_output(answers=kind).fit(PAIRS, STARS).explain("user 03", "Filme Nr. 3")
+    )
+    assert len(set(found["score"])) == 1
+    assert sum(found["contribution"]) + found["rest"][0] == pytest.approx(found["score"][0])
 
 
 def test_labels_and_their_probabilities_are_tables_too(kind, table):

@@ -119,9 +119,9 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
 
 
 def levels_to_the_user(*packages: str) -> int:
-    """The stack level, as warnings count it in the caller, of the first frame outside of here, and
-    of packages that call us in the user's place."""
-    ours = tuple(f"{name}." for name in ("momentous", *packages))
+    """The stack level, as warnings count it in the caller, of the first frame outside of here, of
+    SciPy, whose ``minimize`` takes ours as a method, and of these packages."""
+    ours = tuple(f"{name}." for name in ("momentous", "scipy", *packages))
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back

@@ -164,11 +164,18 @@ class Answers(BaseEstimator):
     def explain(self, user: Any, item: Any, n: int | None = None) -> Explanation | Any:
         """How much each of a user's ratings adds to the score of an item, the most first.
 
-        The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.
+        The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.  As a
+        table (see `set_output`) every row has ``rest`` and ``score`` beside the contribution.
         """
         check_is_fitted(self, "model_")
         found = explain(self.model_, user, item, n)
-        return self._table(found, self._id_names()[1], "contribution")
+        kind = self._kind()
+        if kind is None:
+            return found
+        columns = {self._id_names()[1]: found.items, "contribution": found.contributions}
+        of_all = {"rest": found.rest, "score": found.score}
+        columns |= {name: np.full(len(found.items), each) for name, each in of_all.items()}
+        return as_table(kind, columns)
 
     def ranking_metrics(
         self, X: Any, y: Any = None, k: int = 10, relevant: float | None = None

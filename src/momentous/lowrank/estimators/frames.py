@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Kind = Literal["pandas", "polars", "arrow"]
 Output = Literal["input", "default", "pandas", "polars", "arrow"]
-_OTHERS = {"score", "similarity", "contribution"}  # columns of answers beside ids
+_OTHERS = {"score", "similarity", "contribution", "rest"}  # columns of answers beside ids
 _PACKAGES: dict[str, Kind] = {"pandas": "pandas", "polars": "polars", "pyarrow": "arrow"}
 
 
