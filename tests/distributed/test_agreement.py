@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from momentous import LBFGS
 from momentous.core.blocks import BLOCK
 from momentous.core.space import Space
 from momentous.distributed import Alone
@@ -116,3 +117,28 @@ def test_a_jitted_function_of_jax_is_summed_before_anything_is_done_with_it():
     sample = oracle.gradient(x0)
     assert (float(sample.value), np.asarray(sample.gradient).tolist()) == (6.0, [4.0] * 3)
     assert sample.grad_norm == pytest.approx(4 * np.sqrt(3))
+
+
+def test_a_rank_whose_function_fails_makes_no_more_sums():
+    """Others do not wait for them: they would take such a sum for another one."""
+    jnp = pytest.importorskip("jax.numpy")
+    agreement, calls = Agreement(Noting()), []
+
+    def fun(x):
+        calls.append(len(agreement.ranks.sent))
+        if len(calls) == 6:
+            raise RuntimeError("on this rank alone")
+        return float(jnp.sum(x**4 + x**2)), 4 * x**3 + 2 * x
+
+    x0 = jnp.linspace(-1.0, 1.0, 600)
+    oracle = VariablesOracle(agreement, fun, True, (), Space(x0, total=agreement.total))
+    method = LBFGS(memory=4)
+
+    def steps():
+        step = method.start(oracle, x0, 1e-8, 0)
+        while True:
+            step = method.step(oracle, step.memory)
+
+    with pytest.raises(RuntimeError, match="alone"):
+        steps()
+    assert len(agreement.ranks.sent) == calls[-1]

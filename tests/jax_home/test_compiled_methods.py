@@ -22,6 +22,7 @@ import momentous.jax as home  # noqa: E402
 from momentous.jax import free_radius  # noqa: E402
 from momentous.jax.machine import Evaluation  # noqa: E402
 from momentous.jax.machines import machine_of  # noqa: E402
+from momentous.jax.vectors import norm  # noqa: E402
 
 STEPS = 500  # evaluations in one compiled run
 
@@ -199,6 +200,24 @@ def compare(seen, last, sure, method, start, problem):
     assert probed <= extra <= most
 
 
+@pytest.mark.parametrize("scale", [1e-170, 1e160])
+def test_gradients_whose_squares_leave_the_range_of_numbers_have_a_norm(scale):
+    # With a norm of 0 or inf the start would be the solution, or no place to start from.
+    gradient = {"a": jnp.array([3.0, 0.0]) * scale, "b": jnp.array(-4.0) * scale}
+    assert float(jax.jit(norm)(gradient)) == pytest.approx(5 * scale)
+    assert float(norm({"a": jnp.zeros(2), "none": jnp.zeros(0)})) == 0.0
+    assert not np.isfinite(float(norm({"a": jnp.array([jnp.inf, 1.0])})))
+    assert np.isnan(float(norm({"a": jnp.array([jnp.nan, 1.0])})))
+
+
+def test_a_function_of_tiny_values_is_not_solved_at_its_start():
+    def tiny(x):
+        return 1e-170 * jnp.sum((x - 1.0) ** 2)
+
+    found = home.solve(tiny, jnp.array([3.0, -4.0]), tol=0.0, rtol=1e-6, max_evaluations=100)
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
+
+
 def test_a_refused_early_end_changes_nothing_but_when_to_ask_again():
     """Of the heavy ball without constants: the epoch goes on from where it was."""
     x = jnp.array([1.0, 2.0])
@@ -210,8 +229,8 @@ def test_a_refused_early_end_changes_nothing_but_when_to_ask_again():
         value=jnp.asarray(-1.0),
         epoch=memory.epoch._replace(k=jnp.asarray(6), travelled=jnp.asarray(1.0)),
     )
-    norm = jnp.asarray(3.0)
-    higher = Evaluation(machine.point(memory), jnp.asarray(5.0), jnp.ones(2), norm, norm)
+    size = jnp.asarray(3.0)
+    higher = Evaluation(machine.point(memory), jnp.asarray(5.0), jnp.ones(2), size, size)
     after, shown = machine.advance(memory, higher, jnp.asarray(1e-5))
     assert higher.point.tolist() == [2.0, 3.0]
     assert after.x.tolist() == x.tolist()

@@ -391,7 +391,9 @@ class LowRankObjective:
         if self.loss.dense_weight:
             mean = second * self._curvature_per_row(which)
             mean = mean + self.loss.dense_weight * self.gram(U, self.backend.xp.ones(len(U)))
-        axes = np.linalg.eigh(mean)[1]
+        axes = np.eye(self.rank)  # where something is not finite: no others are better then
+        if np.all(np.isfinite(mean)):
+            axes = np.linalg.eigh(mean)[1]
         squares = np.ones(self.width)
         squares[: self.rank] = np.einsum("pq,pr,rq->q", axes, second, axes)
         return self.backend.xp.asarray(axes), squares

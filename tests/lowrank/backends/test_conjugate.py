@@ -179,3 +179,11 @@ def test_more_steps_than_entries_do_not_run_away(dtype, backend):
     found, _ = problem.half_sweep(0, P, Q, steps=12)
     assert problem.value(problem.join(found, Q)) <= 1e-7
     assert np.abs(found).max() <= 3 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, 1e160])
+def test_a_sweep_from_where_numbers_end_gives_a_value_that_is_not_finite(scale):
+    problem = objective("squared", "numpy", "plain")
+    with np.errstate(all="ignore"):
+        _, value = Sweep(problem, steps=2)(scale * a_point(problem))
+    assert not np.isfinite(value)

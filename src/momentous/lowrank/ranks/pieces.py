@@ -23,7 +23,8 @@ from momentous.lowrank.data.sources import Source, find_sources
 from momentous.lowrank.data.tables import duckdb_errors, open_database, quoted_text
 
 LEAST = 1 << 20  # bytes of a file that is worth a cut
-LINES = [*(FORMATS[name] for name in ("dat", "csv", "tsv", "space", "json")), TEXT]
+# Lines of JSON are not among them: the first one names the keys of all.
+LINES = [*(FORMATS[name] for name in ("dat", "csv", "tsv", "space")), TEXT]
 STEP = 1 << 20  # bytes that are looked through at a time
 
 
@@ -106,12 +107,10 @@ def _piece(one: Source, low: float, high: float, reading: Mapping[str, Any]) -> 
             return Rows(one.path, first=round(low * count), last=round(high * count))
         if found not in LINES:
             return None
-        header = 0
-        if found is not FORMATS["json"]:
-            columns = checked_columns(reading.get("columns"))
-            limits = reading.get("limits") or Limits()
-            skip = find_dialect(file.head, _delimiter(found, reading), columns, limits).skip
-            header = _line_start(one.path, skip)
+        columns = checked_columns(reading.get("columns"))
+        limits = reading.get("limits") or Limits()
+        skip = find_dialect(file.head, _delimiter(found, reading), columns, limits).skip
+        header = _line_start(one.path, skip)
     except RatingsFileError:
         return None  # who reads the file says what is wrong with it
     size = one.path.stat().st_size

@@ -57,11 +57,10 @@ class FusedPairs(Listed):
                 self._found = there, y, sums
             return self._found[0], self._found[2][0]
 
-        try:
-            if oracle.fused:
-                look()  # the device has this to do before the sums of the pass are waited for
-        finally:
-            slope, square = along()
+        if oracle.fused:
+            look()  # the device has this to do before the sums of the pass are waited for
+        # Not after an exception: it may be one of this rank alone, and this is a call over ranks.
+        slope, square = along()
         return d, slope, Ahead(square, end, look)
 
     def _kept(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
