@@ -61,7 +61,7 @@ class Display:
         if self._details:
             LOGGER.debug("%r", step)
         if self._wants_bar:
-            self._bar(_where(step), _share(run))
+            self._bar(_where(step, run.progress.noun), _share(run))
 
     def __exit__(
         self,
@@ -106,10 +106,10 @@ def _volume(name: str, value: Any) -> int:
         raise TypeError(f"{name}={value!r} must be True, False or a number, such as 1") from None
 
 
-def _where(step: IntermediateResult) -> str:
+def _where(step: IntermediateResult, noun: str) -> str:
     """Where a run stands, in a line."""
     value = "" if math.isnan(step.fun) else f", objective {step.fun:.6g}"
-    return f"iteration {step.nit}{value}, gradient norm {step.grad_norm:.3g}"
+    return f"iteration {step.nit}{value}, {noun} norm {step.grad_norm:.3g}"
 
 
 def _share(run: Run) -> float | None:

@@ -137,6 +137,13 @@ def test_the_ending_is_logged_and_shown_of_maps_and_of_interrupted_runs(capsys, 
     assert said[1].startswith("interrupted after iteration 1")
 
 
+def test_a_bar_of_maps_tells_their_residual(capsys):
+    accelerate(lambda x: x / 2, np.ones(2), lambda x: float(x @ x), progress=True)
+    told = capsys.readouterr().err
+    assert "residual norm" in told
+    assert "gradient" not in told
+
+
 def test_what_is_no_volume_is_refused():
     with pytest.raises(TypeError, match="disp='loud' must be True, False or a number"):
         minimize(square, np.ones(2), jac=True, disp="loud")

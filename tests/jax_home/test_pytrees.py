@@ -81,6 +81,16 @@ def test_disp_and_return_all_are_as_of_arrays(capsys):
     assert [set(each) for each in found.allvecs] == [{"w"}] * (found.nit + 1)
 
 
+def test_ctrl_c_has_the_result_with_trees():
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        minimize(lambda p: jnp.sum(p["w"] ** 4), {"w": jnp.ones(2)}, callback=interrupt)
+    assert raised.value.result.status is Status.INTERRUPTED
+    assert set(raised.value.result.x) == {"w"}
+
+
 def test_a_jitted_function_is_traced_once_for_many_runs():
     traces = []
 

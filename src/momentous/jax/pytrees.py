@@ -198,7 +198,12 @@ def minimize(
     """
     asked = of_whole_run(options)
     run = iterate(fun, x0, args, has_aux=has_aux, **options)
-    finished(run._run, asked)
+    try:
+        finished(run._run, asked)
+    except KeyboardInterrupt as error:
+        if hasattr(error, "result"):
+            error.result = run.result  # with trees
+        raise
     return run.result
 
 
