@@ -189,17 +189,10 @@ class CudaPasses:
             and value.device.id == self._device.id
         )
 
-    def __call__(
-        self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
-    ) -> tuple[tuple[Any, ...], Any, float]:
-        """The new vectors; and once they are there, the sums and the value."""
-        made, answer = self.start(work, vectors, numbers, value)
-        return made, *answer()
-
     def start(
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
     ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
-        """The same without the wait: the new vectors, and what gives the sums and the value."""
+        """The new vectors, and a function that waits for the sums and the value."""
         vectors = [a if a.flags.c_contiguous else cupy.ascontiguousarray(a) for a in vectors]
         pointers, together = [a.data.ptr for a in vectors], 0
         for pointer in pointers:

@@ -162,17 +162,10 @@ class JaxPasses:
         """Is this a scalar of JAX?"""
         return isinstance(value, self._jax.Array) and value.size == 1 and value.dtype.kind == "f"
 
-    def __call__(
-        self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
-    ) -> tuple[tuple[Any, ...], Any, float]:
-        """The new vectors; and once they are there, the sums and the value."""
-        made, answer = self.start(work, vectors, numbers, value)
-        return made, *answer()
-
     def start(
         self, work: Pass, vectors: Sequence[Any], numbers: Sequence[float], value: Any
     ) -> tuple[tuple[Any, ...], Callable[[], tuple[Any, float]]]:
-        """The same without the wait: the new vectors, and what gives the sums and the value."""
+        """The new vectors, and a function that waits for the sums and the value."""
         run = _jitted(work, self._one_kernel, self._mail_of)
         made, read = self._run(run, work, numbers, tuple(vectors), value)
 

@@ -121,7 +121,8 @@ class Space:
         """
         if self._passes is not None:
             brought = None if isinstance(value, float) else value
-            made, sums, found = self._passes(work, vectors, numbers, brought)
+            made, answer = self._passes.start(work, vectors, numbers, brought)
+            sums, found = answer()
             return made, self._totalled(sums), value if brought is None else found
         with self._ignore_overflow():
             if self._blocked and not self.has_own_inner:
@@ -183,7 +184,7 @@ class Space:
             full = (a, *padded(group))
             work = passes.inners(len(full) - 1)
             if self._passes is not None:
-                found = self._passes(work, full, (), None)[1]
+                found = self._passes.start(work, full, (), None)[1]()[0]
             else:
                 found = blocks.run(work, (), [self._on_host(v) for v in full], ())
             # As many on every rank, however long its part of x is.
