@@ -7,7 +7,7 @@ import pytest
 
 from momentous.core.oracle import FunctionOracle
 from momentous.core.space import Space
-from momentous.methods.search.backtracking import probed_lipschitz
+from momentous.methods.search.backtracking import _rounded, probed_lipschitz
 
 
 def probed(dtype, parts: int) -> float:
@@ -32,3 +32,8 @@ def test_the_probe_is_the_curvature_along_the_gradient_whatever_the_order_of_sum
     found = {probed(dtype, parts) for parts in (1, 2, 3, 4, 7)}
     assert len(found) == 1
     assert found.pop() == pytest.approx(true, rel=rel)
+
+
+def test_the_largest_number_stays_finite():
+    largest = float(np.finfo(float).max)
+    assert 0.999 * largest < _rounded(largest, Space(np.zeros(2))) <= largest

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
@@ -205,7 +206,8 @@ def _rounded(number: float, space: Space) -> float:
     """
     bits = round(-math.log2(space.rounding) / 4)
     mantissa, exponent = math.frexp(number)
-    return math.ldexp(round(mantissa * 2**bits), exponent - bits)
+    kept = math.floor if exponent == sys.float_info.max_exp else round  # up there is infinity
+    return math.ldexp(kept(mantissa * 2**bits), exponent - bits)
 
 
 def limited(space: Space, step_size: float, norm: float) -> float:
