@@ -13,16 +13,6 @@ import momentous  # noqa: E402
 from momentous import CheckpointError, Status  # noqa: E402
 from momentous.torch import Optimizer  # noqa: E402
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other in small operations are slow where others work too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 GENERATOR = torch.Generator().manual_seed(0)
 INPUT = torch.randn(40, 3, dtype=torch.float64, generator=GENERATOR)
 WANTED = torch.sin(INPUT.sum(1, keepdim=True))

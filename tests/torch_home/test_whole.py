@@ -11,16 +11,6 @@ from momentous import Status  # noqa: E402
 from momentous.methods.classical.inverse_hessian import InverseHessian  # noqa: E402
 from momentous.torch import Optimizer, certify, minimize, optimizer, whole  # noqa: E402
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other in small operations are slow where others work too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 GENERATOR = torch.Generator().manual_seed(0)
 INPUT = torch.randn(30, 3, dtype=torch.float64, generator=GENERATOR)
 WANTED = torch.tanh(INPUT @ torch.tensor([[1.0], [-2.0], [0.5]], dtype=torch.float64))
