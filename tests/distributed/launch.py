@@ -53,6 +53,7 @@ def launched(
     ``prepare`` puts into the folder what the program needs.  Several workers of pytest share a
     launch.
     """
+    skip_without(engine)  # before the folder is made: other workers would wait for what it holds
     root = temporary.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     folder = root / f"{Path(program).stem}-{engine}"
@@ -71,6 +72,18 @@ def launched(
     return folder, [json.loads(file.read_text()) for file in files]
 
 
+def skip_without(engine: str) -> None:
+    """Skip the test that asks where this engine, or its launcher, is not installed."""
+    pytest.importorskip("mpi4py" if engine == "mpi" else engine)
+    if engine == "mpi" and mpirun() is None:
+        pytest.skip("no mpirun")
+
+
+def mpirun() -> str | None:
+    """The launcher of this environment, or that of the machine."""
+    return shutil.which("mpirun", path=sysconfig.get_path("scripts")) or shutil.which("mpirun")
+
+
 def launch(engine: str, size: int, program: str, folder: Path) -> str:
     """Run a program of this folder on so many ranks, and give what they printed.
 
@@ -79,16 +92,11 @@ def launch(engine: str, size: int, program: str, folder: Path) -> str:
     """
     python = [sys.executable, "-W", "error", "-X", "faulthandler"]
     command = [*python, str(HERE / program), str(folder)]
-    if engine in ("torch", "jax"):
-        pytest.importorskip(engine)
-        commands = [(command, extra) for extra in torch_environment(size)]
+    skip_without(engine)
+    if engine == "mpi":
+        commands = [([mpirun(), "--oversubscribe", "-n", str(size), *command], {})]
     else:
-        pytest.importorskip("mpi4py")
-        mpirun = shutil.which("mpirun", path=sysconfig.get_path("scripts"))
-        mpirun = mpirun or shutil.which("mpirun")
-        if mpirun is None:
-            pytest.skip("no mpirun")
-        commands = [([mpirun, "--oversubscribe", "-n", str(size), *command], {})]
+        commands = [(command, extra) for extra in torch_environment(size)]
     processes = [
         subprocess.Popen(
             words, env=environment() | extra, text=True,
