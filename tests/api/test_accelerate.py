@@ -7,7 +7,7 @@ import array_api_compat
 import numpy as np
 import pytest
 
-from conftest import Waves, fingerprint
+from helpers import Waves, fingerprint
 from momentous import CheckpointError, HeuristicAGD, Iterations, Stagnation, Status, minimize
 from momentous.api import accelerate
 from momentous.methods.descent_map import FIRST_RADIUS, LONG, WINDOW

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from conftest import ADAPTIVE, Bowl, Waves, counted
+from helpers import ADAPTIVE, Bowl, Waves, counted
 from momentous import Status, iterate, minimize
 
 BOWL, WAVES = Bowl(), Waves()

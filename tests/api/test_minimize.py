@@ -10,7 +10,7 @@ import pytest
 import scipy.optimize
 
 import momentous
-from conftest import METHODS, Bowl, Waves, counted
+from helpers import METHODS, Bowl, Waves, counted
 from momentous import AdaRAGD, Safeguarded, Status, accelerate, iterate, minimize, testbed
 
 WAVES = Waves()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import Counted
+from helpers import Counted
 from momentous import Ending, Method, Report, RiseLimit, Sample, Status, Step, minimize
 from momentous.core.acceptance import has_risen, lowest_first, verify_success, within_limit
 from momentous.core.oracle import FunctionOracle

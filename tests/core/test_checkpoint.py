@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import momentous
-from conftest import METHODS, TRACE_WITHOUT_TIME, Bowl, Waves, counted, fingerprint
+from helpers import METHODS, TRACE_WITHOUT_TIME, Bowl, Waves, counted, fingerprint
 from momentous import (
     Checkpoint,
     CheckpointError,
@@ -787,7 +787,7 @@ def test_ctrl_c_at_any_line_of_an_iteration_on_large_arrays(path):
 CHILD = """
 import os, pickle, random, signal, sys, time
 sys.path.insert(0, {tests!r})
-from conftest import METHODS, Waves
+from helpers import METHODS, Waves
 from momentous import Checkpoint, minimize
 
 WAVES = Waves()

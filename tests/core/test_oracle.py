@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import momentous
-from conftest import Waves, counted
+from helpers import Waves, counted
 from momentous import Status, Trace, minimize
 from momentous.core.blocks import BLOCK
 from momentous.core.oracle import FunctionOracle, Sample

@@ -10,7 +10,7 @@ import array_api_compat
 import numpy as np
 import pytest
 
-from conftest import Library
+from helpers import Library
 from momentous import LBFGS, AdaRAGD, AdaRHB, Method, minimize
 from momentous.core import cuda_passes, layout, passes
 from momentous.core.admission import Admission

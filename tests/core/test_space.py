@@ -8,7 +8,7 @@ import array_api_compat
 import numpy as np
 import pytest
 
-from conftest import LIBRARIES, METHODS, Waves, fingerprint
+from helpers import LIBRARIES, METHODS, Waves, fingerprint
 from momentous import Status, iterate, minimize, testbed
 from momentous.core.blocks import BLOCK
 from momentous.core.space import Space

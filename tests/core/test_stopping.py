@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from conftest import Bowl, Waves
+from helpers import Bowl, Waves
 from momentous import (
     Evaluations,
     GradientNorm,

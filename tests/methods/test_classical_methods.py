@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from conftest import LIBRARIES, Waves, counted, fingerprint
+from helpers import LIBRARIES, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
 from momentous.methods.classical.conjugate_gradient import ConjugateGradient

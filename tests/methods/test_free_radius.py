@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import momentous
-from conftest import Waves
+from helpers import Waves
 from momentous import AdaRAGD, AdaRHB, EventKind, Status, testbed
 from momentous.methods.restarted import free_radius as rule
 from reference import Watched

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import momentous
-from conftest import Waves, counted, fingerprint
+from helpers import Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.methods.guilty import ConvexUntilGuilty
 from momentous.methods.jin import JinAGD

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from conftest import Bowl, Waves, counted, fingerprint
+from helpers import Bowl, Waves, counted, fingerprint
 from momentous import EventKind, Status, iterate, minimize, testbed
 from momentous.core.acceptance import within_limit
 from momentous.core.oracle import FunctionOracle, Sample

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from conftest import Waves
+from helpers import Waves
 from momentous import minimize
 from momentous.methods import REGISTRY, methods_table, requirements
 
