@@ -571,8 +571,10 @@ def test_every_sweep_lowers_the_paper_s_objective(name, problems):
     problem = problems[name, "paper"]
     run = run_sweeps(problem, 15)
     assert len(run) == 15
-    assert (np.diff(run.fun) <= 1e-10 * run.fun[0]).all()
-    assert run.fun[0] < problem.value(problem.start())
+    # The first row of one-bit completion is the start, and equal to it but for rounding.
+    values = np.array([problem.value(problem.start()), *run.fun])
+    assert (np.diff(values) <= 1e-10 * values[0]).all()
+    assert values[-1] < 0.99 * values[0]
     assert (run.njev > 0).all()
     assert (np.diff(run.njev) == 1).all()
     assert (np.diff(run.time) >= 0).all()
