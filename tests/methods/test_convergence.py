@@ -6,6 +6,7 @@ where the infimum is at infinity).  There a gradient 1e-8 times the first one ca
 double precision.
 """
 
+import itertools
 import math
 from dataclasses import replace
 from functools import cache
@@ -162,12 +163,39 @@ def test_values_that_cancel_do_not_stop_a_run(name, method):
 
 
 @pytest.mark.parametrize("method", ["parameter-free-agd", "universal-hb"])
-def test_without_guards_values_that_cancel_stop_a_run(method):
+def test_guards_let_a_run_pass_where_values_are_lost_in_a_large_constant(method):
+    """f + 1e4 - 1e4 knows no change below 1e-12: without guards a run ends 200 times too high."""
     problem = PROBLEMS["second-order-chain-8-0.1"]
     tol = 1e-8 * norm(problem.gradient(problem.start))
-    result = solved(problem, method, tol, guards=False, max_iterations=5000)
-    assert not result.success
-    assert result.best_grad_norm > 3 * tol
+
+    def lifted(x):
+        value, gradient = problem.value_and_gradient(x)
+        return (value + 1e4) - 1e4, gradient
+
+    given = {"jac": True, "method": method, "tol": tol, "max_iterations": 5000}
+    bare = minimize(lifted, problem.start, guards=False, **given)
+    assert not bare.success
+    assert bare.best_grad_norm > 3 * tol
+    assert minimize(lifted, problem.start, **given).success
+
+
+@pytest.mark.parametrize("method", ["gd", "cg"])
+def test_ripples_that_shorten_the_step_search_by_search_do_not_stop_a_run(method):
+    """No search is long, but the step becomes shorter than any that lowered f by as much."""
+    missed, cases = [], list(itertools.product((2, 3, 5, 8), (3.0, 10.0, 30.0), (1e-7, 1e-6)))
+    for size, condition, level in cases:
+        curvatures = np.linspace(1.0, condition, size)
+
+        def rippled(x, a=curvatures, level=level):
+            return 0.5 * float(x @ (a * x)) + level * math.sin(1e6 * float(np.sum(x))), a * x
+
+        result = minimize(
+            rippled, np.ones(size), jac=True, method=method, tol=1e-5 * norm(curvatures),
+            max_iterations=1500,
+        )  # fmt: skip
+        if not result.success:
+            missed.append((size, condition, level, result.message))
+    assert len(missed) <= len(cases) / 2, missed
 
 
 # --- single precision -----------------------------------------------------------------------------
@@ -175,8 +203,8 @@ def test_without_guards_values_that_cancel_stop_a_run(method):
 NEED_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
 GLOBAL = [name for name, problem in PROBLEMS.items() if problem.has_constants]
 MOST_ITERATIONS = 3500
-# Runs that do not get to a thousandth of the first gradient within these, all for want of
-# iterations: in double precision they are as slow.
+# Runs that need not get to a thousandth of the first gradient within these, all for want of
+# iterations: in double precision they are as slow.  All others must.
 FLAT = {"separable-sigmoid-squared-3", "separable-logistic-3"}  # f falls for ever
 VALLEY = {"regression-geman-mcclure-60x30"}  # condition number 600, and not convex on the way
 NARROW = {"regression-sigmoid-squared-20x5"}  # flat and narrow
@@ -241,7 +269,7 @@ def test_single_precision_reaches_a_thousandth_and_tells_the_truth(method):
         if not honest:
             untrue[name] = (result.status.name, true / tol)
     assert untrue == {}
-    assert too_slow == TOO_SLOW.get(method, set())
+    assert too_slow <= TOO_SLOW.get(method, set())
 
 
 @pytest.mark.parametrize("method", REGISTRY)

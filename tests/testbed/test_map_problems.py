@@ -33,7 +33,9 @@ SMALL = [
     gaussian_mixture(80, 2, 2, 3.0),
     soft_means(60, 2, 3),
     latent_classes(80, 5, 2),
-    factor_analysis(5, 1),
+    # With other seeds a variance goes to 0 (Heywood's case): there is no fixed point, and values
+    # on the way to 0 are made of terms so large that rounding hides slopes.
+    factor_analysis(5, 1, rng=2),
     student(40, 2),
     nonnegative_factors(6, 5, 2),
     nonnegative_factors(6, 5, 2, "kl"),

@@ -66,7 +66,8 @@ class ConjugateGradient(Method[ConjugateMemory]):
       does not exclude that), and so is one along which no trial is accepted; both are restarts;
     - where values cannot tell because of rounding, a trial is accepted if the objective still falls
       there along delta; a rejected trial may then cost a gradient, too.  How noisy values are is
-      measured when a search is long and asks for little: four values, a few times in a run.
+      measured when a search is long, or tries a shorter step than all before it, and asks for
+      little: four values, a few times in a run.
 
     *As in the paper* (``guarded=False``): a search ends after ``max_halvings`` halvings with the
     last trial, whether that lowers f or not, as the published code does.

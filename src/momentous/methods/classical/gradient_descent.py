@@ -55,7 +55,8 @@ class GradientDescent(Backtracking[DescentMemory]):
 
     The test knows rounding: where the values cannot tell, a step is accepted if the objective still
     falls at its end.  A rejected trial may then cost a gradient, too.  How noisy values are is
-    measured when a search is long and asks for little: four values, a few times in a run.
+    measured when a search is long, or tries a shorter step than all before it, and asks for
+    little: four values, a few times in a run.
 
     Parameters
     ----------

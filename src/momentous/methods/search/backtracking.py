@@ -116,7 +116,7 @@ def search(
     its first-order equivalent, that f still falls along -p at the trial point.  That takes the
     gradient there, and steps below ``shortest``, a small part of the shortest that values ever
     accepted, are not worth it: something else is wrong.  The noise of the values is measured where
-    the fourth trial fails.  A trial is never accepted where the value is not finite, nor
+    the fourth trial fails, or one shorter than all that values ever accepted.  A trial is never accepted where the value is not finite, nor
     ``with_gradient`` (which takes it at the end) where the gradient is not.
     """
     space, t = oracle.space, first
@@ -125,7 +125,9 @@ def search(
         point = space.combination(here.point, -t, p)
         value, required = oracle.value(point), t * slope / 2
         falls, accepted = value <= here.value - required, math.isfinite(value)
-        doubtful = trials > PATIENCE and rounding.doubts(required)
+        # Noise may also shorten the step by one halving per search: then no search is long.
+        unusual = trials > PATIENCE or t * SHORTEST < shortest
+        doubtful = unusual and rounding.doubts(required)
         if guarded and accepted and not falls and doubtful:
             rounding = rounding.measured(oracle, here, p, slope, required, -t)
         if not accepted:
