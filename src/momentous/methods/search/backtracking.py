@@ -116,8 +116,9 @@ def search(
     its first-order equivalent, that f still falls along -p at the trial point.  That takes the
     gradient there, and steps below ``shortest``, a small part of the shortest that values ever
     accepted, are not worth it: something else is wrong.  The noise of the values is measured where
-    the fourth trial fails, or one shorter than all that values ever accepted.  A trial is never accepted where the value is not finite, nor
-    ``with_gradient`` (which takes it at the end) where the gradient is not.
+    the fourth trial fails, or one shorter than all that values ever accepted.  A trial is never
+    accepted where the value is not finite, nor ``with_gradient`` (which takes it at the end) where
+    the gradient is not.
     """
     space, t = oracle.space, first
     events: Events = ()
