@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,13 @@ def sorted_ratings(columns: Columns, dtype: Any = None) -> tuple[Ratings, list[s
     ratings = stored_ratings((m, n), storage, (row_ids, col_ids))
     # What a fit asks for first is at hand here.
     ratings.mean = float(values.mean(dtype=np.float64))
-    ratings.deviation = float(values.std(dtype=np.float64))
+    # CuPy's std(dtype=np.float64) rounds the mean to the dtype of the values.
+    away = values.astype(np.float64)
+    away -= ratings.mean
+    away *= away
+    ratings.deviation = math.sqrt(float(away.mean()))
     ratings.value_range = float(values.min()), float(values.max())
-    del order, values
+    del order, values, away
     cupy.get_default_memory_pool().free_all_blocks()
     return ratings, repeated_note(count, others.size)
 
