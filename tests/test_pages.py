@@ -93,6 +93,21 @@ def test_every_example_runs_and_prints_what_is_shown(
             assert skeleton(capsys.readouterr().out) == skeleton(block["shown"]), f"line {first}"
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy", "array_api_strict"])
+def test_the_example_of_a_method_runs_on_any_array_library(library: str) -> None:
+    xp = pytest.importorskip(library)
+    (block,) = [found for found in BLOCKS["CONTRIBUTING.md"] if "(Method[" in found["code"]]
+    namespace: dict[str, Any] = {}
+    exec(compile(block["code"], "CONTRIBUTING.md", "exec"), namespace)
+    result = namespace["minimize"](
+        lambda x: (x @ x, 2.0 * x), xp.asarray([3.14, -1.27]), jac=True,
+        method=namespace["SignDescent"](), tol=1e-4,
+    )  # fmt: skip
+    assert result.success
+    assert type(result.x) is type(xp.asarray([3.14, -1.27]))
+    assert result.restarts > 3
+
+
 def test_there_are_examples() -> None:
     assert sum(map(len, BLOCKS.values())) >= 30
 
