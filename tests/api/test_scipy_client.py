@@ -10,6 +10,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "scipy_client.py"
 SOME = "NoWrapperNoDisp and (c1_c2 or hess_inv0) or respect_maxiter or callback_stopiteration"
 
 
+@pytest.mark.slow
 def test_scipys_own_tests_of_options_and_callbacks_pass_or_have_a_reason():
     if importlib.util.find_spec("scipy.optimize.tests") is None:
         pytest.skip("SciPy is installed without its tests")

@@ -16,6 +16,7 @@ METHODS = ("Ada-RAGD-NC", "Ada-RHB-NC", "Jin's AGD", "convex until guilty", "heu
            "GD", "L-BFGS-B", "accelerated sweeps")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_demo_runs_nine_methods_on_both_problems_and_writes_the_page(tmp_path: Path) -> None:
     done = momentous("demo", "--iterations", "10", "--out", "here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -165,6 +165,7 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(arguments, tmp_path, mon
 # --- interrupts -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_the_signals_of_schedulers_end_a_fit_as_ctrl_c_does(name, tmp_path):

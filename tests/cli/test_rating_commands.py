@@ -178,6 +178,7 @@ def test_ctrl_c_saves_the_model_and_says_how_to_go_on():
     assert facts["iterations"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP"])
 def test_a_fit_that_is_killed_goes_on_from_its_last_save(name):

@@ -170,6 +170,7 @@ def killed(ratings, uninterrupted, tmp_path_factory) -> dict[str, tuple[Path, in
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", list(KILLS))
 def test_killed_anywhere_the_same_command_goes_on(where, killed, uninterrupted, ratings, gradients):
     out, status = killed[where]
@@ -311,6 +312,7 @@ def test_a_report_of_runs_that_are_gone_names_them(ratings, tmp_path):
     assert "reproduce its figure again" in told
 
 
+@pytest.mark.slow
 def test_two_figures_share_a_folder_and_another_length_replaces_the_first(
     ratings, tmp_path, gradients
 ):
@@ -347,6 +349,7 @@ def test_the_long_run_is_of_the_adaptive_methods_on_both_problems(ratings, tmp_p
         assert all(len(run) == 9 for run in group.runs)  # f* is that of the runs shown
 
 
+@pytest.mark.slow
 def test_tune_prints_what_it_found_and_reproduce_takes_it_over(ratings, tmp_path, gradients):
     given = ("--data", f"small={ratings}", "--out", tmp_path, "--threads", "1",
              "--trial-iterations", "4", "--methods", "gd,jin-agd,cg")  # fmt: skip

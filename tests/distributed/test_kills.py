@@ -20,6 +20,8 @@ from problem import Regression
 
 from momentous import minimize
 
+pytestmark = pytest.mark.slow
+
 KILLED_AT = 12
 
 

@@ -125,6 +125,7 @@ def test_every_reference_point_is_stationary():
 REACHING = ["auto", "parameter-free-agd", "universal-hb"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 1000.0])
 @pytest.mark.parametrize("method", REACHING)
 def test_small_gradients_are_reached_on_every_problem(method, shift):
@@ -246,6 +247,7 @@ def test_so_many_runs_are_made():
     assert {runs[method] for method in REGISTRY if method not in NEED_CONSTANTS} == {32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", REGISTRY)
 def test_single_precision_reaches_a_thousandth_and_tells_the_truth(method):
     too_slow, untrue = set(), {}
@@ -272,6 +274,7 @@ def test_single_precision_reaches_a_thousandth_and_tells_the_truth(method):
     assert too_slow <= TOO_SLOW.get(method, set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", REGISTRY)
 def test_nobody_claims_what_single_precision_cannot_hold(method):
     """A tolerance below rounding: success only where the rounded gradient is as small as that."""

@@ -31,6 +31,7 @@ def escape(problem: testbed.Problem, seed: int, start: np.ndarray | None = None)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("name", SADDLES)
 def test_from_the_exact_saddle_it_reaches_a_certified_minimum(name: str, seed: int) -> None:

@@ -633,6 +633,7 @@ def test_float32_goes_where_float64_goes(cls):
     np.testing.assert_allclose(np.abs(result.x), 1, atol=1e-2)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("stop", [1, 7, 40])
 def test_a_resumed_run_is_the_same_to_the_last_bit(cls, stop, how, tmp_path):

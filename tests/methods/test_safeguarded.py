@@ -538,6 +538,7 @@ def with_noise(problem, level, phase):
     return both
 
 
+@pytest.mark.slow
 def test_it_solves_what_breaks_the_line_search_of_the_bare_method():
     """Of 24 noises a bare line search breaks down under about 6, other ones on every machine."""
     problem = testbed.robust_regression()

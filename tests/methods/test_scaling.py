@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 3
 MUS = (0.03, 0.01, 0.003)
 

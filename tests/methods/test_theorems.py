@@ -56,6 +56,7 @@ def numbers(memory):
 # --- Theorems 1 and 4 -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_function
 @each_length
 def test_every_restarted_epoch_lowers_the_objective_by_what_the_corollary_says(problem, method, K):
@@ -92,6 +93,7 @@ def test_the_output_gradient_is_within_the_promise(problem, method, K):
     assert result.numbers["promise"] == pytest.approx(theory.sharp_gradient_bound, rel=1e-9)
 
 
+@pytest.mark.slow
 @each_function
 @each_length
 def test_epochs_stay_within_the_radius_until_they_restart(problem, method, K):
@@ -238,6 +240,7 @@ each_adaptive_length = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @each_function
 @each_adaptive_length
 def test_the_adaptive_output_is_within_the_promise(problem, method, K):

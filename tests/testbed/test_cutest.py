@@ -32,6 +32,7 @@ def test_the_list_is_long_alphabetical_and_can_be_cut():
     assert set(cutest_names(max_dimension=10)) < set(cutest_names(max_dimension=50)) < set(names)
 
 
+@pytest.mark.slow
 @installed
 @pytest.mark.parametrize("name", cutest_names())
 def test_a_listed_problem_is_as_large_as_listed_and_its_gradient_is_right(name, capsys):

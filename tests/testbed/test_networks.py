@@ -123,6 +123,7 @@ def test_same_in_every_library(problem, module, dtype, tolerance):
     same_in(problem, xp, getattr(xp, dtype), tolerance)
 
 
+@pytest.mark.slow
 @each(NETWORKS[1:4])
 def test_same_in_compiled_jax(problem):
     jax = pytest.importorskip("jax")

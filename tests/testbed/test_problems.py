@@ -441,6 +441,7 @@ def test_device_is_kept(problem):
         assert problem.hessian_product(x, x).device == x.device
 
 
+@pytest.mark.slow
 @each(PROBLEMS)
 def test_same_in_compiled_jax(problem):
     jax = pytest.importorskip("jax")

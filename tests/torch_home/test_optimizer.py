@@ -492,6 +492,7 @@ def test_hooks_of_steps_and_states_are_called():
     assert seen == ["before", "after", "state"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's compiler causes and hides some
 def test_compiled_modules_closures_and_steps_give_the_same():
     _, _, losses = trained(8)

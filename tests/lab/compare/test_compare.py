@@ -358,6 +358,7 @@ def test_every_line_of_a_picture_is_unlike_the_others():
     assert len({repr(style) for style in styles.values()}) == len(scoreboard_methods())
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     found = compare(testbed.rosenbrock(2), ["auto", "ragd", LBFGS_B], progress=False)

@@ -235,6 +235,7 @@ def test_what_goes_wrong_is_an_outcome():
 # --- sweeps ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "ridge"), [("squared", 0.0), ("squared", 2.0), ("logistic", 1.0)])
 def test_a_sweep_lowers_its_objective(loss, ridge):
     problem = sweep(SMALL, 3, loss, ridge)

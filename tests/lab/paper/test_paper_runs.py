@@ -600,6 +600,7 @@ def test_labels_are_signs_of_rating_minus_mean(data):
 # --- the demonstration ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alone(
     data, monkeypatch, tmp_path
 ):

@@ -18,6 +18,8 @@ from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
 from momentous.version import __version__
 from reference import COSINES, Theory, restarted, started
 
+pytestmark = pytest.mark.slow
+
 CHAIN = testbed.nested_chain(2, 0.1)
 PAPERS = ("RAGD", "RHB", "AdaRAGD", "AdaRHB")
 

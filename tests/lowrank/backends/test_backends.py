@@ -27,6 +27,7 @@ def some_ratings(m, n, count, rng=0, loss="squared"):
     return ratings.signs() if loss == "logistic" else ratings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("loss", list(LOSSES))
 @pytest.mark.parametrize("backend", OTHERS)
