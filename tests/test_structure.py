@@ -143,6 +143,15 @@ def test_optional_packages_are_imported_only_where_they_are_used():
     assert optional == {}
 
 
+def test_any_folders_of_tests_can_be_collected_together():
+    """There are several modules called conftest, and the one found first hides the others."""
+    tests = Path(__file__).parent.rglob("*.py")
+    importing = [
+        path for path in tests if re.search(r"^(from|import) conftest", path.read_text(), re.M)
+    ]
+    assert importing == []
+
+
 def loaded_after(code: str) -> set[str]:
     """The modules that are there after a program, in an interpreter of its own."""
     program = f"import sys\n{code}\nprint(*sorted(sys.modules))"
