@@ -373,7 +373,7 @@ def test_without_guards_rounding_drives_the_lipschitz_constant_away(cls):
 
     bare, runaway = ran(False)
     assert not bare.success
-    assert bare.best_grad_norm > 100 * tol
+    assert bare.best_grad_norm > 10 * tol
     assert runaway > 1e8
     guarded, largest = ran(True)
     assert guarded.success
