@@ -15,6 +15,7 @@ from fuzz_targets import TARGETS
 CRAFTED, RANDOM = 100, 80  # per target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
 def test_any_file_is_accepted_or_refused(target, tmp_path):
     path = tmp_path / f"case{target.ending}"

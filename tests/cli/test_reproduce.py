@@ -195,6 +195,7 @@ def test_killed_anywhere_the_same_command_goes_on(where, killed, uninterrupted, 
     assert not list(out.rglob("*.checkpoint*"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(killed):
     for where in KILLS:
         if "Ctrl-C" in where:

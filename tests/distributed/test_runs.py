@@ -12,6 +12,8 @@ from momentous import minimize
 from momentous.distributed import Alone
 from momentous.methods import REGISTRY
 
+pytestmark = pytest.mark.slow
+
 ALONE = Alone()
 
 

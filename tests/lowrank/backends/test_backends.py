@@ -74,6 +74,7 @@ def test_kernels_are_loaded_once_per_loss_and_cached_for_our_own_only():
     assert len(set(names)) == 2  # or numba would mix up their files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("rank", [1, 2, 7, 10, 70])
 def test_compiled_and_plain_agree_to_rounding_at_every_rank(loss, rank):

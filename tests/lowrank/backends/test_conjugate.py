@@ -13,6 +13,8 @@ from momentous.lowrank.backends import RowStep
 from momentous.lowrank.losses import LOSSES, find_loss
 from momentous.lowrank.penalty import Penalty
 
+pytestmark = pytest.mark.slow
+
 BACKENDS = ["numba", "numpy"]
 ROWS, COLS, RANK = 40, 90, 5
 PENALTIES = {

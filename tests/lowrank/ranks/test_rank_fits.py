@@ -36,6 +36,8 @@ from momentous.lowrank.tasks import (  # noqa: E402
     recommend_items,
 )
 
+pytestmark = pytest.mark.slow
+
 SIZE = 4
 SIZES = range(1, SIZE + 1)
 PARTS = "sources/parts"
