@@ -14,5 +14,5 @@ def momentous(*arguments: object, cwd: Path, **options: Any) -> subprocess.Compl
     command = [sys.executable, "-m", "momentous", *(str(each) for each in arguments)]
     environment = {**os.environ, **options.pop("env", {})}
     return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, **options
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, **options
     )
