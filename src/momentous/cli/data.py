@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from momentous.cli.options import FOLDER, NEW_FILE, RATINGS, as_json, reading
+from momentous.cli.options import FOLDER, NEW_FILE, RATINGS, as_json, reading, source_of
 from momentous.cli.terminal import say, show_facts
 
 
@@ -22,7 +22,8 @@ def info(file: str, as_json: bool, reading: dict[str, Any]) -> None:
     """Describe a FILE of ratings."""
     from momentous.lowrank.data import Ratings, describe
 
-    facts = describe(Ratings.read(file, **reading))
+    source, options = source_of(file, reading)
+    facts = describe(Ratings.read(source, **options))
     if not as_json:
         facts["histogram"] = ", ".join(f"{v:g}: {count:,}" for v, count in facts["histogram"])
         for side in ("user_activity", "item_activity"):

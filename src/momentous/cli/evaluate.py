@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from momentous.cli.options import EXISTING, RATINGS, as_json, reading
+from momentous.cli.options import EXISTING, RATINGS, as_json, reading, source_of
 from momentous.cli.terminal import show_facts
 
 
@@ -22,8 +22,9 @@ def command(model: Path, file: str, as_json: bool, reading: dict[str, Any]) -> N
     from momentous.distributed import RankError, find
     from momentous.lowrank.tasks import evaluate_file
 
+    source, options = source_of(file, reading)
     try:
-        facts = evaluate_file(model, file, **reading)
+        facts = evaluate_file(model, source, **options)
     except RankError as error:
         raise click.ClickException(str(error)) from None
     if find().rank == 0:

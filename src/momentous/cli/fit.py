@@ -14,6 +14,7 @@ from momentous.cli.options import (
     as_json,
     complete_methods,
     reading,
+    source_of,
     threads,
     typed_options,
 )
@@ -95,10 +96,11 @@ def command(
             param_hint="'--out'",
         )
     quiet = as_json or find().rank > 0
-    quietly = reading | {"progress": False if quiet else None}
+    source, how = source_of(file, reading)
+    how["progress"] = False if quiet else None
     try:
         with usage_errors(OptionError), show_fit(quiet, options["max_iterations"]) as watch:
-            facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
+            facts = fit_file(source, out, reading=how, resume=resume, watch=watch, **options)
     except RankError as error:
         raise click.ClickException(str(error)) from None
     interrupted, out_of_memory = facts.pop("interrupted"), facts.pop("out_of_memory")

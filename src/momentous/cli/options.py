@@ -17,7 +17,7 @@ POSITIVE = click.FloatRange(0, min_open=True)
 
 
 class RatingsPath(click.types.StringParamType):
-    """A file, a folder, a pipe, a member of an archive, or an address: completed as a file."""
+    """A file, a folder, a pipe, or a member of an archive: completed as a file."""
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -105,7 +105,7 @@ def reading(command: Any) -> Any:
 
     @functools.wraps(command)
     def collected(**options: Any) -> Any:
-        names = ("columns", "format", "delimiter", "skip_bad")
+        names = ("columns", "format", "delimiter", "skip_bad", "sql", "full_access")
         return command(reading={name: options.pop(name) for name in names}, **options)
 
     return together(
@@ -115,7 +115,33 @@ def reading(command: Any) -> Any:
             "--delimiter", help="What stands between the fields, where it is not recognised."
         ),
         click.option("--skip-bad", is_flag=True, help="Skip malformed lines."),
+        click.option(
+            "--sql",
+            metavar="SELECT",
+            help="The ratings are what this query in DuckDB's SQL makes of FILE, which it calls "
+            "ratings; it can read nothing else.",
+        ),
+        click.option(
+            "--full-access",
+            is_flag=True,
+            help="Let the SQL do all that you may do: other files, addresses, extensions.",
+        ),
     )(collected)
+
+
+def source_of(file: str, reading: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """What is read, a file or a query over it, and the options left to read it with."""
+    from momentous.lowrank.data.queries import Query
+
+    left = dict(reading)
+    sql, full_access = left.pop("sql"), left.pop("full_access")
+    if sql is None:
+        if full_access:
+            raise click.UsageError("--full-access is for --sql, which is not given")
+        return file, left
+    if left["format"] is not None or left["delimiter"] is not None:
+        raise click.UsageError("--format and --delimiter are not for --sql, which reads by itself")
+    return Query(sql, {"ratings": file}, full_access), left
 
 
 # --- comparisons ----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -69,11 +68,12 @@ def data_sets(named: Sequence[str]) -> list[DataSet] | None:
 def _data_set(text: str) -> DataSet:
     """``NAME`` for the twin, ``NAME=PATH`` for a file."""
     from momentous.lab.paper.problems import DataSet
+    from momentous.lowrank.data.sources import expanded
 
     name, equals, path = text.partition("=")
     if equals and not path:  # an unset variable, perhaps: not a wish for the twin
         raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} for the twin")
-    return DataSet(name, Path(path).expanduser() if path else None)
+    return DataSet(name, expanded(path) if path else None)
 
 
 @contextmanager

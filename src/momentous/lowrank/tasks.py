@@ -15,6 +15,7 @@ from momentous.io.archive import ArchiveError
 from momentous.io.atomic import require_writable
 from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
+from momentous.lowrank.data.queries import Query
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.data.write import write_ratings
@@ -33,7 +34,7 @@ class OptionError(ValueError):
 
 
 def fit_file(
-    file: str | Path,
+    file: str | Path | Query,
     out: Path,
     *,
     reading: Mapping[str, Any] | None = None,
@@ -54,7 +55,7 @@ def fit_file(
 
 
 def _fit_file(
-    file: str | Path,
+    file: str | Path | Query,
     out: Path,
     ranks: Ranks,
     reading: Mapping[str, Any],
@@ -164,7 +165,7 @@ def _model_to_resume(
     return model, saved | {"loss": model.loss}, extra.get("threshold")
 
 
-def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path) -> None:
+def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path | Query) -> None:
     """A model knows the users and items of its last file alone."""
     users = ratings.total(_count_unknown(vocabulary_of(ratings, 0), start.rows.ids))
     items = _count_unknown(vocabulary_of(ratings, 1), start.cols.ids)
@@ -194,7 +195,7 @@ def _save(
     save_model(model, out, fit_facts(parameters, nit, objective) | labels, ranks)
 
 
-def evaluate_file(model: Path, file: str | Path, **reading: Any) -> dict[str, Any]:
+def evaluate_file(model: Path, file: str | Path | Query, **reading: Any) -> dict[str, Any]:
     """The error of a model on the ratings in a file, which is read as by `Ratings.read`.
 
     On ranks each has its own users, and the facts are those of the whole.

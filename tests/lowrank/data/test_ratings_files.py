@@ -506,16 +506,49 @@ def test_the_cache_knows_the_file_and_the_options(write):
 
 
 @pytest.mark.parametrize("damage", [lambda old: b"", lambda old: old[:-20], lambda old: b"x" * 99])
-def test_a_corrupt_cache_is_ignored_and_rewritten(write, damage):
+def test_what_is_no_cache_is_neither_used_nor_overwritten(write, damage):
     path = write("ratings.dat", TEXTS["ratings.dat"])
     check(read_ratings(path))
     kept = path.with_name("ratings.dat.momentous.npz")
-    good = kept.read_bytes()
-    kept.write_bytes(damage(good))
+    other = damage(kept.read_bytes())
+    kept.write_bytes(other)
+    with pytest.warns(RuntimeWarning, match=r"ratings.dat.momentous.npz is no cache of momentous"):
+        check(read_ratings(path))
+    check(read_ratings(path))  # warnings are errors: it is said once
+    assert kept.read_bytes() == other
+
+
+def test_a_cache_of_another_file_or_version_is_replaced(write):
+    path = write("ratings.dat", TEXTS["ratings.dat"])
+    kept = path.with_name("ratings.dat.momentous.npz")
+    cache.write_archive(kept, cache.KIND, cache.VERSION - 1, {}, {})
     check(read_ratings(path))
-    assert json.loads(read_archive(kept, cache.KIND, cache.VERSION).content["key"])[0][0][0] == (
-        "ratings.dat"
-    )
+    key = json.loads(read_archive(kept, cache.KIND, cache.VERSION).content["key"])
+    assert key[0][0][0] == "ratings.dat"
+
+
+@pytest.mark.parametrize("there", ["another file", "a cache", "nothing"])
+def test_no_cache_goes_through_a_link(write, there):
+    path = write("r.csv", "1,2,3\n")
+    precious = path.with_name("precious")
+    if there == "another file":
+        precious.write_text("precious")
+    elif there == "a cache":  # valid, but somebody else may have put the link here
+        read_ratings(path)
+        path.with_name("r.csv.momentous.npz").rename(precious)
+    before = precious.read_bytes() if precious.exists() else None
+    path.with_name("r.csv.momentous.npz").symlink_to(precious)
+    with pytest.warns(RuntimeWarning, match=r"r.csv.momentous.npz is a symbolic link"):
+        assert read_ratings(path).values.tolist() == [3.0]
+    assert (precious.read_bytes() if precious.exists() else None) == before
+    assert path.with_name("r.csv.momentous.npz").is_symlink()
+
+
+def test_no_cache_is_looked_for_in_a_pipe(write):
+    path = write("r.csv", "1,2,3\n")
+    os.mkfifo(path.with_name("r.csv.momentous.npz"))  # to open it would wait for ever
+    with pytest.warns(RuntimeWarning, match=r"r.csv.momentous.npz is no plain file"):
+        assert read_ratings(path).values.tolist() == [3.0]
 
 
 def test_every_single_flipped_byte_of_a_cache_is_harmless(write):
@@ -525,7 +558,9 @@ def test_every_single_flipped_byte_of_a_cache_is_harmless(write):
     good = kept.read_bytes()
     for place in range(0, len(good), 97):
         kept.write_bytes(good[:place] + bytes([good[place] ^ 0x55]) + good[place + 1 :])
-        ratings = read_ratings(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # it may no longer look like a cache
+            ratings = read_ratings(path)
         assert ratings.values.tolist() == [3.0, 6.0]
         assert ratings.col_ids.tolist() == [2, 5]
 

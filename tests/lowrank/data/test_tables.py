@@ -1,9 +1,8 @@
-"""Ratings come from tables and queries as they come from files."""
+"""Ratings come from tables as they come from files."""
 
 import contextlib
 import gc
 import json
-import sqlite3
 import tempfile
 
 import numpy as np
@@ -96,55 +95,6 @@ def test_a_table_without_known_names_is_refused():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(RatingsFileError, match="does not say plainly which columns"):
         read_ratings(pandas.DataFrame({"a": [1], "b": [2], "c": [3]}))
-
-
-def test_a_query_is_a_source(tmp_path):
-    (tmp_path / "r.csv").write_text("user,item,rating\nb,20,5\na,3,3.5\nb,3,1\nb,20,99\n")
-    check(read_ratings(f"SELECT * FROM '{tmp_path}/r.csv' WHERE rating < 10"))
-    check(read_ratings(f"from '{tmp_path}/r.csv' where rating < 10;"))
-    with pytest.raises(RatingsFileError, match=r"query.*nowhere"):
-        read_ratings("SELECT * FROM nowhere")
-    with pytest.raises(RatingsFileError, match="last statement must be a SELECT"):
-        read_ratings("ATTACH ':memory:' AS other")
-    with pytest.raises(RatingsFileError, match="query"):
-        read_ratings("SELECT FROM WHERE")
-
-
-def test_a_duckdb_file_is_read_by_attaching_it(tmp_path):
-    path = tmp_path / "shop.duckdb"
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE sales AS SELECT 'u' || i AS user, i % 3 AS item, "
-                           "i / 2 AS rating FROM range(10) t(i)")  # fmt: skip
-    ratings = read_ratings(f"ATTACH '{path}' AS shop (READ_ONLY); SELECT * FROM shop.sales")
-    assert ratings.shape == (10, 3)
-    assert ratings.nnz == 10
-
-
-def test_a_sqlite_file_is_read_where_the_extension_is_there(tmp_path):
-    with duckdb.connect() as connection:
-        there = connection.execute(
-            "SELECT installed FROM duckdb_extensions() WHERE extension_name = 'sqlite_scanner'"
-        ).fetchall()
-    if not there or not there[0][0]:
-        pytest.skip("DuckDB's extension for SQLite is not installed")
-    with sqlite3.connect(tmp_path / "r.db") as connection:
-        connection.execute("CREATE TABLE r (user TEXT, item INTEGER, rating REAL)")
-        connection.executemany("INSERT INTO r VALUES (?, ?, ?)", [("a", 3, 3.5), ("b", 20, 5.0)])
-    ratings = read_ratings(f"SELECT * FROM sqlite_scan('{tmp_path}/r.db', 'r')")
-    assert ratings.row_ids.tolist() == ["a", "b"]
-
-
-def test_an_address_is_left_to_duckdb(monkeypatch):
-    seen = []
-
-    def stop(query, name, work):
-        seen.append((query, name))
-        raise RatingsFileError(name, "seen")
-
-    monkeypatch.setattr("momentous.lowrank.data.read.table_scan", stop)
-    with pytest.raises(RatingsFileError, match="seen"):
-        read_ratings("s3://bucket/it's.parquet")
-    assert seen == [("SELECT * FROM 's3://bucket/it''s.parquet'", "s3://bucket/it's.parquet")]
 
 
 def test_json_lines(tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.lowrank.data.ids import unmasked
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import pairs_of
 
@@ -47,7 +48,7 @@ def split_by_time(
         latest counts.
     """
     users, items = pairs_of(X)
-    values, when = np.asarray(y), np.asarray(times)
+    values, when = unmasked(y, "ratings"), unmasked(times, "times")
     if not users.shape == values.shape == when.shape:
         raise ValueError(
             f"there are {users.size} pairs, values of shape {values.shape} and times of shape "

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.io.archive import (
+    ArchiveError,
+    ArraySpec,
+    is_archive,
+    read_archive,
+    write_archive,
+)
 from momentous.lowrank.data.ratings import Ratings, checked_storage
 from momentous.lowrank.data.sources import Source
 
@@ -20,15 +27,16 @@ _SCHEMA = {
     "row_ids": ArraySpec("iuU", 1, required=False),
     "col_ids": ArraySpec("iuU", 1, required=False),
 }
-_refused: set[Path] = set()  # folders that could not be written, of which was warned
+_refused: set[Path] = set()  # folders and files that could not be written, of which was warned
 
 
 class Cache:
     """The cache of one file, folder or list of files.
 
     It is valid as long as the files have the same size and time stamp and are read with the same
-    options, all that the outcome depends on; what is not valid, or damaged, counts as absent and is
-    written again.  It lies beside the place that was asked for, as ``NAME.momentous.npz``.
+    options, all that the outcome depends on; what is not valid counts as absent and is written
+    again.  It lies beside the place that was asked for, as ``NAME.momentous.npz``; what has that
+    name and is no cache of ours is neither read nor replaced, and no link is followed.
     """
 
     def __init__(self, place: Path, sources: list[Source], options: dict[str, Any]):
@@ -44,6 +52,8 @@ class Cache:
 
     def load(self) -> tuple[Ratings, list[str]] | None:
         """The ratings and their warnings; None where there is no valid cache."""
+        if self._stands_in_the_way() is not None:
+            return None
         try:
             key, ratings, notes = read_cache(self.path)
         except (OSError, ValueError):
@@ -51,7 +61,18 @@ class Cache:
         return (ratings, notes) if key == self._key else None
 
     def save(self, ratings: Ratings, notes: list[str]) -> str | None:
-        """Write it; where that is not possible, what to say about it, once per folder."""
+        """Write it; where that is not possible, what to say about it, once per folder or file."""
+        problem = self._stands_in_the_way()
+        if problem is None and self.path.exists() and not is_archive(self.path, KIND):
+            problem = "is no cache of momentous, or a damaged one"
+        if problem is not None:
+            if self.path in _refused:
+                return None
+            _refused.add(self.path)
+            return (
+                f"no cache for faster reading is kept: {self.path} {problem}, and is left as it "
+                "is; move it away, or take cache=False"
+            )
         ids = {"row_ids": ratings.row_ids, "col_ids": ratings.col_ids}
         kept = {name: array for name, array in ids.items() if array is not None}
         content = {
@@ -70,6 +91,16 @@ class Cache:
                     f"({error.strerror}); cache=False does without"
                 )
         return None
+
+    def _stands_in_the_way(self) -> str | None:
+        """What has the cache's name and can be none: a link, which may lead anywhere, or a pipe."""
+        try:
+            kind = self.path.lstat().st_mode
+        except OSError:
+            return None
+        if stat.S_ISLNK(kind):
+            return "is a symbolic link"
+        return None if stat.S_ISREG(kind) else "is no plain file"
 
 
 def read_cache(path: Path) -> tuple[str, Ratings, list[str]]:

@@ -14,6 +14,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from momentous.lowrank.data.draws import Keys, keys_of, least_keys, mix
+from momentous.lowrank.data.ids import as_ids, unmasked
 from momentous.lowrank.data.sorting import Floats as Floats
 from momentous.lowrank.data.sorting import Integers, compressed_by_row
 
@@ -52,11 +53,13 @@ class Ratings:
         Indices from 0, one per entry.
     values : array of float, one per entry
         Finite. float32 stays float32, everything else becomes float64. Where a pair (row, column)
-        comes more than once the last one counts, with a warning that says how often.
+        comes more than once the last one counts, with a warning that says how often. Masked ones
+        (``numpy.ma``) are refused, as NaN is: leave out what was not rated.
     shape : pair of int, optional
         (m, n); by default the number of ids, or else just large enough for the indices.
     row_ids, col_ids : array of length m or n, optional
-        What the outside calls a row or a column; None means that the index is the id.
+        What the outside calls a row or a column; None means that the index is the id. Whole
+        numbers are kept as integers of 64 bits, or all as text where one of them does not fit.
 
     Attributes
     ----------
@@ -100,7 +103,7 @@ class Ratings:
             )
         if not value.size:
             raise ValueError("there are no ratings: at least one entry is needed")
-        names = _ids(ids[0], "row_ids"), _ids(ids[1], "col_ids")
+        names = _ids(ids[0]), _ids(ids[1])
         asked = (None, None) if shape is None else shape
         m = _side_length(row, names[0], asked[0], "row")
         n = _side_length(col, names[1], asked[1], "column")
@@ -321,7 +324,9 @@ class Ratings:
 
     # The package, which knows both this class and those who make ratings, puts them here.
     read: ClassVar[Callable[..., Ratings]]
-    """Ratings from a file, a table or a query: `momentous.lowrank.data.read_ratings`."""
+    """Ratings from a file or a table: `momentous.lowrank.data.read_ratings`."""
+    query: ClassVar[Callable[..., Ratings]]
+    """Ratings from SQL: `momentous.lowrank.data.read.query_ratings`."""
     twin: ClassVar[Callable[..., Ratings]]
     """Synthetic ratings shaped like a known data set: `momentous.lowrank.twin`."""
 
@@ -386,7 +391,7 @@ def checked_storage(
         raise ValueError("the columns of a row do not ascend")
     if not np.isfinite(values).all():
         raise ValueError("a value is not finite")
-    names = _ids(row_ids, "row_ids"), _ids(col_ids, "col_ids")
+    names = _ids(row_ids), _ids(col_ids)
     for ids, size, what in zip(names, (m, n), ("row", "column"), strict=True):
         if ids is not None and (ids.size != size or ids.dtype.kind not in "iuUS"):
             raise ValueError(f"there are {size} {what}s but {ids.size} ids, of dtype {ids.dtype}")
@@ -414,7 +419,7 @@ def _flat(array: NDArray[Any], what: str) -> NDArray[Any]:
 
 def _indices(index: ArrayLike, what: str) -> Integers:
     """Indices as a flat array of integers."""
-    array = _flat(np.asarray(index), f"{what} indices")
+    array = _flat(unmasked(index, f"{what} indices"), f"{what} indices")
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(
             f"{what} indices must be integers, not {array.dtype}; number the ids from 0 and pass "
@@ -425,7 +430,7 @@ def _indices(index: ArrayLike, what: str) -> Integers:
 
 def _reals(values: ArrayLike) -> Floats:
     """Values as a flat array of float32, if they are that, or else of float64."""
-    array = _flat(np.asarray(values), "ratings")
+    array = _flat(unmasked(values, "ratings"), "ratings")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"ratings must be real numbers, not {array.dtype}")
     return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
@@ -443,11 +448,11 @@ def _check_finite(values: Floats, place: Callable[[int], tuple[Any, Any]]) -> No
         )
 
 
-def _ids(ids: ArrayLike | None, what: str) -> NDArray[Any] | None:
+def _ids(ids: ArrayLike | None) -> NDArray[Any] | None:
     """Ids as a flat array of our own, if there are any."""
     if ids is None:
         return None
-    array = _flat(np.array(ids), what)
+    array = np.array(as_ids(ids))
     array.flags.writeable = False
     return array
 

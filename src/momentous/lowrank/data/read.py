@@ -1,14 +1,12 @@
-"""Ratings, or pairs of ids, from a file, a table or a query: the one entry point."""
+"""Ratings, or pairs of ids, from files, tables and queries: the entry points."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import re
 import warnings
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +21,10 @@ from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.numbers import coded, read_columns
 from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
+from momentous.lowrank.data.queries import Query, is_table, open_table
 from momentous.lowrank.data.ratings import Ratings, make_ratings
 from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
-from momentous.lowrank.data.sources import Source, find_sources, is_stream, received
+from momentous.lowrank.data.sources import Source, expanded, find_sources, is_stream, received
 from momentous.lowrank.data.tables import (
     Options,
     Scan,
@@ -33,16 +32,12 @@ from momentous.lowrank.data.tables import (
     Work,
     duckdb_errors,
     open_database,
-    quoted_text,
     skipped_note,
-    table_scan,
 )
 from momentous.lowrank.data.text import delimited_scans
 
 LOGGER = logging.getLogger("momentous.lowrank")
 LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
-_QUERY = re.compile(r"\s*(SELECT|WITH|FROM|ATTACH|INSTALL|LOAD)\s", re.IGNORECASE)
-_ADDRESS = re.compile(r"(https?|s3|s3a|gs|gcs|r2|az|azure|abfss|hf|hdfs)://", re.IGNORECASE)
 
 
 def read_ratings(
@@ -60,16 +55,17 @@ def read_ratings(
     limits: Limits | None = None,
     device: str = "cpu",
 ) -> Ratings:
-    """Read ratings from a file, a table or a query.
+    """Read ratings from a file or a table.
 
     Ids may be numbers or any text, and are kept in `row_ids` and `col_ids`, sorted.  In a text file
     they are integers if every one in the column is written as an integer of 64 bits, without
-    leading zeros, and strings otherwise; in a table they are what the table says.  A matrix (.mtx,
-    .npz, dense) keeps its shape and has no ids; its row 1 is row 0 here.
+    leading zeros, and strings otherwise; in a table they are what the table says, and strings where
+    a whole number does not fit into 64 bits with a sign.  A matrix (.mtx, .npz, dense) keeps its
+    shape and has no ids; its row 1 is row 0 here.
 
     Parameters
     ----------
-    source : path, list of paths, table or query
+    source : path, list of paths, or table
         A file, also compressed (.gz, .zip); a pattern (``ratings-*.csv``); a folder or a zip
         archive with the files of MovieLens or of the Netflix prize, or with parts of one table;
         ``archive.zip/member``; or a list, read in its order.  ``-`` is the standard input; it and
@@ -77,9 +73,7 @@ def read_ratings(
 
         A table of pandas, polars or Arrow, or anything else with ``__arrow_c_stream__``.
 
-        A query in DuckDB's SQL, ``"SELECT user, item, rating FROM 'big.parquet' WHERE ..."``, with
-        statements such as ATTACH before it, separated by semicolons; or an address (``s3://``,
-        ``https://``).  What these need beyond files on the disk are extensions of DuckDB.
+        ``~`` at the beginning is the home folder.  SQL and addresses are for `Ratings.query`.
     format : str, optional
         One of `FORMATS`; by default recognised from the name and the first lines.
     delimiter : str, optional
@@ -95,7 +89,8 @@ def read_ratings(
         Skip malformed lines, with a warning that says how many, instead of raising an error.
     cache : bool, optional
         Keep what was read beside the file, as ``NAME.momentous.npz``, and use it the next time if
-        the file still has the same size and time stamp.  (Not for .npz, Parquet, tables, queries.)
+        the file still has the same size and time stamp.  What has that name and is no such cache
+        is never overwritten, and links are not followed.  (Not for .npz, Parquet, tables, queries.)
     progress : bool, optional
         Say what is read; by default for large files on a terminal.
     dtype : float32 or float64, optional
@@ -138,7 +133,7 @@ def read_ratings(
         with (
             _folder() as folder,
             _work(options, folder, threads=threads) as work,
-            _open_table(work, source) as scan,
+            open_table(work, source) as scan,
         ):
             ratings, notes = _finished([scan], work, device)
     elif is_stream(source):
@@ -152,6 +147,45 @@ def read_ratings(
     return ratings
 
 
+def query_ratings(
+    sql: str,
+    tables: Mapping[str, Any] | None = None,
+    *,
+    full_access: bool = False,
+    **reading: Any,
+) -> Ratings:
+    """Ratings from a query in DuckDB's SQL.
+
+    Its result is read as a table is: by the names of its columns, or by ``columns``.
+
+    Parameters
+    ----------
+    sql : str
+        One SELECT: ``"SELECT user, item, stars AS rating FROM plays WHERE year > 2000"``.
+    tables : mapping of names to paths or tables
+        What the query may read, by the names that it uses: paths as `read_ratings` takes them, of
+        CSV, JSON and Parquet, which DuckDB reads with the types that it finds in them; DuckDB's own
+        files, whose tables are then ``name.table``; and tables of pandas, polars or Arrow.
+    full_access : bool
+        Let the SQL do all that you may do: read and write any file, read addresses (``s3://``,
+        ``https://``, also in ``tables``), install and load extensions, and have other statements,
+        such as ATTACH, before its SELECT.  Not for a text that is somebody else's.  Without it,
+        the SQL reads its tables alone, and DuckDB's configuration is locked.
+    **reading
+        Options of `read_ratings`: columns, skip_bad, dtype, threads, limits, device.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> from momentous.lowrank import Ratings
+    >>> plays = pandas.DataFrame({"who": ["ann", "bob", "ann"], "song": [1, 1, 2], "n": [3, 1, 9]})
+    >>> Ratings.query("SELECT who AS user, song AS item, ln(n) AS rating FROM plays WHERE n > 1",
+    ...               {"plays": plays})
+    <Ratings 1 x 2, 2 entries (100.00%), float64>
+    """
+    return read_ratings(Query(sql, tables or {}, full_access), **reading)
+
+
 def read_pairs(
     source: Any, columns: Columns | None = None, limits: Limits | None = None
 ) -> NDArray[Any]:
@@ -162,7 +196,7 @@ def read_pairs(
 
     Parameters
     ----------
-    source : path, table or query
+    source : path or table
         As `read_ratings` takes them, but one file alone: text with a delimiter, JSON lines or
         Parquet; also a pipe, and ``-``, the standard input.
     columns : two names or numbers, optional
@@ -175,7 +209,7 @@ def read_pairs(
         folder = stack.enter_context(_folder())
         if is_one_piece(source):
             work = stack.enter_context(_work(options, folder))
-            scan = stack.enter_context(_open_table(work, source))
+            scan = stack.enter_context(open_table(work, source))
         else:
             file = _only_file(source, folder, options.limits)
             found = find_format(file)
@@ -216,50 +250,9 @@ def _only_file(source: Any, folder: Path, limits: Limits) -> File:
     return sources[0].unpacked(folder, limits)
 
 
-# --- tables and queries ---------------------------------------------------------------------------
-
-
 def is_one_piece(source: Any) -> bool:
     """Is this a table or a query, and not files?"""
-    return _is_table(source) or _is_query(source)
-
-
-def _is_table(source: Any) -> bool:
-    """Is this a table of pandas, polars, Arrow or the like?"""
-    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "iloc")
-
-
-def _is_query(source: Any) -> bool:
-    """Is this SQL or an address, and not a path?"""
-    return isinstance(source, str) and bool(
-        _ADDRESS.match(source) or (_QUERY.match(source) and not Path(source).exists())
-    )
-
-
-@contextlib.contextmanager
-def _open_table(work: Work, source: Any) -> Iterator[Scan]:
-    """A scan of all rows of a table or a query."""
-    connection = work.connection
-    if _is_table(source):
-        name = f"the {type(source).__name__}"
-        with duckdb_errors(name):
-            connection.register("source_table", source)
-        try:
-            scan = table_scan("SELECT * FROM source_table", name, work)
-            # A stream can be read only once, so that there is no second way.
-            yield replace(scan, numbers=None)
-        finally:
-            connection.unregister("source_table")
-    elif _ADDRESS.match(source):
-        yield table_scan(f"SELECT * FROM {quoted_text(source)}", source, work)
-    else:
-        with duckdb_errors("the query"):
-            *before, last = connection.extract_statements(source)
-            for statement in before:
-                connection.execute(statement)
-            if last.type.name != "SELECT":
-                raise RatingsFileError("the query", "its last statement must be a SELECT")
-        yield table_scan(last.query.strip().rstrip(";"), "the query", work)
+    return isinstance(source, Query) or is_table(source)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -278,7 +271,7 @@ def _read_cached(
     if cache:
         place = source if isinstance(source, str | os.PathLike) else source[0]
         key = {**vars(options), "limits": vars(options.limits)}
-        kept = Cache(Path(place).expanduser(), sources, key)
+        kept = Cache(expanded(place), sources, key)
         found = kept.load()
         if found is not None:
             return found

@@ -26,8 +26,10 @@ NETFLIX = re.compile(r"(combined_data_\d+|mv_\d+)\.txt(\.gz)?", re.IGNORECASE)
 MOVIELENS = re.compile(r"(ratings\.(dat|csv|tsv|parquet)|u\.data)(\.gz)?", re.IGNORECASE)
 # One table in several files, as Spark and others write it.
 PARTS = re.compile(r".*\.parquet|part-.*", re.IGNORECASE)
-# Patterns, and bytes that are not UTF-8.
-NO_NAME = re.compile("[*?\\[\\]{}\ud800-\udfff]")
+# What DuckDB takes for a pattern, a home folder or an address, and bytes that are not UTF-8.
+NO_NAME = re.compile("^~|^file:|[*?\\[\\]{}\ud800-\udfff]")
+ADDRESS = re.compile(r"[a-z][a-z0-9]+://", re.IGNORECASE)
+_QUERY = re.compile(r"\s*(SELECT|WITH|FROM)\s", re.IGNORECASE)
 STANDARD_INPUT = "standard input"
 MAGIC = {b"\x1f\x8b": ".gz", b"PAR1": ".parquet"}  # first bytes, and what such a file is called
 RATIO_FROM = 1 << 26  # bytes; small files may well repeat themselves
@@ -107,20 +109,41 @@ def find_sources(path: PathLike | Source | Sequence[PathLike | Source]) -> list[
         if not path:
             raise RatingsFileError("", "the list of files to read is empty")
         return [source for one in path for source in find_sources(one)]
-    place = Path(path).expanduser()
-    if place.is_dir():
+    place = expanded(path)
+    # By os.path, for which a name that no file can have is that of no file.
+    if os.path.isdir(place):
         return _chosen(_in_folder(place), place, "folder")
-    if place.is_file():
+    if os.path.isfile(place):
         return _chosen(_in_archive(place), place, "archive") if _is_zip(place) else [Source(place)]
     for parent in place.parents:
-        if parent.is_file() and _is_zip(parent):
+        if os.path.isfile(parent) and _is_zip(parent):
             return [_member(parent, place.relative_to(parent).as_posix())]
+    given = os.fspath(path)
+    if ADDRESS.match(given) or _QUERY.match(given):
+        raise FileNotFoundError(
+            f"there is no file {shortened(given)!r}; SQL and addresses are read where they are "
+            "asked for: by Ratings.query, on the command line by --sql"
+        )
     if glob.has_magic(str(place)):
         found = _files(Path(one) for one in glob.glob(str(place), recursive=True))
         if found:
             return found
         raise FileNotFoundError(f"no file fits the pattern {str(place)!r}")
     raise FileNotFoundError(f"there is no file {str(place)!r}{_neighbours(place)}")
+
+
+def expanded(path: PathLike) -> Path:
+    """The path with the home folder in place of ``~``, or of ``~user``, at its beginning.
+
+    A file whose name begins with a tilde, ``~x.csv``, is that file.
+    """
+    place = Path(path)
+    if place.parts[:1] != ("~",) and os.path.lexists(place):
+        return place
+    try:
+        return place.expanduser()
+    except RuntimeError:  # there is no such user
+        return place
 
 
 # --- pipes ----------------------------------------------------------------------------------------
@@ -130,7 +153,7 @@ def is_stream(source: Any) -> bool:
     """Is this something that can be read only once: ``-``, ``/dev/stdin``, ``<(zcat ...)``?"""
     if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-":
         return isinstance(source, str | os.PathLike)
-    place = Path(source)
+    place = expanded(source)
     try:
         kind = place.stat().st_mode
     except (OSError, ValueError):
@@ -147,7 +170,7 @@ def received(source: PathLike, folder: Path, limits: Limits) -> list[Source]:
     origin = STANDARD_INPUT if os.fspath(source) == "-" else str(source)
     with contextlib.ExitStack() as stack:
         standard = origin == STANDARD_INPUT
-        stream = sys.stdin.buffer if standard else stack.enter_context(Path(source).open("rb"))
+        stream = sys.stdin.buffer if standard else stack.enter_context(expanded(source).open("rb"))
         start = stream.read(4)
         suffix = next((end for magic, end in MAGIC.items() if start.startswith(magic)), "")
         copy = folder / f"pipe{suffix}"

@@ -324,6 +324,15 @@ def _is_utf8(text: bytes) -> bool:
 # --- DuckDB itself --------------------------------------------------------------------------------
 
 
+# Nothing is downloaded or loaded because of what a file is called, and no variable of Python is a
+# table because of its name.
+_CLOSED = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
 @contextlib.contextmanager
 def open_database(
     folder: Path, size: int | None = None, threads: int | None = None
@@ -338,7 +347,7 @@ def open_database(
         with _shared_database(os.getpid()).cursor() as connection:
             yield connection
     else:
-        settings = {"temp_directory": str(folder / "spill")}
+        settings = {**_CLOSED, "temp_directory": str(folder / "spill")}
         if threads is not None:
             settings["threads"] = str(threads)
         with _duckdb().connect(":memory:", config=settings) as connection:
@@ -348,7 +357,7 @@ def open_database(
 @functools.cache
 def _shared_database(process: int) -> Any:
     """One per process: a child must not go on with that of its parent."""
-    return _duckdb().connect(":memory:", config={"threads": "1", "temp_directory": ""})
+    return _duckdb().connect(":memory:", config={**_CLOSED, "threads": "1", "temp_directory": ""})
 
 
 def _duckdb() -> Any:
@@ -370,6 +379,20 @@ def quoted_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def quoted_name(name: str) -> str:
+    """The name of a table or a column as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def read_files(function: str, paths: list[Path], *options: str) -> str:
+    """A function of DuckDB that reads files, as SQL.
+
+    DuckDB would take the name of a folder, ``rating=99``, for a column of all files below it.
+    """
+    names = ", ".join(quoted_text(str(path)) for path in paths)
+    return f"{function}({', '.join([f'[{names}]', *options, 'hive_partitioning = false'])})"
+
+
 # --- tables with typed columns --------------------------------------------------------------------
 
 _INTEGERS = {
@@ -379,6 +402,7 @@ _INTEGERS = {
 _SMALL_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"}
 _SINGLE = {"TINYINT", "SMALLINT", "UTINYINT", "USMALLINT", "FLOAT"}  # float32 has them all
 _NUMBERS = {*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL"}
+_ROUNDS = {"FLOAT": "16777216", "DOUBLE": "9007199254740992"}  # whole numbers from here on
 _NO_IDS, _TEXTS = ("STRUCT", "MAP", "UNION", "BLOB", "BIT"), ("VARCHAR", "ENUM")
 
 
@@ -386,11 +410,11 @@ def parquet_scans(files: list[File], work: Work) -> list[Scan]:
     """Triples, or pairs, from Parquet files."""
     scans = []
     for file in files:
-        query = f"SELECT * FROM read_parquet({quoted_text(str(file.path))})"
+        query = f"SELECT * FROM {read_files('read_parquet', [file.path])}"
         if file.rows is not None:
+            numbered = read_files("read_parquet", [file.path], "file_row_number = true")
             query = (
-                "SELECT * EXCLUDE (file_row_number) "
-                f"FROM read_parquet({quoted_text(str(file.path))}, file_row_number = true) "
+                f"SELECT * EXCLUDE (file_row_number) FROM {numbered} "
                 f"WHERE file_row_number >= {file.rows[0]} AND file_row_number < {file.rows[1]}"
             )
         with duckdb_errors(file.name, "cannot be read as Parquet"):
@@ -406,11 +430,12 @@ def table_scan(query: str, name: str, work: Work) -> Scan:
     (dates, UUIDs) become the text that DuckDB writes for them.
     """
     count = work.options.count
+    table = f"({query}\n)"  # it may end in a comment
     with duckdb_errors(name):
         described = work.connection.execute(f"DESCRIBE {query}").fetchall()
     names, types = [one[0] for one in described], [one[1] for one in described]
     chosen = places(name, work.options.columns, len(names), names, count)
-    quoted = ['"' + names[k].replace('"', '""') + '"' for k in chosen]
+    quoted = [quoted_name(names[k]) for k in chosen]
     kinds = [types[k] for k in chosen]
     rating = "0"
     if count == 3:
@@ -418,6 +443,7 @@ def table_scan(query: str, name: str, work: Work) -> Scan:
             raise RatingsFileError(name, f"the ratings are of type {kinds[2]}; expected numbers")
         rating = f"CAST({quoted[2]} AS DOUBLE)"
     user, item = (_id(quoted[k], kinds[k], name) for k in (0, 1))
+    rounded = [f"abs({quoted[k]}) >= {_ROUNDS[kinds[k]]}" for k in (0, 1) if kinds[k] in _ROUNDS]
     text = {s for s, k in zip(("user", "item"), kinds, strict=False) if k.startswith(_TEXTS)}
     plan = None
     if count == 3 and set(kinds[:2]) <= _INTEGERS:
@@ -427,12 +453,16 @@ def table_scan(query: str, name: str, work: Work) -> Scan:
             for one, kind in zip(quoted[:2], kinds[:2], strict=True)
         )
         value = f"CAST({quoted[2]} AS FLOAT)" if kinds[2] in _SINGLE else rating
-        plan = Numbers(f"SELECT {users} AS user, {items} AS item, {value} AS value FROM ({query})")
+        plan = Numbers(f"SELECT {users} AS user, {items} AS item, {value} AS value FROM {table}")
     return Scan(
         name,
-        f"SELECT {user} AS user, {item} AS item, {rating} AS rating FROM ({query})",
-        f"NOT {HAS_ZERO}",
-        (NO_ZERO,),
+        f"SELECT {user} AS user, {item} AS item, {rating} AS rating, "
+        f"coalesce({' OR '.join(rounded) or 'false'}, false) AS rounded FROM {table}",
+        f"NOT rounded AND NOT {HAS_ZERO}",
+        (
+            ("rounded", "expected ids as integers or text: floats of this size merge neighbours"),
+            NO_ZERO,
+        ),
         text_sides=frozenset(text),
         numbers=plan,
     )
@@ -445,7 +475,7 @@ def _id(column: str, kind: str, name: str) -> str:
     if kind not in ("FLOAT", "DOUBLE"):
         return f"CAST({column} AS VARCHAR)"
     return (  # whole numbers in a column that has had holes
-        f"CASE WHEN {column} = trunc({column}) AND abs({column}) < 9e18 "
+        f"CASE WHEN {column} = trunc({column}) AND abs({column}) < {_ROUNDS[kind]} "
         f"THEN CAST(CAST({column} AS BIGINT) AS VARCHAR) "
         f"WHEN isfinite({column}) THEN CAST({column} AS VARCHAR) END"
     )

@@ -36,6 +36,7 @@ from momentous.lowrank.data.tables import (
     Scan,
     Work,
     quoted_text,
+    read_files,
 )
 
 _LOOKED_FOR = ('"', " ", "_", "+")
@@ -124,14 +125,15 @@ def _line_number(content: mmap.mmap, place: int) -> int:
 def lines(paths: list[Path], skip: int, limits: Limits) -> str:
     """A query for the lines of files: the column ``line``, one row per line, also where blank."""
     longest = limits.line_bytes + 16
-    names = ", ".join(quoted_text(str(path)) for path in paths)
-    return (
-        f"(SELECT coalesce(line, '') AS line FROM read_csv([{names}], auto_detect = false, "
-        "header = false, columns = {'line': 'VARCHAR'}, delim = '', "
+    table = read_files(
+        "read_csv",
+        paths,
+        "auto_detect = false, header = false, columns = {'line': 'VARCHAR'}, delim = '', "
         f"quote = '', escape = '', skip = {skip}, compression = 'none', strict_mode = false, "
         f"store_rejects = true, rejects_limit = 0, max_line_size = {longest}, "
-        f"buffer_size = {max(BUFFER, 4 * longest)}))"
+        f"buffer_size = {max(BUFFER, 4 * longest)}",
     )
+    return f"(SELECT coalesce(line, '') AS line FROM {table})"
 
 
 def native_csv(
@@ -142,12 +144,13 @@ def native_csv(
     ignore_errors: bool = False,
 ) -> str:
     """DuckDB's own way to read a table, for a text without quotes."""
-    names = ", ".join(quoted_text(str(path)) for path in paths)
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in types.items())
-    return (
-        f"read_csv([{names}], auto_detect = false, header = false, columns = {{{columns}}}, "
+    return read_files(
+        "read_csv",
+        paths,
+        f"auto_detect = false, header = false, columns = {{{columns}}}, "
         f"delim = {quoted_text(delimiter)}, quote = '', escape = '', skip = {skip}, "
-        f"compression = 'none', ignore_errors = {ignore_errors}, buffer_size = {BUFFER})"
+        f"compression = 'none', ignore_errors = {ignore_errors}, buffer_size = {BUFFER}",
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.lowrank.data.ids import as_ids
 from momentous.lowrank.data.ratings import Ratings
 
 Positions = NDArray[np.intp]
@@ -48,23 +49,6 @@ class Vocabulary:
         new = np.unique(as_ids(ids))
         new = new[self.positions(new) == UNKNOWN]
         return Vocabulary(np.concatenate([self.ids, new])) if new.size else self
-
-
-def as_ids(ids: ArrayLike) -> NDArray[Any]:
-    """A flat array of ids that can be sorted and stored: whole numbers as integers."""
-    array = np.atleast_1d(np.asarray(ids))
-    if array.ndim != 1:
-        raise ValueError(f"ids must be one flat array, not of shape {array.shape}")
-    if array.dtype.kind == "O":  # a column of a table: look at what is in it
-        _check_there(array, [k for k, one in enumerate(array) if _is_missing(one)])
-        array = np.asarray(array.tolist()) if array.size else array.astype(np.str_)
-        if array.ndim != 1 or array.dtype.kind == "O":
-            array = np.array([str(one) for one in np.atleast_1d(np.asarray(ids)).tolist()])
-    if array.dtype.kind == "f":
-        _check_there(array, np.flatnonzero(~np.isfinite(array)).tolist())
-        whole = array.astype(np.int64)
-        array = whole if np.array_equal(whole, array) else array
-    return array
 
 
 def pairs_of(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -112,27 +96,13 @@ def ratings_of(pairs: Any, values: Any, dtype: Any = None) -> Ratings:
 def _mixed(pairs: Any) -> NDArray[Any]:
     """Pairs in Python's own lists keep the kind of each id."""
     array = np.asarray(pairs)
-    if _is_text(array) and array.ndim == 2:
+    if array.dtype.kind in "USf" and array.ndim == 2:  # floats: whole numbers of 2^63 among others
         array = np.asarray(pairs, dtype=object)
     return array
 
 
 def _named(positions: NDArray[Any], ids: NDArray[Any] | None) -> NDArray[Any]:
     return positions if ids is None else ids[positions]
-
-
-def _is_missing(one: Any) -> bool:
-    """None, NaN, NaT, or the NA of pandas, which will not say whether it equals itself."""
-    try:
-        return one is None or bool(one != one)
-    except TypeError:
-        return True
-
-
-def _check_there(ids: NDArray[Any], missing: list[int]) -> None:
-    if missing:
-        where = f"the id at position {missing[0]} is {ids[missing[0]]}"
-        raise ValueError(f"{where}; an id is missing: leave the pair out")
 
 
 def _is_text(array: NDArray[Any]) -> bool:

@@ -14,6 +14,7 @@ import scipy.sparse
 from momentous.io.atomic import atomic_file
 from momentous.io.optional import require
 from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.sources import expanded
 from momentous.lowrank.data.vocabulary import pairs_of
 
 ENDINGS = (".csv", ".tsv", ".dat", ".parquet", ".npz")
@@ -26,7 +27,7 @@ def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
     ``.csv`` and ``.tsv`` with a header, ``.dat`` as ``user::item::rating``, ``.parquet``, or
     ``.npz``, a SciPy matrix without ids.
     """
-    path = Path(path)
+    path = expanded(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path.name!r} must end in one of {', '.join(ENDINGS)}")
     users, items = pairs_of(ratings)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.data.vocabulary import as_ids
+from momentous.lowrank.data.ids import as_ids
 from momentous.lowrank.estimators.frames import (
     Kind,
     Output,

@@ -17,6 +17,7 @@ from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.ids import unmasked
 from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import ratings_of
 from momentous.lowrank.estimators.answers import Answers
@@ -333,7 +334,7 @@ def holds_values(X: Any) -> bool:
 
 def values_of(X: Any, y: Any) -> Any:
     """y, or the values that the pairs come with, in the order in which predictions come."""
-    return ratings_of(X, None).values if y is None else y
+    return ratings_of(X, None).values if y is None else unmasked(y, "values")
 
 
 def _seed(random_state: Any) -> Any:

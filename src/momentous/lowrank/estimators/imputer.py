@@ -24,7 +24,9 @@ from momentous.lowrank.solvers.fit import FitConfig, solve
 
 @dataclass(eq=False, repr=False)
 class LowRankImputer(TransformerMixin, BaseEstimator):
-    """Fill NaN by what a few factors, shared by all columns, say about the rest of the row.
+    """Fill gaps by what a few factors, shared by all columns, say about the rest of the row.
+
+    A gap is NaN, or masked in an array of ``numpy.ma``.
 
     The columns are brought to mean 0 and standard deviation 1 (of what is there), a matrix of low
     rank, with an offset for each column, is fitted to the entries that are there, and the gaps are
@@ -83,6 +85,11 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
                 f"all {table.size} entries of X are NaN: there is nothing to learn from"
             )
         self.mean_, self.scale_ = _moments(table, there)
+        if not (np.isfinite(self.mean_) & np.isfinite(self.scale_)).all():
+            raise ValueError(
+                f"X has numbers of size {np.nanmax(np.abs(table)):g}, whose squares overflow: "
+                "divide X by a number"
+            )
         rows, cols = np.nonzero(there)
         ratings = Ratings(rows, cols, ((table - self.mean_) / self.scale_)[there], table.shape)
         config = FitConfig(
@@ -126,6 +133,8 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
         return np.where(there, table, filled)
 
     def _validated(self, X: Any, reset: bool) -> Floats:
+        if isinstance(X, np.ma.MaskedArray):  # what is masked is a gap; scikit-learn would use it
+            X = X.astype(np.float64).filled(np.nan)
         array: Floats = validate_data(
             self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", copy=True
         )
@@ -140,7 +149,8 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
 def _moments(X: Floats, there: Any) -> tuple[Floats, Floats]:
     """Mean and standard deviation of what is there in each column; 0 and 1 where nothing is."""
     counts = np.maximum(there.sum(axis=0), 1)
-    mean = np.where(there, X, 0.0).sum(axis=0) / counts
-    deviation = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / counts)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks
+        mean = np.where(there, X, 0.0).sum(axis=0) / counts
+        deviation = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / counts)
     # A constant column is left as it is, and so is one whose spread is rounding.
     return mean, np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)

@@ -11,6 +11,9 @@ import numpy as np
 
 from momentous.lowrank.data.ratings import Floats, Ratings
 
+# Factors that take up a rating whole have its square in their Gram matrices, and its fourth power
+# in the products of these: up to here, sums of 1e28 of them are finite.
+LARGEST = 1e70
 ValueRange = tuple[float, float]
 Triple = tuple[Any, Any, Any]
 
@@ -117,6 +120,11 @@ class Loss:
 
     def __str__(self) -> str:
         return self.name
+
+
+def largest_size(values: Floats) -> float:
+    """The greatest absolute value, 0 without any, and no copy of all."""
+    return float(max(values.max(initial=0.0), -values.min(initial=0.0)))
 
 
 LOSSES: dict[str, type[Loss]] = {}

@@ -10,7 +10,7 @@ import numpy as np
 
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.losses.base import Loss, Triple, ValueRange
+from momentous.lowrank.losses.base import LARGEST, Loss, Triple, ValueRange, largest_size
 
 ALPHA = 1.0
 RIDGE_PER_CONFIDENCE = 20.0  # by NDCG@10 on held-out shares: benchmarks/implicit_feedback.py
@@ -61,13 +61,20 @@ class Implicit(Loss):
         return curvatures
 
     def check(self, ratings: Ratings) -> None:
-        """Counts or durations: nothing below 0."""
+        """Counts or durations: nothing below 0, and no confidence that overflows in products."""
         bad = np.flatnonzero(ratings.values < 0.0)
         if bad.size:
             k = bad[0]
             raise ValueError(
                 f"the {self.name} loss needs values of 0 or more, but entry {k} is "
                 f"{ratings.values[k]:g} ({bad.size} of {ratings.nnz} are below 0)"
+            )
+        largest = largest_size(ratings.values)
+        if max(self.alpha, largest, self.alpha * largest) >= LARGEST:
+            raise ValueError(
+                f"alpha={self.alpha:g} times the largest value {largest:g} overflows in the "
+                f"products of a fit, which hold confidences below {LARGEST:g}: take a smaller "
+                "alpha, or divide all values by a number"
             )
 
     def start_values(self, ratings: Ratings, mean: float) -> Floats:

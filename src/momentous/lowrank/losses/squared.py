@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.losses.base import Loss, Triple, ValueRange
+from momentous.lowrank.losses.base import LARGEST, Loss, Triple, ValueRange, largest_size
 
 RIDGE_PER_DEVIATION = 1.1  # chosen on 90/10 splits: benchmarks/held_out.py
 
@@ -31,6 +31,15 @@ class Squared(Loss):
     def largest_curvature(self, x: Floats) -> float:
         """1."""
         return 1.0
+
+    def check(self, ratings: Ratings) -> None:
+        """Nothing so large that products of factors overflow."""
+        largest = largest_size(ratings.values)
+        if largest >= LARGEST:
+            raise ValueError(
+                f"there is a rating of size {largest:g}, and squares of {LARGEST:g} and more "
+                "overflow in the products of a fit: divide all ratings by a number"
+            )
 
     def mean(self, ratings: Ratings) -> float:
         """That of the ratings."""

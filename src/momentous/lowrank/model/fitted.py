@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
+from momentous.lowrank.data.ids import as_ids
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, checked_storage
 from momentous.lowrank.data.vocabulary import (
     UNKNOWN,
     Positions,
     Vocabulary,
-    as_ids,
     pairs_of,
     ratings_of,
 )

@@ -22,8 +22,9 @@ from momentous.core.checkpoint import shard_path
 from momentous.distributed import Ranks
 from momentous.distributed.shards import all_or_none
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.lowrank.data.ids import as_ids
 from momentous.lowrank.data.tables import is_plain_number
-from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary, as_ids
+from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.ranks.ratings import owners
 
 KIND, VERSION = "low-rank model shard", 1

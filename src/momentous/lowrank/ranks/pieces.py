@@ -134,7 +134,8 @@ def _is_empty(piece: Source) -> bool:
 
 
 def _row_count(file: File) -> int:
-    query = f"SELECT sum(num_rows) FROM parquet_file_metadata({quoted_text(str(file.path))})"
+    place = quoted_text(os.path.abspath(file.path))
+    query = f"SELECT sum(num_rows) FROM parquet_file_metadata({place})"
     with (
         duckdb_errors(file.name, "cannot be read as Parquet"),
         open_database(file.path.parent, 0) as database,

@@ -1,0 +1,144 @@
+"""SQL over tables that are named, which can read nothing else unless its author says so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from momentous.io.optional import require
+from momentous.lowrank.data.errors import RatingsFileError
+from momentous.lowrank.data.sources import ADDRESS, find_sources, is_stream, received
+from momentous.lowrank.data.tables import (
+    Scan,
+    Work,
+    duckdb_errors,
+    quoted_name,
+    quoted_text,
+    read_files,
+    table_scan,
+)
+
+NAME = "the query"
+ASK = "full access (full_access=True, --full-access)"
+OURS = {"triples", "user_codes", "item_codes", "reject_errors", "reject_scans"}  # tables
+
+
+@dataclass(frozen=True)
+class Query:
+    """SQL and what it may read, as `query_ratings` explains them: a source of ratings."""
+
+    sql: str
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    full_access: bool = False
+
+    def __str__(self) -> str:
+        return NAME
+
+
+def is_table(source: Any) -> bool:
+    """Is this a table of pandas, polars, Arrow or the like?"""
+    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "iloc")
+
+
+@contextlib.contextmanager
+def open_table(work: Work, source: Any) -> Iterator[Scan]:
+    """A scan of all rows of a table or a query."""
+    if isinstance(source, Query):
+        yield _query_scan(work, source)
+        return
+    name = f"the {type(source).__name__}"
+    with duckdb_errors(name):
+        work.connection.register("source_table", source)
+    try:
+        scan = table_scan("SELECT * FROM source_table", name, work)
+        # A stream can be read only once, so that there is no second way.
+        yield replace(scan, numbers=None)
+    finally:
+        work.connection.unregister("source_table")
+
+
+def _query_scan(work: Work, query: Query) -> Scan:
+    connection = work.connection
+    with duckdb_errors(NAME):
+        *before, last = connection.extract_statements(query.sql) or [None]
+    if last is None or last.type.name != "SELECT":
+        raise RatingsFileError(NAME, "its last statement must be a SELECT")
+    if before and not query.full_access:
+        problem = f"it has {len(before) + 1} statements; without {ASK} it is one SELECT"
+        raise RatingsFileError(NAME, problem)
+    paths = [path for name in query.tables for path in _add_table(work, query, name)]
+    with duckdb_errors(NAME):
+        if query.full_access:
+            connection.execute("SET autoinstall_known_extensions = true")
+            connection.execute("SET autoload_known_extensions = true")
+            for statement in before:
+                connection.execute(statement)
+        else:
+            _shut(connection, paths)
+    try:
+        # Only within another statement, as here, can a SELECT not write (WITH x AS (COPY ...)).
+        return table_scan(last.query.strip().rstrip(";"), NAME, work)
+    except RatingsFileError as error:
+        if isinstance(error.__cause__, require("duckdb", "app", "A query").PermissionException):
+            more = f"it reads its tables alone; name the file as one of them, or take {ASK}"
+            raise RatingsFileError(NAME, f"{error.problem}: {more}") from error
+        raise
+
+
+def _shut(connection: Any, paths: list[Path]) -> None:
+    """No files but these, no network, no extensions; and no way back."""
+    if paths:
+        allowed = ", ".join(quoted_text(os.path.abspath(path)) for path in paths)
+        connection.execute(f"SET allowed_paths = [{allowed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _add_table(work: Work, query: Query, name: str) -> list[Path]:
+    """Make a table known by its name; returns the files that it is read from, later."""
+    source, connection = query.tables[name], work.connection
+    if name.lower() in OURS:
+        raise RatingsFileError(NAME, f"a table cannot be called {name!r} here; take another name")
+    if is_table(source):
+        with duckdb_errors(f"the table {name!r}"):
+            connection.register(name, source)
+        return []
+    if isinstance(source, str) and ADDRESS.match(source):
+        if not query.full_access:
+            raise RatingsFileError(source, f"is an address, which a query reads only with {ASK}")
+        table, paths = quoted_text(source), []
+        connection.execute("SET autoinstall_known_extensions = true")
+        connection.execute("SET autoload_known_extensions = true")
+    else:
+        limits = work.options.limits
+        found = received(source, work.folder, limits) if is_stream(source) else find_sources(source)
+        files = [one.unpacked(work.folder, limits) for one in found]
+        paths = [file.path for file in files]
+        functions = {_function(file.begin, file.inner_name) for file in files}
+        if len(functions) > 1 or (functions == {None} and len(files) > 1):
+            problem = f"the table {name!r} has files of different kinds, or several databases"
+            raise RatingsFileError(files[0].name, problem)
+        function = functions.pop()
+        if function is None:
+            with duckdb_errors(files[0].name):
+                place = quoted_text(os.path.abspath(paths[0]))
+                connection.execute(f"ATTACH {place} AS {quoted_name(name)} (READ_ONLY)")
+            return []
+        table = read_files(function, paths)
+    with duckdb_errors(f"the table {name!r}"):
+        connection.execute(f"CREATE VIEW {quoted_name(name)} AS SELECT * FROM {table}")
+    return paths
+
+
+def _function(begin: bytes, name: str) -> str | None:
+    """How DuckDB reads a file that begins so; None for a database of its own."""
+    if begin.startswith(b"PAR1"):
+        return "read_parquet"
+    if begin[8:12] == b"DUCK":
+        return None
+    is_json = begin.lstrip()[:1] in (b"{", b"[") or name.endswith((".json", ".jsonl", ".ndjson"))
+    return "read_json" if is_json else "read_csv"
