@@ -313,6 +313,29 @@ def test_info_describes_a_file(ratings_file):
     assert "histogram" in run("data", "info", ratings_file).stdout
 
 
+def test_sql_is_run_where_it_is_asked_for_and_reads_the_file_alone(ratings_file):
+    sql = "SELECT user AS u, item AS i, rating AS r FROM ratings WHERE item < 10"
+    few = json.loads(run("data", "info", ratings_file, "--sql", sql, "--columns", "u,i,r",
+                         "--json").output)  # fmt: skip
+    assert few["items"] == 10
+    again = ("--sql", "SELECT * FROM ratings WHERE item < 10")
+    run("fit", ratings_file, *again, "--out", "model.npz", *FAST)
+    assert len(load_model("model.npz")[0].cols) == 10
+    evaluated = run("evaluate", "model.npz", ratings_file, *again, "--json").output
+    assert json.loads(evaluated)["ratings"] == few["ratings"]
+    Path("other.csv").write_text("1,2,3\n")
+    elsewhere = ("data", "info", ratings_file, "--sql", "SELECT * FROM 'other.csv'")
+    assert "reads its tables alone" in run(*elsewhere, code=1).output
+    columns = ("--columns", "0,1,2")
+    assert "ratings" in run(*elsewhere, "--full-access", *columns).output
+    assert "for --sql" in run("data", "info", ratings_file, "--full-access", code=2).output
+    with_format = ("data", "info", ratings_file, "--sql", sql, "--format", "csv")
+    assert "not for --sql" in run(*with_format, code=2).output
+    for text in (sql, "https://example.org/r.csv"):  # these are no paths
+        assert "--sql" in run("data", "info", text, code=1).output
+    run("data", "info", "-", "--sql", "FROM ratings", text="user,item,rating\n1,2,3\n")
+
+
 def test_a_twin_is_written_and_can_be_read():
     assert "943 x 1,682" in run("data", "twin", "ml-100k", "--out", "twin.npz").stdout
     assert Ratings.read("twin.npz").nnz == 100_000

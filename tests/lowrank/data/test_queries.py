@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from momentous.lowrank import Ratings, RatingsFileError, read_ratings
-from momentous.lowrank.data import read_pairs
+from momentous.lowrank.data import Limits, read_pairs
+from momentous.lowrank.data.queries import Query, open_table
 from momentous.lowrank.data.sources import find_sources
+from momentous.lowrank.data.tables import Options, Work
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -212,13 +214,19 @@ def test_a_sqlite_file_is_read_where_the_extension_is_there(tmp_path):
     assert Ratings.query(sql, full_access=True).row_ids.tolist() == ["a", "b"]
 
 
-def test_an_address_is_left_to_duckdb_with_full_access(monkeypatch):
-    seen = []
-    monkeypatch.setattr("momentous.lowrank.data.queries.table_scan", seen.append)
-    with pytest.raises(RatingsFileError, match="the table 'r'"):
-        # Without a network: httpfs cannot be installed, or the address not be read.
-        Ratings.query("FROM r", {"r": "s3://bucket.invalid/it's.parquet"}, full_access=True)
-    assert seen == []
+def test_an_address_is_left_to_duckdb_with_full_access(tmp_path, monkeypatch):
+    monkeypatch.setattr("momentous.lowrank.data.queries.table_scan", lambda *given: given[:2])
+    said = []
+
+    class Connection:  # which needs no network
+        extract_statements = staticmethod(duckdb.connect().extract_statements)
+        execute = staticmethod(said.append)
+
+    work = Work(Connection, tmp_path, Options(Limits(), None))
+    with open_table(work, Query("FROM r", {"r": "s3://x/it's.parquet"}, full_access=True)) as scan:
+        assert scan == ("FROM r", "the query")
+    assert said[-1] == "CREATE VIEW \"r\" AS SELECT * FROM 's3://x/it''s.parquet'"
+    assert all("= true" in setting for setting in said[:-1])
 
 
 # --- the names of folders -------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from momentous.lowrank import Ratings, RatingsFileError
 from momentous.lowrank.data import read_pairs, write_ratings
+from momentous.lowrank.data.queries import Query
 from momentous.lowrank.data.write import write_table
 
 
@@ -143,7 +144,8 @@ def test_pairs_come_from_tables_queries_json_and_parquet_too():
     Path("pairs.jsonl").write_text(
         "".join(json.dumps({"user": u, "item": i}) + "\n" for u, i in (("a", "x"), ("b", "y")))
     )
-    for source in (table, Path("pairs.parquet"), "pairs.jsonl", "FROM 'pairs.parquet'"):
+    query = Query("FROM r", {"r": "pairs.parquet"})
+    for source in (table, Path("pairs.parquet"), "pairs.jsonl", query):
         assert read_pairs(source).tolist() == [["a", "x"], ["b", "y"]]
 
 

@@ -70,15 +70,15 @@ def _query_scan(work: Work, query: Query) -> Scan:
     if before and not query.full_access:
         problem = f"it has {len(before) + 1} statements; without {ASK} it is one SELECT"
         raise RatingsFileError(NAME, problem)
+    if query.full_access:
+        connection.execute("SET autoinstall_known_extensions = true")
+        connection.execute("SET autoload_known_extensions = true")
     paths = [path for name in query.tables for path in _add_table(work, query, name)]
+    if not query.full_access:
+        _shut(connection, paths)
     with duckdb_errors(NAME):
-        if query.full_access:
-            connection.execute("SET autoinstall_known_extensions = true")
-            connection.execute("SET autoload_known_extensions = true")
-            for statement in before:
-                connection.execute(statement)
-        else:
-            _shut(connection, paths)
+        for statement in before:
+            connection.execute(statement)
     try:
         # Only within another statement, as here, can a SELECT not write (WITH x AS (COPY ...)).
         return table_scan(last.query.strip().rstrip(";"), NAME, work)
@@ -111,8 +111,6 @@ def _add_table(work: Work, query: Query, name: str) -> list[Path]:
         if not query.full_access:
             raise RatingsFileError(source, f"is an address, which a query reads only with {ASK}")
         table, paths = quoted_text(source), []
-        connection.execute("SET autoinstall_known_extensions = true")
-        connection.execute("SET autoload_known_extensions = true")
     else:
         limits = work.options.limits
         found = received(source, work.folder, limits) if is_stream(source) else find_sources(source)

@@ -134,7 +134,7 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
 
     def _validated(self, X: Any, reset: bool) -> Floats:
         if isinstance(X, np.ma.MaskedArray):  # what is masked is a gap; scikit-learn would use it
-            X = X.astype(np.float64).filled(np.nan)
+            X = np.ma.filled(X.astype(np.float64), np.nan)
         array: Floats = validate_data(
             self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", copy=True
         )
