@@ -129,6 +129,10 @@ def any_ratings(path: Path, **options: Any) -> None:
     use(read_ratings(path, cache=False, progress=False, **options))
 
 
+def any_query(path: Path) -> None:
+    use(Ratings.query("SELECT * FROM r", {"r": path}, columns=(0, 1, 2)))
+
+
 def any_pairs(path: Path) -> None:
     assert read_pairs(path).shape[1] == 2
 
@@ -201,6 +205,9 @@ TARGETS = [
     Target("market", "readers", ".mtx", lambda: [market()], any_ratings, FILE, crafted_market),
     Target("jsonl", "readers", ".jsonl", lambda: [json_lines()], any_ratings, FILE, crafted_text),
     Target("parquet", "readers", ".parquet", rating_tables, any_ratings, FILE),
+    Target("query", "readers", ".csv",
+           lambda: [text(","), text(",", quote='"'), json_lines(), *rating_tables()],
+           any_query, FILE, crafted_text),
     Target("gz", "readers", ".csv.gz",
            lambda: [gz(text(",")), gz(text("::", False), 0)],
            any_ratings, FILE),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from momentous.io.optional import require
+from momentous.lowrank.data.dialect import check_columns
 from momentous.lowrank.data.errors import RatingsFileError
 from momentous.lowrank.data.sources import ADDRESS, find_sources, is_stream, received
 from momentous.lowrank.data.tables import (
@@ -126,6 +127,10 @@ def _add_table(work: Work, query: Query, name: str) -> list[Path]:
                 place = quoted_text(os.path.abspath(paths[0]))
                 connection.execute(f"ATTACH {place} AS {quoted_name(name)} (READ_ONLY)")
             return []
+        if function == "read_csv":  # to look at columns by the thousand takes DuckDB seconds
+            for file in files:
+                marks = max(map(file.head.lines[0].count, ",;\t|"))
+                check_columns(marks + 1, file.head, limits)
         table = read_files(function, paths)
     with duckdb_errors(f"the table {name!r}"):
         connection.execute(f"CREATE VIEW {quoted_name(name)} AS SELECT * FROM {table}")

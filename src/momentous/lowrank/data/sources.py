@@ -239,7 +239,7 @@ def _neighbours(place: Path) -> str:
     """What else is there, for those who mistyped."""
     try:
         names = [file.name for file in place.parent.iterdir()]
-    except OSError:
+    except (OSError, ValueError):
         return f" (nor a folder {str(place.parent)!r})"
     near = difflib.get_close_matches(place.name, names, n=3)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
