@@ -144,12 +144,7 @@ class Run(Iterator[IntermediateResult]):
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
     def _resume(self, saved: RunState, tol: float | None) -> None:
-        described = self.method.description()
-        if saved.method != described:
-            raise CheckpointError(
-                f"the checkpoint was written by {saved.method}, not by {described}; leave method "
-                "and parameters out to go on with those of the checkpoint"
-            )
+        saved.require_same_method(self.method.description())
         self.progress = saved.progress
         saved.require_same_function(self.oracle)
         step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)

@@ -366,15 +366,19 @@ class Optimizer(torch.optim.Optimizer):
         return {**super().state_dict(), "run": run}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a run, to resume it in the next step.  Load the module's state too."""
-        if "run" not in state_dict:
-            raise ValueError(
-                "the state has no entry 'run': it was not written by momentous.torch.Optimizer"
-            )
+        """Take over a run, to resume it in the next step.  Load the module's state too.
+
+        A state that is damaged, or of another problem, is refused with a `CheckpointError`, and
+        nothing changes.
+        """
+        _require_groups(state_dict, self.param_groups)
         run = state_dict["run"]
+        if run is not None:
+            x = FlatParameters(self._named()).point()
+            state = _unpacked(run, x)
+            state.require_same_method(self._method(state).description())
+            _require_point(run, x)
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "run"})
-        if run is not None:  # refuse it now rather than later, and keep the run that there is
-            self._method(_unpacked(run, self._trained().point()))
         self._forget()
         if run is not None:
             self._saved, self._shown = run, run["shown"]
@@ -429,15 +433,83 @@ def _packed(state: RunState, shown: Array | None) -> dict[str, Any]:
     }
 
 
-def _unpacked(saved: dict[str, Any], x: Array) -> RunState:
-    if saved.get("version") != VERSION:
+def _unpacked(saved: Any, x: Array) -> RunState:
+    _require(isinstance(saved, dict), f"its entry 'run' is a {type(saved).__name__}, not a dict")
+    version, tensors = saved.get("version"), saved.get("arrays")
+    if type(version) is not int or version != VERSION:
         raise CheckpointError(
-            f"the state has version {saved.get('version')}, this momentous reads {VERSION}: it was "
-            "written by another version"
+            f"the state has version {_short(version)}, this momentous reads {VERSION}: it was "
+            "written by another version, or is damaged"
         )
-    # Copies: a memory may be updated in place.
-    arrays = {name: tensor.cpu().clone().numpy() for name, tensor in saved["arrays"].items()}
+    _require(isinstance(tensors, dict), "it has no dict of arrays")
+    arrays = {name: _array(tensor) for name, tensor in tensors.items()}
+    for name, array in arrays.items():
+        _require(array is not None, f"its array {_short(name)} is no dense tensor in memory")
     try:
-        return unpacked(saved["tree"], arrays, Space(x))
+        return unpacked(saved.get("tree"), arrays, Space(x))
     except CheckpointError as error:
         raise CheckpointError(f"the state {error}") from None
+
+
+def _require_groups(state: Any, groups: list[dict[str, Any]]) -> None:
+    """Refuse what PyTorch's own `load_state_dict` would stumble over."""
+    if not isinstance(state, dict) or "run" not in state:
+        raise CheckpointError(
+            "the state has no entry 'run': it was not written by momentous.torch.Optimizer"
+        )
+    own, given = state.get("state"), state.get("param_groups")
+    _require(isinstance(own, dict) and not own, "its entry 'state' is not an empty dict")
+    _require(
+        isinstance(given, list) and all(isinstance(group, dict) for group in given),
+        "its entry 'param_groups' is not a list of dicts",
+    )
+    for group in given:
+        numbers, names = group.get("params"), group.get("param_names")
+        _require(_is_list_of(int, numbers), "the 'params' of a group are not a list of numbers")
+        _require(
+            "param_names" not in group or (_is_list_of(str, names) and len(names) == len(numbers)),
+            "the 'param_names' of a group are not a list with one name per parameter",
+        )
+    there, here = ([len(group["params"]) for group in which] for which in (given, groups))
+    if there != here:
+        raise CheckpointError(
+            f"the state belongs to another problem: its groups have {there} parameters, those of "
+            f"this optimizer {here}"
+        )
+
+
+def _require_point(saved: dict[str, Any], x: Array) -> None:
+    """Is there the point that the last step left in the parameters, as `_packed` writes it?"""
+    shown = saved.get("shown")
+    same = "shown" in saved and (
+        shown is None
+        or (
+            _array(shown) is not None
+            and tuple(shown.shape) == tuple(x.shape)
+            and shown.dtype == torch.as_tensor(x).dtype
+        )
+    )
+    _require(same, "its entry 'shown' is no tensor like the vector of all parameters")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise CheckpointError(f"the state is damaged: {what}")
+
+
+def _array(tensor: Any) -> Any:
+    """A copy, since a memory may be updated in place; None where it is no tensor that NumPy can
+    hold."""
+    try:
+        return tensor.detach().cpu().clone().numpy()
+    except (AttributeError, TypeError, RuntimeError):
+        return None
+
+
+def _is_list_of(kind: type, given: Any) -> bool:
+    return isinstance(given, list) and all(type(part) is kind for part in given)
+
+
+def _short(given: Any) -> str:
+    """What was seen, in a few characters."""
+    return f"{given!r:.60}" if isinstance(given, str | int) else f"a {type(given).__name__}"
