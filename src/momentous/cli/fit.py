@@ -94,9 +94,9 @@ def command(
             "--out model.npz",
             param_hint="'--out'",
         )
-    quiet = as_json or find().rank > 0
-    quietly = reading | {"progress": False if quiet else None}
     try:
+        quiet = as_json or find().rank > 0
+        quietly = reading | {"progress": False if quiet else None}
         with usage_errors(OptionError), show_fit(quiet, options["max_iterations"]) as watch:
             facts = fit_file(file, out, reading=quietly, resume=resume, watch=watch, **options)
     except RankError as error:

@@ -154,12 +154,13 @@ class RunState:
             return
         stored, given = self.method["parameters"], described["parameters"]
         names = [name for name in (*given, *stored) if stored.get(name) != given.get(name)]
-        what, then, now = "the method", self.method["name"], described["name"]
-        if names and then == now:
-            what, then, now = names[0], stored.get(names[0]), given.get(names[0])
+        then, now = self.method["name"], described["name"]
+        if then == now and names:
+            then = f"{then} with {names[0]}={stored.get(names[0])!s:.100}"
+            now = f"{names[0]}={given.get(names[0])!s:.100}"
         raise CheckpointError(
-            f"the checkpoint was written with another {what} ({then!s:.100} there, {now!s:.100} "
-            "here); leave method and parameters out to go on with those of the checkpoint"
+            f"the checkpoint was written by {then}, not {now}; leave method and parameters out "
+            "to go on with those of the checkpoint"
         )
 
     def require_same_function(self, oracle: CachedOracle) -> None:
