@@ -559,6 +559,23 @@ def test_steps_in_low_precision_keep_it():
     assert optimizer.result.x["0"].dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_states_in_low_precision_are_loaded(dtype):
+    net, other = network(dtype), network(dtype)
+    target = WANTED.to(dtype)
+
+    def step(optimizer, net):
+        optimizer.step(lambda: torch.nn.functional.mse_loss(net(INPUT.to(dtype)), target))
+
+    first, second = (Optimizer(each.parameters(), "ada-ragd", tol=0.0) for each in (net, other))
+    for _ in range(3):
+        step(first, net)
+    second.load_state_dict(first.state_dict())
+    other.load_state_dict(net.state_dict())
+    step(second, other)
+    assert second.progress.nit == 4
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_parameters_on_a_gpu_on_two_devices_and_moved_from_one_to_the_other():

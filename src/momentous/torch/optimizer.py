@@ -13,15 +13,7 @@ from torch.optim.optimizer import ParamsT
 
 from momentous.api import choose_method, iterate
 from momentous.core.acceptance import lowest_first
-from momentous.core.checkpoint import (
-    VERSION,
-    Checkpoint,
-    CheckpointError,
-    RunState,
-    load,
-    packed,
-    unpacked,
-)
+from momentous.core.checkpoint import Checkpoint, RunState, load
 from momentous.core.loop import Run
 from momentous.core.method import Method
 from momentous.core.oracle import Sample, levels_to_the_user
@@ -30,6 +22,7 @@ from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
+from momentous.torch.state import pack_run, require_groups, require_point, unpack_run
 
 _NO_RATE = (
     "there is no learning rate here, and nothing for a scheduler to change: the method finds its "
@@ -175,7 +168,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(params, {})
         saved = None if resume is None else load(resume, Space(self._trained().point()))
         self._method(saved)  # refuse a mistake now rather than later
-        self._saved = None if saved is None else _packed(saved, None)
+        self._saved = None if saved is None else pack_run(saved, None)
 
     @property
     def done(self) -> bool:
@@ -281,7 +274,7 @@ class Optimizer(torch.optim.Optimizer):
         """One iteration, in a run that begins or is resumed where none is under way."""
         if self._run is None:
             self._function = ClosureFunction(flat, closure)
-            saved = None if self._saved is None else _unpacked(self._saved, x)
+            saved = None if self._saved is None else unpack_run(self._saved, x)
             self._run = iterate(
                 self._function,
                 x,
@@ -352,7 +345,7 @@ class Optimizer(torch.optim.Optimizer):
     def _put_aside(self) -> None:
         """Keep the run as one to be resumed; its closure may have been broken off anywhere."""
         if self._run is not None:
-            self._saved = _packed(self._run.state(), self._shown)
+            self._saved = pack_run(self._run.state(), self._shown)
             self._run = self.result = None
 
     def _forget(self) -> None:
@@ -362,7 +355,7 @@ class Optimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The run as it stands, in ``"run"``, beside the groups: plain Python and tensors, so that
         ``torch.load(..., weights_only=True)`` reads it."""
-        run = self._saved if self._run is None else _packed(self._run.state(), self._shown)
+        run = self._saved if self._run is None else pack_run(self._run.state(), self._shown)
         return {**super().state_dict(), "run": run}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -371,20 +364,20 @@ class Optimizer(torch.optim.Optimizer):
         A state that is damaged, or of another problem, is refused with a `CheckpointError`, and
         nothing changes.
         """
-        _require_groups(state_dict, self.param_groups)
+        require_groups(state_dict, self.param_groups)
         run = state_dict["run"]
         if run is not None:
             x = FlatParameters(self._named()).point()
-            state = _unpacked(run, x)
+            state = unpack_run(run, x)
             state.require_same_method(self._method(state).description())
-            _require_point(run, x)
+            require_point(run, x)
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "run"})
         self._forget()
         if run is not None:
             self._saved, self._shown = run, run["shown"]
 
     def __getstate__(self) -> dict[str, Any]:
-        run = self._saved if self._run is None else _packed(self._run.state(), self._shown)
+        run = self._saved if self._run is None else pack_run(self._run.state(), self._shown)
         own = {
             "_asked": self._asked,
             "_options": self._options,
@@ -420,96 +413,3 @@ def _known(run: Run, point: Array) -> Sample:
         if sample is not None and sample.point is point and sample.gradient is not None:
             return sample
     return run.oracle.peek_gradient(point)
-
-
-def _packed(state: RunState, shown: Array | None) -> dict[str, Any]:
-    """A run in plain Python and tensors of its own."""
-    tree, arrays = packed(state)
-    return {
-        "version": VERSION,
-        "tree": tree,
-        "arrays": {name: torch.from_numpy(array.copy()) for name, array in arrays.items()},
-        "shown": None if shown is None else torch.asarray(shown, device="cpu", copy=True),
-    }
-
-
-def _unpacked(saved: Any, x: Array) -> RunState:
-    _require(isinstance(saved, dict), f"its entry 'run' is a {type(saved).__name__}, not a dict")
-    version, tensors = saved.get("version"), saved.get("arrays")
-    if type(version) is not int or version != VERSION:
-        raise CheckpointError(
-            f"the state has version {_short(version)}, this momentous reads {VERSION}: it was "
-            "written by another version, or is damaged"
-        )
-    _require(isinstance(tensors, dict), "it has no dict of arrays")
-    arrays = {name: _array(tensor) for name, tensor in tensors.items()}
-    for name, array in arrays.items():
-        _require(array is not None, f"its array {_short(name)} is no dense tensor in memory")
-    try:
-        return unpacked(saved.get("tree"), arrays, Space(x))
-    except CheckpointError as error:
-        raise CheckpointError(f"the state {error}") from None
-
-
-def _require_groups(state: Any, groups: list[dict[str, Any]]) -> None:
-    """Refuse what PyTorch's own `load_state_dict` would stumble over."""
-    if not isinstance(state, dict) or "run" not in state:
-        raise CheckpointError(
-            "the state has no entry 'run': it was not written by momentous.torch.Optimizer"
-        )
-    own, given = state.get("state"), state.get("param_groups")
-    _require(isinstance(own, dict) and not own, "its entry 'state' is not an empty dict")
-    _require(
-        isinstance(given, list) and all(isinstance(group, dict) for group in given),
-        "its entry 'param_groups' is not a list of dicts",
-    )
-    for group in given:
-        numbers, names = group.get("params"), group.get("param_names")
-        _require(_is_list_of(int, numbers), "the 'params' of a group are not a list of numbers")
-        _require(
-            "param_names" not in group or (_is_list_of(str, names) and len(names) == len(numbers)),
-            "the 'param_names' of a group are not a list with one name per parameter",
-        )
-    there, here = ([len(group["params"]) for group in which] for which in (given, groups))
-    if there != here:
-        raise CheckpointError(
-            f"the state belongs to another problem: its groups have {there} parameters, those of "
-            f"this optimizer {here}"
-        )
-
-
-def _require_point(saved: dict[str, Any], x: Array) -> None:
-    """Is there the point that the last step left in the parameters, as `_packed` writes it?"""
-    shown = saved.get("shown")
-    same = "shown" in saved and (
-        shown is None
-        or (
-            _array(shown) is not None
-            and tuple(shown.shape) == tuple(x.shape)
-            and shown.dtype == torch.as_tensor(x).dtype
-        )
-    )
-    _require(same, "its entry 'shown' is no tensor like the vector of all parameters")
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise CheckpointError(f"the state is damaged: {what}")
-
-
-def _array(tensor: Any) -> Any:
-    """A copy, since a memory may be updated in place; None where it is no tensor that NumPy can
-    hold."""
-    try:
-        return tensor.detach().cpu().clone().numpy()
-    except (AttributeError, TypeError, RuntimeError):
-        return None
-
-
-def _is_list_of(kind: type, given: Any) -> bool:
-    return isinstance(given, list) and all(type(part) is kind for part in given)
-
-
-def _short(given: Any) -> str:
-    """What was seen, in a few characters."""
-    return f"{given!r:.60}" if isinstance(given, str | int) else f"a {type(given).__name__}"
