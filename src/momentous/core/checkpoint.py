@@ -337,8 +337,11 @@ class _Unpacker:
         self._made: dict[int, Array] = {}  # fields that shared an array share it again
         self._norms: dict[int, float] = {}  # of gradients, which samples may share
 
-    def state(self, content: dict[str, Any]) -> RunState:
-        there, in_shards = self.unpack(content["fields"]["space"]), "shards" in content
+    def state(self, content: Any) -> RunState:
+        fields: Any = content.get("fields") if isinstance(content, dict) else None
+        _require(isinstance(fields, dict) and "space" in fields, "it holds no run")
+        there, in_shards = self.unpack(fields["space"]), "shards" in content
+        _require(isinstance(there, dict), "its space is not described")
         shape, dtype = tuple(there["shape"]), there["dtype"]
         if self._space is not None and there != (here := self._space.describe()):
             # Over ranks x is one flat vector.
