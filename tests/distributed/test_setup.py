@@ -26,6 +26,7 @@ def start_fit(tmp_path, rank, **settings):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rank", "missing"), [(0, "rank 1 of 2 to begin"), (1, "rank 0 of 2 at 127.0.0.1:")]
 )
@@ -40,6 +41,7 @@ def test_variables_of_a_launcher_that_is_gone_end_in_a_sentence(rank, missing, t
     assert message.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGINT), (1, signal.SIGTERM)])
 def test_the_wait_for_other_ranks_says_so_and_can_be_interrupted(rank, number, tmp_path):
     process = start_fit(tmp_path, rank, MOMENTOUS_SETUP_TIMEOUT=str(10 * LIMIT))
@@ -73,6 +75,7 @@ def test_variables_that_say_nothing_are_named(name, value, sentence, monkeypatch
         find()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_ranks_of_two_releases_are_told_so(engine, tmp_path):
     output = launch(engine, 2, "releases_program.py", tmp_path)
@@ -84,6 +87,7 @@ def test_ranks_of_two_releases_are_told_so(engine, tmp_path):
         assert "but rank 0 runs momentous " in message
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_not_taken_for_one_that_was_killed(tmp_path):
     output = launch("torch", 2, "hung_program.py", tmp_path)
     assert (tmp_path / "0.json").exists(), output[-4000:]
