@@ -29,7 +29,7 @@ from fuzz_targets import SELF_TEST, TARGETS, Target
 BATCH = 2000  # cases per child: what leaks, ends with it
 MEMORY = 6 << 30  # bytes that a child may ask for beyond what it starts with
 FINDINGS = ("traceback", "hang", "crash")
-GROUPS = ("readers", "archives", "all")
+GROUPS = ("readers", "archives", "states", "all")
 
 
 def child(name: str, seed: int, first: int, last: int, seconds: float, pipe: Connection) -> None:

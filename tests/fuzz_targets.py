@@ -48,6 +48,7 @@ from fuzz_files import (
     study,
     text,
 )
+from fuzz_states import crafted_cases, good_cases, random_case, read_and_judge
 from momentous import minimize
 from momentous.core.checkpoint import CheckpointError, shard_path
 from momentous.io.archive import ArchiveError
@@ -69,7 +70,7 @@ class Target:
     """A reader: what its files are called, good ones, how one is read, and how it may refuse."""
 
     name: str
-    group: str  # "readers" or "archives"
+    group: str  # "readers", "archives" or "states"
     ending: str
     make: Callable[[], list[bytes]]
     read: Callable[[Path], None]
@@ -110,6 +111,14 @@ class Target:
             except self.refusals:
                 return "refused"
         return "accepted"
+
+
+class StateTarget(Target):
+    """`momentous.torch.Optimizer.load_state_dict`: a case says how a state is to be damaged."""
+
+    def case(self, seed: int, number: int) -> bytes:
+        made = super().case(seed, number) if number < len(self.crafted) else None
+        return random_case(seed, number - len(self.crafted)) if made is None else made
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -246,6 +255,8 @@ TARGETS = [
            any_manifest, (CheckpointError,), crafted_archives, zipped=True),
     Target("checkpoint-shard", "archives", ".npz", lambda: [sharded_checkpoint()[1]],
            any_shard, (CheckpointError,), crafted_archives, zipped=True),
+    StateTarget("torch-state", "states", ".txt", good_cases, read_and_judge, (CheckpointError,),
+                crafted_cases),
 ]  # fmt: skip
 
 

@@ -406,6 +406,43 @@ def test_breaking_out_of_iterate_leaves_a_result(method):
     assert run.result is result
 
 
+class Exhausted:
+    """A function that raises StopIteration from some call on, as ``next(data)`` does at its end."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def __call__(self, x):
+        self.calls -= 1
+        if self.calls < 0:
+            raise StopIteration
+        return WAVES.value(x), WAVES.gradient(x)
+
+
+@pytest.mark.parametrize("options", [{}, {"return_all": True}], ids=["silent", "step by step"])
+def test_a_stop_iteration_of_fun_is_an_error_and_not_an_end(options):
+    with pytest.raises(RuntimeError, match="user code raised StopIteration in iteration") as caught:
+        minimize(Exhausted(9), WAVES.start, jac=True, **options)
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+
+def test_a_loop_over_iterate_does_not_end_silently_where_fun_raises_stop_iteration(method):
+    fun = Exhausted(20)
+    run = iterate(fun, WAVES.start, jac=True, **method.plain(WAVES))
+    steps = []
+    with pytest.raises(RuntimeError, match="a callback that returns True"):
+        steps.extend(run)
+    fun.calls = 10**6
+    assert run.result.status is Status.STOPPED, "what was computed can be had"
+    assert run.result.nit == len(steps)
+
+
+def test_a_stop_iteration_of_fun_among_differences_is_an_error():
+    calls = iter(range(7))
+    with pytest.raises(RuntimeError, match="fun raised StopIteration, which ends a map"):
+        minimize(lambda x: WAVES.value(x) + 0 * next(calls), WAVES.start, jac="2-point")
+
+
 def test_iterate_can_be_left_before_the_first_step():
     run = iterate(WAVES.value, WAVES.start, jac=WAVES.gradient)
     assert run.result.nit == 0

@@ -357,6 +357,20 @@ def test_on_a_terminal_there_is_one_line_that_changes(monkeypatch):
         assert watch is None
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_commands_of_one_process_look_for_no_ranks(rank, model, monkeypatch):
+    def find():
+        raise AssertionError("the set-up of ranks would wait for the others")
+
+    left_over = {"WORLD_SIZE": "2", "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    for name, value in left_over.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("momentous.distributed.find", find)
+    assert "u1:" in run("recommend", model, "u1").stdout
+    assert run("predict", model, "-", text="u1,3\n").stdout.count("\n") == 2
+    assert "ada-ragd" in run("methods").stdout
+
+
 def test_pairs_with_named_columns_are_predicted_alike_in_any_order(model):
     Path("one.csv").write_text("user,item\nu1,3\nu2,4\n")
     Path("other.csv").write_text("movieId,seen,userId\n3,x,u1\n4,x,u2\n")

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -309,6 +310,7 @@ def two_of_one_name():
         (two_of_one_name, float, "2 parameters are called 'weight'; give each a name"),
         (None, lambda net: None, "returned None"),
         (None, lambda net: (net(INPUT).sum(), 1), "returned a tuple; it must return the loss"),
+        (None, lambda net: net(INPUT).sum().backward() or "3", "returned a str; it must return"),
         (None, lambda net: net(INPUT), r"shape \(40, 1\)"),
         (None, lambda net: torch.tensor(1.0), "left no gradient"),
         (None, lambda net: net(INPUT).sum() * torch.nan, "the loss at the start is nan"),
@@ -417,7 +419,7 @@ def test_a_state_of_something_else_is_refused():
     with pytest.raises(ValueError, match="not written by momentous"):
         optimizer.load_state_dict(adam)
     other = torch.nn.Linear(3, 5).double()
-    with pytest.raises(ValueError, match=r"different number|doesn't match the size"):
+    with pytest.raises(CheckpointError, match=r"its groups have \[4\] parameters, .* \[2\]"):
         Optimizer(other.parameters()).load_state_dict(state)
     wider = torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
     with pytest.raises(CheckpointError, match="the state belongs to another problem"):
@@ -430,6 +432,43 @@ def test_a_state_of_something_else_is_refused():
     assert optimizer.progress.nit == 5  # what was refused has not touched the run
     with pytest.raises(CheckpointError, match="leave method out to go on with the method"):
         Optimizer(net.named_parameters(), "gd").load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "sentence"),
+    [
+        ("state", {0: {"step": 1}}, "its entry 'state' is not an empty dict"),
+        ("param_groups", None, "its entry 'param_groups' is not a list of dicts"),
+        ("param_groups", [{"lr": 1.0}], "the 'params' of a group are not a list of numbers"),
+        (
+            "param_groups",
+            [{"params": [0, 1, 2, 3], "param_names": ["a"]}],
+            "the 'param_names' of a group are not a list with one name per parameter",
+        ),
+        ("run", 3, "its entry 'run' is a int, not a dict"),
+        ("run.arrays", [], "it has no dict of arrays"),
+        ("run.arrays.a0", "x", "its array 'a0' is no dense tensor in memory"),
+        ("run.arrays.a0", torch.ones(26, dtype=torch.bfloat16), "its array 'a0' is no dense"),
+        ("run.tree", torch.ones(2), "is damaged"),
+        ("run.shown", torch.ones(2), "its entry 'shown' is no tensor like the vector of all"),
+        ("run.version", 2**70, "has version 1180591620717411303424, this momentous"),
+        ("run.tree.fields.tol", np.float64(1.0), "a float64 where a number or a text should be"),
+    ],
+)
+def test_a_damaged_state_is_refused_in_a_sentence_and_changes_nothing(place, wrong, sentence):
+    net, optimizer, _ = trained(3)
+    state = copy.deepcopy(optimizer.state_dict())
+    part, (*path, last) = state, place.split(".")
+    for key in path:
+        part = part[key]
+    part[last] = wrong
+    run, groups = optimizer._run, [dict(group) for group in optimizer.param_groups]
+    with pytest.raises(CheckpointError, match=f"^the state .*?{re.escape(sentence)}"):
+        optimizer.load_state_dict(state)
+    assert optimizer._run is run
+    assert [dict(group) for group in optimizer.param_groups] == groups
+    optimizer.step(loss_of(net))
+    assert optimizer.progress.nit == 4
 
 
 def test_a_run_is_resumed_by_its_own_method_where_none_is_given(tmp_path):
@@ -518,6 +557,23 @@ def test_steps_in_low_precision_keep_it():
     assert optimizer.result.success
     assert loss.dtype == net[0].weight.dtype == torch.float32
     assert optimizer.result.x["0"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_states_in_low_precision_are_loaded(dtype):
+    net, other = network(dtype), network(dtype)
+    target = WANTED.to(dtype)
+
+    def step(optimizer, net):
+        optimizer.step(lambda: torch.nn.functional.mse_loss(net(INPUT.to(dtype)), target))
+
+    first, second = (Optimizer(each.parameters(), "ada-ragd", tol=0.0) for each in (net, other))
+    for _ in range(3):
+        step(first, net)
+    second.load_state_dict(first.state_dict())
+    other.load_state_dict(net.state_dict())
+    step(second, other)
+    assert second.progress.nit == 4
 
 
 @pytest.mark.gpu

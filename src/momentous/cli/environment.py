@@ -23,6 +23,8 @@ VARIABLES = {
     "TMPDIR": "Where unpacked copies of compressed files, and of pipes, stand while they are read.",
     "WORLD_SIZE, RANK, LOCAL_RANK": "Set by torchrun: the process is one of several ranks "
     "(docs/cluster.md). mpirun and srun set variables of their own.",
+    f"{PREFIX}_SETUP_TIMEOUT": "Seconds that ranks under torchrun wait for each other to begin; by "
+    "default 60.",
     "NO_COLOR": "1: no colours in tables and bars.",
 }
 

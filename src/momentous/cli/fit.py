@@ -95,10 +95,10 @@ def command(
             "--out model.npz",
             param_hint="'--out'",
         )
-    quiet = as_json or find().rank > 0
     source, how = source_of(file, reading)
-    how["progress"] = False if quiet else None
     try:
+        quiet = as_json or find().rank > 0
+        how["progress"] = False if quiet else None
         with usage_errors(OptionError), show_fit(quiet, options["max_iterations"]) as watch:
             facts = fit_file(source, out, reading=how, resume=resume, watch=watch, **options)
     except RankError as error:

@@ -35,12 +35,9 @@ def command(
     model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path, raw: bool
 ) -> None:
     """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
-    from momentous.distributed import find
     from momentous.lowrank.data.write import write_table
     from momentous.lowrank.tasks import predict_file
 
-    if find().rank > 0:  # under a launcher one rank is enough: it reads the shards that it needs
-        return
     predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
     terminal = out == Path("-")
     file: Any = click.open_file("-", "w", encoding="utf-8") if terminal else atomic_file(out, "w")

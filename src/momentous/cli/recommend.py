@@ -25,11 +25,8 @@ def command(
     model: Path, users: tuple[str, ...], count: int, include_seen: bool, device: str, as_json: bool
 ) -> None:
     """The items that suit each USER best."""
-    from momentous.distributed import find
     from momentous.lowrank.tasks import recommend_items
 
-    if find().rank > 0:  # under a launcher one rank is enough: it reads the shards that it needs
-        return
     found = recommend_items(model, users, count, exclude_seen=not include_seen, device=device)
     if as_json:
         click.echo(json.dumps(found))

@@ -148,6 +148,21 @@ class RunState:
     trace: Plain | None
     events: tuple[tuple[int, str, float], ...]
 
+    def require_same_method(self, described: dict[str, Any]) -> None:
+        """Is the method, as `Method.description` describes it, the one of this checkpoint?"""
+        if self.method == described:
+            return
+        stored, given = self.method["parameters"], described["parameters"]
+        names = [name for name in (*given, *stored) if stored.get(name) != given.get(name)]
+        then, now = self.method["name"], described["name"]
+        if then == now and names:
+            then = f"{then} with {names[0]}={stored.get(names[0])!s:.100}"
+            now = f"{names[0]}={given.get(names[0])!s:.100}"
+        raise CheckpointError(
+            f"the checkpoint was written by {then}, not {now}; leave method and parameters out "
+            "to go on with those of the checkpoint"
+        )
+
     def require_same_function(self, oracle: CachedOracle) -> None:
         """Is the function of a run to resume the one of this checkpoint?
 
@@ -237,8 +252,9 @@ def unpacked(
         return _Unpacker(arrays, space).state(tree)
     except CheckpointError:
         raise
-    except (*MALFORMED, RecursionError) as error:
-        raise CheckpointError(f"is damaged ({type(error).__name__}: {error})") from error
+    except (*MALFORMED, RuntimeError) as error:  # of PyTorch's tensors, or of a tree too deep
+        what = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"is damaged ({type(error).__name__}: {what})") from error
 
 
 def load(path: str | os.PathLike[str] | RunState, space: Space | None = None) -> RunState:
@@ -321,8 +337,11 @@ class _Unpacker:
         self._made: dict[int, Array] = {}  # fields that shared an array share it again
         self._norms: dict[int, float] = {}  # of gradients, which samples may share
 
-    def state(self, content: dict[str, Any]) -> RunState:
-        there, in_shards = self.unpack(content["fields"]["space"]), "shards" in content
+    def state(self, content: Any) -> RunState:
+        fields: Any = content.get("fields") if isinstance(content, dict) else None
+        _require(isinstance(fields, dict) and "space" in fields, "it holds no run")
+        there, in_shards = self.unpack(fields["space"]), "shards" in content
+        _require(isinstance(there, dict), "its space is not described")
         shape, dtype = tuple(there["shape"]), there["dtype"]
         if self._space is not None and there != (here := self._space.describe()):
             # Over ranks x is one flat vector.
@@ -361,7 +380,8 @@ class _Unpacker:
 
     def unpack(self, item: Any) -> Any:
         if not isinstance(item, dict):
-            _require(not isinstance(item, list), "a list that is not marked as one")
+            plain = item is None or type(item) in (bool, int, float, str)
+            _require(plain, f"a {type(item).__name__} where a number or a text should be")
             return item
         if "enum" in item:
             return _ENUMS[item["enum"]](item["value"])
@@ -374,6 +394,7 @@ class _Unpacker:
             return Plain(self._arrays[f"a{item['plain']}"])
         if "array" in item:
             return self._array(item["array"])
+        _require(isinstance(item["record"], str), "a record without a name")
         cls = RECORDS.get(item["record"])
         if cls is None:
             raise CheckpointError(
@@ -413,7 +434,7 @@ class _Unpacker:
 
 def _require(holds: bool, what: str) -> None:
     if not holds:
-        raise CheckpointError(f"is damaged: {what}")
+        raise CheckpointError(f"is damaged: {' '.join(what.split())}")
 
 
 class _AnyArray:

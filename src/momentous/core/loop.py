@@ -144,12 +144,7 @@ class Run(Iterator[IntermediateResult]):
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
     def _resume(self, saved: RunState, tol: float | None) -> None:
-        described = self.method.description()
-        if saved.method != described:
-            raise CheckpointError(
-                f"the checkpoint was written by {saved.method}, not by {described}; leave method "
-                "and parameters out to go on with those of the checkpoint"
-            )
+        saved.require_same_method(self.method.description())
         self.progress = saved.progress
         saved.require_same_function(self.oracle)
         step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)
@@ -185,7 +180,7 @@ class Run(Iterator[IntermediateResult]):
         if self.ending is not None:
             raise StopIteration
         before = self.progress.nit
-        self._guarded(self._advance)
+        self._go_on(self._advance)
         self._raise_interrupt()
         if self.progress.nit == before:  # interrupted in the middle of the step
             raise StopIteration
@@ -194,7 +189,7 @@ class Run(Iterator[IntermediateResult]):
     def finish(self) -> Result:
         """Run to the end."""
         if self.ending is None:
-            self._guarded(self._advance_to_the_end)
+            self._go_on(self._advance_to_the_end)
         result = self.result
         self._raise_interrupt()
         return result
@@ -313,6 +308,17 @@ class Run(Iterator[IntermediateResult]):
         norm = self.progress.grad_norm
         message = f"{why} in iteration {self.progress.nit}, {self.oracle.noun} norm {norm:.3g}"
         self.ending = Ending(Status.STOPPED, message, {"grad_norm": norm})
+
+    def _go_on(self, work: Callable[[], None]) -> None:
+        """Out of ``next(run)`` a StopIteration of user code would look like the end of the run."""
+        try:
+            self._guarded(work)
+        except StopIteration as error:
+            raise RuntimeError(
+                f"user code raised StopIteration in iteration {self.progress.nit + 1}, which would "
+                "end a loop over the run as if it were done; raise another exception, or end the "
+                "run by a callback that returns True"
+            ) from error
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Ctrl-C ends the run with what it has; an exception passes on after a checkpoint."""

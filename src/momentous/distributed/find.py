@@ -9,6 +9,7 @@ import sys
 from momentous.distributed.mpi_engine import MPI
 from momentous.distributed.ranks import Alone, Ranks
 from momentous.distributed.torch_engine import Torch
+from momentous.distributed.torch_setup import whole_number
 
 # What the launchers of MPI libraries set: Open MPI, MPICH and Intel MPI, MVAPICH; and srun, where
 # it starts ranks of MPI.
@@ -25,7 +26,7 @@ def find() -> Ranks:
     loaded = sys.modules.get("torch.distributed")
     if loaded is not None and loaded.is_available() and loaded.is_initialized():
         return _torch()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
+    if "RANK" in os.environ and whole_number("WORLD_SIZE", "1") > 1:
         return _torch()
     sizes = MPI_SIZES if SLURM_MPI not in os.environ else (*MPI_SIZES, SLURM_SIZE)
     if any(int(os.environ.get(name, "1")) > 1 for name in sizes):

@@ -39,13 +39,14 @@ class MPI(Ranks):
     """
 
     def __init__(self, communicator: Any = None, *, timeout: float = TIMEOUT) -> None:
-        super().__init__(timeout)
+        super().__init__()
         self._mpi = mpi = require("mpi4py.MPI", "mpi", "momentous.distributed.MPI")
         given = mpi.COMM_WORLD if communicator is None else communicator
         self._world, self._news = given.Dup(), given.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self._sent: list[Any] = []  # messages on their way
         atexit.register(self._close)
+        self._meet(timeout)
 
     def _all_reduce(self, a: Array, operation: Operation) -> Array:
         host = np.ascontiguousarray(to_numpy(a))

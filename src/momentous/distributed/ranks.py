@@ -13,11 +13,16 @@ from typing import Any, Literal, final
 import array_api_compat
 import numpy as np
 
+from momentous.version import __version__
+
 Array = Any
 Operation = Literal["sum", "max"]
 
 TIMEOUT = 1800.0
 """Seconds that a rank waits for the others in one call, by default."""
+
+RELEASE = f"momentous {__version__} with NumPy {np.__version__}"
+"""What must be the same on all ranks: they compute alike, and send what the others expect."""
 
 PATIENCE = 2.0
 """Seconds that a call may take to end once a rank has announced that it has failed."""
@@ -72,13 +77,27 @@ class Ranks(abc.ABC):
     rank: int
     size: int
 
-    def __init__(self, timeout: float = TIMEOUT) -> None:
+    def __init__(self) -> None:
         self.traffic = Traffic()
-        self._timeout = timeout
+        self._timeout = TIMEOUT
         self._part = 0  # of the program: how many `announced` contexts have begun
         self._raised = 0  # the last part that this rank itself has left by an exception
         self._heard: _News | None = None
         self._broken = ""  # why no call can be made any more
+
+    @final
+    def _meet(self, timeout: float) -> None:
+        """The last part of an engine's set-up, which all ranks come to."""
+        releases = self.gather_text(RELEASE)
+        for rank, other in enumerate(releases):
+            if other != releases[0]:
+                raise RankError(
+                    f"rank {rank} runs {other}, but rank 0 runs {releases[0]}; install the same "
+                    "releases on all machines, and in all environments",
+                    rank,
+                )
+        self.traffic = Traffic()
+        self._timeout = timeout
 
     # --- the six calls: rank, size, and these four -----------------------------------------------
 
@@ -180,14 +199,18 @@ class Ranks(abc.ABC):
             self._broken = news.text
             raise RankError(news.text, news.rank)
         if now - begun > self._timeout:
-            error = RankError(
-                f"rank {self.rank} has waited {self._timeout:.0f} s in {call} for the other ranks: "
-                "one of them hangs, makes other calls, or needs longer; the engine's timeout= "
-                "allows more"
-            )
-            self._broken = str(error)
-            self.announce(error)
-            raise error
+            raise self._late(call, f"{self._timeout:.0f} s")
+
+    @final
+    def _late(self, call: str, waited: str) -> RankError:
+        """The error of a rank that has waited too long, which the others are told."""
+        error = RankError(
+            f"rank {self.rank} has waited {waited} in {call} for the other ranks: one of them "
+            "hangs, makes other calls, or needs longer; the engine's timeout= allows more"
+        )
+        self._broken = str(error)
+        self.announce(error)
+        return error
 
     @final
     def _ended(self, begun: float) -> None:

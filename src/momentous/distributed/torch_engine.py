@@ -15,6 +15,7 @@ import numpy as np
 
 from momentous.core.space import to_numpy
 from momentous.distributed.ranks import TIMEOUT, Array, Operation, RankError, Ranks
+from momentous.distributed.torch_setup import set_up
 from momentous.io.optional import require
 
 LOOK = 0.2  # seconds between two looks at what the other ranks have announced
@@ -38,6 +39,9 @@ class Torch(Ranks):
         where every process of a machine can have a GPU of its own.
     timeout : float
         Seconds to wait for the other ranks in one call.
+    setup_timeout : float, optional
+        Seconds to wait for them in the set-up: by default those of the environment's
+        ``MOMENTOUS_SETUP_TIMEOUT``, otherwise 60.
 
     Notes
     -----
@@ -45,14 +49,18 @@ class Torch(Ranks):
     """
 
     def __init__(
-        self, group: Any = None, *, backend: str | None = None, timeout: float = TIMEOUT
+        self,
+        group: Any = None,
+        *,
+        backend: str | None = None,
+        timeout: float = TIMEOUT,
+        setup_timeout: float | None = None,
     ) -> None:
-        super().__init__(timeout)
+        super().__init__()
         self._torch = torch = require("torch", "torch", "momentous.distributed.Torch")
         self._dist = dist = require("torch.distributed", "torch", "momentous.distributed.Torch")
         if not dist.is_initialized():
-            options = {"timeout": datetime.timedelta(seconds=timeout), **_fresh_store(dist)}
-            dist.init_process_group(backend or _backend(torch), **options)
+            set_up(dist, backend or _backend(torch), timeout, setup_timeout)
             atexit.register(self._close)
         self._group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -64,6 +72,7 @@ class Torch(Ranks):
         # Messages of failed ranks go through the store that set the group up.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"momentous/failed/{group.group_name if group is not None else ''}"
+        self._meet(timeout)
 
     def _all_reduce(self, a: Array, operation: Operation) -> Array:
         tensor = self._tensor(a, copy=True)
@@ -149,6 +158,8 @@ class Torch(Ranks):
             return False
         if failure is not None:
             failure = _outcome(work, None)  # it may have come to its end just now
+        if failure is not None and "timed out" in failure.lower():
+            raise self._late(call, "the group's own timeout")  # that of a program's own set-up
         if failure is not None:
             raise self._lost(call, failure)
         return True
@@ -179,18 +190,6 @@ class Torch(Ranks):
     def _close(self) -> None:
         if self._dist.is_initialized():
             self._dist.destroy_process_group()
-
-
-def _fresh_store(dist: Any) -> dict[str, Any]:
-    """After a restart by torchrun on one machine: a store without the addresses of the processes
-    before, which torchrun keeps (between machines, where it makes a new one, it need not be told).
-    """
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if restarts == "0" or os.environ.get("GROUP_WORLD_SIZE") != "1":
-        return {}
-    store, rank, size = next(dist.rendezvous("env://"))
-    store = dist.PrefixStore(f"momentous/restart-{restarts}", store)
-    return {"store": store, "rank": rank, "world_size": size}
 
 
 def _outcome(work: Any, seconds: float | None) -> str | None:

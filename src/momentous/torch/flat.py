@@ -215,6 +215,8 @@ class ClosureFunction:
             raise TypeError("the closure returned None; it must return the loss")
         self.dtype = torch.float64
         try:
+            if isinstance(loss, str | bytes | bytearray):  # float() would read it
+                raise TypeError
             return float(loss)
         except (TypeError, ValueError):
             raise TypeError(

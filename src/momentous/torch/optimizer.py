@@ -13,15 +13,7 @@ from torch.optim.optimizer import ParamsT
 
 from momentous.api import choose_method, iterate
 from momentous.core.acceptance import lowest_first
-from momentous.core.checkpoint import (
-    VERSION,
-    Checkpoint,
-    CheckpointError,
-    RunState,
-    load,
-    packed,
-    unpacked,
-)
+from momentous.core.checkpoint import Checkpoint, RunState, load
 from momentous.core.loop import Run
 from momentous.core.method import Method
 from momentous.core.oracle import Sample, levels_to_the_user
@@ -30,6 +22,7 @@ from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
+from momentous.torch.state import pack_run, require_groups, require_point, unpack_run
 
 _NO_RATE = (
     "there is no learning rate here, and nothing for a scheduler to change: the method finds its "
@@ -175,7 +168,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(params, {})
         saved = None if resume is None else load(resume, Space(self._trained().point()))
         self._method(saved)  # refuse a mistake now rather than later
-        self._saved = None if saved is None else _packed(saved, None)
+        self._saved = None if saved is None else pack_run(saved, None)
 
     @property
     def done(self) -> bool:
@@ -281,7 +274,7 @@ class Optimizer(torch.optim.Optimizer):
         """One iteration, in a run that begins or is resumed where none is under way."""
         if self._run is None:
             self._function = ClosureFunction(flat, closure)
-            saved = None if self._saved is None else _unpacked(self._saved, x)
+            saved = None if self._saved is None else unpack_run(self._saved, x)
             self._run = iterate(
                 self._function,
                 x,
@@ -352,7 +345,7 @@ class Optimizer(torch.optim.Optimizer):
     def _put_aside(self) -> None:
         """Keep the run as one to be resumed; its closure may have been broken off anywhere."""
         if self._run is not None:
-            self._saved = _packed(self._run.state(), self._shown)
+            self._saved = pack_run(self._run.state(), self._shown)
             self._run = self.result = None
 
     def _forget(self) -> None:
@@ -362,25 +355,29 @@ class Optimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The run as it stands, in ``"run"``, beside the groups: plain Python and tensors, so that
         ``torch.load(..., weights_only=True)`` reads it."""
-        run = self._saved if self._run is None else _packed(self._run.state(), self._shown)
+        run = self._saved if self._run is None else pack_run(self._run.state(), self._shown)
         return {**super().state_dict(), "run": run}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a run, to resume it in the next step.  Load the module's state too."""
-        if "run" not in state_dict:
-            raise ValueError(
-                "the state has no entry 'run': it was not written by momentous.torch.Optimizer"
-            )
+        """Take over a run, to resume it in the next step.  Load the module's state too.
+
+        A state that is damaged, or of another problem, is refused with a `CheckpointError`, and
+        nothing changes.
+        """
+        require_groups(state_dict, self.param_groups)
         run = state_dict["run"]
+        if run is not None:
+            x = FlatParameters(self._named()).point()
+            state = unpack_run(run, x)
+            state.require_same_method(self._method(state).description())
+            require_point(run, x)
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "run"})
-        if run is not None:  # refuse it now rather than later, and keep the run that there is
-            self._method(_unpacked(run, self._trained().point()))
         self._forget()
         if run is not None:
             self._saved, self._shown = run, run["shown"]
 
     def __getstate__(self) -> dict[str, Any]:
-        run = self._saved if self._run is None else _packed(self._run.state(), self._shown)
+        run = self._saved if self._run is None else pack_run(self._run.state(), self._shown)
         own = {
             "_asked": self._asked,
             "_options": self._options,
@@ -416,28 +413,3 @@ def _known(run: Run, point: Array) -> Sample:
         if sample is not None and sample.point is point and sample.gradient is not None:
             return sample
     return run.oracle.peek_gradient(point)
-
-
-def _packed(state: RunState, shown: Array | None) -> dict[str, Any]:
-    """A run in plain Python and tensors of its own."""
-    tree, arrays = packed(state)
-    return {
-        "version": VERSION,
-        "tree": tree,
-        "arrays": {name: torch.from_numpy(array.copy()) for name, array in arrays.items()},
-        "shown": None if shown is None else torch.asarray(shown, device="cpu", copy=True),
-    }
-
-
-def _unpacked(saved: dict[str, Any], x: Array) -> RunState:
-    if saved.get("version") != VERSION:
-        raise CheckpointError(
-            f"the state has version {saved.get('version')}, this momentous reads {VERSION}: it was "
-            "written by another version"
-        )
-    # Copies: a memory may be updated in place.
-    arrays = {name: tensor.cpu().clone().numpy() for name, tensor in saved["arrays"].items()}
-    try:
-        return unpacked(saved["tree"], arrays, Space(x))
-    except CheckpointError as error:
-        raise CheckpointError(f"the state {error}") from None

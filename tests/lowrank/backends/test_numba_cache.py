@@ -59,3 +59,40 @@ def test_processes_that_begin_at_once_compile_a_kernel_once(tmp_path):
     ]  # fmt: skip
     events = [int(one.communicate(timeout=100)[0]) for one in waiting]
     assert sorted(events) == [0, 2]  # a beginning and an end, in one of them
+
+
+@pytest.mark.parametrize("ended_by", [KeyboardInterrupt, MemoryError])
+def test_a_compilation_that_is_broken_off_leaves_no_lock(ended_by, tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    find_backend("numba")
+    from momentous.lowrank.backends.numba.compiler import compiled_kernel
+
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+
+    @compiled_kernel()
+    def double(x):
+        return 2.0 * x
+
+    @compiled_kernel()
+    def double_twice(x):  # compiles what it calls, too
+        return double(double(x))
+
+    def is_locked():
+        with next(tmp_path.rglob("double_twice_*.lock")).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def break_off(*given):
+        assert is_locked()
+        raise ended_by
+
+    with monkeypatch.context() as patched:
+        patched.setattr(double._compiler, "compile", break_off)
+        with pytest.raises(ended_by):
+            double_twice(1.5)
+    assert not is_locked()
+    assert double_twice(1.5) == 6.0
+    assert not is_locked()

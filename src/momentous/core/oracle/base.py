@@ -42,6 +42,9 @@ class Sample:
 
 NO_SAMPLE = Sample(None)
 
+# How the names of dtypes begin that a value of f cannot have: NumPy's, then PyTorch's.
+NO_NUMBERS = ("complex", "str", "bytes", "void", "datetime", "timedelta", "torch.complex")
+
 
 class Oracle(abc.ABC):
     """The questions that a method may ask.
@@ -284,11 +287,15 @@ def scalar(raw: Any, source: str) -> float:
             f"{source} returned an array of shape {tuple(raw.shape)}; it must return one number"
         )
     try:
-        if isinstance(raw, complex | np.complexfloating) or "complex" in str(
-            getattr(raw, "dtype", "")
-        ):
+        number = raw.reshape(()) if getattr(raw, "shape", ()) else raw
+        if isinstance(number, np.ndarray):
+            number = number[()]  # of an array of objects, the object
+        dtype = getattr(number, "dtype", "")
+        kind = getattr(dtype, "name", str(dtype))
+        # float() would read text: "3" is no number.
+        if isinstance(number, str | bytes | bytearray | complex) or kind.startswith(NO_NUMBERS):
             raise TypeError
-        return float(raw.reshape(()) if getattr(raw, "shape", ()) else raw)
+        return float(number)
     except (TypeError, ValueError):
         raise TypeError(
             f"{source} returned {raw!r} ({type(raw).__name__}); it must return one real number"

@@ -259,6 +259,11 @@ class _Differences(_Source):
             values += 1
         at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
         answers = list(self._map(at, self._moved(flat, steps)))
+        if len(answers) != steps.size:
+            raise RuntimeError(
+                f"{steps.size} values of fun were asked for, and {len(answers)} came back: fun "
+                "raised StopIteration, which ends a map, or workers= is no function like map"
+            )
         # Where the coordinates really went, after rounding.
         places = (np.resize(flat, steps.shape) + steps).astype(flat.dtype).astype(float)
         found = np.array(answers, dtype=float)

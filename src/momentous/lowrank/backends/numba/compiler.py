@@ -20,7 +20,7 @@ from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from momentous.lowrank.backends.numba.lanes import ROUNDER, polynomial, power_of_two
-from momentous.lowrank.backends.numba.shared_cache import SharedCache
+from momentous.lowrank.backends.numba.shared_cache import share_cache
 from momentous.lowrank.losses import Loss
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -45,7 +45,7 @@ def compiled_kernel(
     Numba's files are named by file and function, and do not see what a function calls in another
     file: a digest of this folder's code is made part of the name.  Where no folder for them can be
     written to (a read-only installation without a home), functions are compiled again in every
-    process; otherwise once, see `SharedCache`.
+    process; otherwise once, see `share_cache`.
     """
     njit: Callable[..., Callable[[Function], Any]] = import_module("numba").njit
     options = {"error_model": "numpy", "fastmath": set(freedoms), "forceinline": inline}
@@ -55,7 +55,7 @@ def compiled_kernel(
             function.__qualname__ += f"_{_folder_digest()}"
             with contextlib.suppress(RuntimeError):  # "cannot cache function"
                 kept = njit(nogil=True, cache=True, **options)(function)
-                kept._cache = SharedCache(function)
+                share_cache(kept)
                 return cast(Function, kept)
         return cast(Function, njit(nogil=True, **options)(function))
 

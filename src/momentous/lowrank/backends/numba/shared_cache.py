@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from typing import Any
 
 FunctionCache: Any = import_module("numba.core.caching").FunctionCache
+COMPILER_LOCK: Any = import_module("numba.core.compiler_lock").global_compiler_lock
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None  # not on Windows
 
 PATIENCE = 60.0  # seconds, after which a process compiles for itself
@@ -22,55 +23,58 @@ PAUSE = 0.02
 
 
 class SharedCache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """The cache of one function.
+    """The cache of one function, which `share_cache` gives to its dispatcher.
 
-    A kernel that is not in it is compiled under a lock of the kernel's own, between `load_overload`
-    and `save_overload`, and looked for once more when the lock is there.  What it calls is compiled
-    under the same lock.  A lock ends with its process; where there are none, or no file for one can
-    be written, every process compiles for itself.
+    A kernel that is not in it is compiled under a lock of the kernel's own, which `load_overload`
+    takes, and looked for once more when the lock is there.  What it calls is compiled under the
+    same lock.  Whatever ends the compilation, Ctrl-C included, releases the lock; where there are
+    none, or no file for one can be written, every process compiles for itself.
     """
 
     _holder: SharedCache | None = None  # numba compiles one function at a time
+    _file: int | None = None
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None: then the caller compiles it."""
         found = super().load_overload(sig, target_context)
         if found is not None or SharedCache._holder is not None or fcntl is None:
             return found
-        self._file = self._locked_file()
-        if self._file is None:
-            return None
         SharedCache._holder = self
-        found = super().load_overload(sig, target_context)
-        if found is not None:
-            self._release()
-        return found
+        return super().load_overload(sig, target_context) if self._lock() else None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep it for the next time, and for those who wait."""
-        try:
-            super().save_overload(sig, data)
-        finally:
-            if SharedCache._holder is self:
-                self._release()
-
-    def _locked_file(self) -> int | None:
+    def _lock(self) -> bool:
         with contextlib.suppress(OSError):
             folder = Path(self.cache_path)
             folder.mkdir(parents=True, exist_ok=True)
             name = f"{self._py_func.__qualname__.rpartition('.')[2]}.lock"
-            file = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
             end = monotonic() + PATIENCE
             while monotonic() < end:
                 with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return file
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return True
                 sleep(PAUSE)
-            os.close(file)
-        return None
+        return False
 
-    def _release(self) -> None:
-        SharedCache._holder = None
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+    def release(self) -> None:
+        """Let other processes have the lock, if it is held for this function."""
+        if SharedCache._holder is self:
+            SharedCache._holder = None
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+
+def share_cache(dispatcher: Any) -> None:
+    """Give a function of numba's a `SharedCache`, whose lock ends with each compilation."""
+    cache = dispatcher._cache = SharedCache(dispatcher.py_func)
+    compile_overload = dispatcher.compile
+
+    def compile_and_release(sig: Any) -> Any:
+        with COMPILER_LOCK:  # numba's own, which one thread may take again: one holder at a time
+            try:
+                return compile_overload(sig)
+            finally:
+                cache.release()
+
+    dispatcher.compile = compile_and_release
