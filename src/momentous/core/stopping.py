@@ -342,10 +342,15 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     its square overflows (measured in every 32nd iteration, as it costs a pass).  Steps that do not
     grow take longer than anybody waits to get so far down a linear function: such a run ends by
     its other limits, as it looks like any long descent.
+
+    Where the last sample is above the last accepted point, or is one at which the run may end only
+    if it is not, the accepted point tells: the sample may have gone astray.
     """
-    point, lowest, accepted = report.sample.point, report.sample.value, report.accepted
-    if accepted is not None and not lowest <= accepted.value:
-        lowest = accepted.value
+    here, accepted = report.sample, report.accepted
+    if accepted is not None and not here.value <= accepted.value:
+        if here.value > accepted.value or report.limit is not None:
+            here = accepted
+    point, lowest = here.point, here.value
     slope, fall = progress.start_norm, progress.start_fun - lowest
     if progress.nit % 32 and not fall > BEYOND * slope:  # in most iterations that is all
         return None
@@ -356,7 +361,7 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
         return None
     square = space.inner(point, point)
     size = math.sqrt(square) if square >= 0 else math.nan
-    straight = size > BEYOND * length and progress.grad_norm >= (1 - 1e-6) * slope
+    straight = size > BEYOND * length and here.grad_norm >= (1 - 1e-6) * slope
     explained = max(1.0, abs(progress.start_fun), slope * max(size, length))
     if fallen and (straight or fall > BEYOND * explained):
         numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"

@@ -25,6 +25,12 @@ ALIKE = 1 / 4
 FAR_ENOUGH = 2.0**13
 # It is measured again only for changes of f that are this much smaller: a few times in a run.
 SELDOM = 1 / 64
+# Noise above this many units of rounding of f is rare, and a smooth function may look like it over a
+# long step.  It is believed only if it stays on a shorter one, where a smooth function shows less.
+RARE = 1e6
+# How much shorter: a 64th where the noise is as large as the change of f that was sought, as f may
+# bend more than was thought; a half where it is 1024 times as large, which no bend explains.
+SHORTER, HIDDEN = 1 / 64, 1 / 1024
 
 
 @record
@@ -74,26 +80,32 @@ class Rounding:
         change: float,
         length: float = 1.0,
     ) -> Rounding:
-        """The same, after a look at how values scatter near a sample; costs four of them.
+        """The same, after a look at how values scatter near a sample; costs four of them, and four
+        more each time that noise so rare is seen that it is to be seen again on a shorter step.
 
         ``slope`` is <grad f, direction> there, ``length`` that of a step along it and ``change``
         what values ought to show after that step.
         """
-        space = oracle.space
+        space, known = oracle.space, oracle.last
         unit = space.rounding * space.norm(here.point) / (space.norm(direction) or 1.0)
-        length = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
 
-        def missed(part: float) -> float:
-            t = part * length
+        def missed(t: float) -> float:
             value = oracle.value(space.combination(here.point, t, direction))
             return abs(value - here.value - t * slope)
 
-        known = oracle.last
-        far, *short = (missed(part) for part in (LONG, *SHORT))
+        common = max(self.level, RARE * space.rounding * abs(here.value))
+        before = math.inf
+        while True:
+            step = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
+            far, *short = (missed(part * step) for part in (LONG, *SHORT))
+            alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
+            noise = 2 * max(far, *short) if alike else 0.0
+            if noise <= common or noise >= ALIKE * before:
+                break
+            before = noise
+            length *= SHORTER * math.sqrt(noise / max(change, HIDDEN * noise))
         if known is not None:
             oracle.recall(known)
-        alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
-        noise = 2 * max(far, *short) if alike else 0.0
         return Rounding(max(self.level, noise), change, max(self.seen, noise))
 
 
