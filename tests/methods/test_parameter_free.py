@@ -428,7 +428,7 @@ def test_noise_is_not_measured_again_for_changes_of_the_same_size():
     assert rounding.doubts(1e-3)
     assert not Rounding(0.0, 1e-3).doubts(1e-3)
     assert not Rounding().doubts(1e-300)  # before values have shown anything
-    assert Rounding().trusting(0.5).trusting(0.1).trusted == 0.5
+    assert Rounding().trusting(0.5, 3.0).trusting(0.1, 2.0).trusted == 0.5
 
 
 @both

@@ -50,6 +50,7 @@ class Rounding(NamedTuple):
     level: Scalar
     trusted: Scalar
     seen: Scalar
+    largest: Scalar
     missed: Scalar  # one number per part of the step
     count: Scalar  # how many of them are known
     length: Scalar  # of the step that is measured, as a share of x_k - x_{k-1}
@@ -58,9 +59,9 @@ class Rounding(NamedTuple):
     @staticmethod
     def at(limits: Limits, value: Scalar) -> Rounding:
         zero = number(0.0)
-        level = NOISE * limits.rounding * jnp.abs(value)
-        missed, none = jnp.zeros(len(PARTS), zero.dtype), number(jnp.inf)
-        return Rounding(level, none, zero, missed, jnp.asarray(0), number(1.0), none)
+        missed, none, size = jnp.zeros(len(PARTS), zero.dtype), number(jnp.inf), jnp.abs(value)
+        level = NOISE * limits.rounding * size
+        return Rounding(level, none, zero, size, missed, jnp.asarray(0), number(1.0), none)
 
     def between(self, limits: Limits, value: Scalar, other: Scalar) -> Scalar:
         size = jnp.maximum(jnp.abs(value), jnp.abs(other))
@@ -77,9 +78,12 @@ class Rounding(NamedTuple):
         far, worst = self.missed[0], jnp.max(self.missed)
         alike = jnp.isfinite(jnp.sum(self.missed)) & (ALIKE * far <= jnp.max(self.missed[1:]))
         noise = jnp.where(alike, 2 * worst, 0.0)
-        common = jnp.maximum(self.level, RARE * limits.rounding * jnp.abs(value))
-        done = (noise <= common) | (noise >= ALIKE * self.before)
+        largest = jnp.maximum(self.largest, jnp.abs(value))
+        common = jnp.maximum(self.level, RARE * limits.rounding * largest)
+        stays = noise >= ALIKE * self.before
+        done = (noise <= common) | stays
         believed = jnp.where(done, noise, 0.0)
+        believed = jnp.where((noise > common) & stays, jnp.maximum(noise, self.before), believed)
         hidden = jnp.maximum(change, HIDDEN * noise)
         shorter = SHORTER * jnp.sqrt(noise / jnp.where(hidden > 0.0, hidden, 1.0))
         after = self._replace(

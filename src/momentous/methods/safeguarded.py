@@ -28,9 +28,9 @@ DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0)
 # The fast method may spend so many times what the guard has spent.
 SHARE = 16.0
 
-# A round of the fast method has no more steps than this, as steps may evaluate nothing, and as those
-# of one round must not look like a run that rests at its noise.
-MOST_STEPS = LEVEL // 2
+# A round of the fast method has no more steps than this: a step may evaluate nothing, and two rounds
+# in a row must not look like a run that rests at its noise.
+MOST_STEPS = LEVEL // 4
 
 # Turns of the two methods, as the value of an event.
 FAST, GUARANTEED = 0.0, 1.0

@@ -44,6 +44,7 @@ class Rounding:
     level: float = 0.0  # an absolute lower bound
     trusted: float = 0.0  # a change of f is in doubt where it is less than a 64th of this
     seen: float = 0.0  # the largest that was measured
+    largest: float = 0.0  # |f| where the values began: later ones may be made of such terms
 
     # Rounding() is for a method whose line search has to show first that values can be trusted; one
     # that compares values from the first step on begins with Rounding.at.
@@ -51,7 +52,7 @@ class Rounding:
     @classmethod
     def at(cls, space: Space, value: float) -> Rounding:
         """What the value at a start tells: later ones may be made of terms of that size."""
-        return cls(NOISE * space.rounding * abs(value), math.inf)
+        return cls(NOISE * space.rounding * abs(value), math.inf, largest=abs(value))
 
     def between(self, space: Space, value: float, other: float = 0.0) -> float:
         """The noise of the difference of such values."""
@@ -67,9 +68,9 @@ class Rounding:
         """Is this a change of f so small that, for all that is known, noise may hide it?"""
         return change < SELDOM * self.trusted
 
-    def trusting(self, change: float) -> Rounding:
-        """The same, after values have shown such a change, if that is the first one."""
-        return self if self.trusted else Rounding(self.level, change, self.seen)
+    def trusting(self, change: float, value: float) -> Rounding:
+        """The same, after values have shown such a change from this one on, if it is the first."""
+        return self if self.trusted else Rounding(self.level, change, self.seen, abs(value))
 
     def measured(
         self,
@@ -93,20 +94,24 @@ class Rounding:
             value = oracle.value(space.combination(here.point, t, direction))
             return abs(value - here.value - t * slope)
 
-        common = max(self.level, RARE * space.rounding * abs(here.value))
+        largest = max(self.largest, abs(here.value))
+        common = max(self.level, RARE * space.rounding * largest)
         before = math.inf
         while True:
             step = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
             far, *short = (missed(part * step) for part in (LONG, *SHORT))
             alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
             noise = 2 * max(far, *short) if alike else 0.0
-            if noise <= common or noise >= ALIKE * before:
+            if noise <= common:
+                break
+            if noise >= ALIKE * before:  # it stays
+                noise = max(noise, before)
                 break
             before = noise
             length *= SHORTER * math.sqrt(noise / max(change, HIDDEN * noise))
         if known is not None:
             oracle.recall(known)
-        return Rounding(max(self.level, noise), change, max(self.seen, noise))
+        return Rounding(max(self.level, noise), change, max(self.seen, noise), self.largest)
 
 
 def evaluated(oracle: Oracle, x: Array) -> Sample:
