@@ -343,14 +343,15 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     grow take longer than anybody waits to get so far down a linear function: such a run ends by
     its other limits, as it looks like any long descent.
 
-    Where the last sample is above the last accepted point, or is one at which the run may end only
-    if it is not, the accepted point tells: the sample may have gone astray.
+    Where the last sample is above the last accepted point, or may be and the run could then not end
+    there, x is the accepted point: the sample may have gone astray.
     """
-    here, accepted = report.sample, report.accepted
-    if accepted is not None and not here.value <= accepted.value:
-        if here.value > accepted.value or report.limit is not None:
+    here, lowest, accepted = report.sample, report.sample.value, report.accepted
+    if accepted is not None and not lowest <= accepted.value:
+        if lowest > accepted.value or report.limit is not None:
             here = accepted
-    point, lowest = here.point, here.value
+        lowest = accepted.value
+    point, norm = here.point, here.grad_norm if here.evaluated else progress.grad_norm
     slope, fall = progress.start_norm, progress.start_fun - lowest
     if progress.nit % 32 and not fall > BEYOND * slope:  # in most iterations that is all
         return None
@@ -361,7 +362,7 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
         return None
     square = space.inner(point, point)
     size = math.sqrt(square) if square >= 0 else math.nan
-    straight = size > BEYOND * length and here.grad_norm >= (1 - 1e-6) * slope
+    straight = size > BEYOND * length and norm >= (1 - 1e-6) * slope
     explained = max(1.0, abs(progress.start_fun), slope * max(size, length))
     if fallen and (straight or fall > BEYOND * explained):
         numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"

@@ -70,9 +70,7 @@ class Rounding(NamedTuple):
     def doubts(self, change: Scalar) -> Scalar:
         return change < SELDOM * self.trusted
 
-    def measured(
-        self, limits: Limits, value: Scalar, change: Scalar
-    ) -> tuple[Rounding, Scalar]:
+    def measured(self, limits: Limits, value: Scalar, change: Scalar) -> tuple[Rounding, Scalar]:
         """After a look at all parts of a step: what is known now, or a shorter step to look at; and
         is it done?"""
         far, worst = self.missed[0], jnp.max(self.missed)

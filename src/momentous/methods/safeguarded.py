@@ -28,8 +28,8 @@ DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0)
 # The fast method may spend so many times what the guard has spent.
 SHARE = 16.0
 
-# A round of the fast method has no more steps than this: a step may evaluate nothing, and two rounds
-# in a row must not look like a run that rests at its noise.
+# A round of the fast method has no more steps than this: a step may evaluate nothing, and two
+# rounds in a row must not look like a run that rests at its noise.
 MOST_STEPS = LEVEL // 4
 
 # Turns of the two methods, as the value of an event.

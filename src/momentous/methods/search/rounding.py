@@ -25,8 +25,9 @@ ALIKE = 1 / 4
 FAR_ENOUGH = 2.0**13
 # It is measured again only for changes of f that are this much smaller: a few times in a run.
 SELDOM = 1 / 64
-# Noise above this many units of rounding of f is rare, and a smooth function may look like it over a
-# long step.  It is believed only if it stays on a shorter one, where a smooth function shows less.
+# Noise above this many units of rounding of f is rare, and over a long step a smooth function may
+# look like it.  It is believed only if it stays on a shorter one, where a smooth function shows
+# less.
 RARE = 1e6
 # How much shorter: a 64th where the noise is as large as the change of f that was sought, as f may
 # bend more than was thought; a half where it is 1024 times as large, which no bend explains.
