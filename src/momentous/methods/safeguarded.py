@@ -72,8 +72,8 @@ class SafeguardedMemory:
 
     fast: Step
     guaranteed: Step | None  # None until its first turn
-    best: Sample  # the lowest point that either has accepted; levels with a smaller gradient win
-    lowest: float  # the lowest value of all that were the best point: the best is level with it
+    best: Sample  # the lowest accepted point; of points within the noise, that with least gradient
+    lowest: float  # the lowest value that the best point has had: it stays within the noise of it
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
     ahead: bool  # is the best point one of the guaranteed method's own?
     steps: int  # of the fast method in this round
@@ -124,9 +124,15 @@ class Safeguarded(Method[SafeguardedMemory]):
     carried over to G's next turn.  Every epoch begins at the lowest point of both.
 
     K = 2 (|grad f(x0)|/eps)^(1/4), at least ``shortest_round``; eps is the tolerance, or sqrt(u)
-    |grad f(x0)| if that is larger, u the unit roundoff.  H's round ends at once when H cannot go on
-    (a line search that fails, nothing finite); G's turn then begins at the lowest point, is not cut
-    short, and has twice as many epochs each time until a round of H earns something.
+    |grad f(x0)| if that is larger, u the unit roundoff.  A round also ends after 125 steps, as they
+    may evaluate nothing, and at once when H cannot go on (a line search that fails, nothing
+    finite); G's turn then begins at the lowest point, is not cut short, and has twice as many
+    epochs each time until a round of H earns something.
+
+    H and G propose, and what they find is judged at the lowest point.  That H calls the run ended,
+    whatever the reason, ends its round; the run ends only where the gradient is within the
+    tolerance and f is not above the lowest point, or where G ends it.  A point where value or
+    gradient is not finite is never the lowest, and what H says of noise is not relied on.
 
     What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
     after at most K* evaluations, either lower by delta or with a gradient of at most eps: G alone
@@ -148,7 +154,7 @@ class Safeguarded(Method[SafeguardedMemory]):
     For the parameter-free G, epochs that end unsuccessfully add the logarithm of how wrong its
     estimate of L is, and its early ends cost what is said there.  Where G's theorem does not apply
     (rounding, functions without a Lipschitz gradient) no bound is claimed; but f at the lowest
-    point rises by no more than the noise of the values.
+    point is never above the lowest value that it has had by more than the noise of the values.
 
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).
@@ -280,7 +286,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         earned = gain > _noise(oracle, after) and gain >= before.price * spent
         pace = gain / max(spent, 1)
         turn.pace = max(pace, before.pace)
-        if after.smallest < before.mark / 2 and not after.ahead:  # a zero halves nothing for ever
+        if after.smallest < before.mark / 2 and not after.ahead:  # 0 is earned once: not <=
             turn.mark, earned = after.smallest, True
         earned = earned and ended is None
         if earned:
@@ -360,7 +366,7 @@ class Safeguarded(Method[SafeguardedMemory]):
             if turn.left > 0 and not completed:
                 return after.as_step(report)
             if total < before.owed and broken is None:
-                if after.best.point is not stand.point:
+                if completed or after.best.point is not stand.point:
                     self._start_guaranteed(oracle, after)
                     turn.guaranteed_began, turn.pace = guaranteed_spent, 0.0
                 return after.as_step(report)
@@ -440,7 +446,7 @@ def _lower(oracle: Oracle, memory: SafeguardedMemory, other: Sample) -> Sample:
     if change < 0.0 and not other.evaluated:  # accepted by its value alone
         oracle.recall(other)
         other = oracle.gradient(other.point)
-    if not (other.has_finite_gradient and math.isfinite(change)):
+    if not (other.has_finite_gradient and math.isfinite(other.value)):
         return best
     if other.grad_norm < best.grad_norm:
         # Level with the lowest value: with that of the best point, rises by the noise would add up.
