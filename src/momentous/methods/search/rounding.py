@@ -81,37 +81,34 @@ class Rounding:
         slope: float,
         change: float,
         length: float = 1.0,
+        before: float = math.inf,
     ) -> Rounding:
         """The same, after a look at how values scatter near a sample; costs four of them, and four
         more each time that noise so rare is seen that it is to be seen again on a shorter step.
 
         ``slope`` is <grad f, direction> there, ``length`` that of a step along it and ``change``
-        what values ought to show after that step.
+        what values ought to show after that step; ``before`` is what a longer one has shown.
         """
         space, known = oracle.space, oracle.last
         unit = space.rounding * space.norm(here.point) / (space.norm(direction) or 1.0)
+        step = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
 
-        def missed(t: float) -> float:
+        def missed(part: float) -> float:
+            t = part * step
             value = oracle.value(space.combination(here.point, t, direction))
             return abs(value - here.value - t * slope)
 
-        largest = max(self.largest, abs(here.value))
-        common = max(self.level, RARE * space.rounding * largest)
-        before = math.inf
-        while True:
-            step = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
-            far, *short = (missed(part * step) for part in (LONG, *SHORT))
-            alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
-            noise = 2 * max(far, *short) if alike else 0.0
-            if noise <= common:
-                break
-            if noise >= ALIKE * before:  # it stays
-                noise = max(noise, before)
-                break
-            before = noise
-            length *= SHORTER * math.sqrt(noise / max(change, HIDDEN * noise))
+        far, *short = (missed(part) for part in (LONG, *SHORT))
         if known is not None:
             oracle.recall(known)
+        alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
+        noise = 2 * max(far, *short) if alike else 0.0
+        largest = max(self.largest, abs(here.value))
+        if noise > max(self.level, RARE * space.rounding * largest):
+            if noise < ALIKE * before:
+                shorter = length * SHORTER * math.sqrt(noise / max(change, HIDDEN * noise))
+                return self.measured(oracle, here, direction, slope, change, shorter, noise)
+            noise = max(noise, before)  # it stays
         return Rounding(max(self.level, noise), change, max(self.seen, noise), self.largest)
 
 
