@@ -433,8 +433,9 @@ def test_noise_that_is_not_there_on_a_shorter_step_is_not_believed():
         oracle = FunctionOracle(waves, lambda x, g=slope: g, (), Space(start))
         here = oracle.gradient(start)
         here.value = oracle.value(start)
-        for length, change in itertools.product((50.0, 300.0, 2000.0), (0.1, 10.0)):
-            v = -length * np.sign(slope)
+        # L is 1: the steps are made for one that is up to 1e5 times too small.
+        for length, L in itertools.product((50.0, 300.0, 2000.0), (1e-5, 1e-2)):
+            v, change = -length * np.sign(slope), L * length**2 / 2
             rounding = Rounding.at(oracle.space, here.value)
             found = rounding.measured(oracle, here, v, float(np.dot(v, slope)), change)
             assert found.level <= 1e-9
