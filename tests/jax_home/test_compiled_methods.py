@@ -19,10 +19,13 @@ optx = pytest.importorskip("optimistix")
 import jax.numpy as jnp  # noqa: E402
 
 import momentous.jax as home  # noqa: E402
-from momentous.jax import free_radius  # noqa: E402
+from momentous.core.oracle import FunctionOracle  # noqa: E402
+from momentous.core.space import Space  # noqa: E402
+from momentous.jax import free_radius, parameter_free  # noqa: E402
 from momentous.jax.machine import Evaluation  # noqa: E402
 from momentous.jax.machines import machine_of  # noqa: E402
 from momentous.jax.vectors import norm  # noqa: E402
+from momentous.methods.search.rounding import Rounding  # noqa: E402
 
 STEPS = 500  # evaluations in one compiled run
 
@@ -236,3 +239,43 @@ def test_a_refused_early_end_changes_nothing_but_when_to_ask_again():
     assert after.x.tolist() == x.tolist()
     assert (int(after.phase), int(after.epoch.k), int(after.epoch.early_due)) == (0, 6, 9)
     assert not bool(shown)
+
+
+@pytest.mark.parametrize("length", [0.5, 20.0, 300.0])
+@pytest.mark.parametrize("noise", [0.0, 1e-12, 1e-3])
+def test_noise_is_measured_as_by_minimize(noise, length):
+    """Over waves, which look like noise on a long step, and with noise of their values."""
+
+    def fun(x):
+        return 10 - float(np.cos(x[0])) + noise * float(np.sin(1e9 * x[0]))
+
+    x, slope, change = np.array([1.3]), np.sin(1.3), 0.1
+    oracle = FunctionOracle(fun, lambda x: np.array([slope]), (), Space(x))
+    here = oracle.gradient(x)
+    here.value = oracle.value(x)
+    v = np.array([-length])
+    known = Rounding.at(oracle.space, here.value)
+    known = known.measured(oracle, here, v, -length * slope, change)
+
+    machine = machine_of(momentous.UniversalHeavyBall(), jnp.array(x), 1e-5)
+    at_x = parameter_free.Sample(
+        jnp.array(x), jnp.array([slope]), jnp.array(here.value), slope, slope
+    )
+    memory = machine.begin(jnp.array(x))._replace(
+        x=at_x,
+        phase=jnp.asarray(parameter_free.MEASURE),
+        rounding=parameter_free.Rounding.at(machine.limits, at_x.value),
+    )
+    done, looks = False, 0
+    while not done:
+        point = x + float(machine._part(memory, jnp.array(length))) * v
+        there = Evaluation(jnp.array(point), jnp.array(fun(point)), at_x.gradient, slope, slope)
+        rounding, done = machine._looked(
+            memory, there, jnp.array(-length * slope), jnp.array(length), jnp.array(change)
+        )
+        memory, looks = memory._replace(rounding=rounding), looks + 1
+    assert looks == oracle.nfev - 1
+    assert float(rounding.trusted) == known.trusted
+    for name in ("level", "seen", "largest"):
+        assert float(getattr(rounding, name)) == pytest.approx(getattr(known, name), rel=1e-9)
+    assert (float(rounding.length), int(rounding.count)) == (1.0, 0)  # ready for the next one

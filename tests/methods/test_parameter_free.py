@@ -392,8 +392,8 @@ def test_a_run_ends_with_a_reason_where_nothing_more_can_be_had(cls):
     assert "gradient" in result.message
 
 
-def measured(fun, start, gradient, change=1e-12):
-    """What is known of the noise after a look at it, and what the look has cost."""
+def measured(fun, start, gradient, change=1e-12, looks=1):
+    """What is known of the noise after so many looks at it, of four values each."""
     x = np.array(start)
     oracle = FunctionOracle(fun, lambda x: np.array(gradient), (), Space(x))
     oracle.value(x)
@@ -401,7 +401,7 @@ def measured(fun, start, gradient, change=1e-12):
     v = -1e-3 * here.gradient
     slope = float(np.dot(v, here.gradient))
     rounding = Rounding(0.0, math.inf).measured(oracle, here, v, slope, change)
-    assert (oracle.nfev, oracle.njev) == (5, 1)
+    assert (oracle.nfev, oracle.njev) == (1 + 4 * looks, 1)
     assert oracle.last is here
     return rounding
 
@@ -416,10 +416,30 @@ def test_noise_is_told_from_curvature_and_from_a_wrong_gradient():
         return bowl(x) + 1e-2 * math.sin(1e9 * float(np.sum(x)))
 
     gradient = 100 * np.array(start)
-    assert 5e-3 <= measured(noisy, start, gradient).level <= 8e-2
+    assert 5e-3 <= measured(noisy, start, gradient, looks=2).level <= 8e-2  # so much is rare
     assert measured(bowl, start, gradient).level == 0.0
     assert measured(bowl, start, -gradient).level == 0.0
     assert measured(lambda x: bowl(x) if x[0] == 0.3 else math.nan, start, gradient).level == 0.0
+
+
+def test_noise_that_is_not_there_on_a_shorter_step_is_not_believed():
+    """Over a step of many waves a smooth function moves up and down as noise does."""
+
+    def waves(x):
+        return float(np.sum(10 - np.cos(x)))
+
+    for x in np.linspace(-0.01, 0.01, 6):  # the slope is small, and hides nothing
+        start, slope = np.array([x]), np.sin([x])
+        oracle = FunctionOracle(waves, lambda x, g=slope: g, (), Space(start))
+        here = oracle.gradient(start)
+        here.value = oracle.value(start)
+        # L is 1: the steps are made for one that is up to 1e5 times too small.
+        for length, L in itertools.product((50.0, 300.0, 2000.0), (1e-5, 1e-2)):
+            v, change = -length * np.sign(slope), L * length**2 / 2
+            rounding = Rounding.at(oracle.space, here.value)
+            found = rounding.measured(oracle, here, v, float(np.dot(v, slope)), change)
+            assert found.level <= 1e-9
+            assert found.trusted == change
 
 
 def test_noise_is_not_measured_again_for_changes_of_the_same_size():
@@ -428,7 +448,7 @@ def test_noise_is_not_measured_again_for_changes_of_the_same_size():
     assert rounding.doubts(1e-3)
     assert not Rounding(0.0, 1e-3).doubts(1e-3)
     assert not Rounding().doubts(1e-300)  # before values have shown anything
-    assert Rounding().trusting(0.5).trusting(0.1).trusted == 0.5
+    assert Rounding().trusting(0.5, 3.0).trusting(0.1, 2.0).trusted == 0.5
 
 
 @both

@@ -342,10 +342,16 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     its square overflows (measured in every 32nd iteration, as it costs a pass).  Steps that do not
     grow take longer than anybody waits to get so far down a linear function: such a run ends by
     its other limits, as it looks like any long descent.
+
+    Where the last sample is above the last accepted point, or may be and the run could then not end
+    there, x is the accepted point: the sample may have gone astray.
     """
-    point, lowest, accepted = report.sample.point, report.sample.value, report.accepted
+    here, lowest, accepted = report.sample, report.sample.value, report.accepted
     if accepted is not None and not lowest <= accepted.value:
+        if lowest > accepted.value or report.limit is not None:
+            here = accepted
         lowest = accepted.value
+    point, norm = here.point, here.grad_norm if here.evaluated else progress.grad_norm
     slope, fall = progress.start_norm, progress.start_fun - lowest
     if progress.nit % 32 and not fall > BEYOND * slope:  # in most iterations that is all
         return None
@@ -356,7 +362,7 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
         return None
     square = space.inner(point, point)
     size = math.sqrt(square) if square >= 0 else math.nan
-    straight = size > BEYOND * length and progress.grad_norm >= (1 - 1e-6) * slope
+    straight = size > BEYOND * length and norm >= (1 - 1e-6) * slope
     explained = max(1.0, abs(progress.start_fun), slope * max(size, length))
     if fallen and (straight or fall > BEYOND * explained):
         numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"

@@ -22,7 +22,17 @@ from momentous.jax.vectors import (
     select,
 )
 from momentous.methods.parameter_free.base import HEADROOM, SIGNAL, ParameterFree
-from momentous.methods.search.rounding import ALIKE, FAR_ENOUGH, LONG, NOISE, SELDOM, SHORT
+from momentous.methods.search.rounding import (
+    ALIKE,
+    FAR_ENOUGH,
+    HIDDEN,
+    LONG,
+    NOISE,
+    RARE,
+    SELDOM,
+    SHORT,
+    SHORTER,
+)
 
 # What the evaluation is for:
 ADVANCE = 0  # it is that of x_k,
@@ -40,14 +50,18 @@ class Rounding(NamedTuple):
     level: Scalar
     trusted: Scalar
     seen: Scalar
+    largest: Scalar
     missed: Scalar  # one number per part of the step
     count: Scalar  # how many of them are known
+    length: Scalar  # of the step that is measured, as a share of x_k - x_{k-1}
+    before: Scalar  # what a longer one has shown
 
     @staticmethod
     def at(limits: Limits, value: Scalar) -> Rounding:
         zero = number(0.0)
-        level = NOISE * limits.rounding * jnp.abs(value)
-        return Rounding(level, number(jnp.inf), zero, jnp.zeros(4, zero.dtype), jnp.asarray(0))
+        missed, none, size = jnp.zeros(len(PARTS), zero.dtype), number(jnp.inf), jnp.abs(value)
+        level = NOISE * limits.rounding * size
+        return Rounding(level, none, zero, size, missed, jnp.asarray(0), number(1.0), none)
 
     def between(self, limits: Limits, value: Scalar, other: Scalar) -> Scalar:
         size = jnp.maximum(jnp.abs(value), jnp.abs(other))
@@ -56,16 +70,29 @@ class Rounding(NamedTuple):
     def doubts(self, change: Scalar) -> Scalar:
         return change < SELDOM * self.trusted
 
-    def measured(self, change: Scalar) -> Rounding:
+    def measured(self, limits: Limits, value: Scalar, change: Scalar) -> tuple[Rounding, Scalar]:
+        """After a look at all parts of a step: what is known now, or a shorter step to look at; and
+        is it done?"""
         far, worst = self.missed[0], jnp.max(self.missed)
         alike = jnp.isfinite(jnp.sum(self.missed)) & (ALIKE * far <= jnp.max(self.missed[1:]))
         noise = jnp.where(alike, 2 * worst, 0.0)
-        return self._replace(
-            level=jnp.maximum(self.level, noise),
-            trusted=change,
-            seen=jnp.maximum(self.seen, noise),
+        largest = jnp.maximum(self.largest, jnp.abs(value))
+        common = jnp.maximum(self.level, RARE * limits.rounding * largest)
+        stays = noise >= ALIKE * self.before
+        done = (noise <= common) | stays
+        believed = jnp.where(done, noise, 0.0)
+        believed = jnp.where((noise > common) & stays, jnp.maximum(noise, self.before), believed)
+        hidden = jnp.maximum(change, HIDDEN * noise)
+        shorter = SHORTER * jnp.sqrt(noise / jnp.where(hidden > 0.0, hidden, 1.0))
+        after = self._replace(
+            level=jnp.maximum(self.level, believed),
+            trusted=jnp.where(done, change, self.trusted),
+            seen=jnp.maximum(self.seen, believed),
             count=jnp.asarray(0),
+            length=jnp.where(done, 1.0, shorter * self.length),
+            before=jnp.where(done, jnp.inf, noise),
         )
+        return after, done
 
 
 class Sample(NamedTuple):
@@ -134,7 +161,7 @@ class ParameterFreeMachine(Machine):
         self, memory: Any, here: Evaluation, slope: Scalar, v_norm: Scalar, change: Scalar
     ) -> tuple[Rounding, Scalar]:
         """The noise, with one more part of a measurement if one is under way, and is it done?  It
-        takes four turns."""
+        takes four turns, and four more for every shorter step."""
         rounding, measures = memory.rounding, memory.phase == MEASURE
         count = rounding.count
         missed = jnp.abs(here.value - memory.x.value - self._part(memory, v_norm) * slope)
@@ -142,13 +169,14 @@ class ParameterFreeMachine(Machine):
             missed=jnp.where(measures, rounding.missed.at[count].set(missed), rounding.missed),
             count=count + measures,
         )
-        done = measures & (count == len(PARTS) - 1)
-        return select(done, rounding.measured(change), rounding), done
+        complete = measures & (count == len(PARTS) - 1)
+        after, done = rounding.measured(self.limits, memory.x.value, change)
+        return select(complete, after, rounding), complete & done
 
     def _part(self, memory: Any, v_norm: Scalar) -> Scalar:
         """t of the point x_{k-1} + t v of the measurement under way."""
         unit = self.limits.rounding * norm(memory.x.point) / jnp.where(v_norm > 0.0, v_norm, 1.0)
-        length = jnp.maximum(1.0, FAR_ENOUGH * unit)
+        length = jnp.maximum(memory.rounding.length, FAR_ENOUGH * unit)
         return jnp.asarray(PARTS, length.dtype)[memory.rounding.count] * length
 
     def _decided(

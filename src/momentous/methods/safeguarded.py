@@ -8,12 +8,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from momentous.core.acceptance import within_limit
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import copied, record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
+from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
@@ -25,6 +27,10 @@ DEFAULT_GUARANTEED = UniversalHeavyBall(average_growth=1.0)
 
 # The fast method may spend so many times what the guard has spent.
 SHARE = 16.0
+
+# A round of the fast method has no more steps than this: a step may evaluate nothing, and two
+# rounds in a row must not look like a run that rests at its noise.
+MOST_STEPS = LEVEL // 4
 
 # Turns of the two methods, as the value of an event.
 FAST, GUARANTEED = 0.0, 1.0
@@ -66,27 +72,35 @@ class SafeguardedMemory:
 
     fast: Step
     guaranteed: Step | None  # None until its first turn
-    best: Sample  # the lowest point that either has accepted
+    best: Sample  # the lowest accepted point; of points within the noise, that with least gradient
+    lowest: float  # the lowest value that the best point has had: it stays within the noise of it
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
     ahead: bool  # is the best point one of the guaranteed method's own?
+    steps: int  # of the fast method in this round
     turn: Turn
 
     @property
     def noise(self) -> float:
-        """What either of the methods has measured."""
-        noise = self.fast.report.noise
-        return noise if self.guaranteed is None else max(noise, self.guaranteed.report.noise)
+        """What the guaranteed method has measured; what the fast one says is not relied on."""
+        return 0.0 if self.guaranteed is None else self.guaranteed.report.noise
 
     def as_step(
         self, report: Report, *events: Event, ending: Ending | None = None
     ) -> Step[SafeguardedMemory]:
         """The step of one of the two that led here, as a step of our own."""
-        best, noise, limit = self.best, self.noise, report.limit
-        accepted = report.sample if report.accepted is None else report.accepted
-        if accepted.point is not best.point:  # not to end above what the other one has found
-            limit = RiseLimit(best, noise, self.turn.slack, convex=True)
         events, sample, eta = (*report.events, *events), report.sample, report.step_size
-        return Step(self, Report(sample, eta, events, ending, best, noise, limit))
+        limit = self.limit_for(report)
+        return Step(self, Report(sample, eta, events, ending, self.best, self.noise, limit))
+
+    def limit_for(self, report: Report) -> RiseLimit | None:
+        """For an end at the report's sample: not above the lowest point.  The guaranteed method's
+        own limit will do where that point is its own."""
+        best, guaranteed = self.best, self.guaranteed
+        trusted = guaranteed is not None and report is guaranteed.report
+        accepted = report.accepted if trusted else None
+        if (accepted or report.sample).point is best.point:
+            return report.limit if trusted else None
+        return RiseLimit(best, self.noise, self.turn.slack, convex=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +124,15 @@ class Safeguarded(Method[SafeguardedMemory]):
     carried over to G's next turn.  Every epoch begins at the lowest point of both.
 
     K = 2 (|grad f(x0)|/eps)^(1/4), at least ``shortest_round``; eps is the tolerance, or sqrt(u)
-    |grad f(x0)| if that is larger, u the unit roundoff.  H's round ends at once when H cannot go on
-    (a line search that fails, nothing finite); G's turn then begins at the lowest point, is not cut
-    short, and has twice as many epochs each time until a round of H earns something.
+    |grad f(x0)| if that is larger, u the unit roundoff.  A round also ends after 125 steps, as they
+    may evaluate nothing, and at once when H cannot go on (a line search that fails, nothing
+    finite); G's turn then begins at the lowest point, is not cut short, and has twice as many
+    epochs each time until a round of H earns something.
+
+    H and G propose, and what they find is judged at the lowest point.  That H calls the run ended,
+    whatever the reason, ends its round; the run ends only where the gradient is within the
+    tolerance and f is not above the lowest point, or where G ends it.  A point where value or
+    gradient is not finite is never the lowest, and what H says of noise is not relied on.
 
     What it guarantees.  Let D = f(x0) - inf f, and let every epoch of G that starts above eps end
     after at most K* evaluations, either lower by delta or with a gradient of at most eps: G alone
@@ -134,7 +154,7 @@ class Safeguarded(Method[SafeguardedMemory]):
     For the parameter-free G, epochs that end unsuccessfully add the logarithm of how wrong its
     estimate of L is, and its early ends cost what is said there.  Where G's theorem does not apply
     (rounding, functions without a Lipschitz gradient) no bound is claimed; but f at the lowest
-    point rises by no more than the noise of the values.
+    point is never above the lowest value that it has had by more than the noise of the values.
 
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).
@@ -190,7 +210,7 @@ class Safeguarded(Method[SafeguardedMemory]):
             began_at=here,
             mark=norm,
         )
-        memory = SafeguardedMemory(fast, None, here, norm, False, turn)
+        memory = SafeguardedMemory(fast, None, here, here.value, norm, False, 0, turn)
         report = copied(fast.report)
         report.sample = here
         return memory.as_step(report)
@@ -222,21 +242,38 @@ class Safeguarded(Method[SafeguardedMemory]):
             assert memory.guaranteed is not None
             return self._guard(oracle, memory, memory.guaranteed)
         inner = self.fast.step(oracle, memory.fast.memory)
-        report, smallest = inner.report, memory.smallest
+        report, smallest, lowest = inner.report, memory.smallest, memory.lowest
         stand = _standing(oracle, report, turn.fast_from)
         best = _lower(oracle, memory, stand)
         if stand.grad_norm < smallest:
             smallest = stand.grad_norm
-        ahead = memory.ahead and best is memory.best
-        after = SafeguardedMemory(inner, memory.guaranteed, best, smallest, ahead, turn)
+        if best.value < lowest:
+            lowest = best.value
+        ahead, steps = memory.ahead and best is memory.best, memory.steps + 1
+        after = SafeguardedMemory(
+            inner, memory.guaranteed, best, lowest, smallest, ahead, steps, turn
+        )
         ended = report.ending
-        if ended is None and oracle.nfev + oracle.njev - turn.began < turn.allowance:
-            if best is report.accepted and memory.guaranteed is None:
+        spent = oracle.nfev + oracle.njev - turn.began
+        if ended is None and spent < turn.allowance and steps < MOST_STEPS:
+            if best is report.sample and best is report.accepted and memory.guaranteed is None:
                 return Step(after, report)  # there is nothing to add: as most steps are
             return after.as_step(report)
-        if ended is not None and ended.success:
+        if ended is not None and self._is_success(oracle, after, report, ended):
             return after.as_step(report, ending=ended)
         return self._end_round(oracle, after, report)
+
+    def _is_success(
+        self, oracle: Oracle, memory: SafeguardedMemory, report: Report, ended: Ending
+    ) -> bool:
+        """Is it, as the fast method says, the end of the run?  Its word alone is not enough."""
+        wanted = self.default_tolerance if memory.turn.tol is None else memory.turn.tol
+        norm = report.sample.grad_norm
+        return (
+            ended.success
+            and (norm <= wanted or (wanted == 0.0 and math.isfinite(norm)))
+            and within_limit(oracle, report.sample, memory.limit_for(report))
+        )
 
     def _end_round(
         self, oracle: Oracle, after: SafeguardedMemory, report: Report
@@ -249,7 +286,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         earned = gain > _noise(oracle, after) and gain >= before.price * spent
         pace = gain / max(spent, 1)
         turn.pace = max(pace, before.pace)
-        if after.smallest <= before.mark / 2 and not after.ahead:
+        if after.smallest < before.mark / 2 and not after.ahead:  # 0 is earned once: not <=
             turn.mark, earned = after.smallest, True
         earned = earned and ended is None
         if earned:
@@ -305,12 +342,15 @@ class Safeguarded(Method[SafeguardedMemory]):
         after.guaranteed = inner
         stand = _standing(oracle, report, origin)
         after.best = _lower(oracle, after, stand)
+        after.lowest = min(memory.lowest, after.best.value)
         after.ahead = memory.ahead or after.best is not memory.best
         ended, total = report.ending, _evaluations(oracle)
-        if ended is not None and ended.status.is_output:
+        completed = ended is not None and ended.status.is_output
+        if completed and within_limit(oracle, report.sample, after.limit_for(report)):
             return after.as_step(report, ending=ended)
-        # Where nothing was accepted, the step after an epoch shows where that has led.
-        over = _restarted(report) and _has_accepted(report, origin)
+        # G has come to its end above the lowest point, or to that of an epoch.  Where nothing was
+        # accepted, the step after an epoch shows where that has led.
+        over = completed or (_restarted(report) and _has_accepted(report, origin))
         over |= _restarted(guaranteed.report) and not _has_accepted(guaranteed.report, origin)
         if not over and ended is None and total < before.until:
             return after.as_step(report)
@@ -323,10 +363,10 @@ class Safeguarded(Method[SafeguardedMemory]):
                 rate = fallen / max(spent, 1)
                 turn.price = rate if rate > before.pace else 0.0
             turn.left -= 1
-            if turn.left > 0:
+            if turn.left > 0 and not completed:
                 return after.as_step(report)
             if total < before.owed and broken is None:
-                if after.best.point is not stand.point:
+                if completed or after.best.point is not stand.point:
                     self._start_guaranteed(oracle, after)
                     turn.guaranteed_began, turn.pace = guaranteed_spent, 0.0
                 return after.as_step(report)
@@ -366,6 +406,7 @@ def _no_way(best: Sample, broken: Ending) -> Ending:
 
 
 def _begin_round(oracle: Oracle, memory: SafeguardedMemory) -> None:
+    memory.steps = 0
     memory.turn.began, memory.turn.began_at = _evaluations(oracle), memory.best
 
 
@@ -399,11 +440,17 @@ def _noise(oracle: Oracle, memory: SafeguardedMemory) -> float:
 
 def _lower(oracle: Oracle, memory: SafeguardedMemory, other: Sample) -> Sample:
     """The best point or another one, whichever is lower; where noise may be all the difference, the
-    one with less gradient."""
+    one with less gradient.  Value and gradient of the best point are finite."""
     best = memory.best
     change = other.value - best.value
-    if change < 0.0 and other.grad_norm < best.grad_norm:  # whatever the noise
-        return other
-    if abs(change) <= _noise(oracle, memory) and other.has_finite_gradient:
-        return other if other.grad_norm < best.grad_norm else best
-    return other if change < 0.0 else best
+    if change < 0.0 and not other.evaluated:  # accepted by its value alone
+        oracle.recall(other)
+        other = oracle.gradient(other.point)
+    if not (other.has_finite_gradient and math.isfinite(other.value)):
+        return best
+    if other.grad_norm < best.grad_norm:
+        # Level with the lowest value: with that of the best point, rises by the noise would add up.
+        takes = change < 0.0 or other.value - memory.lowest <= _noise(oracle, memory)
+    else:
+        takes = change < 0.0 and change < -_noise(oracle, memory)
+    return other if takes else best

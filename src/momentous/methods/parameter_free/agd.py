@@ -60,7 +60,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
     change of f is the sum of <grad f(x_i) + grad f(x_{i-1}), x_i - x_{i-1}>/2, whose error is at
     most 6 % of the threshold if rho sqrt(S) (k+1)^(5/2) <= L; what rounding may contribute is
     taken off M.  Values that reject what gradients accept have their noise measured: four values,
-    a few times in a run.
+    more where it is large, a few times in a run.
     (c) The weighted mean of the gradients is -2 L (x_{k+1} - x_k)/(k + 2), known for nothing: the
     mean of the y_i is evaluated only where that is within the tolerance, and on the schedule of
     ``average_growth``.

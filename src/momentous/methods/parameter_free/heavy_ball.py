@@ -79,7 +79,8 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
     the constant and this addend.  (e) With ``guards`` rounding cannot decide: where L |v_k|^2/2
     does not stand out of the noise of the values, changes of f come from the gradients by the
     trapezoidal rule; what rounding may contribute is taken off h.  Values that reject what
-    gradients accept have their noise measured: four values, a few times in a run.
+    gradients accept have their noise measured: four values, more where it is large, a few times in
+    a run.
 
     ``UniversalHeavyBall(gradient_lipschitz=1e-3, relaxation=0.1, least_relaxation=1,
     average_growth=1, contraction=0, guards=False)`` is the published form.  Its rules and defaults

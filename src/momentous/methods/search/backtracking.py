@@ -142,7 +142,8 @@ def search(
         else:
             accepted = falls
             if falls:
-                shortest, rounding = min(shortest, t * SHORTEST), rounding.trusting(required)
+                shortest = min(shortest, t * SHORTEST)
+                rounding = rounding.trusting(required, here.value)
         if accepted and with_gradient:
             oracle.gradient(point)
         known = oracle.last or Sample(point, value)

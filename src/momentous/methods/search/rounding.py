@@ -25,6 +25,13 @@ ALIKE = 1 / 4
 FAR_ENOUGH = 2.0**13
 # It is measured again only for changes of f that are this much smaller: a few times in a run.
 SELDOM = 1 / 64
+# Noise above this many units of rounding of f is rare, and over a long step a smooth function may
+# look like it.  It is believed only if it stays on a shorter one, where a smooth function shows
+# less.
+RARE = 1e6
+# How much shorter: a 64th where the noise is as large as the change of f that was sought, as f may
+# bend more than was thought; a half where it is 1024 times as large, which no bend explains.
+SHORTER, HIDDEN = 1 / 64, 1 / 1024
 
 
 @record
@@ -38,6 +45,7 @@ class Rounding:
     level: float = 0.0  # an absolute lower bound
     trusted: float = 0.0  # a change of f is in doubt where it is less than a 64th of this
     seen: float = 0.0  # the largest that was measured
+    largest: float = 0.0  # |f| where the values began: later ones may be made of such terms
 
     # Rounding() is for a method whose line search has to show first that values can be trusted; one
     # that compares values from the first step on begins with Rounding.at.
@@ -45,7 +53,7 @@ class Rounding:
     @classmethod
     def at(cls, space: Space, value: float) -> Rounding:
         """What the value at a start tells: later ones may be made of terms of that size."""
-        return cls(NOISE * space.rounding * abs(value), math.inf)
+        return cls(NOISE * space.rounding * abs(value), math.inf, largest=abs(value))
 
     def between(self, space: Space, value: float, other: float = 0.0) -> float:
         """The noise of the difference of such values."""
@@ -61,9 +69,9 @@ class Rounding:
         """Is this a change of f so small that, for all that is known, noise may hide it?"""
         return change < SELDOM * self.trusted
 
-    def trusting(self, change: float) -> Rounding:
-        """The same, after values have shown such a change, if that is the first one."""
-        return self if self.trusted else Rounding(self.level, change, self.seen)
+    def trusting(self, change: float, value: float) -> Rounding:
+        """The same, after values have shown such a change from this one on, if it is the first."""
+        return self if self.trusted else Rounding(self.level, change, self.seen, abs(value))
 
     def measured(
         self,
@@ -73,28 +81,35 @@ class Rounding:
         slope: float,
         change: float,
         length: float = 1.0,
+        before: float = math.inf,
     ) -> Rounding:
-        """The same, after a look at how values scatter near a sample; costs four of them.
+        """The same, after a look at how values scatter near a sample; costs four of them, and four
+        more each time that noise so rare is seen that it is to be seen again on a shorter step.
 
         ``slope`` is <grad f, direction> there, ``length`` that of a step along it and ``change``
-        what values ought to show after that step.
+        what values ought to show after that step; ``before`` is what a longer one has shown.
         """
-        space = oracle.space
+        space, known = oracle.space, oracle.last
         unit = space.rounding * space.norm(here.point) / (space.norm(direction) or 1.0)
-        length = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
+        step = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
 
         def missed(part: float) -> float:
-            t = part * length
+            t = part * step
             value = oracle.value(space.combination(here.point, t, direction))
             return abs(value - here.value - t * slope)
 
-        known = oracle.last
         far, *short = (missed(part) for part in (LONG, *SHORT))
         if known is not None:
             oracle.recall(known)
         alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
         noise = 2 * max(far, *short) if alike else 0.0
-        return Rounding(max(self.level, noise), change, max(self.seen, noise))
+        largest = max(self.largest, abs(here.value))
+        if noise > max(self.level, RARE * space.rounding * largest):
+            if noise < ALIKE * before:
+                shorter = length * SHORTER * math.sqrt(noise / max(change, HIDDEN * noise))
+                return self.measured(oracle, here, direction, slope, change, shorter, noise)
+            noise = max(noise, before)  # it stays
+        return Rounding(max(self.level, noise), change, max(self.seen, noise), self.largest)
 
 
 def evaluated(oracle: Oracle, x: Array) -> Sample:
