@@ -257,11 +257,11 @@ class Stacked(Pairs):
         rows, end = self.rows, self.end
         if rows.used != end or end == 2 * self.most:
             rows, end = rows.moved(end), self.most
-        s, y = rows.steps[end], rows.changes[end]
         g, before = there.gradient.reshape(-1), here.gradient.reshape(-1)
-        np.subtract(there.point.reshape(-1), here.point.reshape(-1), s)
-        np.subtract(g, before, y)
-        rows.used = end + 1
+        # Sums are made from fresh arrays: rows of odd length begin at odd places in turn, which
+        # changes the last digit of a ddot on old CPUs, and a resumed run has other rows.
+        s, y = there.point.reshape(-1) - here.point.reshape(-1), g - before
+        rows.steps[end], rows.changes[end], rows.used = s, y, end + 1
         inner = self._blas.ddot if s.size <= ROW else space.inner
         sy = inner(s, y)
         if not is_of_use(inner(s, s), sy, inner(y, y)):
