@@ -145,6 +145,7 @@ def compiled(solver):
     return jax.jit(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_steps_are_those_of_minimize(name):
     cls, parameters, sure = CASES[name]

@@ -130,6 +130,7 @@ def test_a_metric_takes_a_loss_of_bounded_curvature_and_refuses_another():
         minimize_in_metric(LowRankObjective(some_ratings("poisson"), 2, "poisson"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["huber", "poisson", Huber(delta=0.5)], ids=str)
 @pytest.mark.parametrize("solver", ["auto", "lbfgs"])
 def test_the_estimator_fits_predicts_folds_in_saves_and_loads_it(loss, solver, tmp_path):

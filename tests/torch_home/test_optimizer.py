@@ -83,6 +83,7 @@ def bits(net):
 # --- the same as minimize -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_after_every_step_the_parameters_are_what_minimize_would_return_there(method):
     net, options = network(), {"method": method, "tol": 1e-3, **METHODS[method]}

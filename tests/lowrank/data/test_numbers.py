@@ -71,6 +71,7 @@ def lines_of(rng, count, odd, fields=4):
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delimiter", [",", "::", "\t", ";", "|"])
 @pytest.mark.parametrize("odd", [0.0, 0.03, 0.3])
 def test_at_once_and_by_lines_give_the_same(both, delimiter, odd):
