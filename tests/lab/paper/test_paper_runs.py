@@ -30,7 +30,7 @@ pytest.importorskip("pyarrow")
 LENGTH = 20
 STEPS = {  # stable ones on the small ratings below
     "ada-ragd": 0.5, "ada-rhb": 0.5, "jin-agd": 0.2, "guilty": 0.3, "heuristic-agd": 0.3,
-    "gd": 0.5, "cg": 0.5,
+    "gd": 0.5, "cg": 0.5, "ragd": 0.5, "rhb": 0.5,
 }  # fmt: skip
 
 
@@ -50,8 +50,8 @@ def problems(data) -> dict[tuple[str, str], PaperProblem]:
 
 @pytest.fixture(scope="module")
 def runs(problems, tmp_path_factory) -> dict[str, PaperRun]:
-    """All seven on matrix completion."""
-    folder = tmp_path_factory.mktemp("seven")
+    """All of them on matrix completion."""
+    folder = tmp_path_factory.mktemp("all")
     problem = problems["completion", "paper"]
     return {
         name: run_task(Task(PAPER_METHODS[name], problem, step, LENGTH), folder)
@@ -127,6 +127,25 @@ def test_conjugate_gradients_are_unguarded_as_in_the_authors_code_only():
     assert not cg["authors-code"].guarded
     assert all(each.max_halvings == 10 and each.step_size == 3.0 for each in cg.values())
     assert PAPER_METHODS["cg"].step_of == "gd"
+
+
+@pytest.mark.parametrize("name", ["ragd", "rhb"])
+def test_the_fixed_methods_are_what_the_adaptive_ones_become_with_the_step_of_gd(name):
+    fixed, adaptive = (PAPER_METHODS[n].make(40.0, "completion", "paper")
+                       for n in (name, f"ada-{name}"))  # fmt: skip
+    for parameter in ("step_size", "momentum", "radius", "epoch_length"):
+        assert getattr(fixed, parameter) == getattr(adaptive, parameter)
+    assert PAPER_METHODS[name].step_of == "gd"
+
+
+def test_restarted_in_every_iteration_the_fixed_methods_make_the_steps_of_gd(runs):
+    small = PAPER_METHODS["gd"].make(STEPS["gd"], "completion", "paper").step_size
+    moved = small * runs["gd"].grad_norm
+    alone = int(np.argmax(moved <= 1e-2)) or LENGTH  # so long every step is longer than B
+    assert alone > 3
+    for name in ("ragd", "rhb"):
+        np.testing.assert_allclose(runs[name].fun[:alone], runs["gd"].fun[:alone], rtol=1e-12)
+        assert runs[name].rows_with("RESTART")[: alone - 1] == list(range(1, alone))
 
 
 def test_gd_and_heuristic_ragd_have_nothing_but_a_step_size():
@@ -601,7 +620,7 @@ def test_labels_are_signs_of_rating_minus_mean(data):
 
 
 @pytest.mark.slow
-def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alone(
+def test_a_second_demo_runs_no_method_of_the_paper_again_and_leaves_other_figures_alone(
     data, monkeypatch, tmp_path
 ):
     pytest.importorskip("matplotlib")
@@ -613,7 +632,7 @@ def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alo
     studies.run_demo(tmp_path, 10)
     run_sets = folder.run_sets()
     found = [(each.figure, each.problem, len(each.runs)) for each in run_sets]
-    assert found == [("demo", "completion", 9), ("demo", "one-bit", 9), ("fig1", "completion", 1)]
+    assert found == [("demo", "completion", 11), ("demo", "one-bit", 11), ("fig1", "completion", 1)]
     before = {run.path: run.path.stat().st_mtime_ns for run_set in run_sets for run in run_set.runs}
     asked = calls(PaperProblem, monkeypatch, ("gradient",))
     _, study = studies.run_demo(tmp_path, 10)

@@ -11,7 +11,7 @@ from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
 from momentous.lab.paper.claims import judge
 from momentous.lab.paper.methods import ADAPTIVE, SEVEN
 from momentous.lab.paper.problems import DataSet, PaperProblem
-from momentous.lab.paper.results import Bound, Growth, RunSet, Study
+from momentous.lab.paper.results import Bound, Growth, RunSet, Study, Verdict
 from momentous.lab.report import figures
 from momentous.lab.report.documents import write_account
 from momentous.lab.report.figures import (
@@ -283,9 +283,9 @@ def test_the_account_has_every_claim_under_its_statement(page):
     claims = judge([short_set(), long_set(n=30_000)])
     for claim in claims:
         assert claim.statement[1:] in flat
-        assert f"on {claim.on}: {claim.numbers}." in flat
-    for seen, word in ((True, "*seen*"), (None, "*cannot be told*")):
-        assert flat.count(word) == sum(claim.seen is seen for claim in claims)
+        assert f"*{claim.verdict}* on {claim.on}: {claim.behind_it}." in flat
+    for each in Verdict:
+        assert flat.count(f"*{each}*") == sum(claim.verdict is each for claim in claims)
 
 
 def test_pictures_are_linked_from_where_the_page_is(page):
