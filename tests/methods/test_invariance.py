@@ -1,4 +1,4 @@
-"""What must not matter does not: zeros stay zeros; constants, axes and the unit of f change nothing.
+"""What must not matter does not: zeros stay zeros; constants, axes, the unit of f change nothing.
 
 The unit of x changes nothing where the parameters are given in it; of the methods that need none,
 only where |x0| >= 1, and not that of L-BFGS.

@@ -3,6 +3,8 @@ contradict it, and left open, with the reason, where runs are no test of it."""
 
 import dataclasses
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -376,6 +378,18 @@ def test_the_row_at_a_budget_does_not_exceed_it():
 def test_the_methods_are_those_that_are_run():
     assert sorted((*SEVEN, *FIXED)) == sorted(method.label for method in PAPER_METHODS.values())
     assert set(SEVEN) == {*COUNTED, "convex until guilty"}
+
+
+@pytest.mark.parametrize("name", ["reproduction", "reproduction-gpu"])
+def test_the_accounts_in_the_docs_judge_by_these_statements(name):
+    page = (Path(__file__).parents[3] / "docs" / f"{name}.md").read_text()
+    section = " ".join(page.partition("## What the paper says")[2].partition("\n## ")[0].split())
+    known = {words[0].upper() + words[1:] for words in (each.words for each in STATEMENTS)}
+    said = re.findall(r"\*\*(.+?)\*\* \(section", section)
+    assert said
+    assert known.issuperset(said)
+    counts = [section.count(f"- *{each}* on") for each in Verdict]
+    assert f"{counts[0]} seen, {counts[1]} not seen and {counts[2]} cannot be told." in section
 
 
 def test_long_times_are_told_in_minutes():

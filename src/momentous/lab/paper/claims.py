@@ -291,7 +291,7 @@ def _within(count: int, least: float, most: float, length: int, saved: int) -> b
 
 
 def _guilty_counts(runs: RunSet) -> Finding:
-    """Two gradients and three values, or cannot be told: our form keeps what it has computed."""
+    """Of our form of the method, which needs fewer: that says nothing of the paper's."""
     (run,) = runs.runs
     length = runs.iterations(run)
     values, gradients = ((count[length] - count[0]) / length for count in (run.nfev, run.njev))
@@ -299,8 +299,8 @@ def _guilty_counts(runs: RunSet) -> Finding:
     if values >= 2.9 and gradients >= 1.98:
         return finding
     return finding.left_open(
-        "our form of the method keeps the values of the iteration before, and gradients at points "
-        "where it has been"
+        "our form of the method keeps the values of the iteration before, and an iteration of its "
+        "search for negative curvature takes one of each"
     )
 
 

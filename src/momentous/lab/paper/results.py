@@ -56,10 +56,10 @@ class RunSet:
         return replace(self, runs=runs, whole=self.whole or self)
 
     @property
-    def drawn(self) -> RunSet:
-        """Without those that the paper does not draw: their curves lie on that of GD."""
-        drawn = [run for run in self.runs if run.info.method not in FIXED]
-        return self.only(drawn or self.runs)
+    def drawn(self) -> list[PaperRun]:
+        """Without those that the paper does not draw, their curves lying on that of GD; all of them
+        where there are no others."""
+        return [run for run in self.runs if run.info.method not in FIXED] or self.runs
 
     @property
     def problem(self) -> str:

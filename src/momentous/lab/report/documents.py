@@ -37,7 +37,7 @@ def draw_pictures(
     drawn: dict[str, list[RunSet]] = {}
     for run_set in study.run_sets:  # of the demonstration a picture per problem, as figures 1 and 2
         name = run_set.figure + (f"-{run_set.problem}" if run_set.figure == "demo" else "")
-        drawn.setdefault(name, []).append(run_set.drawn)
+        drawn.setdefault(name, []).append(run_set)
     for name, run_sets in drawn.items():
         draw = draw_long_run if name == "fig3" else draw_comparison
         for suffix in suffixes:
