@@ -27,8 +27,8 @@ from momentous.methods import method_class
 
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
 # Half sweeps are by conjugate gradients above this rank, about where two steps take no longer than
-# the exact solution: benchmarks/sweeps.py --steps.  One step is cheaper still, but with a small
-# ridge it needs twice the sweeps of exact ones; two need about as many.
+# the exact solution: benchmarks/sweeps.py --steps.  One step is cheaper still, but with a ridge of
+# 1 it needs about twice the sweeps of exact ones; two need 1.1 to 1.2 times as many.
 EXACT_UP_TO, STEPS = 16, 2
 HALF_SWEEPS = ("auto", "exact", "cg")
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
