@@ -13,7 +13,7 @@ from command_line import momentous
 from momentous.methods import REGISTRY
 
 METHODS = ("Ada-RAGD-NC", "Ada-RHB-NC", "Jin's AGD", "convex until guilty", "heuristic RAGD", "CG",
-           "GD", "L-BFGS-B", "accelerated sweeps")  # fmt: skip
+           "GD", "RAGD-NC", "RHB-NC", "L-BFGS-B", "accelerated sweeps")  # fmt: skip
 
 
 @pytest.mark.slow
