@@ -4,10 +4,12 @@ On a twin of MovieLens-1M, ridge 10, both half sweeps from the factors that thre
 speed of BLAS is that of a product of two 1024 x 1024 matrices on one thread.  "GFLOP/s" counts what
 a sweep must do, N r (r + 1) for the sums of each side and r^3/3 for each system, whatever the
 kernels spend on zeros.  Times are CPU seconds, the least of several, with wall seconds beside them.
-"cg" is a sweep by one step of conjugate gradients per row, as fits above rank 16 have it, with the
-turning of the features that belongs to it; what it gains beside an exact one: benchmarks/sweeps.py.
+"cg" is a sweep by ``--steps`` steps of conjugate gradients per row (2, as fits above rank 16 have
+it), with the turning of the features that belongs to it; what it gains beside an exact one:
+benchmarks/sweeps.py.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/ranks.py [--rank 10 32 50 64 128] [--old FOLDER ...]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/ranks.py [--rank 10 32 50 64 128] [--steps K]
+        [--old FOLDER ...]
 
 ``--old`` names folders with other versions of the package, as ``git worktree add FOLDER COMMIT``
 makes them: every version has a process of its own, and they take turns.
@@ -56,7 +58,7 @@ def serve() -> None:
     ready: dict[str, Any] = {}
     for line in sys.stdin:
         if line not in ready:
-            twin, rank, dtype, threads = json.loads(line)
+            twin, rank, dtype, threads, count = json.loads(line)
             if (twin, dtype) not in ratings:
                 ratings[twin, dtype] = Ratings.twin(twin).astype(np.dtype(dtype))
             data = ratings[twin, dtype]
@@ -65,17 +67,17 @@ def serve() -> None:
             for _ in range(3):
                 U, _ = sweep.rows(V)
                 V, _ = sweep.columns(U)
-            ready = {line: (sweep, U, V)}
-        sweep, U, V = ready[line]
+            ready = {line: (sweep, U, V, count)}
+        sweep, U, V, count = ready[line]
         half = sweep.objective.half_sweep
 
         def exact(sweep: Any = sweep, U: Any = U, V: Any = V) -> None:
             sweep.rows(V)
             sweep.columns(U)
 
-        def by_steps(half: Any = half, U: Any = U, V: Any = V) -> None:
-            half(0, U, V, steps=1)
-            half(1, V, U, with_value=False, steps=1)
+        def by_steps(half: Any = half, U: Any = U, V: Any = V, count: int = count) -> None:
+            half(0, U, V, steps=count)
+            half(1, V, U, with_value=False, steps=count)
 
         # Older versions of the package have no such steps.
         steps = hasattr(sweep.objective, "principal_axes")
@@ -134,7 +136,7 @@ def report(given: argparse.Namespace) -> None:
         for rank in given.rank:
             work = 2.0 * ratings.nnz * rank * (rank + 1) + sum(ratings.shape) * rank**3 / 3
             for threads in given.threads:
-                setting = (given.twin, rank, dtype, threads)
+                setting = (given.twin, rank, dtype, threads, given.steps)
                 for version in versions:
                     version.sweep(*setting)  # compiles
                 speed, times = 0.0, [[] for _ in versions]  # type: ignore[var-annotated]
@@ -162,6 +164,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, nargs="+", default=[10, 16, 32, 50, 64, 128])
     parser.add_argument("--dtype", nargs="+", default=["float64", "float32"])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--steps", type=int, default=2, metavar="K")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--old", nargs="*", default=[])
     given = parser.parse_args()

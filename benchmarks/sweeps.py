@@ -7,16 +7,20 @@ Seconds are those inside the map and the method.  Last, for one bit, what sweeps
 curvature that hold everywhere would take to the objective of 60 plain ones with the first of them:
 on the twin of MovieLens-100K, because these are in NumPy only.
 
-With ``--steps`` something else: fits with the estimators' penalties whose half sweeps are exact, or
-so many steps of conjugate gradients per row; the CPU seconds and sweeps in which each is within
-shares of the lowest objective that any of them reached, under momentum, one thread.
+With ``--steps`` something else: fits whose half sweeps are exact, or so many steps of conjugate
+gradients per row, under momentum, on one thread.  "per sweep" is the CPU time of a sweep over that
+of an exact one: they take turns, and the least of each counts.  Below are the sweeps until the
+objective is within a share of the lowest that any of them reached, and what these cost over what
+exact ones do.  ``--ridge`` and ``--weighting`` take the place of the estimators' own penalty.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/sweeps.py [twin] [--steps RANK ...]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/sweeps.py [twin] [--steps RANK ...] [--ridge R ...]
+        [--weighting W] [--loss NAME ...] [--sweeps N]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -120,51 +124,81 @@ def print_bounds(ratings: Ratings) -> None:
         print(f"ridge {ridge:g}, MMSweep: {newton.njev}", flush=True)
 
 
+LOSSES = ("squared", "logistic", "implicit")
+STEPS = (None, 1, 2, 3)  # of conjugate gradients; None: rows are solved exactly
+
+
+def sweep_costs(objective: LowRankObjective, x: Any) -> list[float]:
+    """CPU seconds of a sweep with each of `STEPS`: the least of several, taken in turns."""
+    sweeps = [Sweep(objective, steps=k) for k in STEPS]
+    states = [sweep.begin(x) for sweep in sweeps]
+    costs = []
+    for _ in range(8):
+        turn = []
+        for i, sweep in enumerate(sweeps):
+            began = time.process_time()
+            states[i], _ = sweep(states[i])
+            turn.append(time.process_time() - began)
+        costs.append(turn)
+    return np.min(costs[1:], axis=0).tolist()  # the first compiles
+
+
 def fit_curve(objective: LowRankObjective, x: Any, steps: int | None, sweeps: int) -> Any:
-    """CPU seconds and objective after each sweep."""
+    """The objective after each sweep."""
     sweep = Sweep(objective, steps=steps)
-    state = sweep.begin(x)
-    sweep(state)  # compile
-    points: list[tuple[float, float]] = []
-    began = time.process_time()
+    values: list[float] = []
 
     def watch(intermediate_result: Any) -> None:
-        points.append((time.process_time() - began, intermediate_result.fun))
+        values.append(intermediate_result.fun)
 
-    accelerate(sweep, state, True, tol=0.0, max_iterations=sweeps, callback=watch, secants=0)
-    return points
+    accelerate(
+        sweep, sweep.begin(x), True, tol=0.0, max_iterations=sweeps, callback=watch, secants=0
+    )
+    return np.array(values)
 
 
-def print_steps(ratings: Ratings, ranks: list[int]) -> None:
-    counts = (None, 1, 2, 3)
-    head = "".join(f"{'exact' if k is None else f'{k} steps':>14}" for k in counts)
-    for loss in ("squared", "logistic", "implicit"):
+def print_steps(ratings: Ratings, given: argparse.Namespace) -> None:
+    names = ["exact", *(f"{k} step{'s' * (k > 1)}" for k in STEPS if k)]
+    for loss, rank, ridge in itertools.product(given.loss, given.steps, given.ridge):
         data = (ratings.signs() if loss == "logistic" else ratings).astype(np.float32)
-        for rank in ranks:
-            config = FitConfig(rank=rank, loss=loss, threads=1)
-            objective = config.objective(data)
-            x = config.start(objective)
-            curves = [fit_curve(objective, x, k, 24 if k is None else 45) for k in counts]
-            lowest = min(curve[-1][1] for curve in curves)
-            print(f"\n{loss}, rank {rank}, lowest objective {lowest:.6f}\n{'within':>8}{head}")
-            for share in (1e-2, 1e-3, 1e-4):
-                line = f"{share:>8g}"
-                for curve in curves:
-                    there = [k for k, (_, f) in enumerate(curve) if f <= (1 + share) * lowest]
-                    found = f"{curve[there[0]][0]:.2f} s, {there[0] + 1}" if there else "-"
-                    line += f"{found:>14}"
-                print(line, flush=True)
+        config = FitConfig(rank=rank, loss=loss, ridge=ridge, weighting=given.weighting, threads=1)
+        objective = config.objective(data)
+        x = config.start(objective)
+        costs = sweep_costs(objective, x)
+        curves = [fit_curve(objective, x, k, given.sweeps) for k in STEPS]
+        lowest = min(float(curve.min()) for curve in curves)
+        penalty = objective.penalty
+        print(
+            f"\n{loss}, rank {rank}, ridge {penalty.ridge:.3g}, weighting {penalty.weighting:g}, "
+            f"lowest objective {lowest:.6f}\n{'within':>10}"
+            + "".join(f"{name:>14}" for name in names)
+        )
+        print(f"{'per sweep':>10}" + "".join(f"{cost / costs[0]:>14.2f}" for cost in costs))
+        for share in (1e-2, 1e-3, 1e-4):
+            there = [np.flatnonzero(curve <= (1 + share) * lowest) for curve in curves]
+            sweeps = [int(rows[0]) + 1 if rows.size else None for rows in there]
+            line = f"{share:>10g}"
+            for count, cost in zip(sweeps, costs, strict=True):
+                cell = "-" if count is None else f"{count}"
+                if count and sweeps[0]:
+                    cell += f", {count * cost / (sweeps[0] * costs[0]):.2f}"
+                line += f"{cell:>14}"
+            print(line, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("twin", nargs="?", default="ml-1m")
     parser.add_argument("--steps", type=int, nargs="+", metavar="RANK")
+    parser.add_argument("--ridge", type=float, nargs="+", default=[None], metavar="R")
+    parser.add_argument("--weighting", type=float, metavar="W")
+    parser.add_argument("--loss", nargs="+", choices=LOSSES, default=LOSSES)
+    parser.add_argument("--sweeps", type=int, default=60, metavar="N")
     given = parser.parse_args()
     ratings = Ratings.twin(given.twin)
     if given.steps:
         print(f"{given.twin}: {ratings}")
-        print_steps(ratings, given.steps)
+        print_steps(ratings, given)
     else:
         print_all(given.twin, ratings)
 

@@ -286,9 +286,13 @@ def minimize(*args: Any, **keywords: Any) -> Result:
 
     Notes
     -----
-    A run does not depend on the units of f and x as long as squares of gradients can be held: in
-    double precision, gradients between about 1e-150 and 1e150.  Larger ones at x0 are refused;
-    smaller ones may end a run early (``NO_PROGRESS``): rescale the objective.
+    Of a method that needs no parameters, a run does not depend on the unit of f, ``tol`` being in
+    that unit, as long as squares of gradients can be held: in double precision, gradients between
+    about 1e-150 and 1e150.  Larger ones at x0 are refused; smaller ones may end a run early
+    (``NO_PROGRESS``): rescale the objective.  It does depend on the unit of x: the first step of
+    L-BFGS, also within "auto", is of length 1, and the other methods probe the curvature at a
+    distance of sqrt(u) max(1, norm(x0)), u the unit roundoff, which is in proportion where
+    norm(x0) >= 1.
 
     A function without a lower bound ends with ``Status.UNBOUNDED`` as soon as f and x have left
     all scales of the start behind (by 1e20; `momentous.core.stopping.unbounded` says how).  That

@@ -13,11 +13,11 @@ from command_line import momentous
 from momentous.methods import REGISTRY
 
 METHODS = ("Ada-RAGD-NC", "Ada-RHB-NC", "Jin's AGD", "convex until guilty", "heuristic RAGD", "CG",
-           "GD", "L-BFGS-B", "accelerated sweeps")  # fmt: skip
+           "GD", "RAGD-NC", "RHB-NC", "L-BFGS-B", "accelerated sweeps")  # fmt: skip
 
 
 @pytest.mark.slow
-def test_demo_runs_nine_methods_on_both_problems_and_writes_the_page(tmp_path: Path) -> None:
+def test_demo_runs_eleven_methods_on_both_problems_and_writes_the_page(tmp_path: Path) -> None:
     done = momentous("demo", "--iterations", "10", "--out", "here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for name in METHODS:
@@ -31,9 +31,11 @@ def test_demo_runs_nine_methods_on_both_problems_and_writes_the_page(tmp_path: P
         assert (here / "figures" / f"demo-{problem}.pdf").read_bytes().startswith(b"%PDF")
     text = " ".join(done.stdout.split())
     assert f"The report is {Path('here') / 'index.html'}." in text
+    assert "0 seen, 0 not seen and 18 cannot be told. The page has each with its reason." in text
+    assert page.count("Why it cannot be told: ") == 18
     assert "Look at gradient descent and Ada-RHB-NC" in text
     assert "after 10 iterations" in text
-    assert len(list((here / "runs").glob("*--paper--*.parquet"))) >= 14
+    assert len(list((here / "runs").glob("*--paper--*.parquet"))) >= 18
 
 
 def test_a_demo_that_is_too_short_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""What must not matter does not: zeros stay zeros; units, constants and axes change nothing.
+"""What must not matter does not: zeros stay zeros; constants, axes, the unit of f change nothing.
+
+The unit of x changes nothing where the parameters are given in it; of the methods that need none,
+only where |x0| >= 1, and not that of L-BFGS.
 
 Runs are compared by the points at which they asked for gradients, output included.
 """
@@ -177,6 +180,36 @@ def test_units_of_value_and_length_change_nothing(problem, setting, c, s):
         problem = replace(problem, start=problem.start / s)
     there = testbed.scaled(problem, value_scale=c, length_scale=s)
     np.testing.assert_array_equal(s * points(problem, setting), points(there, setting))
+
+
+WITHOUT_PARAMETERS = [
+    "auto", "ada-ragd", "ada-rhb", "parameter-free-agd", "universal-hb", "gd", "heuristic-agd",
+    "cg", "lbfgs",
+]  # fmt: skip
+FIRST_STEP_OF_LENGTH_1 = ("auto", "lbfgs")
+
+
+def same_run(method, problem, c, s):
+    """Does c f(x/s), with the tolerance in its unit, take the same steps?"""
+    tol = 1e-3 * float(np.linalg.norm(problem.gradient(problem.start)))
+    there = testbed.scaled(problem, value_scale=c, length_scale=s)
+    found, expected = run(there, method, tol=tol * c / s)[0], run(problem, method, tol=tol)[0]
+    return found.shape == expected.shape and np.array_equal(found, s * expected)
+
+
+@each_problem
+@pytest.mark.parametrize("method", WITHOUT_PARAMETERS)
+@pytest.mark.parametrize("c", [8.0, 2.0**-20])
+def test_the_unit_of_f_changes_nothing_of_a_method_without_parameters(problem, method, c):
+    assert same_run(method, problem, c, 1.0)
+
+
+@each_problem
+@pytest.mark.parametrize("method", WITHOUT_PARAMETERS)
+def test_the_unit_of_x_changes_a_run_that_starts_near_0_and_every_run_of_lbfgs(problem, method):
+    """What the pages say about units: where this is mended they can say more."""
+    assert same_run(method, problem, 1.0, 4.0) is (method not in FIRST_STEP_OF_LENGTH_1)
+    assert not same_run(method, problem, 1.0, 2.0**-8)  # |x0| < 1
 
 
 @each_setting(SCALE_FREE)

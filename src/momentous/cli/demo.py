@@ -24,10 +24,12 @@ def command(out: Path, iterations: int) -> None:
     """Run the paper's comparison in small: about a minute, ending in a page to look at."""
     for package in ("matplotlib", "pyarrow"):
         require(package, "app", "momentous demo")
+    from momentous.lab.paper.results import tally
     from momentous.lab.studies import run_demo, what_to_look_at
 
     console = new_console()
     console.print(OPENING)
     folder, study = run_demo(out, iterations)
     print_results(study, verdicts=False)
+    console.print(f"What the paper says: {tally(study.claims)}  The page has each with its reason.")
     console.print(f"The report is {printable(str(folder.page))}.  {what_to_look_at(study)}")

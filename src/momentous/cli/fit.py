@@ -42,8 +42,8 @@ from momentous.io.progress import progress_bar
 @click.option(
     "--half-sweeps",
     type=click.Choice(["auto", "exact", "cg"]),
-    help="How sweeps solve for a row: exactly, or by a step of conjugate gradients; auto: the "
-    "latter above rank 16.  [default: auto]",
+    help="How sweeps solve for a row: exactly, or by two steps of conjugate gradients; auto: "
+    "the latter above rank 16.  [default: auto]",
 )
 @click.option(
     "--start-scale",

@@ -30,7 +30,8 @@ study_options = together(
     ),
     names_option(
         "--methods",
-        "Names, separated by commas: ada-ragd, ada-rhb, jin-agd, guilty, heuristic-agd, gd, cg.",
+        "Names, separated by commas: ada-ragd, ada-rhb, jin-agd, guilty, heuristic-agd, gd, cg, "
+        "ragd, rhb.",
     ),
     click.option(
         "--profile",
@@ -96,8 +97,8 @@ def print_results(study: Study, *, verdicts: bool = True) -> None:
         table = results_table(run_set).only(*PRINTED)
         print_table(table, title=f"{run_set.figure}: {run_set.title}")
     if study.claims and verdicts:
-        lines = [[claim.verdict, claim.statement, claim.on] for claim in study.claims]
-        headings = ["", "the paper says", "on"]
+        lines = [[str(c.verdict), c.statement, c.on, c.reason] for c in study.claims]
+        headings = ["", "the paper says", "on", "why it cannot be told"]
         print_table(Table("verdicts", headings, lines, tuple(headings)))
     if study.bounds:
         kept = sum(bound.holds for bound in study.bounds)

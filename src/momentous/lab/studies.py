@@ -24,7 +24,8 @@ DEMO_TITLE = "momentous: the demonstration"
 DEMO_LEAD = (
     "The experiments of Li and Lin (JMLR 2023) in small: seven methods on the synthetic twin of "
     "MovieLens 100K, each with a tuned step size, and beside them SciPy's L-BFGS-B and sweeps "
-    "under restarted momentum. Click a name to hide its curve, change the axes above the plot."
+    "under restarted momentum. Click a name to hide its curve, change the axes above the plot. "
+    "Most of what the paper says is about longer runs on other data: these runs are no test of it."
 )
 
 
@@ -98,7 +99,7 @@ def tune(
 
 
 def run_demo(out: Path, iterations: int) -> tuple[StudyFolder, Study]:
-    """Tune, run and write the page; of the seven methods, what is there is not run again."""
+    """Tune, run and write the page; of the paper's methods, what is there is not run again."""
     folder, data = StudyFolder(out), DataSet("ml-100k")
     figure = Figure("demo", tuple(PROBLEMS), iterations, iterations)
     settings = Settings(trial_iterations=min(TRIAL_ITERATIONS, iterations))

@@ -30,7 +30,7 @@ pytest.importorskip("pyarrow")
 LENGTH = 20
 STEPS = {  # stable ones on the small ratings below
     "ada-ragd": 0.5, "ada-rhb": 0.5, "jin-agd": 0.2, "guilty": 0.3, "heuristic-agd": 0.3,
-    "gd": 0.5, "cg": 0.5,
+    "gd": 0.5, "cg": 0.5, "ragd": 0.5, "rhb": 1.0,
 }  # fmt: skip
 
 
@@ -50,8 +50,8 @@ def problems(data) -> dict[tuple[str, str], PaperProblem]:
 
 @pytest.fixture(scope="module")
 def runs(problems, tmp_path_factory) -> dict[str, PaperRun]:
-    """All seven on matrix completion."""
-    folder = tmp_path_factory.mktemp("seven")
+    """All of them on matrix completion."""
+    folder = tmp_path_factory.mktemp("all")
     problem = problems["completion", "paper"]
     return {
         name: run_task(Task(PAPER_METHODS[name], problem, step, LENGTH), folder)
@@ -129,6 +129,26 @@ def test_conjugate_gradients_are_unguarded_as_in_the_authors_code_only():
     assert PAPER_METHODS["cg"].step_of == "gd"
 
 
+@pytest.mark.parametrize("name", ["ragd", "rhb"])
+def test_the_fixed_methods_are_what_the_adaptive_ones_become_with_the_step_of_gd(name):
+    fixed, adaptive = (PAPER_METHODS[n].make(40.0, "completion", "paper")
+                       for n in (name, f"ada-{name}"))  # fmt: skip
+    for parameter in ("step_size", "momentum", "radius", "epoch_length"):
+        assert getattr(fixed, parameter) == getattr(adaptive, parameter)
+    assert PAPER_METHODS[name].step_of == "gd"
+
+
+def test_restarted_in_every_iteration_the_fixed_methods_make_the_steps_of_gd(runs):
+    gd = runs["gd"]
+    alone = int(np.argmax(STEPS["gd"] * gd.grad_norm <= 1e-2)) or LENGTH  # steps longer than B
+    assert alone > 3
+    for name in ("ragd", "rhb"):
+        assert STEPS[name] == PAPER_METHODS[name].step_factor * STEPS["gd"]
+        # A row is where a gradient was taken: the first two are at the start.
+        np.testing.assert_allclose(runs[name].fun[1:alone], gd.fun[: alone - 1], rtol=1e-3)
+        assert runs[name].rows_with("RESTART")[: alone - 1] == list(range(1, alone))
+
+
 def test_gd_and_heuristic_ragd_have_nothing_but_a_step_size():
     for name in ("gd", "heuristic-agd"):
         method = PAPER_METHODS[name].make(7.0, "completion", "paper")
@@ -140,7 +160,7 @@ def test_unknown_methods_are_refused_by_name_and_known_ones_come_in_their_order(
     with pytest.raises(ValueError, match=r"'sgd' is not one of .* ada-ragd, .* cg"):
         select_methods(["gd", "sgd"])
     assert [each.name for each in select_methods(["cg", "gd"])] == ["gd", "cg"]
-    assert len(select_methods(None)) == 7
+    assert len(select_methods(None)) == 9
 
 
 # --- the problems ---------------------------------------------------------------------------------
@@ -601,7 +621,7 @@ def test_labels_are_signs_of_rating_minus_mean(data):
 
 
 @pytest.mark.slow
-def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alone(
+def test_a_second_demo_runs_no_method_of_the_paper_again_and_leaves_other_figures_alone(
     data, monkeypatch, tmp_path
 ):
     pytest.importorskip("matplotlib")
@@ -613,7 +633,7 @@ def test_a_second_demo_runs_none_of_the_seven_again_and_leaves_other_figures_alo
     studies.run_demo(tmp_path, 10)
     run_sets = folder.run_sets()
     found = [(each.figure, each.problem, len(each.runs)) for each in run_sets]
-    assert found == [("demo", "completion", 9), ("demo", "one-bit", 9), ("fig1", "completion", 1)]
+    assert found == [("demo", "completion", 11), ("demo", "one-bit", 11), ("fig1", "completion", 1)]
     before = {run.path: run.path.stat().st_mtime_ns for run_set in run_sets for run in run_set.runs}
     asked = calls(PaperProblem, monkeypatch, ("gradient",))
     _, study = studies.run_demo(tmp_path, 10)

@@ -9,9 +9,9 @@ import pytest
 
 from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
 from momentous.lab.paper.claims import judge
-from momentous.lab.paper.methods import ADAPTIVE, SEVEN
+from momentous.lab.paper.methods import ADAPTIVE, FIXED, SEVEN
 from momentous.lab.paper.problems import DataSet, PaperProblem
-from momentous.lab.paper.results import Bound, Growth, RunSet, Study
+from momentous.lab.paper.results import Bound, Growth, RunSet, Study, Verdict
 from momentous.lab.report import figures
 from momentous.lab.report.documents import write_account
 from momentous.lab.report.figures import (
@@ -23,6 +23,7 @@ from momentous.lab.report.figures import (
     far_enough_apart,
     styles,
 )
+from momentous.lab.report.tables import results_table
 from momentous.lab.text import WIDTH
 from paper_runs import (
     long_run,
@@ -91,6 +92,14 @@ def test_one_data_set_makes_a_square_and_several_make_columns(count, tmp_path, d
     assert len(columns) == (2 if count == 1 else count)
     assert len(drawn[0].legends) == 1
     assert all(axes.get_yscale() == "log" and axes.get_legend() is None for axes in drawn[0].axes)
+
+
+def test_methods_that_lie_on_the_curve_of_gd_are_in_the_table_and_not_drawn(tmp_path, drawn):
+    draw_comparison([short_set()], tmp_path / "fig1.png")
+    shown = {text.get_text() for text in drawn[0].legends[0].get_texts()}
+    assert shown.issuperset(SEVEN)
+    assert shown.isdisjoint(FIXED)
+    assert {line[0] for line in results_table(short_set()).lines} == {*SEVEN, *FIXED}
 
 
 def test_the_curves_are_the_recorded_ones(tmp_path, drawn):
@@ -283,9 +292,9 @@ def test_the_account_has_every_claim_under_its_statement(page):
     claims = judge([short_set(), long_set(n=30_000)])
     for claim in claims:
         assert claim.statement[1:] in flat
-        assert f"on {claim.on}: {claim.numbers}." in flat
-    for seen, word in ((True, "*seen*"), (None, "*cannot be told*")):
-        assert flat.count(word) == sum(claim.seen is seen for claim in claims)
+        assert f"*{claim.verdict}* on {claim.on}: {claim.behind_it}." in flat
+    for each in Verdict:
+        assert flat.count(f"*{each}*") == sum(claim.verdict is each for claim in claims)
 
 
 def test_pictures_are_linked_from_where_the_page_is(page):

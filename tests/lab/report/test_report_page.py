@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from momentous.core.status import EventKind
-from momentous.lab.paper.results import EARLY, Bound, Claim, Growth, RunSet, Study
+from momentous.lab.paper.results import EARLY, Bound, Claim, Growth, RunSet, Study, Verdict
 from momentous.lab.paper.runs import PaperRunInfo
 from momentous.lab.record import Outcome, RunRecord
 from momentous.lab.report.figures import STRETCHES, styles
@@ -64,9 +64,18 @@ def a_study():
             RunSet("fig2", runs(problem="one-bit", twin=False, data="ml-real"), 350),
         ],
         claims=[
-            Claim("section 5.1", "All are faster than GD.", "ml-tiny twin", True, "2 of 2."),
-            Claim("section 5.1", "CG oscillates.", "ml-tiny twin", False, "in 1 % of rows"),
-            Claim("section 5.3", "Line 11 is rare.", "ml-real", None, "too short"),
+            Claim(
+                "section 5.1", "All are faster than GD.", "ml-tiny twin", Verdict.SEEN, "2 of 2."
+            ),
+            Claim("section 5.1", "CG oscillates.", "ml-tiny twin", Verdict.NOT_SEEN, "1 % of rows"),
+            Claim(
+                "section 5.3",
+                "Line 11 is rare.",
+                "ml-real",
+                Verdict.CANNOT_TELL,
+                "never",
+                "1,000 of 100,000 iterations",
+            ),
         ],
         bounds=[
             Bound("Theorem 1", "gradients", "waves", "(8D/7 + 1) K", 81234.0, 1000.0),
@@ -500,6 +509,9 @@ def test_parameters_claims_theorems_tuning_and_machine_are_there(page):
     assert [row["on"] for row in parameters] == ["all"] * 3
     for verdict in ("seen:", "not seen:", "cannot be told:"):
         assert verdict in page.words
+    assert "Why it cannot be told: 1,000 of 100,000 iterations." in page.words
+    looks = [dict(a)["class"] for tag, a in page.tags if "verdict" in dict(a).get("class", "")]
+    assert looks == ["verdict good", "verdict bad", "verdict faint"]
     assert (
         "3 statements, each on every set of runs that it is about: 1 seen, 1 not seen and 1 cannot "
         "be told." in page.words

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from momentous.lowrank import LowRankObjective, Ratings, Sweep
-from momentous.lowrank.solvers.fit import EXACT_UP_TO, FitConfig
+from momentous.lowrank.solvers.fit import EXACT_UP_TO, STEPS, FitConfig, solve
 
 pytest.importorskip("sklearn")
 from momentous.lowrank import ImplicitMF, MatrixCompletion, OneBitMatrixCompletion
@@ -32,13 +32,29 @@ def test_fits_by_conjugate_gradients_reach_what_exact_ones_reach(kind):
     assert found == pytest.approx(exact, rel=1e-5)
 
 
+def test_half_sweeps_by_conjugate_gradients_need_about_as_many_sweeps_as_exact_ones():
+    """With a small ridge, too, where rows are little alike; one step would need twice as many."""
+    rng = np.random.default_rng(0)
+    full = 3.0 + rng.standard_normal((60, 6)) @ rng.standard_normal((6, 40)) / np.sqrt(6)
+    full += rng.standard_normal(full.shape)
+    rows, cols = np.nonzero(rng.random(full.shape) < 0.5)
+    ratings = Ratings(rows, cols, full[rows, cols], full.shape)
+    kept = {"rank": 10, "ridge": 1.0, "weighting": 0.0, "tol": 0.0, "backend": "numpy"}
+
+    def objective_after(sweeps, how):
+        config = FitConfig(half_sweeps=how, max_iterations=sweeps, **kept)
+        return solve(config.objective(ratings), config)[1].fun
+
+    assert objective_after(21, "cg") <= objective_after(14, "exact")
+
+
 def test_auto_is_exact_up_to_a_rank_and_wherever_a_backend_has_nothing_else():
     assert FitConfig().half_sweeps == MatrixCompletion().half_sweeps == "auto"
     ratings = some_ratings()
-    for rank, steps in ((EXACT_UP_TO, None), (EXACT_UP_TO + 1, 1)):
+    for rank, steps in ((EXACT_UP_TO, None), (EXACT_UP_TO + 1, STEPS)):
         problem = LowRankObjective(ratings, rank, backend="numpy")
         assert FitConfig().steps(problem) == steps
-        assert FitConfig(half_sweeps="cg").steps(problem) == 1
+        assert FitConfig(half_sweeps="cg").steps(problem) == STEPS
         assert FitConfig(half_sweeps="exact").steps(problem) is None
     problem.backend.conjugate_gradients = False  # of this one object
     assert FitConfig().steps(problem) is None

@@ -1,27 +1,49 @@
 """What section 5 of the paper says, held against sets of runs: seen, not seen, cannot be told.
 
-Every statement is a function of a run set that gives a verdict and the numbers behind it.
+Every statement is a function of a run set that gives a verdict and the numbers behind it.  Runs
+that are no test of a statement, because they are shorter than the paper's, were disturbed, or lack
+a method, cannot tell, and the claim has the reason.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from momentous.lab.paper.methods import ADAPTIVE, OTHERS, SEVEN
-from momentous.lab.paper.results import Claim, RunSet, row_at
+from momentous.lab.paper.methods import ADAPTIVE, FIXED, OTHERS, SEVEN
+from momentous.lab.paper.problems import PROBLEMS
+from momentous.lab.paper.results import Claim, RunSet, Verdict, row_at
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.text import counted, listed, seconds
 
 FEWEST = 100  # iterations: fewer tell nothing
+SHOWN = 1000  # iterations that sections 5.1 and 5.2 show
+DISTURBED = 1.3  # mean time of an iteration over the lower quartile: 1.0 to 1.1 on a quiet machine
 
-Verdict = tuple[bool | None, str]
-"""Seen in these runs, and the numbers in words."""
-Check = Callable[[RunSet], Verdict]
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict on one set of runs, and the numbers in words."""
+
+    verdict: Verdict
+    numbers: str
+    reason: str = ""  # why it cannot be told
+
+    @classmethod
+    def of(cls, seen: bool, numbers: str) -> Finding:
+        """Seen or not."""
+        return cls(Verdict.SEEN if seen else Verdict.NOT_SEEN, numbers)
+
+    def left_open(self, reason: str) -> Finding:
+        """The same numbers, which for this reason tell nothing."""
+        return replace(self, verdict=Verdict.CANNOT_TELL, reason=reason)
+
+
+Check = Callable[[RunSet], Finding]
 
 
 @dataclass(frozen=True)
@@ -35,6 +57,12 @@ class Statement:
     methods: tuple[str, ...] = SEVEN  # those it is about
     needs: tuple[tuple[str, ...], ...] = ()  # beside others: of each of these at least one
     lasting: bool = True  # it says nothing of a run that ended after a few iterations
+    iterations: int = FEWEST  # that tell something: those of the paper, unless any part would do
+    problems: tuple[str, ...] = tuple(PROBLEMS)
+
+    def is_about(self, run_set: RunSet) -> bool:
+        """Does the paper say it of such runs?"""
+        return run_set.figure in self.figures and run_set.problem in self.problems
 
     def judge(self, run_set: RunSet) -> Claim:
         """Not seen as soon as one method contradicts it; seen if all were run and none does."""
@@ -46,16 +74,24 @@ class Statement:
         runs = run_set.only([found[name] for name in self.methods if name in found])
         absent = [name for name in self.methods if name not in found]
         missing = f"not run, or for fewer than {FEWEST} iterations: {listed(absent)}"
-        seen: bool | None = None
         if any(runs.by_method.keys().isdisjoint(each) for each in self.needs or (self.methods,)):
-            numbers = missing
+            finding = Finding(Verdict.CANNOT_TELL, "", missing)
         elif runs.length < FEWEST:
-            numbers = f"too short a run: {counted(runs.length, 'iteration')}"
+            short = f"too short a run: {counted(runs.length, 'iteration')}"
+            finding = Finding(Verdict.CANNOT_TELL, "", short)
         else:
-            seen, numbers = self.check(runs)
-            if absent:
-                seen, numbers = (None if seen else seen), f"{numbers}; {missing}"
-        return Claim(self.where, self.words, run_set.title, seen, numbers)
+            finding = self.check(runs)
+            if runs.length < self.iterations:
+                finding = finding.left_open(
+                    f"{runs.length:,} iterations, not the paper's {self.iterations:,}"
+                )
+            elif absent and finding.verdict is Verdict.SEEN:
+                finding = finding.left_open(missing)
+            elif absent and finding.verdict is Verdict.NOT_SEEN:
+                finding = replace(finding, numbers=f"{finding.numbers}; {missing}")
+        return Claim(
+            self.where, self.words, run_set.title, finding.verdict, finding.numbers, finding.reason
+        )
 
 
 def judge(run_sets: Iterable[RunSet]) -> list[Claim]:
@@ -65,28 +101,46 @@ def judge(run_sets: Iterable[RunSet]) -> list[Claim]:
         statement.judge(run_set)
         for statement in STATEMENTS
         for run_set in run_sets
-        if run_set.figure in statement.figures
+        if statement.is_about(run_set)
     ]
 
 
-def _on_one_machine(check: Check) -> Check:
-    """Times tell something where they were taken on one machine with as many threads."""
+def _by_time(check: Check) -> Check:
+    """Times tell something where one quiet machine took them, with as many threads."""
 
-    def checked(runs: RunSet) -> Verdict:
-        if len(runs.machines) == 1:
-            return check(runs)
-        return None, f"times of different machines or threads: {listed(runs.machines)}"
+    def checked(runs: RunSet) -> Finding:
+        finding = check(runs)
+        if len(runs.machines) > 1:
+            return finding.left_open(
+                f"times of different machines or threads: {listed(runs.machines)}"
+            )
+        disturbed = {name: disturbance(runs.time(run)) for name, run in runs.by_method.items()
+                     if name in QUICK}  # fmt: skip
+        most = max(disturbed, key=lambda name: disturbed[name], default=None)
+        if most is not None and disturbed[most] > DISTURBED:
+            return finding.left_open(
+                "something else kept the machine busy: an iteration of "
+                f"{most} took {disturbed[most]:.1f} times its usual time on average"
+            )
+        return finding
 
     return checked
 
 
+def disturbance(time: np.ndarray) -> float:
+    """Mean time of the iterations over their lower quartile, for iterations of equal work."""
+    took = np.diff(time)
+    usual = float(np.quantile(took, 0.25)) if took.size else 0.0
+    return float(took.mean()) / usual if usual > 0 else 1.0
+
+
 # --- sections 5.1 and 5.2: the seven methods ------------------------------------------------------
 
-TIME_ALLOWED = 1.15  # a multiple of GD's: clocks are noisy
 SELDOM = 0.01  # of the iterations: for negative curvature
 WINDOW = 20  # iterations within which a rise of the gradient norm is measured
 OFTEN_RISES = 0.1  # of the iterations
-QUICK = ("GD", *ADAPTIVE)  # those that need next to no values
+QUICK = ("GD", *ADAPTIVE)  # those that need next to no values: an iteration is one pass
+ALMOST = 0.1  # by which curves that almost coincide may differ: nothing on a logarithmic axis
 
 Rates = tuple[float, float]  # at least, at most
 COUNTS: dict[str, tuple[Rates, Rates]] = {  # values and gradients in an iteration
@@ -96,24 +150,22 @@ COUNTS: dict[str, tuple[Rates, Rates]] = {  # values and gradients in an iterati
     "heuristic RAGD": ((1, 1), (1, 1)),
     "Jin's AGD": ((2, math.inf), (1, 1)),
     "CG": ((1, math.inf), (1, 1)),
-    "convex until guilty": ((0, math.inf), (2, math.inf)),  # its values: a statement apart
 }
 AT_REST = ("RESTART", "ROLLBACK", "NEGATIVE_CURVATURE")
 """Where a method begins again, maybe at a point where it knows what it would have to compute."""
 SAVED_AT_REST = {  # values and gradients, at most
     "Jin's AGD": (2, 0),  # y = x, whose value is known; and no step was made whose end has one
-    "convex until guilty": (0, 2),  # it goes back to a point where it has been
     "heuristic RAGD": (0, 1),  # the gradient at the best point so far
     "CG": (0, 1),  # a search that fails leads to no new point
 }
 
 
-def _ahead_by_evaluations(runs: RunSet) -> Verdict:
+def _ahead_by_evaluations(runs: RunSet) -> Finding:
     return _ahead_of_gd(runs, runs.evaluations, runs.checkpoints(), "{:,}".format, "evaluations")
 
 
-@_on_one_machine
-def _ahead_by_time(runs: RunSet) -> Verdict:
+@_by_time
+def _ahead_by_time(runs: RunSet) -> Finding:
     end = runs.end(runs.time)
     return _ahead_of_gd(runs, runs.time, [end / 4, end / 2, end], seconds)
 
@@ -124,7 +176,7 @@ def _ahead_of_gd(
     budgets: Sequence[float],
     number: Callable[[float], str],
     unit: str = "",
-) -> Verdict:
+) -> Finding:
     errors = {
         name: [runs.error(run)[row_at(cost(run), budget)] for budget in budgets]
         for name, run in runs.by_method.items()
@@ -138,13 +190,13 @@ def _ahead_of_gd(
     last = ", ".join(f"{name} {found[-1]:.2e}" for name, found in errors.items())
     at = f"{listed([number(budget) for budget in budgets])} {unit}".rstrip()
     text = f"compared at {at}; not ahead of GD: {'; '.join(behind) or 'none'}"
-    return not behind, f"{text}; f - f* at the last of these: {last}"
+    return Finding.of(not behind, f"{text}; f - f* at the last of these: {last}")
 
 
 def _lowest_in(curve: Callable[[RunSet, PaperRun], np.ndarray]) -> Check:
     """Are the two adaptive methods the two lowest at every checkpoint?"""
 
-    def holds(runs: RunSet) -> Verdict:
+    def holds(runs: RunSet) -> Finding:
         lower, text = True, []
         for budget in runs.checkpoints():
             at = {
@@ -156,42 +208,27 @@ def _lowest_in(curve: Callable[[RunSet, PaperRun], np.ndarray]) -> Check:
             lower &= max(ours.values()) < at[other]
             mine = ", ".join(f"{name} {value:.2e}" for name, value in ours.items())
             text.append(f"at {budget:,} {mine}, the best other {other} {at[other]:.2e}")
-        return lower, "; ".join(text)
+        return Finding.of(lower, "; ".join(text))
 
     return holds
 
 
-@_on_one_machine
-def _quicker_than_the_others(runs: RunSet) -> Verdict:
-    last, times, gone = _total_times(runs)
+@_by_time
+def _quicker_than_the_others(runs: RunSet) -> Finding:
+    last = runs.length
+    there = {name: run for name, run in runs.by_method.items() if runs.iterations(run) >= last}
+    times = {name: float(runs.time(run)[last]) for name, run in there.items()}
+    gone = [name for name in runs.by_method if name not in there]
     ours = {name: time for name, time in times.items() if name in QUICK}
     others = {name: time for name, time in times.items() if name not in QUICK}
     pairs = itertools.product(ours.items(), others.items())
     slower = [f"{name} than {other}" for (name, time), (other, its) in pairs if not time < its]
     text = listed([f"{name} {seconds(time)}" for name, time in times.items()])
-    text = f"time of {last:,} iterations: {text}; not quicker: {'; '.join(slower) or 'none'}{gone}"
-    return (False if slower else None if gone else True), text
-
-
-@_on_one_machine
-def _no_slower_than_gd(runs: RunSet) -> Verdict:
-    last, times, gone = _total_times(runs)
-    if "GD" not in times or len(times) == 1:
-        return None, gone.removeprefix("; ")
-    ratios = {name: time / times["GD"] for name, time in times.items() if name != "GD"}
-    slow = any(ratio > TIME_ALLOWED for ratio in ratios.values())
-    text = listed([f"{name} {ratio:.2f}" for name, ratio in ratios.items()])
-    text = f"time of {last:,} iterations over GD's: {text}{gone}"
-    return (False if slow else None if gone else True), text
-
-
-def _total_times(runs: RunSet) -> tuple[int, dict[str, float], str]:
-    """Of how many iterations; the times of those who made them; who did not, in words."""
-    last = runs.length
-    there = {name: run for name, run in runs.by_method.items() if runs.iterations(run) >= last}
-    gone = [name for name in runs.by_method if name not in there]
-    text = f"; ended before iteration {last:,}: {listed(gone)}" if gone else ""
-    return last, {name: float(runs.time(run)[last]) for name, run in there.items()}, text
+    text = f"time of {last:,} iterations: {text}; not quicker: {'; '.join(slower) or 'none'}"
+    finding = Finding.of(not slower, text)
+    if gone and not slower:
+        return finding.left_open(f"ended before iteration {last:,}: {listed(gone)}")
+    return finding
 
 
 def rises(norm: np.ndarray) -> tuple[float, float]:
@@ -209,27 +246,28 @@ def rises(norm: np.ndarray) -> tuple[float, float]:
     return share, float(np.median(swings.max(axis=1)))
 
 
-def _cg_oscillates(runs: RunSet) -> Verdict:
+def _cg_oscillates(runs: RunSet) -> Finding:
     found = {name: rises(runs.norm(run)) for name, run in runs.by_method.items()}
     share, swing = found["CG"]
     calmer = all(other < swing for name, (_, other) in found.items() if name != "CG")
     text = listed([f"{name} in {100 * s:.0f} % by {w:.2f}" for name, (s, w) in found.items()])
-    return share >= OFTEN_RISES and calmer, (
+    return Finding.of(
+        share >= OFTEN_RISES and calmer,
         "in how many of the iterations the norm rises, and by which factor within "
-        f"{WINDOW} of them (median): {text}"
+        f"{WINDOW} of them (median): {text}",
     )
 
 
-def _curvature_seldom(runs: RunSet) -> Verdict:
+def _curvature_seldom(runs: RunSet) -> Finding:
     seldom, text = True, []
     for name, run in runs.by_method.items():
         times, length = len(runs.rows(run, "NEGATIVE_CURVATURE")), runs.iterations(run)
         seldom &= times < SELDOM * length
         text.append(f"{name} in {times:,} of {length:,} ({100 * times / length:.2g} %)")
-    return seldom, f"iterations that exploit it: {listed(text)}"
+    return Finding.of(seldom, f"iterations that exploit it: {listed(text)}")
 
 
-def _evaluations_as_stated(runs: RunSet) -> Verdict:
+def _evaluations_as_stated(runs: RunSet) -> Finding:
     wrong, text = [], []
     for name, run in runs.by_method.items():
         length = runs.iterations(run)
@@ -242,9 +280,8 @@ def _evaluations_as_stated(runs: RunSet) -> Verdict:
             wrong.append(name)
         after = f", {counted(rests, 'restart')}" if beside else ""
         text.append(f"{name} {values / length:.2f} + {gradients / length:.2f}{after}")
-    return not wrong, f"values + gradients per iteration: {'; '.join(text)}" + (
-        f"; otherwise than stated: {listed(wrong)}" if wrong else ""
-    )
+    otherwise = f"; otherwise than stated: {listed(wrong)}" if wrong else ""
+    return Finding.of(not wrong, f"values + gradients per iteration: {'; '.join(text)}{otherwise}")
 
 
 def _within(count: int, least: float, most: float, length: int, saved: int) -> bool:
@@ -253,11 +290,36 @@ def _within(count: int, least: float, most: float, length: int, saved: int) -> b
     return least * length - slack - saved <= count <= most * length + slack
 
 
-def _three_values(runs: RunSet) -> Verdict:
+def _guilty_counts(runs: RunSet) -> Finding:
+    """Of our form of the method, which needs fewer: that says nothing of the paper's."""
     (run,) = runs.runs
-    rate = (run.nfev[runs.iterations(run)] - run.nfev[0]) / runs.iterations(run)
-    kept = "" if rate >= 2.9 else ": those of the iteration before are kept"
-    return bool(rate >= 2.9), f"{rate:.2f} values per iteration{kept}"
+    length = runs.iterations(run)
+    values, gradients = ((count[length] - count[0]) / length for count in (run.nfev, run.njev))
+    finding = Finding.of(True, f"{values:.2f} values and {gradients:.2f} gradients per iteration")
+    if values >= 2.9 and gradients >= 1.98:
+        return finding
+    return finding.left_open(
+        "our form of the method keeps the values of the iteration before, and an iteration of its "
+        "search for negative curvature takes one of each"
+    )
+
+
+def _coincide_with_gd(runs: RunSet) -> Finding:
+    """Error and norm after equal numbers of iterations: each takes one gradient and no values."""
+    gd, alike, text = runs.by_method["GD"], True, []
+    at = [runs.length // 4, runs.length // 2, runs.length]
+    for name, run in runs.by_method.items():
+        if name == "GD":
+            continue
+        rows = np.minimum(at, min(runs.iterations(run), runs.iterations(gd)))
+        with np.errstate(all="ignore"):  # what diverged is not alike
+            ratios = [curve(run)[rows] / curve(gd)[rows] for curve in (runs.error, runs.norm)]
+        alike &= bool(np.all(np.abs(np.subtract(ratios, 1)) <= ALMOST))
+        error, norm = (", ".join(f"{each:.3g}" for each in ratio) for ratio in ratios)
+        restarts = len(runs.rows(run, "RESTART"))
+        text.append(f"{name} error {error}, norm {norm}, {counted(restarts, 'restart')}")
+    iterations = listed([f"{row:,}" for row in at])
+    return Finding.of(alike, f"over GD's after {iterations} iterations: {'; '.join(text)}")
 
 
 _ON = ("fig1", "fig2", "demo")
@@ -266,29 +328,30 @@ _SLOWER = tuple(name for name in SEVEN if name not in QUICK)
 _GD_AND_ANOTHER = (("GD",), tuple(name for name in SEVEN if name != "GD"))
 _QUICKLY = (
     "Ada-RAGD-NC and Ada-RHB-NC decrease the {} to a low level quickly (here: lower than that of "
-    "the other five {})"
+    "the other five at equal evaluations)"
 )
 
 COMPARISON_STATEMENTS = (
     Statement(
         _ON, _5_12, "all the accelerated methods perform better than GD, at equal evaluations",
-        _ahead_by_evaluations, needs=_GD_AND_ANOTHER, lasting=False,
+        _ahead_by_evaluations, needs=_GD_AND_ANOTHER, lasting=False, iterations=SHOWN,
     ),
     Statement(
         _ON, _5_12, "all the accelerated methods perform better than GD, at equal time",
-        _ahead_by_time, needs=_GD_AND_ANOTHER, lasting=False,
+        _ahead_by_time, needs=_GD_AND_ANOTHER, lasting=False, iterations=SHOWN,
     ),
     Statement(
-        _ON, _5_12, _QUICKLY.format("objective error", "at equal evaluations"),
-        _lowest_in(RunSet.error), needs=(ADAPTIVE, OTHERS), lasting=False,
+        _ON, _5_12, _QUICKLY.format("objective error"), _lowest_in(RunSet.error),
+        needs=(ADAPTIVE, OTHERS), lasting=False, iterations=SHOWN,
     ),
     Statement(
-        _ON, _5_12, _QUICKLY.format("gradient norm", "at equal evaluations"),
-        _lowest_in(RunSet.norm), needs=(ADAPTIVE, OTHERS), lasting=False,
+        _ON, _5_12, _QUICKLY.format("gradient norm"), _lowest_in(RunSet.norm),
+        needs=(ADAPTIVE, OTHERS), lasting=False, iterations=SHOWN,
     ),
     Statement(
-        _ON, _5_12, _QUICKLY.format("gradient norm", "by the smallest so far"),
-        _lowest_in(RunSet.least_norm), needs=(ADAPTIVE, OTHERS), lasting=False,
+        _ON, _5_1, "the plots of RAGD-NC and RHB-NC almost coincide with that of GD (here: "
+        f"objective error and gradient norm within {100 * ALMOST:.0f} % of GD's)",
+        _coincide_with_gd, ("GD", *FIXED), needs=(("GD",), FIXED), iterations=SHOWN,
     ),
     Statement(
         _ON, _5_1, "GD, Ada-RAGD-NC and Ada-RHB-NC need less total time for the iterations shown "
@@ -296,27 +359,24 @@ COMPARISON_STATEMENTS = (
         _quicker_than_the_others, needs=(QUICK, _SLOWER),
     ),
     Statement(
-        _ON, _5_1, "Ada-RAGD-NC and Ada-RHB-NC are as quick as GD, needing a value only where "
-        f"they restart (here: in total time at most {TIME_ALLOWED} times GD's)",
-        _no_slower_than_gd, QUICK, needs=(("GD",), ADAPTIVE),
-    ),
-    Statement(
         _ON, _5_1, "the gradient norms of CG oscillate (here: more than those of GD and of the "
         "adaptive methods)", _cg_oscillates, ("CG", *QUICK), needs=(("CG",), QUICK),
+        problems=("completion",),
     ),
     Statement(
         _ON, _5_1, "Jin's AGD and the convex until proven guilty method seldom exploit negative "
         "curvature (here: in less than 1 % of the iterations)",
-        _curvature_seldom, ("Jin's AGD", "convex until guilty"),
+        _curvature_seldom, ("Jin's AGD", "convex until guilty"), iterations=SHOWN,
+        problems=("completion",),
     ),
     Statement(
-        _ON, _5_1, "an iteration takes one gradient, of the guilty method at least two; GD no "
-        "values, the adaptive methods one per restart, heuristic RAGD one, Jin's AGD at least two, "
-        "CG at least one", _evaluations_as_stated,
+        _ON, _5_1, "an iteration takes one gradient; GD takes no values, the adaptive methods one "
+        "per restart, heuristic RAGD one, Jin's AGD at least two, CG at least one",
+        _evaluations_as_stated, tuple(name for name in SEVEN if name in COUNTS),
     ),
     Statement(
-        _ON, _5_1, "the convex until proven guilty method takes at least three values per "
-        "iteration", _three_values, ("convex until guilty",),
+        _ON, _5_1, "an iteration of the convex until proven guilty method takes at least two "
+        "gradients and three values", _guilty_counts, ("convex until guilty",),
     ),
 )  # fmt: skip
 
@@ -324,56 +384,80 @@ COMPARISON_STATEMENTS = (
 # --- section 5.3: the adaptive methods in the long run ------------------------------------------
 
 LONG = 100_000  # iterations of section 5.3
-SELDOM_DISCARDED = 0.001  # of the iterations: for line 11
 SUBSTANTIAL = 2.0  # a factor
 PERIODS = {"completion": (16, 10), "one-bit": (4, 3)}  # in the order of ADAPTIVE
 LEFT = ("completed", "above tolerance", "promise broken")  # how the while loop ends
 WHOLE = "max iterations"  # how a run ends that could have gone on
 
 
-def _unless_contradicted(runs: RunSet, contradicted: bool, text: str) -> Verdict:
-    """What would have to be seen in the long run: one that is cut can only contradict it."""
-    cut = _cut(runs)
-    if cut:
-        text += f"; but {listed(list(cut.values()))}, not {LONG:,} iterations"
-        return (False if contradicted else None), text
-    return not contradicted, text
+def _each(
+    check: Callable[[RunSet, PaperRun], Finding | None], from_a_part: Container[Verdict] = ()
+) -> Check:
+    """Not seen where one method contradicts it; ``None`` says nothing either way.
+
+    A run that is shorter than the paper's, or ended by itself, tells only what ``from_a_part``
+    names: that something happened can be seen in a part, that it never does cannot.
+    """
+
+    def checked(runs: RunSet) -> Finding:
+        findings, text = [], []
+        for name, run in runs.by_method.items():
+            finding = check(runs, run)
+            if finding is None:
+                text.append(f"{name}: never")
+                continue
+            length = runs.iterations(run)
+            is_part = length < LONG or run.status != WHOLE
+            if is_part and finding.verdict not in from_a_part:
+                finding = finding.left_open(
+                    f"{name} has {counted(length, 'iteration')} ({run.status}), not the paper's "
+                    f"{LONG:,}"
+                )
+            findings.append(finding)
+            text.append(f"{name}: {finding.numbers}")
+        numbers = "; ".join(text)
+        if any(finding.verdict is Verdict.NOT_SEEN for finding in findings):
+            return Finding(Verdict.NOT_SEEN, numbers)
+        reasons = [finding.reason for finding in findings if finding.reason]
+        if reasons or not findings:
+            reason = "; ".join(reasons) or "line 11 is never invoked"
+            return Finding(Verdict.CANNOT_TELL, numbers, reason)
+        return Finding(Verdict.SEEN, numbers)
+
+    return checked
 
 
-def _cut(runs: RunSet) -> dict[str, str]:
-    """The runs that are shorter than those of the paper, or that ended by themselves, in words."""
-    return {
-        name: f"{name} has {counted(runs.iterations(run), 'iteration')} ({run.status})"
-        for name, run in runs.by_method.items()
-        if runs.iterations(run) < LONG or run.status != WHOLE
-    }
+def _line_11_once(runs: RunSet, run: PaperRun) -> Finding:
+    rows = runs.rows(run, "ROLLBACK")
+    times = ("never", "once", f"{len(rows):,} times")[min(len(rows), 2)]
+    return Finding.of(len(rows) <= 1, f"{times}{_when(rows)}")
 
 
-def _line_11_seldom(runs: RunSet) -> Verdict:
-    often, text = False, []
-    for name, run in runs.by_method.items():
-        rows = runs.rows(run, "ROLLBACK")
-        often |= len(rows) > max(1, SELDOM_DISCARDED * runs.iterations(run))
-        later = ["later"] if len(rows) > 5 else []
-        when = f" (iteration {listed([f'{row:,}' for row in rows[:5]] + later)})" if rows else ""
-        times = ("never", "once", f"{len(rows):,} times")[min(len(rows), 2)]
-        text.append(f"{name} {times}{when}")
-    return _unless_contradicted(runs, often, listed(text))
+def _line_11_never_again(runs: RunSet, run: PaperRun) -> Finding | None:
+    rows = runs.rows(run, "ROLLBACK")
+    if not rows:
+        return None
+    again = f"{counted(len(rows) - 1, 'time')} more{_when(rows[1:])}" if rows[1:] else "never again"
+    return Finding.of(len(rows) == 1, f"first in iteration {rows[0]:,}, {again}")
 
 
-def _rises_before_line_11(runs: RunSet) -> Verdict:
+def _when(rows: Sequence[int]) -> str:
+    later = ["later"] if len(rows) > 5 else []
+    return f" (iteration {listed([f'{row:,}' for row in rows[:5]] + later)})" if rows else ""
+
+
+def _rises_before_line_11(runs: RunSet, run: PaperRun) -> Finding | None:
     """In the epoch that is discarded, against its first point."""
     risen, text = True, []
-    for name, run in runs.by_method.items():
-        for row, kind, length in run.events:
-            if kind != "ROLLBACK" or row > runs.iterations(run):
-                continue
-            epoch = slice(max(row - round(length) + 1, 0), row + 1)
-            error, norm = (_growth(c[epoch]) for c in (runs.error(run), runs.norm(run)))
-            risen &= min(error, norm) >= SUBSTANTIAL
-            text.append(f"{name} at {row:,}: error times {error:.3g}, norm times {norm:.3g}")
-    more = f"; and {len(text) - 6:,} more" if len(text) > 6 else ""
-    return (risen, "; ".join(text[:6]) + more) if text else (None, "line 11 is never invoked")
+    for row, kind, length in run.events:
+        if kind != "ROLLBACK" or row > runs.iterations(run):
+            continue
+        epoch = slice(max(row - round(length) + 1, 0), row + 1)
+        error, norm = (_growth(c[epoch]) for c in (runs.error(run), runs.norm(run)))
+        risen &= min(error, norm) >= SUBSTANTIAL
+        text.append(f"at {row:,} error times {error:.3g}, norm times {norm:.3g}")
+    more = f", and {len(text) - 3:,} more" if len(text) > 3 else ""
+    return Finding.of(risen, ", ".join(text[:3]) + more) if text else None
 
 
 def _growth(column: np.ndarray) -> float:
@@ -381,28 +465,23 @@ def _growth(column: np.ndarray) -> float:
     return most / first if first > 0 else math.inf
 
 
-def _restarts_often(runs: RunSet) -> Verdict:
+def _restarts_often(runs: RunSet, run: PaperRun) -> Finding:
     """Mean distance of restarts from where B0 <= B, within a factor of the paper's."""
-    alike: bool | None = True
-    text = []
-    for name, run in runs.by_method.items():
-        rows = np.array(runs.rows(run, "RESTART", "ROLLBACK"))
-        reached = runs.rows(run, "RADIUS_REACHED")[:1]
-        if not reached:
-            alike = None if alike else alike
-            text.append(f"{name}: B0 > B to the end, {_period(rows)}")
-            continue
-        before, after = rows[rows <= reached[0]], rows[rows >= reached[0]]
-        text.append(
-            f"{name}: B0 <= B from iteration {reached[0]:,} on; {_period(before)} before, "
-            f"{_period(after)} after"
-        )
-        paper = PERIODS[run.info.problem][ADAPTIVE.index(name)]
-        if len(after) < 10:
-            alike = None if alike else alike
-        elif not 1 / SUBSTANTIAL <= np.diff(after).mean() / paper <= SUBSTANTIAL:
-            alike = False
-    return alike, "; ".join(text)
+    name = run.info.method
+    rows = np.array(runs.rows(run, "RESTART", "ROLLBACK"))
+    reached = runs.rows(run, "RADIUS_REACHED")[:1]
+    if not reached:
+        return Finding.of(True, _period(rows)).left_open(f"{name} has B0 > B to the end")
+    before, after = rows[rows <= reached[0]], rows[rows >= reached[0]]
+    text = (
+        f"B0 <= B from iteration {reached[0]:,} on, {_period(before)} before, {_period(after)} "
+        "after"
+    )
+    if len(after) < 10:
+        few = f"{name} restarts {counted(len(after), 'time')} where B0 <= B"
+        return Finding.of(True, text).left_open(few)
+    paper = PERIODS[run.info.problem][ADAPTIVE.index(name)]
+    return Finding.of(1 / SUBSTANTIAL <= np.diff(after).mean() / paper <= SUBSTANTIAL, text)
 
 
 def _period(rows: np.ndarray) -> str:
@@ -412,25 +491,14 @@ def _period(rows: np.ndarray) -> str:
     return f"{len(rows):,} restarts, every {period:{',.0f' if period >= 100 else '.3g'}}"
 
 
-def _radius_reached(runs: RunSet) -> Verdict:
-    first = {name: runs.rows(run, "RADIUS_REACHED")[:1] for name, run in runs.by_method.items()}
-    text = listed([f"{n} at {rows[0]:,}" if rows else f"{n} never" for n, rows in first.items()])
-    never = [name for name, rows in first.items() if not rows]
-    if not never:
-        return True, text
-    cut = _cut(runs)
-    if all(name in cut for name in never):
-        text += f"; but {listed([cut[name] for name in never])}, not {LONG:,} iterations"
-        return None, text
-    return False, f"{text} in {LONG:,} iterations"
+def _radius_reached(runs: RunSet, run: PaperRun) -> Finding:
+    rows = runs.rows(run, "RADIUS_REACHED")
+    return Finding.of(bool(rows), f"in iteration {rows[0]:,}" if rows else "never")
 
 
-def _loop_goes_on(runs: RunSet) -> Verdict:
-    left, text = False, []
-    for name, run in runs.by_method.items():
-        left |= run.status in LEFT
-        text.append(f"{name} {run.status} after {runs.iterations(run):,}")
-    return _unless_contradicted(runs, left, f"how they ended: {listed(text)}")
+def _loop_goes_on(runs: RunSet, run: PaperRun) -> Finding:
+    text = f"{run.status} after {counted(runs.iterations(run), 'iteration')}"
+    return Finding.of(run.status not in LEFT, text)
 
 
 _FIG3 = ("fig3",)
@@ -438,22 +506,28 @@ _5_3 = "section 5.3"
 
 LONG_RUN_STATEMENTS = (
     Statement(
-        _FIG3, _5_3, "line 11 is seldom invoked (in the paper: once by each method; here: at most "
-        f"once in {1 / SELDOM_DISCARDED:,.0f} iterations)", _line_11_seldom, ADAPTIVE,
+        _FIG3, _5_3, f"line 11 is invoked only once by each method in {LONG:,} iterations (here: "
+        "not more than once)", _each(_line_11_once, {Verdict.NOT_SEEN}), ADAPTIVE,
     ),
     Statement(
         _FIG3, _5_3, "where line 11 is invoked, objective error and gradient norm have increased "
-        "substantially (here: doubled)", _rises_before_line_11, ADAPTIVE,
+        "substantially (here: doubled)", _each(_rises_before_line_11, tuple(Verdict)), ADAPTIVE,
     ),
-    Statement(_FIG3, _5_3, "B0 decreases to B", _radius_reached, ADAPTIVE),
+    Statement(
+        _FIG3, _5_3, "after the adaptive update line 11 is never invoked",
+        _each(_line_11_never_again, {Verdict.NOT_SEEN}), ADAPTIVE,
+    ),
+    Statement(
+        _FIG3, _5_3, "B0 decreases to B", _each(_radius_reached, {Verdict.SEEN}), ADAPTIVE
+    ),
     Statement(
         _FIG3, _5_3, "once B0 <= B, both restart frequently: every 16 (Ada-RAGD-NC) and 10 "
         "(Ada-RHB-NC) iterations in matrix completion, every 4 and 3 in one-bit matrix completion "
-        "(here: within a factor of two of that)", _restarts_often, ADAPTIVE,
+        "(here: within a factor of two of that)", _each(_restarts_often), ADAPTIVE,
     ),
     Statement(
         _FIG3, _5_3, "it takes extremely long to leave the while loop: nobody does",
-        _loop_goes_on, ADAPTIVE,
+        _each(_loop_goes_on, {Verdict.NOT_SEEN}), ADAPTIVE,
     ),
 )  # fmt: skip
 

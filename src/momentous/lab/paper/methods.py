@@ -1,14 +1,17 @@
-"""The seven methods of the paper's experiments, with the parameters of its section 5.1."""
+"""The methods of the paper's experiments, with the parameters of its section 5.1."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from momentous.core.method import Method
 from momentous.lab.paper.problems import Profile
 from momentous.methods import (
+    RAGD,
+    RHB,
     AdaRAGD,
     AdaRHB,
     ConjugateGradient,
@@ -32,23 +35,35 @@ class PaperMethod:
     make: Callable[[float, str, Profile], Method]  # of step size, problem and profile
     evaluations: int  # values and gradients in an iteration, about
     step_of: str = ""  # takes the step size that this other one was tuned to
+    step_factor: float = 1.0  # times so much
     divergence_factor: float = 1.0  # times the objective of the start, where a run ends
 
 
+def _epochs(step_size: float) -> dict[str, Any]:
+    """B = sqrt(eps/rho), theta = 0.005 (eps rho eta^2)^(1/4), K = floor(1/theta): for the heavy
+    ball the same as for AGD, not those of its theory."""
+    theta = 0.005 * math.sqrt(step_size * math.sqrt(EPS * RHO))
+    return {
+        "step_size": step_size, "momentum": 1 - theta, "radius": math.sqrt(EPS / RHO),
+        "epoch_length": whole_epoch(theta),
+    }  # fmt: skip
+
+
 def _adaptive(cls: type[AdaRAGD] | type[AdaRHB]) -> Callable[[float, str, Profile], Method]:
-    """eps = 1e-4, rho = 1 at first, B = sqrt(eps/rho), theta = 0.005 (eps rho eta^2)^(1/4),
-    K = floor(1/theta), B0 = 100, gamma = 1e-5, c0 = 1 + 0.001 t, c1 = 10, c2 = 2: for the heavy
-    ball the same B and theta as for AGD, not those of its theory."""
+    """eps = 1e-4, rho = 1 at first, B0 = 100, gamma = 1e-5, c0 = 1 + 0.001 t, c1 = 10, c2 = 2."""
 
     def make(step_size: float, problem: str, profile: Profile) -> Method:
-        theta = 0.005 * math.sqrt(step_size * math.sqrt(EPS * RHO))
         return cls(
-            step_size=step_size, hessian_lipschitz=RHO, eps=EPS, momentum=1 - theta,
-            radius=math.sqrt(EPS / RHO), epoch_length=whole_epoch(theta), initial_radius=100.0,
+            **_epochs(step_size), hessian_lipschitz=RHO, eps=EPS, initial_radius=100.0,
             decrease=1e-5, failure_shrink=10.0, backoff=2.0,
         )  # fmt: skip
 
     return make
+
+
+def _fixed(cls: type[RAGD] | type[RHB]) -> Callable[[float, str, Profile], Method]:
+    """With B from the start: what the adaptive method becomes once B0 <= B."""
+    return lambda step_size, *_: cls(**_epochs(step_size))
 
 
 def _guilty(step_size: float, problem: str, profile: Profile) -> Method:
@@ -75,16 +90,22 @@ PAPER_METHODS = {
         PaperMethod("heuristic-agd", "heuristic RAGD", lambda eta, *_: HeuristicAGD(eta), 2),
         PaperMethod("gd", "GD", lambda eta, *_: GradientDescent(eta), 1),
         PaperMethod("cg", "CG", _conjugate_gradient, 3, step_of="gd"),
+        PaperMethod("ragd", "RAGD-NC", _fixed(RAGD), 1, step_of="gd"),
+        # It restarts half way between the last two points, which halves a step of one iteration.
+        PaperMethod("rhb", "RHB-NC", _fixed(RHB), 1, step_of="gd", step_factor=2.0),
     )
 }
-"""In the order in which they are run: conjugate gradients take the step size of GD."""
+"""In the order in which they are run: the last three go by the step size of GD."""
 
 ADAPTIVE = tuple(PAPER_METHODS[name].label for name in ("ada-ragd", "ada-rhb"))
 OTHERS = tuple(
     PAPER_METHODS[name].label for name in ("jin-agd", "guilty", "heuristic-agd", "cg", "gd")
 )
 SEVEN = (*ADAPTIVE, *OTHERS)
-"""Their labels, in the order in which pictures and verdicts name them; the colours go by it."""
+"""Those that are compared and drawn, in the order in which pictures and verdicts name them; the
+colours go by it."""
+FIXED = tuple(PAPER_METHODS[name].label for name in ("ragd", "rhb"))
+"""Those that the paper says to be like GD; they are run, and, as in the paper, not drawn."""
 
 _TUNED = ("gd", "ada-ragd", "ada-rhb", "jin-agd", "guilty", "heuristic-agd", "cg")
 AUTHORS_STEPS = {
@@ -105,7 +126,7 @@ That of CG is for their code alone: in the paper it is the step of GD.
 
 
 def select_methods(names: list[str] | None) -> list[PaperMethod]:
-    """The methods of these names, by default all seven."""
+    """The methods of these names, by default all."""
     if names is None:
         return list(PAPER_METHODS.values())
     for name in names:

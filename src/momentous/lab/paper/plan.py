@@ -188,13 +188,17 @@ def _run(planned: PlannedRun, folder: StudyFolder, progress: StudyProgress) -> P
         return _stable_run(planned, *found_there, folder, progress)[0]
     where = (planned.problem.name, planned.problem.data.name)
     if planned.method.step_of:
-        if planned.problem.profile == "authors-code" and where in AUTHORS_STEPS:
-            first, source = AUTHORS_STEPS[where][planned.method.name], "the authors' script"
+        by_authors = AUTHORS_STEPS.get(where, {}).get(planned.method.name)
+        if planned.problem.profile == "authors-code" and by_authors is not None:
+            first, source = by_authors, "the authors' script"
         else:
             other = replace(planned, method=PAPER_METHODS[planned.method.step_of])
             info = _run(other, folder, progress).info
             assert info.step_size is not None
-            first, source = info.step_size, f"tuned for {info.method}"
+            factor = planned.method.step_factor
+            first, source = factor * info.step_size, f"tuned for {info.method}"
+            if factor != 1:
+                source = f"{factor:g} times that {source}"
         run, unstable = _stable_run(planned, first, source, folder, progress)
         trials = [tuning.Trial.of(each, planned.shown) for each in unstable]
         return with_tuning(run, {"unstable": tuning.unstable_steps(trials)} if trials else {})

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 
+from momentous.lab.paper.methods import FIXED
 from momentous.lab.paper.problems import CPU
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.text import counted, listed
@@ -16,7 +18,6 @@ from momentous.lab.text import counted, listed
 FIGURE_NAMES = {"fig1": "Figure 1", "fig2": "Figure 2", "fig3": "Figure 3", "demo": "Demonstration"}
 EARLY = 1000  # values + gradients at which tables look, besides the end
 CHECKPOINTS = (250, 500, 1000)  # values + gradients at which curves are compared
-VERDICTS = {True: "seen", False: "not seen", None: "cannot be told"}
 HOW_TIMED = (
     "How time is taken: the pass that computes a gradient computes the value, too, as a function "
     "that gives both would, and the clock runs, for every method alike. A value that is asked for "
@@ -53,6 +54,12 @@ class RunSet:
     def only(self, runs: list[PaperRun]) -> RunSet:
         """Some of the runs, with the f* of all."""
         return replace(self, runs=runs, whole=self.whole or self)
+
+    @property
+    def drawn(self) -> list[PaperRun]:
+        """Without those that the paper does not draw, their curves lying on that of GD; all of them
+        where there are no others."""
+        return [run for run in self.runs if run.info.method not in FIXED] or self.runs
 
     @property
     def problem(self) -> str:
@@ -130,11 +137,6 @@ class RunSet:
         """The gradient norm, infinite where it is not a number."""
         return _known(run.grad_norm[self.shown(run)])
 
-    def least_norm(self, run: PaperRun) -> np.ndarray:
-        """The smallest gradient norm so far."""
-        least: np.ndarray = np.minimum.accumulate(self.norm(run))
-        return least
-
     def rows(self, run: PaperRun, *kinds: str) -> list[int]:
         """The rows with an event of such a kind."""
         stop = self.shown(run).stop
@@ -189,6 +191,14 @@ def _known(column: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(column), np.inf, column)
 
 
+class Verdict(StrEnum):
+    """What runs say of a statement of the paper."""
+
+    SEEN = "seen"
+    NOT_SEEN = "not seen"  # runs like the paper's show the contrary
+    CANNOT_TELL = "cannot be told"  # these runs are no test of it
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of the paper, and whether these runs show it."""
@@ -196,21 +206,20 @@ class Claim:
     where: str  # "section 5.1"
     statement: str
     on: str  # "ml-10m twin, matrix completion"
-    seen: bool | None  # None: these runs cannot tell
+    verdict: Verdict
     numbers: str  # behind the verdict, in words
+    reason: str = ""  # why it cannot be told
 
     @property
-    def verdict(self) -> str:
-        """Whether it is seen, in words."""
-        return VERDICTS[self.seen]
+    def behind_it(self) -> str:
+        """The reason and the numbers, as far as there are any."""
+        return "; ".join(part for part in (self.reason, self.numbers) if part)
 
 
 def tally(claims: Sequence[Claim]) -> str:
     """How many statements there are, and how many verdicts of each kind."""
     statements = {(claim.where, claim.statement) for claim in claims}
-    counts = [
-        f"{sum(claim.seen is seen for claim in claims)} {word}" for seen, word in VERDICTS.items()
-    ]
+    counts = [f"{sum(claim.verdict is each for claim in claims)} {each}" for each in Verdict]
     return (
         f"{counted(len(statements), 'statement')}, each on every set of runs that it is about: "
         f"{listed(counts)}."

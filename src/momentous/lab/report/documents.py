@@ -168,7 +168,7 @@ def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     for (where, statement), found in statements.items():
         yield prose(f"**{statement[0].upper()}{statement[1:]}** ({where}).")
         yield "\n".join(
-            prose(f"*{claim.verdict}* on {claim.on}: {claim.numbers}.", bullet="- ")
+            prose(f"*{claim.verdict}* on {claim.on}: {claim.behind_it}.", bullet="- ")
             for claim in found
         )
 

@@ -165,7 +165,7 @@ def _frame(axes: Any, columns: Sequence[np.ndarray]) -> None:
 
 def _in_order(run_set: RunSet) -> list[PaperRun]:
     """The adaptive methods last, on top of the others."""
-    return sorted(run_set.runs, key=lambda run: run.info.method in ADAPTIVE)
+    return sorted(run_set.drawn, key=lambda run: run.info.method in ADAPTIVE)
 
 
 def _lowest(run_set: RunSet) -> str:
@@ -175,7 +175,7 @@ def _lowest(run_set: RunSet) -> str:
 
 def _looks(run_sets: Sequence[RunSet]) -> Looks:
     """Of all methods of a picture, in the order of its legend."""
-    there = {run.info.method for run_set in run_sets for run in run_set.runs}
+    there = {run.info.method for run_set in run_sets for run in run_set.drawn}
     return styles([*(name for name in SEVEN if name in there), *sorted(there.difference(SEVEN))])
 
 

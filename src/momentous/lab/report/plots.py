@@ -50,7 +50,7 @@ def _run_set_plot(run_set: RunSet, looks: Looks) -> tuple[dict[str, Any], str]:
     columns: list[dict[str, list[Any]]] = []  # of each trace
     window = _complete_window(run_set)
     counts = np.zeros(4, dtype=int)  # rows, of which drawn; restarts, of which drawn
-    for run in run_set.runs:
+    for run in run_set.drawn:
         of_run, events = _columns(run_set, run), _events(run_set, run)
         kept = kept_rows((of_run["error"], of_run["norm"]), events, window)
         drawn, restarts = set(kept.tolist()), run_set.rows(run, *RESTARTS)

@@ -63,7 +63,8 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
     more where it is large, a few times in a run.
     (c) The weighted mean of the gradients is -2 L (x_{k+1} - x_k)/(k + 2), known for nothing: the
     mean of the y_i is evaluated only where that is within the tolerance, and on the schedule of
-    ``average_growth``.
+    ``average_growth``.  The theorem counts every mean among the solutions; that the default, which
+    looks at fewer of them, has a bound too is not proven.
 
     ``ParameterFreeAGD(gradient_lipschitz=1e-3, hessian_lipschitz=1e-16, guards=False,
     average_growth=math.inf)`` is the published program.  Its rules and defaults were checked
@@ -95,7 +96,10 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
 
     name = "parameter-free-agd"
     summary = "restarted AGD that estimates both constants (Marumo & Takeda)"
-    guarantee = "O(eps^-7/4) values and gradients as published, eps not an input"
+    guarantee = (
+        "with average_growth=1: O(eps^-7/4) values and gradients, eps not an input; none for the "
+        "default, 1.5"
+    )
     cost = "2 values, 2 gradients"
 
     relaxation: float = 0.9

@@ -58,29 +58,38 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
     sqrt(8/(k S)) (|grad f(xbar_k)| - L |v_k|/k), where L |v_k|/k is the norm of the mean gradient.
     For a Lipschitz Hessian h <= rho sqrt(S) max{1/4, sqrt(k/32)}.  Solutions are x_k and xbar_k.
 
-    Needs neither constants nor a step size.  O(D L^(1/2) H^(1/(2+2 nu)) eps^(-(4+3 nu)/(2+2 nu)))
-    values and gradients lead to a gradient norm of eps, for the best nu in [0, 1] for which the
-    Hessian is Hoelder continuous with constant H: eps^(-7/4) for nu = 1, eps^(-2) for nu = 0 [1]_.
+    Needs neither constants nor a step size.  Of the published form [1]_ proves that
+    O(D L^(1/2) H^(1/(2+2 nu)) eps^(-(4+3 nu)/(2+2 nu))) values and gradients lead to a gradient
+    norm of eps, for the best nu in [0, 1] for which the Hessian is Hoelder continuous with constant
+    H: eps^(-7/4) for nu = 1, eps^(-2) for nu = 0.
     Two values and two gradients per iteration (near one of each with ``average_growth`` above 1),
     one of each in a rejected one.
 
-    What is not in [1]_: (a) L begins with a probe, one extra gradient.  (b) xbar_k is evaluated
-    only when k has grown by ``average_growth``, without its term of h in between: 10-40 % fewer
-    gradients on the classical problems of the testbed, but not covered by the theorem.  (c) beta
-    falls with successes in a row, to beta^(2^n - 1) at the n-th, and no lower than
-    ``least_relaxation``: on a flat tail, where f bends less and less, an L that is merely halved
-    lags behind.  (Per success that costs at most log(1/least_relaxation)/log(alpha) rejected
-    steps.)  (d) An epoch also ends, as a success, at a lowest point whose gradient is
-    ``contraction`` times the
-    mark, which is |grad f(x_0)| or less.  Near a minimum the Hessian hardly varies, and a ball
-    without friction would swing for ever.  Such an end lowers the mark to the gradient there, and
-    only an end by h raises it again, by 1/``contraction``: so there are at most as many of them as
-    of ends by h, and log(|grad f(x0)|/eps)/log(1/contraction) more, and the bound holds with twice
-    the constant and this addend.  (e) With ``guards`` rounding cannot decide: where L |v_k|^2/2
-    does not stand out of the noise of the values, changes of f come from the gradients by the
-    trapezoidal rule; what rounding may contribute is taken off h.  Values that reject what
-    gradients accept have their noise measured: four values, more where it is large, a few times in
-    a run.
+    What is not in [1]_, and what that does to its bound:
+
+    (a) L begins with a probe, one extra gradient.  The theorem takes any first L.
+    (b) xbar_k is evaluated only when k has grown by ``average_growth``, without its term of h in
+        between: 10-40 % fewer gradients on the classical problems of the testbed.  **No theorem
+        covers the default, 1.25.**  ``average_growth=1`` evaluates every xbar_k, as [1]_ does; the
+        guard of `Safeguarded` has it.
+    (c) beta falls with successes in a row, to beta^(2^n - 1) at the n-th, and no lower than
+        ``least_relaxation``: on a flat tail, where f bends less and less, an L that is merely
+        halved lags behind.  Per success that costs at most log(1/least_relaxation)/log(alpha)
+        rejected steps, a constant factor.
+    (d) An epoch also ends, as a success, at a lowest point whose gradient is ``contraction`` times
+        the mark, which is |grad f(x_0)| or less.  Near a minimum the Hessian hardly varies, and a
+        ball without friction would swing for ever.  Such an end lowers the mark to the gradient
+        there, and only an end by h raises it again, by 1/``contraction``: so there are at most as
+        many of them as of ends by h, and log(|grad f(x0)|/eps)/log(1/contraction) more, and the
+        bound holds with twice the constant and this addend.
+    (e) With ``guards`` rounding cannot decide: where L |v_k|^2/2 does not stand out of the noise of
+        the values, changes of f come from the gradients by the trapezoidal rule; what rounding may
+        contribute is taken off h.  Values that reject what gradients accept have their noise
+        measured: four values, more where it is large, a few times in a run.  The theorem is about
+        exact arithmetic, where there is no noise.
+
+    So ``UniversalHeavyBall(average_growth=1)`` has the bound of [1]_ with other constants, by the
+    arguments in (c) and (d), which are ours and not in [1]_; the default has no bound.
 
     ``UniversalHeavyBall(gradient_lipschitz=1e-3, relaxation=0.1, least_relaxation=1,
     average_growth=1, contraction=0, guards=False)`` is the published form.  Its rules and defaults
@@ -106,7 +115,8 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
     name = "universal-hb"
     summary = "universal heavy ball (Marumo & Takeda)"
     guarantee = (
-        "O(eps^-7/4), or the best rate for a Hoelder Hessian, as published (average_growth=1)"
+        "with average_growth=1: O(eps^-7/4), or the best rate for a Hoelder Hessian; none for the "
+        "default, 1.25"
     )
     cost = "1 to 2 values and gradients"
 

@@ -133,7 +133,7 @@ class AdaptiveRadius(Method[AdaptiveMemory]):
             if self.momentum is None:
                 uncapped = self.scheme.theta(eps, rho, eta)
         else:
-            # A start that scales with f and x: the step from one probe of the curvature, and rho'
+            # The step comes from one probe of the curvature, so that it scales with f, and rho' is
             # such that theta = (eps rho' eta^2)^(1/4).
             eps = self.eps or tol or 1e-6 * sample.grad_norm or 1.0
             L = self.gradient_lipschitz
