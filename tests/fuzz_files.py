@@ -143,7 +143,7 @@ class OneShard(Checkpoint):
     """A checkpoint as ranks write it, by one rank."""
 
     def save(self, state: RunState) -> None:
-        self.save_shard(state, shard_path(self.path, TOKEN, 0))
+        self.save_shard(state, TOKEN, 0)
         self.save_manifest(state, TOKEN, [len(START)])
 
 

@@ -11,9 +11,9 @@ import contextlib
 import dataclasses
 import enum
 import functools
-import glob
 import math
 import os
+import re
 import time
 import types
 import typing
@@ -31,9 +31,9 @@ from momentous.core.step import Report, RiseLimit
 from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
-from momentous.io.atomic import previous_path
+from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 
-KIND, VERSION = "checkpoint", 5
+KIND, VERSION = "checkpoint", 6
 SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.
@@ -109,12 +109,14 @@ class Checkpoint:
         write_archive(self.path, KIND, VERSION, *packed(state), keep_previous=True)
         remove_old_shards(Path(self.path))
 
-    def save_shard(self, state: RunState, path: Path) -> None:
+    def save_shard(self, state: RunState, token: int, rank: int) -> None:
         """Write the part of the points that this rank has."""
         packer = _Packer(tuple(state.best_point.shape))
         packer.pack(state)
         arrays = {f"a{i}": packer.arrays[i].reshape(-1) for i in packer.points}
-        write_archive(path, SHARD, VERSION, {}, arrays)
+        path, content = shard_path(self.path, token, rank), {"token": token, "rank": rank}
+        mode = permissions_of(self.path)
+        write_archive(path, SHARD, VERSION, content, arrays, permissions=mode)
 
     def save_manifest(self, state: RunState, token: int, sizes: list[int]) -> None:
         """Write the file that names the shards, with all that is not in them."""
@@ -289,9 +291,19 @@ def shard_path(path: str | os.PathLike[str], token: int, rank: int) -> Path:
     return path.with_name(f"{name}.shard-{token:010x}-{rank}")
 
 
+def shards_beside(path: Path) -> list[Path]:
+    """The shards of any file that was written here, by their whole names.
+
+    What killed processes have left of such shards is removed: nobody writes them again.
+    """
+    names = re.compile(rf"{re.escape(path.name)}\.shard-[0-9a-f]{{10}}-[0-9]+")
+    remove_left_over(path.parent, names.pattern)
+    return [one for one in path.parent.iterdir() if names.fullmatch(one.name)]
+
+
 def remove_old_shards(path: Path) -> None:
     """Remove the shards that neither a checkpoint nor the one before it names."""
-    shards = list(path.parent.glob(f"{glob.escape(path.name)}.shard-*"))
+    shards = shards_beside(path)
     if shards:  # otherwise there is nothing to read
         kept = {*_shard_names(path), *_shard_names(previous_path(path))}
         for shard in shards:
@@ -319,10 +331,12 @@ def _from_shards(path: Path, shards: dict[str, Any], space: Space | None) -> dic
         if first < last or (rank == 0 and begin == end):
             file = shard_path(path, shards["token"], rank)
             try:
-                arrays = read_archive(file, SHARD, VERSION).arrays
+                archive = read_archive(file, SHARD, VERSION)
             except (OSError, ArchiveError) as error:
                 raise CheckpointError(f"is damaged: {error}") from error
-            for name, array in arrays.items():
+            own = archive.content == {"token": shards["token"], "rank": rank}
+            _require(own, f"{file.name} is a shard of another checkpoint, or of another rank")
+            for name, array in archive.arrays.items():
                 _require(array.shape == (size,), f"its shard {file.name} is not as long as it says")
                 pieces.setdefault(name, []).append(array[first - at : last - at])
         at += size

@@ -48,10 +48,12 @@ class ArraySpec:
 
     def check(self, name: str, array: np.ndarray) -> None:
         """Raise an error that names the array unless it is as it must be."""
-        if array.dtype.kind not in self.kinds or array.ndim != self.ndim:
+        fits = array.dtype.kind in self.kinds and array.dtype.isnative
+        if not fits or array.ndim != self.ndim:
             raise ArchiveError(
                 f"its array {name!r} has {array.ndim} dimensions and dtype {array.dtype}; expected "
-                f"are {self.ndim} and a dtype of kind {' or '.join(self.kinds)}"
+                f"are {self.ndim} and a dtype of kind {' or '.join(self.kinds)} in the byte order "
+                "of this machine"
             )
 
 
@@ -72,6 +74,7 @@ def write_archive(
     *,
     compressed: bool = False,
     keep_previous: bool = False,
+    permissions: int | None = None,
 ) -> None:
     """Write an archive atomically; ``content`` is anything that JSON can hold."""
     if HEADER in arrays:
@@ -79,7 +82,7 @@ def write_archive(
     header = {"format": FORMAT, "kind": kind, "version": version, "content": content}
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     save = np.savez_compressed if compressed else np.savez
-    with atomic_file(path, keep_previous=keep_previous) as file:
+    with atomic_file(path, keep_previous=keep_previous, permissions=permissions) as file:
         save(file, **{HEADER: text}, **arrays)  # type: ignore[arg-type]
 
 

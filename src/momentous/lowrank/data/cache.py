@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,13 @@ class Cache:
             place = sources[0].path
         place = place.resolve()
         self.path = place.with_name(place.name + ".momentous.npz")
-        files = []
+        files, self._permissions = [], 0o666
         for source in sources:
             facts = source.path.stat()
+            # Who may not read every one of the files may not read the cache.
+            self._permissions &= facts.st_mode | 0o600
+            if os.name == "posix" and facts.st_gid != os.getegid():
+                self._permissions &= ~0o070  # the cache would be for another group
             files.append([source.path.name, source.member, facts.st_size, facts.st_mtime_ns])
         self._key = json.dumps([files, options], sort_keys=True)
 
@@ -82,7 +87,8 @@ class Cache:
             "ids": {name: array.dtype.str for name, array in kept.items()},
         }
         try:
-            write_archive(self.path, KIND, VERSION, content, {**vars(ratings.by_row), **kept})
+            arrays, mode = {**vars(ratings.by_row), **kept}, self._permissions
+            write_archive(self.path, KIND, VERSION, content, arrays, permissions=mode)
         except OSError as error:
             if self.path.parent not in _refused:
                 _refused.add(self.path.parent)
