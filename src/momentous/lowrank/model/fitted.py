@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import as_ids
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, checked_storage
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, stored_ratings
 from momentous.lowrank.data.vocabulary import (
     UNKNOWN,
     Positions,
@@ -406,10 +406,8 @@ def _of_columns(storage: Compressed, columns: Positions, count: int) -> Compress
 
 def transpose(ratings: Ratings) -> Ratings:
     """The entries of the transposed matrix."""
-    turned, (m, n) = ratings.by_col, ratings.shape
-    return checked_storage(
-        (n, m), turned.starts, turned.others, turned.values, ratings.col_ids, ratings.row_ids
-    )
+    m, n = ratings.shape
+    return stored_ratings((n, m), ratings.by_col, (ratings.col_ids, ratings.row_ids))
 
 
 def join_entries(old: Ratings, kept: Any, shape: tuple[int, int], *added: Any) -> Ratings:

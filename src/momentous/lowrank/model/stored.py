@@ -111,9 +111,7 @@ def largest_number(dtype: Any) -> float:
     return math.sqrt(np.finfo(dtype).max)
 
 
-def _entries(
-    arrays: Mapping[str, NDArray[Any]], prefix: str, shape: tuple[int, int]
-) -> Ratings:
+def _entries(arrays: Mapping[str, NDArray[Any]], prefix: str, shape: tuple[int, int]) -> Ratings:
     try:
         starts, others, values = (arrays[prefix + name] for name in ENTRIES)
         return checked_storage(shape, starts, others, values, may_be_empty=True)
