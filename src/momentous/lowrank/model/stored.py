@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, checked_storage
-from momentous.lowrank.data.ratings import stored_ratings
+from momentous.lowrank.data.ratings import (
+    Compressed,
+    Floats,
+    Ratings,
+    checked_storage,
+    stored_ratings,
+)
 from momentous.lowrank.data.vocabulary import Positions, as_ids
 from momentous.lowrank.model.fitted import of_rows
 
