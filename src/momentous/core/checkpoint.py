@@ -17,8 +17,9 @@ import re
 import time
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import array_api_compat
 import numpy as np
@@ -66,6 +67,8 @@ class Checkpoint:
     path: str | os.PathLike[str]
     every_seconds: float | None = 30.0
     every_iterations: int | None = None
+
+    is_file: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
@@ -128,6 +131,25 @@ class Checkpoint:
         remove_old_shards(Path(self.path))
 
 
+class InMemory(Checkpoint):
+    """A checkpoint that is no file: ``save`` gets the run, where ``is_due`` says so and at the end.
+
+    On ranks every one of them gets its own part.
+    """
+
+    is_file = False
+
+    def __init__(self, is_due: Callable[[], bool], save: Callable[[RunState], None]):
+        self.path = "in memory"
+        self._is_due, self._save = is_due, save
+
+    def is_due(self, nit: int) -> bool:
+        return self._is_due()
+
+    def save(self, state: RunState) -> None:
+        self._save(state)
+
+
 class Plain:
     """Wraps a NumPy array that stays one on reading, whatever the library of x."""
 
@@ -164,6 +186,14 @@ class RunState:
             f"the checkpoint was written by {then}, not {now}; leave method and parameters out "
             "to go on with those of the checkpoint"
         )
+
+    def counted_from_here(self) -> RunState:
+        """The same run, with counts, time and trace of what is still to come."""
+        counts = dict.fromkeys(("nit", "nfev", "njev", "restarts", "best_nit"), 0)
+        progress = dataclasses.replace(self.progress, **counts, time=0.0)
+        row = [0.0] * (len(COLUMNS) - 3) + [progress.fun, progress.grad_norm, self.report.step_size]
+        trace = Plain(np.array(row).reshape(-1, 1))
+        return dataclasses.replace(self, progress=progress, trace=trace, events=())
 
     def require_same_function(self, oracle: CachedOracle) -> None:
         """Is the function of a run to resume the one of this checkpoint?
@@ -238,6 +268,39 @@ class _Packer:
         return self._index[id(item)]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class PackedRun:
+    """A run as a tree that JSON can hold, and the arrays that it names: for `load`, in a space.
+
+    Of a run on ranks it is the part of one rank, and can go on with as many ranks.
+    """
+
+    tree: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, state: RunState) -> PackedRun:
+        """The arrays may share memory with the run's."""
+        tree, arrays = packed(state)
+        if list(state.best_point.shape) != list(state.space["shape"]):
+            # A part of a vector that is spread over ranks, as in the shard of a checkpoint.
+            tree["shards"] = "of one rank"
+            shape = tuple(state.best_point.shape)
+            arrays = {n: a.reshape(-1) if a.shape == shape else a for n, a in arrays.items()}
+        return cls(tree, arrays)
+
+    @property
+    def method(self) -> dict[str, Any]:
+        """`Method.description` of its method."""
+        described: dict[str, Any] = _Unpacker({}, None).unpack(self.tree["fields"]["method"])
+        return described
+
+    def with_method(self, described: dict[str, Any]) -> PackedRun:
+        """The same run under a method with other parameters, which the caller knows to fit."""
+        fields = self.tree["fields"] | {"method": _Packer(()).pack(described)}
+        return PackedRun(self.tree | {"fields": fields}, self.arrays)
+
+
 def packed(state: RunState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """A run as a tree of plain things, and the arrays that it names; they may share memory with
     the run's."""
@@ -259,7 +322,9 @@ def unpacked(
         raise CheckpointError(f"is damaged ({type(error).__name__}: {what})") from error
 
 
-def load(path: str | os.PathLike[str] | RunState, space: Space | None = None) -> RunState:
+def load(
+    path: str | os.PathLike[str] | RunState | PackedRun, space: Space | None = None
+) -> RunState:
     """Read a checkpoint of a run in that space; whatever is wrong is a `CheckpointError`.
 
     Without a space its arrays stay those of NumPy.  A run that is in memory already is taken as it
@@ -267,6 +332,8 @@ def load(path: str | os.PathLike[str] | RunState, space: Space | None = None) ->
     """
     if isinstance(path, RunState):
         return path
+    if isinstance(path, PackedRun):
+        return unpacked(path.tree, path.arrays, space)
     try:
         archive = read_archive(path, KIND, VERSION)
     except FileNotFoundError:

@@ -87,12 +87,17 @@ def write_archive(
 
 
 def read_archive(
-    path: PathLike, kind: str, version: int, schema: Mapping[str, ArraySpec] | None = None
+    path: PathLike,
+    kind: str,
+    version: int,
+    schema: Mapping[str, ArraySpec] | None = None,
+    also: str | None = None,
 ) -> Archive:
     """Read an archive of that kind and version.
 
     ``schema`` says which arrays there must be and what they must be; without one, all arrays are
-    read as they are.  Everything that is wrong is an `ArchiveError` that names the file.
+    read as they are, and with one, those whose names begin with ``also``.  Everything that is wrong
+    is an `ArchiveError` that names the file.
     """
     path = Path(path)
     if not path.exists():
@@ -101,7 +106,7 @@ def read_archive(
         with _opened(path) as archive:
             header = _header(archive)
             _check_header(header, kind, version)
-            arrays = _arrays(archive, schema)
+            arrays = _arrays(archive, schema, also)
     except ArchiveError as error:
         raise ArchiveError(f"{path}: {error}") from None
     except DAMAGED as error:
@@ -173,7 +178,9 @@ def _check_header(header: dict[str, Any], kind: str, version: int) -> None:
         )
 
 
-def _arrays(archive: Any, schema: Mapping[str, ArraySpec] | None) -> dict[str, np.ndarray]:
+def _arrays(
+    archive: Any, schema: Mapping[str, ArraySpec] | None, also: str | None
+) -> dict[str, np.ndarray]:
     if schema is None:
         return {name: read_array(archive, name) for name in archive.files if name != HEADER}
     missing = [n for n, spec in schema.items() if spec.required and n not in archive.files]
@@ -182,4 +189,7 @@ def _arrays(archive: Any, schema: Mapping[str, ArraySpec] | None) -> dict[str, n
     arrays = {name: read_array(archive, name) for name in schema if name in archive.files}
     for name, array in arrays.items():
         schema[name].check(name, array)
+    if also is not None:
+        more = (name for name in archive.files if name.startswith(also) and name not in arrays)
+        arrays |= {name: read_array(archive, name) for name in more}
     return arrays

@@ -30,14 +30,18 @@ from momentous.lowrank.model.shards import (
 from momentous.lowrank.model.stored import (
     ENTRIES,
     HELD_OUT,
+    RUN,
     StoredRows,
     StoredSide,
     largest_number,
+    pack_run,
+    unpack_run,
 )
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.solvers.fit import FitRun
 from momentous.methods import method_of
 
-KIND, VERSION = "low-rank model", 2
+KIND, VERSION = "low-rank model", 3
 
 NUMBERS = ("row_factors", "col_factors", "row_bias", "col_bias")
 IDS = ("row_ids", "col_ids")
@@ -81,16 +85,17 @@ def save_model(
     for prefix, ratings in (("", model.seen), (HELD_OUT, model.held_out)):
         if ratings is not None:
             arrays |= {prefix + name: getattr(ratings.by_row, name) for name in ENTRIES}
+    run, vectors = pack_run(model.run)
     if ranks is None or ranks.size == 1:
-        write_archive(path, KIND, VERSION, content, arrays)
+        write_archive(path, KIND, VERSION, content | {"run": run}, arrays | vectors)
         remove_shards(Path(path))
         return
-    rows = {name: arrays.pop(name) for name in OF_ROWS if name in arrays}
+    rows = {name: arrays.pop(name) for name in OF_ROWS if name in arrays} | vectors
 
     def save_rest(shards: dict[str, Any]) -> None:
         write_archive(path, KIND, VERSION, content | {"shards": shards}, arrays)
 
-    save_shards(Path(path), rows, save_rest, ranks)
+    save_shards(Path(path), rows, run, save_rest, ranks)
 
 
 def load_model(
@@ -104,21 +109,24 @@ def load_model(
     An `ArchiveError` says where the file is something else, is damaged, has another version, or
     holds a model whose parts do not fit together.
     """
-    archive = read_archive(path, KIND, VERSION, MANIFEST)
-    content, arrays = archive.content, archive.arrays
+    archive = read_archive(path, KIND, VERSION, MANIFEST, RUN if wanted is None else None)
+    content, arrays, run = archive.content, archive.arrays, None
     try:
         # Nothing but these checks sees an array of the file.
         cols = StoredSide.checked(arrays, "col")
         if "shards" in content:
             schema = {name: SCHEMA[name] for name in OF_ROWS}
-            rows = load_shards(Path(path), content["shards"], schema, cols, wanted)
+            rows, run = load_shards(Path(path), content["shards"], schema, cols, wanted)
         else:
             for name in OF_ROWS:
                 if SCHEMA[name].required and name not in arrays:
                     raise ValueError(f"it lacks the array {name!r}")
             rows = StoredRows.with_entries(arrays, cols)
             _require_entries(rows)
-            rows = rows if wanted is None else wanted_rows(rows, wanted)
+            if wanted is None:
+                run = unpack_run(content["run"], arrays)
+            else:  # a run is one of all rows
+                rows = wanted_rows(rows, wanted)
         if wanted is None:
             _require_entries(rows)
         extra = content["extra"]
@@ -126,7 +134,7 @@ def load_model(
             (extra or {}).get("parameters", {}), dict
         ):
             raise ValueError("its parameters cannot be read")
-        return _model(content, rows, cols), extra or {}
+        return _model(content, rows, cols, run), extra or {}
     except MALFORMED as error:
         raise damaged(path, error) from error
 
@@ -142,7 +150,9 @@ def damaged(path: str | os.PathLike[str], error: Exception) -> ArchiveError:
     return ArchiveError(f"{path} is a damaged model: {problem}")
 
 
-def _model(content: dict[str, Any], rows: StoredRows, cols: StoredSide) -> LowRankModel:
+def _model(
+    content: dict[str, Any], rows: StoredRows, cols: StoredSide, run: FitRun | None
+) -> LowRankModel:
     """The model of these rows and columns, with what the header says, checked."""
     dtype = cols.factors.dtype
     largest = largest_number(dtype)
@@ -173,6 +183,7 @@ def _model(content: dict[str, Any], rows: StoredRows, cols: StoredSide) -> LowRa
         value_range=(low, high),
         seen=rows.seen,
         held_out=rows.held_out,
+        run=run,
     )
 
 

@@ -25,8 +25,9 @@ from momentous.io.atomic import permissions_of
 from momentous.lowrank.data.ids import as_ids
 from momentous.lowrank.data.tables import is_plain_number
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
-from momentous.lowrank.model.stored import StoredRows, StoredSide
+from momentous.lowrank.model.stored import RUN, StoredRows, StoredSide, unpack_run
 from momentous.lowrank.ranks.ratings import owners
+from momentous.lowrank.solvers.fit import FitRun
 
 KIND, VERSION = "low-rank model shard", 2
 KINDS = ("i", "u", "f", "U", "S")  # of ids
@@ -78,14 +79,20 @@ class WithIds(Wanted):
 
 
 def save_shards(
-    path: Path, rows: Mapping[str, Any], save_rest: Callable[[dict[str, Any]], None], ranks: Ranks
+    path: Path,
+    rows: Mapping[str, Any],
+    run: Any,
+    save_rest: Callable[[dict[str, Any]], None],
+    ranks: Ranks,
 ) -> None:
     """Write this rank's shard; ``save_rest``, on rank 0, writes the file with what it is given.
 
+    ``run`` is what JSON can hold of this rank's part of the run that led to the model.
     A failure of one rank is an OSError on all of them, and leaves the old model as it was.
     """
     token = int(ranks.sum(secrets.randbits(40) if ranks.rank == 0 else 0))
-    mine, content = shard_path(path, token, ranks.rank), _content(token, ranks.rank, ranks.size)
+    mine = shard_path(path, token, ranks.rank)
+    content = _content(token, ranks.rank, ranks.size) | {"run": run}
     mode = permissions_of(path)  # a shard is for nobody who may not read the model
     try:
         all_or_none(
@@ -115,33 +122,39 @@ def load_shards(
     schema: Mapping[str, ArraySpec],
     cols: StoredSide,
     wanted: Wanted | None,
-) -> StoredRows:
-    """The rows that are wanted, or all, in the order of their ids."""
+) -> tuple[StoredRows, FitRun | None]:
+    """The rows that are wanted, or all, in the order of their ids.
+
+    And the run that led to the model, where one of as many ranks asks for its own rows.
+    """
     token, count, kind = (manifest[name] for name in ("token", "count", "kind"))
     if not (_is_count(token, 2**64) and _is_count(count, 2**31) and count) or kind not in KINDS:
         raise ValueError(f"its shards are described by {dict(manifest)}"[:200])
     parts: list[StoredRows] = []
+    run, of_same_ranks = None, isinstance(wanted, OfRank) and wanted.size == count
     for shard in range(count) if wanted is None else wanted.shards(count, kind):
         file = shard_path(path, token, shard)
         try:
-            archive = read_archive(file, KIND, VERSION, schema)
-            if archive.content != _content(token, shard, count):
+            archive = read_archive(file, KIND, VERSION, schema, RUN if of_same_ranks else None)
+            own, expected = archive.content, _content(token, shard, count)
+            if {name: own.get(name) for name in expected} != expected:
                 raise ValueError(
-                    f"is shard {archive.content.get('shard')} of "
-                    f"{archive.content.get('count')} of a model with the token "
-                    f"{archive.content.get('token')}, where shard {shard} of {count} with the "
-                    f"token {token} is expected"
+                    f"is shard {own.get('shard')} of {own.get('count')} of a model with the token "
+                    f"{own.get('token')}, where shard {shard} of {count} with the token {token} "
+                    "is expected"
                 )
             found = StoredRows.with_entries(archive.arrays, cols)
+            if of_same_ranks:
+                run = unpack_run(own["run"], archive.arrays)
         except OSError as error:
             raise ArchiveError(f"{path} cannot be read whole: {error}") from error
         except ArchiveError:
             raise  # it names the file already
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             problem = f"it lacks {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{file.name}: {problem}") from error
         parts.append(found if wanted is None else wanted_rows(found, wanted))
-    return StoredRows.join(parts)
+    return StoredRows.join(parts), run
 
 
 def wanted_rows(rows: StoredRows, wanted: Wanted) -> StoredRows:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.core.checkpoint import PackedRun
 from momentous.lowrank.data.ratings import (
     Compressed,
     Floats,
@@ -19,9 +20,12 @@ from momentous.lowrank.data.ratings import (
 )
 from momentous.lowrank.data.vocabulary import Positions, as_ids
 from momentous.lowrank.model.fitted import of_rows
+from momentous.lowrank.solvers.fit import FitRun
 
 ENTRIES = ("starts", "others", "values")
 HELD_OUT = "held_out_"
+RUN = "run_"  # how the names of a run's arrays begin
+BEST = "run_best"
 LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)  # what text may not have: Unicode 3.9
 
 
@@ -109,6 +113,37 @@ class StoredRows(StoredSide):
             _join_entries(held_out) if held_out else None,
         )
         return whole.take(np.argsort(whole.ids, kind="stable"))
+
+
+def pack_run(run: FitRun | None) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """A run as JSON, and its arrays."""
+    if run is None:
+        return None, {}
+    described = {name: getattr(run, name) for name in ("steps", "lowest", "since", "best_value")}
+    arrays = {RUN + name: array for name, array in run.solver.arrays.items()}
+    if run.best is not None:
+        arrays[BEST] = run.best
+    return described | {"tree": run.solver.tree}, arrays
+
+
+def unpack_run(described: Any, arrays: Mapping[str, NDArray[Any]]) -> FitRun | None:
+    """The run again; what it has of the solver is checked when a fit goes on with it."""
+    if described is None:
+        return None
+    tree, steps, since = (described[name] for name in ("tree", "steps", "since"))
+    lowest, value = (float(described[name]) for name in ("lowest", "best_value"))
+    best = arrays.get(BEST)
+    if not (
+        isinstance(tree, dict)
+        and isinstance(tree.get("fields"), dict)
+        and (steps is None or type(steps) is int)
+        and type(since) is int
+        and (best is None or (best.dtype.kind == "f" and np.isfinite(best).all()))
+    ):
+        raise ValueError("the run that led to it cannot be read")
+    own = {name.removeprefix(RUN): a for name, a in arrays.items() if name.startswith(RUN)}
+    own.pop(BEST.removeprefix(RUN), None)
+    return FitRun(PackedRun(tree, own), steps, lowest, since, best, value)
 
 
 def largest_number(dtype: Any) -> float:
