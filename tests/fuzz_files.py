@@ -25,9 +25,15 @@ from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import Bound, Growth
 from momentous.lab.paper.runs import PaperRunInfo
 from momentous.lab.record import Outcome, RunInfo, RunRecord
-from momentous.lowrank import MatrixCompletion, OneBitMatrixCompletion, read_ratings
-from momentous.lowrank.model import load_model, save_model
+from momentous.lowrank import (
+    MatrixCompletion,
+    OneBitMatrixCompletion,
+    Ratings,
+    read_ratings,
+)
+from momentous.lowrank.model import fit_model, load_model, save_model
 from momentous.lowrank.model.shards import OfRank
+from momentous.lowrank.solvers.fit import FitConfig
 
 # --- good files -----------------------------------------------------------------------------------
 
@@ -123,6 +129,22 @@ def model(kind: type, ids: str = "") -> bytes:
     given = values > 2.5 if kind is OneBitMatrixCompletion else values
     fitted = kind(rank=3, max_iterations=5, threads=1, random_state=0, validation_share=0.2)
     return written(fitted.fit(pairs, given).save)
+
+
+@functools.cache
+def begun_ratings() -> Ratings:
+    users, items, values = (np.array(part) for part in zip(*triples(300), strict=True))
+    return Ratings(users - 1, items - 1, values)
+
+
+def begun_config() -> FitConfig:
+    return FitConfig(rank=3, max_iterations=5, threads=1, tol=0.0, validation_share=0.2)
+
+
+def begun_model() -> bytes:
+    """With the run that led to it, so that a fit can go on."""
+    fitted = fit_model(begun_ratings(), begun_config()).model
+    return written(functools.partial(save_model, fitted))
 
 
 class InTurn:

@@ -4,6 +4,7 @@ A target reads a file with the public function that a user would call, and then 
 far as compiled kernels see it.  It may end well, or in the error class that the reader documents.
 """
 
+import dataclasses
 import functools
 import gzip
 import os
@@ -22,6 +23,9 @@ from fuzz_files import (
     START,
     TOKEN,
     TOLERANCE,
+    begun_config,
+    begun_model,
+    begun_ratings,
     caches,
     checkpoint,
     comparison,
@@ -67,7 +71,7 @@ from momentous.lowrank import (
 )
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.vocabulary import ratings_of
-from momentous.lowrank.model import LowRankModel, explain, load_model, updated
+from momentous.lowrank.model import LowRankModel, explain, fit_model, load_model, updated
 from momentous.lowrank.model.shards import OfRank, WithIds
 
 
@@ -207,6 +211,12 @@ def model_in_shards(path: Path, which: int) -> None:
     model_by_all_ways(manifest)
 
 
+def fit_to_go_on(path: Path) -> None:
+    start, config = load_model(path)[0], begun_config()
+    fit = fit_model(begun_ratings(), dataclasses.replace(config, max_iterations=2), start=start)
+    use_model(fit.model)
+
+
 def any_checkpoint(path: Path) -> None:
     limits = {"max_iterations": 30, "max_evaluations": 200}
     result = minimize(rosenbrock, START, jac=True, resume=path, tol=TOLERANCE, **limits)
@@ -311,6 +321,8 @@ TARGETS = [
     Target("model-shard", "archives", ".model", lambda: sharded_model()[2:],
            functools.partial(model_in_shards, which=2), (ArchiveError,), crafted_models,
            zipped=True),
+    Target("model-run", "archives", ".model", lambda: [begun_model()], fit_to_go_on,
+           (ArchiveError, CheckpointError), crafted_archives, zipped=True),
     Target("checkpoint", "archives", ".npz",
            lambda: [*map(checkpoint, ("auto", "ada-ragd", "cg", "universal-hb"))], any_checkpoint,
            (CheckpointError,), crafted_archives, zipped=True),

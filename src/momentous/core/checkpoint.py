@@ -26,7 +26,7 @@ import numpy as np
 
 from momentous.core.oracle import CachedOracle, Sample
 from momentous.core.record import RECORDS, record
-from momentous.core.space import Array, Space, to_numpy
+from momentous.core.space import BLAS_ERROR, Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
 from momentous.core.step import Report, RiseLimit
 from momentous.core.stopping import Progress
@@ -38,7 +38,9 @@ KIND, VERSION = "checkpoint", 6
 SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.
-MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
+MALFORMED = (
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, BLAS_ERROR,
+)  # fmt: skip
 
 _ENUMS: dict[str, type[enum.Enum]] = {cls.__name__: cls for cls in (Status, EventKind)}
 
@@ -189,8 +191,9 @@ class RunState:
 
     def counted_from_here(self) -> RunState:
         """The same run, with counts, time and trace of what is still to come."""
-        counts = dict.fromkeys(("nit", "nfev", "njev", "restarts", "best_nit"), 0)
-        progress = dataclasses.replace(self.progress, **counts, time=0.0)
+        progress = dataclasses.replace(
+            self.progress, nit=0, nfev=0, njev=0, restarts=0, best_nit=0, time=0.0
+        )
         row = [0.0] * (len(COLUMNS) - 3) + [progress.fun, progress.grad_norm, self.report.step_size]
         trace = Plain(np.array(row).reshape(-1, 1))
         return dataclasses.replace(self, progress=progress, trace=trace, events=())

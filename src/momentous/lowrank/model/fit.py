@@ -75,6 +75,8 @@ def fit_model(
         )
     objective = config.objective(ratings)
 
+    x0 = None if start is None else _start_at(start, objective, config)
+
     def model(x: Floats, run: FitRun | None) -> LowRankModel:
         return _model_at(x, objective, ratings, held_out, run)
 
@@ -85,9 +87,8 @@ def fit_model(
         watch,
         None if save is None else lambda x, step, run: save(model(x, run), step),
         save_every,
-        None if start is None else _run_to_go_on(start, objective, held_out, config),
+        None if start is None else _run_to_go_on(start, x0, objective, held_out, config),
     )
-    x0 = None if start is None else _start_at(start, objective, config)
     x, result = solve(objective, config, x0, observer)
     value = math.nan
     with contextlib.suppress(MemoryError, KeyboardInterrupt):  # the model is worth more
@@ -108,7 +109,11 @@ def fit_model(
 
 
 def _run_to_go_on(
-    start: LowRankModel, objective: LowRankObjective, held_out: Ratings | None, config: FitConfig
+    start: LowRankModel,
+    x0: Any,
+    objective: LowRankObjective,
+    held_out: Ratings | None,
+    config: FitConfig,
 ) -> FitRun | None:
     """The run that led to a model, if this fit is of the same entries, objective and solver."""
     run, ratings = start.run, objective.ratings
@@ -121,7 +126,7 @@ def _run_to_go_on(
         and np.array_equal(start.cols.ids, vocabulary_of(ratings, 1).ids)
         and _same_entries(start.seen, ratings)
         and _same_entries(start.held_out, held_out)
-        and run.is_of(objective, config)
+        and run.is_of(objective, config, x0)
     )
     return None if objective.any(not same) else run
 

@@ -138,7 +138,7 @@ def unpack_run(described: Any, arrays: Mapping[str, NDArray[Any]]) -> FitRun | N
         and isinstance(tree.get("fields"), dict)
         and (steps is None or type(steps) is int)
         and type(since) is int
-        and (best is None or (best.dtype.kind == "f" and np.isfinite(best).all()))
+        and (best is None or _is_point(best))
     ):
         raise ValueError("the run that led to it cannot be read")
     own = {name.removeprefix(RUN): a for name, a in arrays.items() if name.startswith(RUN)}
@@ -146,9 +146,14 @@ def unpack_run(described: Any, arrays: Mapping[str, NDArray[Any]]) -> FitRun | N
     return FitRun(PackedRun(tree, own), steps, lowest, since, best, value)
 
 
+def _is_point(array: NDArray[Any]) -> bool:
+    numbers = array.dtype in (np.float32, np.float64)
+    return numbers and bool(np.all(np.abs(array) <= largest_number(array.dtype)))
+
+
 def largest_number(dtype: Any) -> float:
-    """The squares of all numbers of a model must be finite."""
-    return math.sqrt(np.finfo(dtype).max)
+    """The squares of all numbers of a model must be finite, and in float64 a million of them."""
+    return min(math.sqrt(np.finfo(dtype).max), math.sqrt(np.finfo(np.float64).max / 2**20))
 
 
 def _entries(arrays: Mapping[str, NDArray[Any]], prefix: str, shape: tuple[int, int]) -> Ratings:
@@ -175,7 +180,7 @@ def _checked_ids(ids: NDArray[Any], side: str) -> NDArray[Any]:
     if ids.dtype.kind in "US" and ids.dtype.itemsize and ids.size:
         # Any bytes can stand in an array of text; Python refuses some when they are looked at.
         text = np.ascontiguousarray(ids)
-        codes = text.view(np.uint32 if ids.dtype.kind == "U" else np.uint8)
+        codes: NDArray[Any] = text.view(np.uint32 if ids.dtype.kind == "U" else np.uint8)
         low, high = SURROGATES
         last = LAST_CHARACTER if ids.dtype.kind == "U" else 0x7F
         if codes.max() > last or np.any((codes >= low) & (codes <= high)):

@@ -179,11 +179,10 @@ class FitRun:
     best: Floats | None = None  # the point with the least error
     best_value: float = math.nan  # the objective there
 
-    def is_of(self, objective: LowRankObjective, config: FitConfig) -> bool:
+    def is_of(self, objective: LowRankObjective, config: FitConfig, x0: Floats) -> bool:
         """Can a fit of this objective, which is the run's own, go on with it?"""
-        if self.steps != config.steps(objective) or (
-            self.best is not None and self.best.dtype != objective.dtype
-        ):
+        best = x0 if self.best is None else self.best
+        if self.steps != config.steps(objective) or best.shape != x0.shape:
             return False
         try:
             found, wanted = self.solver.method, config.method.description()
