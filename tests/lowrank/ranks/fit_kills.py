@@ -5,9 +5,9 @@
     python tests/lowrank/ranks/fit_kills.py --trials 2 --what node    # one of two launchers
 
 torchrun starts the workers again, and the fit goes on from the last model that was saved.  Every
-fit must end as one of as many iterations that was never disturbed; with another number of ranks, as
-one that begins with that model.  The objective must agree to 1e-10, and the model saved last must be
-of the last iteration or the one before it.
+fit must end as one of as many iterations that was never disturbed; with another number of ranks,
+as one that begins with that model.  The objective must agree to 1e-10, and the model saved last
+must be of the last iteration or the one before it.
 """
 
 from __future__ import annotations
