@@ -133,3 +133,13 @@ def test_a_run_that_is_not_the_models_costs_a_warning(tmp_path):
     with pytest.warns(RuntimeWarning, match="begins anew at its last model"):
         found = fit_model(ratings, config, start=first)
     require_same(found, fit_model(ratings, config, start=dataclasses.replace(first, run=None)))
+
+
+def test_a_solver_whose_memory_no_file_can_hold_still_fits(monkeypatch):
+    def refuse(state):
+        raise TypeError("a checkpoint cannot hold it")
+
+    monkeypatch.setattr("momentous.lowrank.solvers.fit.PackedRun.of", refuse)
+    found = fit_model(ratings_of({}), config_of({}, 3))
+    assert found.result.nit == 3
+    assert found.model.run is None

@@ -123,7 +123,7 @@ def load_shards(
     cols: StoredSide,
     wanted: Wanted | None,
 ) -> tuple[StoredRows, FitRun | None]:
-    """The rows that are wanted, or all, in the order of their ids.
+    """The rows that are wanted, or all, in the order of `StoredRows.join`.
 
     And the run that led to the model, where one of as many ranks asks for its own rows.
     """

@@ -101,7 +101,9 @@ class StoredRows(StoredSide):
 
     @classmethod
     def join(cls, parts: Sequence[StoredRows]) -> StoredRows:
-        """The rows of all parts, in the order of their ids."""
+        """The rows of all parts, in the order of their ids; of one part, as they are there."""
+        if len(parts) == 1:
+            return parts[0]
         held_out = [part.held_out for part in parts if part.held_out is not None]
         if len(held_out) not in (0, len(parts)):
             raise ValueError("some of its shards have entries held out, and others have not")

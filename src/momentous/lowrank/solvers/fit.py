@@ -386,8 +386,11 @@ class Observer:
             state = dataclasses.replace(
                 state, report=dataclasses.replace(state.report, ending=None)
             )
-        steps = self.config.steps(self.objective)
-        run = FitRun(PackedRun.of(state.counted_from_here()), steps)
+        try:
+            packed = PackedRun.of(state.counted_from_here())
+        except TypeError:  # a method of the user's own, whose memory no file can hold
+            return None
+        run = FitRun(packed, self.config.steps(self.objective))
         if self.best is None:
             return run
         best, value = self.objective.backend.to_host(self.best), self._best_step.fun
