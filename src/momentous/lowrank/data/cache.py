@@ -121,8 +121,9 @@ def read_cache(path: Path) -> tuple[str, Ratings, list[str]]:
         for name, array in ids.items():
             if np.any(array[1:] <= array[:-1]):
                 raise ValueError(f"its {name} do not ascend")
-        arrays = (kept.arrays[name] for name in ("starts", "others", "values"))
-        ratings = checked_storage((m, n), *arrays, ids.get("row_ids"), ids.get("col_ids"))
+        starts, others, values = (kept.arrays[name] for name in ("starts", "others", "values"))
+        names = ids.get("row_ids"), ids.get("col_ids")
+        ratings = checked_storage((m, n), starts, others, values, *names)
         return str(kept.content["key"]), ratings, notes
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ArchiveError(f"{path}: {error}") from error
