@@ -117,6 +117,8 @@ def load_model(
         if "shards" in content:
             schema = {name: SCHEMA[name] for name in OF_ROWS}
             rows, run = load_shards(Path(path), content["shards"], schema, cols, wanted)
+            if wanted is None:
+                _require_entries(rows)
         else:
             for name in OF_ROWS:
                 if SCHEMA[name].required and name not in arrays:
@@ -127,8 +129,6 @@ def load_model(
                 run = unpack_run(content["run"], arrays)
             else:  # a run is one of all rows
                 rows = wanted_rows(rows, wanted)
-        if wanted is None:
-            _require_entries(rows)
         extra = content["extra"]
         if not isinstance(extra, dict | None) or not isinstance(
             (extra or {}).get("parameters", {}), dict

@@ -128,7 +128,7 @@ def load_shards(
     And the run that led to the model, where one of as many ranks asks for its own rows.
     """
     token, count, kind = (manifest[name] for name in ("token", "count", "kind"))
-    if not (_is_count(token, 2**64) and _is_count(count, 2**31) and count) or kind not in KINDS:
+    if not (_is_count(token, 2**40) and _is_count(count, 2**31) and count) or kind not in KINDS:
         raise ValueError(f"its shards are described by {dict(manifest)}"[:200])
     parts: list[StoredRows] = []
     run, of_same_ranks = None, isinstance(wanted, OfRank) and wanted.size == count
