@@ -34,6 +34,7 @@ def test_any_file_is_accepted_or_refused(target, tmp_path):
     assert refused > 0.2 * (len(chosen) + RANDOM)  # most damage is seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ENTRIES, ids=[target.name for target in ENTRIES])
 def test_no_model_ends_the_process(target, tmp_path):
     """160 crafted models, in a child process: the signal that ends it would be seen here."""
