@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.core.checkpoint import PackedRun
+from momentous.lowrank.data.ids import as_ids
 from momentous.lowrank.data.ratings import (
     Compressed,
     Floats,
@@ -18,7 +19,7 @@ from momentous.lowrank.data.ratings import (
     checked_storage,
     stored_ratings,
 )
-from momentous.lowrank.data.vocabulary import Positions, as_ids
+from momentous.lowrank.data.vocabulary import Positions
 from momentous.lowrank.model.fitted import of_rows
 from momentous.lowrank.solvers.fit import FitRun
 
