@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fuzz_targets import SELF_TEST, TARGETS, Target
+from fuzz_targets import ENTRIES, SELF_TEST, TARGETS, Target
 
 BATCH = 2000  # cases per child: what leaks, ends with it
 MEMORY = 6 << 30  # bytes that a child may ask for beyond what it starts with
@@ -143,12 +143,12 @@ def show(line: str) -> None:
 
 
 def by_name(name: str) -> Target:
-    return next(target for target in (*TARGETS, SELF_TEST) if target.name == name)
+    return next(target for target in (*TARGETS, *ENTRIES, SELF_TEST) if target.name == name)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    names = [target.name for target in (*TARGETS, SELF_TEST)]
+    names = [target.name for target in (*TARGETS, *ENTRIES, SELF_TEST)]
     told = f"a group ({', '.join(GROUPS)}) or one of {', '.join(names)}"
     parser.add_argument(
         "--target", default="all", choices=[*GROUPS, *names], help=told, metavar="T"

@@ -25,7 +25,15 @@ from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import Bound, Growth
 from momentous.lab.paper.runs import PaperRunInfo
 from momentous.lab.record import Outcome, RunInfo, RunRecord
-from momentous.lowrank import OneBitMatrixCompletion, read_ratings
+from momentous.lowrank import (
+    MatrixCompletion,
+    OneBitMatrixCompletion,
+    Ratings,
+    read_ratings,
+)
+from momentous.lowrank.model import fit_model, load_model, save_model
+from momentous.lowrank.model.shards import OfRank
+from momentous.lowrank.solvers.fit import FitConfig
 
 # --- good files -----------------------------------------------------------------------------------
 
@@ -123,6 +131,52 @@ def model(kind: type, ids: str = "") -> bytes:
     return written(fitted.fit(pairs, given).save)
 
 
+@functools.cache
+def begun_ratings() -> Ratings:
+    users, items, values = (np.array(part) for part in zip(*triples(300), strict=True))
+    return Ratings(users - 1, items - 1, values)
+
+
+def begun_config() -> FitConfig:
+    return FitConfig(rank=3, max_iterations=5, threads=1, tol=0.0, validation_share=0.2)
+
+
+def begun_model() -> bytes:
+    """With the run that led to it, so that a fit can go on."""
+    fitted = fit_model(begun_ratings(), begun_config()).model
+    return written(functools.partial(save_model, fitted))
+
+
+class InTurn:
+    """What saving a model in shards asks of ranks, for ranks that come one after the other."""
+
+    def __init__(self, rank: int, size: int = 2):
+        self.rank, self.size = rank, size
+
+    def sum(self, number: int) -> int:
+        return TOKEN
+
+    def gather_text(self, text: str) -> list[str]:
+        return [text]
+
+
+@functools.cache
+def sharded_model() -> list[bytes]:
+    """The file that names the shards, and two shards."""
+    plain = model(MatrixCompletion)
+
+    def write(path: Path) -> None:
+        whole = path.with_name("whole")
+        whole.write_bytes(plain)
+        for rank in (1, 0):  # the last one writes the file that names the shards
+            part, extra = load_model(whole, OfRank(rank, 2))
+            save_model(part, path, extra, InTurn(rank))  # type: ignore[arg-type]
+        files.extend(shard_path(path, TOKEN, k).read_bytes() for k in (0, 1))
+
+    files: list[bytes] = []
+    return [written(write), *files]
+
+
 START, TOLERANCE = np.array([-1.2, 1.0, -0.5, 0.8]), 1e-9
 TOKEN = 7  # in the names of shards
 
@@ -143,7 +197,7 @@ class OneShard(Checkpoint):
     """A checkpoint as ranks write it, by one rank."""
 
     def save(self, state: RunState) -> None:
-        self.save_shard(state, shard_path(self.path, TOKEN, 0))
+        self.save_shard(state, TOKEN, 0)
         self.save_manifest(state, TOKEN, [len(START)])
 
 
@@ -275,6 +329,45 @@ def crafted_archives(good: list[bytes]) -> Iterator[Make]:
     for data in good:
         yield from crafted_arrays(data)
         yield from crafted_header(data)
+
+
+def crafted_entries(good: list[bytes]) -> Iterator[Make]:
+    """160 models, or shards, whose entries would lead a kernel out of its arrays."""
+    with np.load(io.BytesIO(good[0])) as archive:
+        arrays = dict(archive)
+    for prefix in ("", "held_out_"):
+        starts, others, values = (arrays[prefix + name] for name in ("starts", "others", "values"))
+        for changed in wild_starts(starts):
+            for parts in wild_entries(others, values):
+                names = (f"{prefix}starts", f"{prefix}others", f"{prefix}values")
+                entries = dict(zip(names, (changed, *parts), strict=True))
+                yield functools.partial(npz, **{**arrays, **entries})
+
+
+def wild_starts(starts: np.ndarray) -> Iterator[np.ndarray]:
+    """16 ways in which starts may be wrong; the counts of some add up to nothing, modulo 2^64."""
+    rows, count = starts.size - 1, starts[-1]
+    for jumps in ([2**62] * 4, [2**63 - 1, 2**63 - 1, 2], [2**62, -(2**62)], [-1, 1], [-(2**62)]):
+        counts = np.zeros(rows, np.int64)
+        counts[: len(jumps)] = jumps
+        yield np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    for place, number in ((1, 2**62), (1, -1), (0, 5), (-1, 2**62), (-1, count + 1), (-1, -1)):
+        changed = starts.copy()
+        changed[place] = number
+        yield changed
+    yield from (starts[::-1].copy(), starts[:-1], starts[:0], np.full_like(starts, 2**62))
+    yield starts.astype(np.uint64)
+
+
+def wild_entries(others: np.ndarray, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """As they are, none, one of the two, and columns that are not there."""
+    yield from ((others, values), (others[:0], values[:0]), (others, values[:0]))
+    yield from ((np.full_like(others, 2**31 - 1), values), (np.full_like(others, -(2**31)), values))
+
+
+def crafted_models(good: list[bytes]) -> Iterator[Make]:
+    yield from crafted_entries(good)
+    yield from crafted_archives(good)
 
 
 def crafted_texts_of_json(good: list[bytes]) -> Iterator[Make]:

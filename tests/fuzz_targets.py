@@ -4,6 +4,7 @@ A target reads a file with the public function that a user would call, and then 
 far as compiled kernels see it.  It may end well, or in the error class that the reader documents.
 """
 
+import dataclasses
 import functools
 import gzip
 import os
@@ -22,11 +23,16 @@ from fuzz_files import (
     START,
     TOKEN,
     TOLERANCE,
+    begun_config,
+    begun_model,
+    begun_ratings,
     caches,
     checkpoint,
     comparison,
     crafted_archives,
+    crafted_entries,
     crafted_market,
+    crafted_models,
     crafted_records,
     crafted_sparse,
     crafted_text,
@@ -44,6 +50,7 @@ from fuzz_files import (
     rosenbrock,
     run_record,
     sharded_checkpoint,
+    sharded_model,
     sparse,
     study,
     text,
@@ -63,6 +70,9 @@ from momentous.lowrank import (
     read_ratings,
 )
 from momentous.lowrank.data import read_pairs
+from momentous.lowrank.data.vocabulary import ratings_of
+from momentous.lowrank.model import LowRankModel, explain, fit_model, load_model, updated
+from momentous.lowrank.model.shards import OfRank, WithIds
 
 
 @dataclass(frozen=True)
@@ -156,6 +166,57 @@ def any_model(path: Path, kind: type) -> None:
     fitted.fold_in(np.column_stack([new, known[1][[0, -1]]]), labels)
 
 
+def use_model(model: LowRankModel) -> None:
+    """All that is done with a model, by compiled kernels where there are any."""
+    users, items = model.rows.ids[:3], model.cols.ids[:3]
+    pairs = np.array([[user, item] for user in users for item in items]).reshape(-1, 2)
+    assert np.isfinite(model.predict(pairs)).all()
+    values = np.ones(len(items))
+    new = np.array(["new"] * len(items)) if users.dtype.kind in "US" else [10**6] * len(items)
+    grown = model.fold_in(np.column_stack([new, items]), values, backend="numba")
+    assert len(grown.rows) == len(model.rows) + 1
+    updated(model, ratings_of(np.column_stack([new, items]), values), "numba")
+    if users.size:
+        model.recommend_all(users, 3, backend="numba")
+        explain(model, users[0], items[0])
+        model.similar_rows(users[0])
+    if model.seen.nnz:
+        model.evaluate(ratings_of(pairs, np.ones(len(pairs))))
+        model.training_error()
+    model.transposed()
+
+
+def model_with_ids(path: Path) -> None:
+    use_model(load_model(path, WithIds(["1", "7", "id 3", "nobody"]))[0])
+
+
+def model_of_ranks(path: Path) -> None:
+    for rank in range(3):
+        use_model(load_model(path, OfRank(rank, 3))[0])
+
+
+def model_by_all_ways(path: Path) -> None:
+    use_model(load_model(path)[0])
+    model_with_ids(path)
+    model_of_ranks(path)
+
+
+def model_in_shards(path: Path, which: int) -> None:
+    """The file is the one that names the shards (0), or the second shard (2)."""
+    manifest = path.with_name("sharded")
+    places = [manifest, *(shard_path(manifest, TOKEN, k) for k in (0, 1))]
+    for place, data in zip(places, sharded_model(), strict=True):
+        place.write_bytes(data)
+    path.replace(places[which])
+    model_by_all_ways(manifest)
+
+
+def fit_to_go_on(path: Path) -> None:
+    start, config = load_model(path)[0], begun_config()
+    fit = fit_model(begun_ratings(), dataclasses.replace(config, max_iterations=2), start=start)
+    use_model(fit.model)
+
+
 def any_checkpoint(path: Path) -> None:
     limits = {"max_iterations": 30, "max_evaluations": 200}
     result = minimize(rosenbrock, START, jac=True, resume=path, tol=TOLERANCE, **limits)
@@ -243,11 +304,25 @@ TARGETS = [
            crafted_texts_of_json),
     Target("model", "archives", ".model",
            lambda: [model(MatrixCompletion), model(MatrixCompletion, "id ")],
-           functools.partial(any_model, kind=MatrixCompletion), (ArchiveError,), crafted_archives,
+           functools.partial(any_model, kind=MatrixCompletion), (ArchiveError,), crafted_models,
            zipped=True),
     Target("model-one-bit", "archives", ".model", lambda: [model(OneBitMatrixCompletion)],
            functools.partial(any_model, kind=OneBitMatrixCompletion), (ArchiveError,),
            crafted_archives, zipped=True),
+    Target("model-with-ids", "archives", ".model",
+           lambda: [model(MatrixCompletion), model(MatrixCompletion, "id ")], model_with_ids,
+           (ArchiveError,), crafted_models, zipped=True),
+    Target("model-of-rank", "archives", ".model",
+           lambda: [model(MatrixCompletion), model(MatrixCompletion, "id ")], model_of_ranks,
+           (ArchiveError,), crafted_models, zipped=True),
+    Target("model-manifest", "archives", ".model", lambda: sharded_model()[:1],
+           functools.partial(model_in_shards, which=0), (ArchiveError,), crafted_archives,
+           zipped=True),
+    Target("model-shard", "archives", ".model", lambda: sharded_model()[2:],
+           functools.partial(model_in_shards, which=2), (ArchiveError,), crafted_models,
+           zipped=True),
+    Target("model-run", "archives", ".model", lambda: [begun_model()], fit_to_go_on,
+           (ArchiveError, CheckpointError), crafted_archives, zipped=True),
     Target("checkpoint", "archives", ".npz",
            lambda: [*map(checkpoint, ("auto", "ada-ragd", "cg", "universal-hb"))], any_checkpoint,
            (CheckpointError,), crafted_archives, zipped=True),
@@ -275,3 +350,11 @@ SELF_TEST = Target(
     "self-test", "none", ".csv", lambda: [b"accepted"], faulty, FILE,
     lambda good: [b"accepted", b"traceback", b"crash", b"refused", b"accepted"],
 )  # fmt: skip
+
+ENTRIES = [
+    Target("entries", "none", ".model", lambda: [model(MatrixCompletion)], model_by_all_ways,
+           (ArchiveError,), crafted_entries),
+    Target("entries-of-shard", "none", ".model", lambda: sharded_model()[2:],
+           functools.partial(model_in_shards, which=2), (ArchiveError,), crafted_entries),
+]  # fmt: skip
+"""Models whose entries would lead a kernel out of its arrays, in one file and in shards."""

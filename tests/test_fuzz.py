@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz_targets import TARGETS
+from fuzz import FINDINGS, TargetRun
+from fuzz_targets import ENTRIES, TARGETS
 
 CRAFTED, RANDOM = 100, 80  # per target
 
@@ -31,6 +32,16 @@ def test_any_file_is_accepted_or_refused(target, tmp_path):
         path.write_bytes(target.case(0, number))
         refused += target.attempt(path) == "refused"
     assert refused > 0.2 * (len(chosen) + RANDOM)  # most damage is seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ENTRIES, ids=[target.name for target in ENTRIES])
+def test_no_model_ends_the_process(target, tmp_path):
+    """160 crafted models, in a child process: the signal that ends it would be seen here."""
+    run = TargetRun(target, 0, 0, 60.0, tmp_path)
+    run.finish()
+    assert run.counts.total() == 160
+    assert not [run.counts[kind] for kind in FINDINGS if run.counts[kind]], run.told
 
 
 def test_the_command_counts_and_keeps_what_it_finds(tmp_path):

@@ -12,7 +12,14 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from momentous.core import gradient_check
-from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, RunState, load
+from momentous.core.checkpoint import (
+    MALFORMED,
+    Checkpoint,
+    CheckpointError,
+    PackedRun,
+    RunState,
+    load,
+)
 from momentous.core.layout import Layout
 from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
@@ -73,7 +80,7 @@ def iterate(
     stop: Criterion | None = None,
     callback: Callback | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    resume: str | os.PathLike[str] | RunState | None = None,
+    resume: str | os.PathLike[str] | RunState | PackedRun | None = None,
     rng: int | np.random.Generator | None = None,
     trace: bool | Trace = True,
     interrupts: Literal["raise", "return"] = "raise",
@@ -322,7 +329,7 @@ def accelerate(
     *,
     restart: RestartRule | None = None,
     tol: float | None = None,
-    resume: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | PackedRun | None = None,
     max_iterations: int | None = 10_000,
     max_evaluations: int | None = None,
     max_time: float | None = None,

@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import stat
 import subprocess
 import sys
 import warnings
@@ -294,3 +295,24 @@ def test_a_changed_map_is_refused(path):
         accelerate(lambda x: 0.9 * rates * x, np.ones(3), value, resume=path)
     with pytest.raises(CheckpointError, match=r"another function.*fun"):
         accelerate(lambda x: rates * x, np.ones(3), lambda x: 1 + value(x), resume=path)
+
+
+def test_saving_removes_old_shards_and_nothing_else(tmp_path):
+    """Whose whole name is that of a shard of this file."""
+    others = ["run.shard-list.txt", "run.shard-b", "run.shard-0000000007-0.npz", "run.shard-7-0",
+              "other.shard-0000000007-0", "run.shard-0000000007-x"]  # fmt: skip
+    for name in (*others, "run.shard-0000000007-0", "run.shard-00000000ff-12"):
+        (tmp_path / name).write_text("mine")
+    minimize(rosenbrock, START, jac=True, checkpoint=tmp_path / "run", max_iterations=3)
+    assert {one.name for one in tmp_path.iterdir()} == {*others, "run"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_a_checkpoint_keeps_its_permissions(tmp_path):
+    path = tmp_path / "run"
+    for _ in range(2):
+        minimize(rosenbrock, START, jac=True, checkpoint=path, max_iterations=3)
+        path.chmod(0o600)
+    minimize(rosenbrock, START, jac=True, checkpoint=path, max_iterations=3)
+    modes = [stat.S_IMODE(one.stat().st_mode) for one in (path, tmp_path / "run.previous")]
+    assert modes == [0o600, 0o600]

@@ -171,3 +171,33 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path):
     assert victim.read_text() == "precious"
     remove_left_over(tmp_path)
     assert set(leftovers(tmp_path)) == {*others, link.name} - {f"b.txt.{dead}-00000000.partial"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666, 0o444])
+def test_a_file_that_is_written_again_keeps_its_permissions(tmp_path, mode):
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+    path.chmod(mode)
+    with atomic_file(path, "w", keep_previous=True) as file:
+        (partial,) = tmp_path.glob("*.partial")  # nor is it open to others before it is done
+        assert stat.S_IMODE(partial.stat().st_mode) == mode
+        file.write("new")
+    assert path.read_text() == "new"
+    for each in (path, previous_path(path)):
+        assert stat.S_IMODE(each.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_permissions_that_are_given_are_the_most_that_a_file_gets(tmp_path):
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+    path.chmod(0o644)
+    before = os.umask(0o027)
+    try:
+        for most, expected in ((0o600, 0o600), (0o666, 0o640)):
+            with atomic_file(path, permissions=most) as file:
+                file.write(b"new")
+            assert stat.S_IMODE(path.stat().st_mode) == expected
+    finally:
+        os.umask(before)

@@ -11,33 +11,36 @@ import contextlib
 import dataclasses
 import enum
 import functools
-import glob
 import math
 import os
+import re
 import time
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import array_api_compat
 import numpy as np
 
 from momentous.core.oracle import CachedOracle, Sample
 from momentous.core.record import RECORDS, record
-from momentous.core.space import Array, Space, to_numpy
+from momentous.core.space import BLAS_ERROR, Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
 from momentous.core.step import Report, RiseLimit
 from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
-from momentous.io.atomic import previous_path
+from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 
-KIND, VERSION = "checkpoint", 5
+KIND, VERSION = "checkpoint", 6
 SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.
-MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
+MALFORMED = (
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, BLAS_ERROR,
+)  # fmt: skip
 
 _ENUMS: dict[str, type[enum.Enum]] = {cls.__name__: cls for cls in (Status, EventKind)}
 
@@ -66,6 +69,8 @@ class Checkpoint:
     path: str | os.PathLike[str]
     every_seconds: float | None = 30.0
     every_iterations: int | None = None
+
+    is_file: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.path = Path(self.path)
@@ -109,12 +114,14 @@ class Checkpoint:
         write_archive(self.path, KIND, VERSION, *packed(state), keep_previous=True)
         remove_old_shards(Path(self.path))
 
-    def save_shard(self, state: RunState, path: Path) -> None:
+    def save_shard(self, state: RunState, token: int, rank: int) -> None:
         """Write the part of the points that this rank has."""
         packer = _Packer(tuple(state.best_point.shape))
         packer.pack(state)
         arrays = {f"a{i}": packer.arrays[i].reshape(-1) for i in packer.points}
-        write_archive(path, SHARD, VERSION, {}, arrays)
+        path, content = shard_path(self.path, token, rank), {"token": token, "rank": rank}
+        mode = permissions_of(self.path)
+        write_archive(path, SHARD, VERSION, content, arrays, permissions=mode)
 
     def save_manifest(self, state: RunState, token: int, sizes: list[int]) -> None:
         """Write the file that names the shards, with all that is not in them."""
@@ -124,6 +131,25 @@ class Checkpoint:
         packed["shards"] = {"token": token, "sizes": sizes}
         write_archive(self.path, KIND, VERSION, packed, arrays, keep_previous=True)
         remove_old_shards(Path(self.path))
+
+
+class InMemory(Checkpoint):
+    """A checkpoint that is no file: ``save`` gets the run, where ``is_due`` says so and at the end.
+
+    On ranks every one of them gets its own part.
+    """
+
+    is_file = False
+
+    def __init__(self, is_due: Callable[[], bool], save: Callable[[RunState], None]):
+        self.path = "in memory"
+        self._is_due, self._save = is_due, save
+
+    def is_due(self, nit: int) -> bool:
+        return self._is_due()
+
+    def save(self, state: RunState) -> None:
+        self._save(state)
 
 
 class Plain:
@@ -162,6 +188,15 @@ class RunState:
             f"the checkpoint was written by {then}, not {now}; leave method and parameters out "
             "to go on with those of the checkpoint"
         )
+
+    def counted_from_here(self) -> RunState:
+        """The same run, with counts, time and trace of what is still to come."""
+        progress = dataclasses.replace(
+            self.progress, nit=0, nfev=0, njev=0, restarts=0, best_nit=0, time=0.0
+        )
+        row = [0.0] * (len(COLUMNS) - 3) + [progress.fun, progress.grad_norm, self.report.step_size]
+        trace = Plain(np.array(row).reshape(-1, 1))
+        return dataclasses.replace(self, progress=progress, trace=trace, events=())
 
     def require_same_function(self, oracle: CachedOracle) -> None:
         """Is the function of a run to resume the one of this checkpoint?
@@ -236,6 +271,39 @@ class _Packer:
         return self._index[id(item)]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class PackedRun:
+    """A run as a tree that JSON can hold, and the arrays that it names: for `load`, in a space.
+
+    Of a run on ranks it is the part of one rank, and can go on with as many ranks.
+    """
+
+    tree: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, state: RunState) -> PackedRun:
+        """The arrays may share memory with the run's."""
+        tree, arrays = packed(state)
+        if list(state.best_point.shape) != list(state.space["shape"]):
+            # A part of a vector that is spread over ranks, as in the shard of a checkpoint.
+            tree["shards"] = "of one rank"
+            shape = tuple(state.best_point.shape)
+            arrays = {n: a.reshape(-1) if a.shape == shape else a for n, a in arrays.items()}
+        return cls(tree, arrays)
+
+    @property
+    def method(self) -> dict[str, Any]:
+        """`Method.description` of its method."""
+        described: dict[str, Any] = _Unpacker({}, None).unpack(self.tree["fields"]["method"])
+        return described
+
+    def with_method(self, described: dict[str, Any]) -> PackedRun:
+        """The same run under a method with other parameters, which the caller knows to fit."""
+        fields = self.tree["fields"] | {"method": _Packer(()).pack(described)}
+        return PackedRun(self.tree | {"fields": fields}, self.arrays)
+
+
 def packed(state: RunState) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """A run as a tree of plain things, and the arrays that it names; they may share memory with
     the run's."""
@@ -257,7 +325,9 @@ def unpacked(
         raise CheckpointError(f"is damaged ({type(error).__name__}: {what})") from error
 
 
-def load(path: str | os.PathLike[str] | RunState, space: Space | None = None) -> RunState:
+def load(
+    path: str | os.PathLike[str] | RunState | PackedRun, space: Space | None = None
+) -> RunState:
     """Read a checkpoint of a run in that space; whatever is wrong is a `CheckpointError`.
 
     Without a space its arrays stay those of NumPy.  A run that is in memory already is taken as it
@@ -265,6 +335,8 @@ def load(path: str | os.PathLike[str] | RunState, space: Space | None = None) ->
     """
     if isinstance(path, RunState):
         return path
+    if isinstance(path, PackedRun):
+        return unpacked(path.tree, path.arrays, space)
     try:
         archive = read_archive(path, KIND, VERSION)
     except FileNotFoundError:
@@ -289,9 +361,19 @@ def shard_path(path: str | os.PathLike[str], token: int, rank: int) -> Path:
     return path.with_name(f"{name}.shard-{token:010x}-{rank}")
 
 
+def shards_beside(path: Path) -> list[Path]:
+    """The shards of any file that was written here, by their whole names.
+
+    What killed processes have left of such shards is removed: nobody writes them again.
+    """
+    names = re.compile(rf"{re.escape(path.name)}\.shard-[0-9a-f]{{10}}-[0-9]+")
+    remove_left_over(path.parent, names.pattern)
+    return [one for one in path.parent.iterdir() if names.fullmatch(one.name)]
+
+
 def remove_old_shards(path: Path) -> None:
     """Remove the shards that neither a checkpoint nor the one before it names."""
-    shards = list(path.parent.glob(f"{glob.escape(path.name)}.shard-*"))
+    shards = shards_beside(path)
     if shards:  # otherwise there is nothing to read
         kept = {*_shard_names(path), *_shard_names(previous_path(path))}
         for shard in shards:
@@ -319,10 +401,12 @@ def _from_shards(path: Path, shards: dict[str, Any], space: Space | None) -> dic
         if first < last or (rank == 0 and begin == end):
             file = shard_path(path, shards["token"], rank)
             try:
-                arrays = read_archive(file, SHARD, VERSION).arrays
+                archive = read_archive(file, SHARD, VERSION)
             except (OSError, ArchiveError) as error:
                 raise CheckpointError(f"is damaged: {error}") from error
-            for name, array in arrays.items():
+            own = archive.content == {"token": shards["token"], "rank": rank}
+            _require(own, f"{file.name} is a shard of another checkpoint, or of another rank")
+            for name, array in archive.arrays.items():
                 _require(array.shape == (size,), f"its shard {file.name} is not as long as it says")
                 pieces.setdefault(name, []).append(array[first - at : last - at])
         at += size

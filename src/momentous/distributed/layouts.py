@@ -76,8 +76,9 @@ class Data(Layout):
 
     def run(self, *given: Any, **options: Any) -> Run:
         """Rank 0 writes the checkpoint: x is the same on all."""
-        if options["checkpoint"] is not None and self.ranks.rank > 0:
-            options["checkpoint"] = _ByRankZero(options["checkpoint"].path)
+        checkpoint = options["checkpoint"]
+        if checkpoint is not None and checkpoint.is_file and self.ranks.rank > 0:
+            options["checkpoint"] = _ByRankZero(checkpoint.path)
         return RankRun(self._agreement, *given, **options)
 
 
@@ -125,8 +126,9 @@ class Variables(Data):
 
     def run(self, *given: Any, **options: Any) -> Run:
         """Every rank writes its part of the checkpoint."""
-        if options["checkpoint"] is not None:
-            options["checkpoint"] = ShardedCheckpoint(options["checkpoint"], self._agreement)
+        checkpoint = options["checkpoint"]
+        if checkpoint is not None and checkpoint.is_file:
+            options["checkpoint"] = ShardedCheckpoint(checkpoint, self._agreement)
         return RankRun(self._agreement, *given, **options)
 
 

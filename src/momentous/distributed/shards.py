@@ -54,7 +54,7 @@ class ShardedCheckpoint(Checkpoint):
         sizes[ranks.rank] = np.prod(state.best_point.shape, dtype=np.int64)
         lengths = [int(size) for size in ranks.all_reduce(sizes)]
         try:
-            all_or_none(ranks, lambda: self.save_shard(state, mine))
+            all_or_none(ranks, lambda: self.save_shard(state, token, ranks.rank))
             if ranks.rank == 0:
                 all_or_none(ranks, lambda: self.save_manifest(state, token, lengths))
             else:

@@ -48,10 +48,12 @@ class ArraySpec:
 
     def check(self, name: str, array: np.ndarray) -> None:
         """Raise an error that names the array unless it is as it must be."""
-        if array.dtype.kind not in self.kinds or array.ndim != self.ndim:
+        fits = array.dtype.kind in self.kinds and array.dtype.isnative
+        if not fits or array.ndim != self.ndim:
             raise ArchiveError(
                 f"its array {name!r} has {array.ndim} dimensions and dtype {array.dtype}; expected "
-                f"are {self.ndim} and a dtype of kind {' or '.join(self.kinds)}"
+                f"are {self.ndim} and a dtype of kind {' or '.join(self.kinds)} in the byte order "
+                "of this machine"
             )
 
 
@@ -72,6 +74,7 @@ def write_archive(
     *,
     compressed: bool = False,
     keep_previous: bool = False,
+    permissions: int | None = None,
 ) -> None:
     """Write an archive atomically; ``content`` is anything that JSON can hold."""
     if HEADER in arrays:
@@ -79,17 +82,22 @@ def write_archive(
     header = {"format": FORMAT, "kind": kind, "version": version, "content": content}
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     save = np.savez_compressed if compressed else np.savez
-    with atomic_file(path, keep_previous=keep_previous) as file:
+    with atomic_file(path, keep_previous=keep_previous, permissions=permissions) as file:
         save(file, **{HEADER: text}, **arrays)  # type: ignore[arg-type]
 
 
 def read_archive(
-    path: PathLike, kind: str, version: int, schema: Mapping[str, ArraySpec] | None = None
+    path: PathLike,
+    kind: str,
+    version: int,
+    schema: Mapping[str, ArraySpec] | None = None,
+    also: str | None = None,
 ) -> Archive:
     """Read an archive of that kind and version.
 
     ``schema`` says which arrays there must be and what they must be; without one, all arrays are
-    read as they are.  Everything that is wrong is an `ArchiveError` that names the file.
+    read as they are, and with one, those whose names begin with ``also``.  Everything that is wrong
+    is an `ArchiveError` that names the file.
     """
     path = Path(path)
     if not path.exists():
@@ -98,7 +106,7 @@ def read_archive(
         with _opened(path) as archive:
             header = _header(archive)
             _check_header(header, kind, version)
-            arrays = _arrays(archive, schema)
+            arrays = _arrays(archive, schema, also)
     except ArchiveError as error:
         raise ArchiveError(f"{path}: {error}") from None
     except DAMAGED as error:
@@ -170,7 +178,9 @@ def _check_header(header: dict[str, Any], kind: str, version: int) -> None:
         )
 
 
-def _arrays(archive: Any, schema: Mapping[str, ArraySpec] | None) -> dict[str, np.ndarray]:
+def _arrays(
+    archive: Any, schema: Mapping[str, ArraySpec] | None, also: str | None
+) -> dict[str, np.ndarray]:
     if schema is None:
         return {name: read_array(archive, name) for name in archive.files if name != HEADER}
     missing = [n for n, spec in schema.items() if spec.required and n not in archive.files]
@@ -179,4 +189,7 @@ def _arrays(archive: Any, schema: Mapping[str, ArraySpec] | None) -> dict[str, n
     arrays = {name: read_array(archive, name) for name in schema if name in archive.files}
     for name, array in arrays.items():
         schema[name].check(name, array)
+    if also is not None:
+        more = (name for name in archive.files if name.startswith(also) and name not in arrays)
+        arrays |= {name: read_array(archive, name) for name in more}
     return arrays

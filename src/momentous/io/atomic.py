@@ -26,12 +26,19 @@ _looked_after: set[Path] = set()  # what this process has written before
 
 
 @contextlib.contextmanager
-def atomic_file(path: PathLike, mode: str = "wb", *, keep_previous: bool = False) -> Iterator[Any]:
+def atomic_file(
+    path: PathLike,
+    mode: str = "wb",
+    *,
+    keep_previous: bool = False,
+    permissions: int | None = None,
+) -> Iterator[Any]:
     """Open a file for writing that takes the place of ``path`` when the block ends without error.
 
     Of a symbolic link the file that it points to is replaced; a device or a pipe is written to
     directly.  ``mode`` is "wb", or "w" for text in UTF-8 with ``\\n`` at the ends of lines;
-    ``keep_previous`` keeps the file before as ``NAME.previous``.
+    ``keep_previous`` keeps the file before as ``NAME.previous``.  The file has the permissions of
+    the one that it replaces, or at most those that are given.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f"mode={mode!r} must be 'wb' or 'w'")
@@ -42,13 +49,17 @@ def atomic_file(path: PathLike, mode: str = "wb", *, keep_previous: bool = False
         return
     if final not in _looked_after:
         _looked_after.add(final)
-        remove_left_over(final.parent, final.name)
+        remove_left_over(final.parent, re.escape(final.name))
     partial = _beside(final, "partial")
+    keeps = permissions is None and os.name == "posix" and final.exists()
     with _named(path, partial):
         # Exclusive: a file or link that is already there is never followed.
-        file = _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        file = _opened(partial, flags, mode, 0o600 if keeps else permissions)
         try:
             with file:
+                if keeps:
+                    _take_permissions(file.fileno(), final.stat())
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -83,8 +94,19 @@ def previous_path(path: PathLike) -> Path:
     return path.with_name(path.name + ".previous")
 
 
-def remove_left_over(folder: PathLike, name: str | None = None) -> None:
-    """Remove what killed processes have left in a folder, of the file of that name or of all.
+def permissions_of(path: PathLike) -> int | None:
+    """Who may read and write a file; None where there is no such file."""
+    if os.name != "posix":
+        return None
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode) & 0o777
+    except OSError:
+        return None
+
+
+def remove_left_over(folder: PathLike, names: str = ".*") -> None:
+    """Remove what killed processes have left in a folder, of all files or of those whose names
+    match a regular expression.
 
     Only plain files with our kind of name, of this user, from a process of this machine that no
     longer lives; where the system cannot tell, nothing is removed.
@@ -94,7 +116,7 @@ def remove_left_over(folder: PathLike, name: str | None = None) -> None:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             place = _LEFT.search(entry.name)
-            if place is None or name not in (None, entry.name[: place.start()]):
+            if place is None or not re.fullmatch(names, entry.name[: place.start()]):
                 continue
             if place[1] == _this_machine() and not _lives(int(place[2])):
                 facts = entry.stat(follow_symlinks=False)
@@ -146,8 +168,19 @@ def _lives(process: int) -> bool:
     return True
 
 
-def _opened(path: Path, flags: int, mode: str) -> IO[Any]:
-    descriptor = os.open(path, flags, 0o666)
+def _take_permissions(descriptor: int, old: os.stat_result) -> None:
+    """Those of the file before; those of its group only where the new file can have that group."""
+    mode = stat.S_IMODE(old.st_mode) & 0o777
+    if os.fstat(descriptor).st_gid != old.st_gid:
+        try:
+            os.fchown(descriptor, -1, old.st_gid)
+        except OSError:
+            mode &= ~0o070
+    os.fchmod(descriptor, mode)
+
+
+def _opened(path: Path, flags: int, mode: str, permissions: int | None = None) -> IO[Any]:
+    descriptor = os.open(path, flags, 0o666 if permissions is None else permissions)
     if mode == "w":
         return open(descriptor, "w", encoding="utf-8", newline="\n")
     return open(descriptor, "wb")

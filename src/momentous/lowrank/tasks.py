@@ -131,7 +131,7 @@ def _fit_file(
         "out_of_memory": found.error is not None,
     }
     if found.held_out_errors:
-        facts["held_out_error"] = min(found.held_out_errors)
+        facts["held_out_error"] = found.held_out_error
     return facts
 
 

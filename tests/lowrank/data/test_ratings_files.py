@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import stat
 import sys
 import tempfile
 import warnings
@@ -484,6 +485,22 @@ def test_the_cache_gives_the_same_ratings_without_reading_the_file(write, monkey
     assert again.row_ids.tolist() == first.row_ids.tolist()
     assert again.col_ids.tolist() == first.col_ids.tolist()
     assert again.dtype == first.dtype
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_who_may_not_read_the_ratings_may_not_read_their_cache(tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for name in ("part-0.csv", "part-1.csv"):
+        (parts / name).write_text("user,item,rating\n" + f"{name},x,3\n")
+    places = {parts / "part-0.csv": tmp_path / "parts/part-0.csv.momentous.npz",
+              parts: tmp_path / "parts.momentous.npz"}  # fmt: skip
+    for mode in (0o644, 0o600):  # the second time an open cache is there already
+        (parts / "part-0.csv").chmod(mode)
+        for source, kept in places.items():
+            read_ratings(source)
+            os.utime(parts / "part-0.csv", (mode, mode))  # so that the next cache is written
+            assert stat.S_IMODE(kept.stat().st_mode) & ~mode == 0
 
 
 def test_a_cache_is_a_file_of_ratings_itself(write):

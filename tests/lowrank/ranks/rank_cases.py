@@ -243,3 +243,16 @@ def files(ranks: Ranks, folder: Path) -> dict:
         "of": users.tolist(),
         "of six": elsewhere.rows.ids.tolist(),
     }
+
+
+def going_on(ranks: Ranks, folder: Path) -> dict:
+    """A fit in two pieces, with a file in between, and the same fit in one."""
+    own, path = RankRatings.share_of(whole_ratings("squared"), ranks), folder / "pieces"
+    half, whole = (dataclasses.replace(config_of("squared"), max_iterations=n, tol=0.0)
+                   for n in (5, 10))  # fmt: skip
+    save_model(fit_model(own, half).model, path, None, ranks)
+    ranks.all_reduce(np.ones(1))
+    start, _ = load_model(path, OfRank(ranks.rank, ranks.size))
+    found, expected = fit_model(own, half, start=start).model, fit_model(own, whole).model
+    names = ("row_factors", "col_factors", "row_bias", "col_bias")
+    return {name: bool(np.all(getattr(found, name) == getattr(expected, name))) for name in names}

@@ -25,6 +25,7 @@ def main(folder: Path) -> None:
                 found["conjugate"] = {name: cases.conjugate(some, name) for name in cases.STEPS}
                 found["traffic"] = cases.traffic(some)
     found["files"] = cases.files(ranks, folder)
+    found["going on"] = cases.going_on(ranks, folder)
     options = {"rank": 3, "threads": 1, "backend": "numpy", "validation_share": 0.1}
     parts = folder / "sources" / "parts"
     found["read"] = fit_file(parts, folder / "model", **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -25,7 +26,7 @@ from momentous.distributed import Alone  # noqa: E402
 from momentous.lowrank import Ratings  # noqa: E402
 from momentous.lowrank.backends import RowStep, find_backend  # noqa: E402
 from momentous.lowrank.data.draws import keys_of, normals  # noqa: E402
-from momentous.lowrank.model import load_model  # noqa: E402
+from momentous.lowrank.model import load_model, save_model  # noqa: E402
 from momentous.lowrank.model.shards import WithIds  # noqa: E402
 from momentous.lowrank.ranks import RankRatings  # noqa: E402
 from momentous.lowrank.ranks.ratings import owners  # noqa: E402
@@ -246,8 +247,10 @@ def test_files_are_read_by_all_ranks(launched):
 
 
 def test_a_fit_goes_on_with_another_number_of_ranks(launched):
-    """On four ranks what one process had begun, and the other way round."""
+    """On four ranks what one process had begun, and the other way round: at the last model."""
     folder, ranks = launched
+    begun, extra = load_model(folder / "alone")
+    save_model(dataclasses.replace(begun, run=None), folder / "alone", extra)
     expected = fit_file(folder / PARTS, folder / "alone", resume=True)
     for rank in ranks:
         assert rank["resumed"]["iterations"] == expected["iterations"]
@@ -256,6 +259,11 @@ def test_a_fit_goes_on_with_another_number_of_ranks(launched):
     again = fit_file(folder / PARTS, folder / "model", resume=True)
     assert again["objective"] <= ranks[0]["read"]["objective"] * (1 + 1e-6)
     assert not [*folder.glob("model.shard-*")]
+
+
+def test_a_fit_goes_on_with_as_many_ranks_as_if_it_had_not_ended(launched):
+    for rank in launched[1]:
+        assert all(rank["going on"].values()), rank["going on"]
 
 
 @pytest.mark.parametrize("name", ["parts", "one.csv", "one.parquet", "quoted.csv"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,13 @@ class Cache:
             place = sources[0].path
         place = place.resolve()
         self.path = place.with_name(place.name + ".momentous.npz")
-        files = []
+        files, self._permissions = [], 0o666
         for source in sources:
             facts = source.path.stat()
+            # Who may not read every one of the files may not read the cache.
+            self._permissions &= facts.st_mode | 0o600
+            if os.name == "posix" and facts.st_gid != os.getegid():
+                self._permissions &= ~0o070  # the cache would be for another group
             files.append([source.path.name, source.member, facts.st_size, facts.st_mtime_ns])
         self._key = json.dumps([files, options], sort_keys=True)
 
@@ -82,7 +87,8 @@ class Cache:
             "ids": {name: array.dtype.str for name, array in kept.items()},
         }
         try:
-            write_archive(self.path, KIND, VERSION, content, {**vars(ratings.by_row), **kept})
+            arrays, mode = {**vars(ratings.by_row), **kept}, self._permissions
+            write_archive(self.path, KIND, VERSION, content, arrays, permissions=mode)
         except OSError as error:
             if self.path.parent not in _refused:
                 _refused.add(self.path.parent)
@@ -115,6 +121,9 @@ def read_cache(path: Path) -> tuple[str, Ratings, list[str]]:
         for name, array in ids.items():
             if np.any(array[1:] <= array[:-1]):
                 raise ValueError(f"its {name} do not ascend")
-        return str(kept.content["key"]), checked_storage((m, n), **kept.arrays), notes
+        starts, others, values = (kept.arrays[name] for name in ("starts", "others", "values"))
+        names = ids.get("row_ids"), ids.get("col_ids")
+        ratings = checked_storage((m, n), starts, others, values, *names)
+        return str(kept.content["key"]), ratings, notes
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ArchiveError(f"{path}: {error}") from error

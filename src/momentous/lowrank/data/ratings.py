@@ -365,13 +365,16 @@ def checked_storage(
     values: NDArray[Any],
     row_ids: NDArray[Any] | None = None,
     col_ids: NDArray[Any] | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> Ratings:
     """Ratings from arrays as `Ratings.by_row` has them, for instance out of a file.
 
     Everything is checked before anybody uses it; what is wrong is a ValueError that says what.
+    Only where they ``may_be_empty``, as the users of a shard may be, there may be no entries.
     """
     m, n = (int(side) for side in shape)
-    if not 0 < m < 2**31 or not 0 < n < 2**31:
+    if not (m > 0 or (may_be_empty and m == 0)) or m >= 2**31 or not 0 < n < 2**31:
         raise ValueError(f"the shape {m} x {n} is not possible")
     for name, array, kinds in (
         ("starts", starts, (np.int64,)),
@@ -380,14 +383,14 @@ def checked_storage(
     ):
         if array.ndim != 1 or array.dtype not in kinds:
             raise ValueError(f"{name} has {array.ndim} dimensions and dtype {array.dtype}")
-    if not values.size or others.size != values.size:
+    if others.size != values.size or not (values.size or may_be_empty):
         raise ValueError(f"there are {values.size} values in {others.size} columns")
     check_starts(starts, m, values.size, "starts")
-    if others.min() < 0 or others.max() >= n:
+    if others.min(initial=0) < 0 or others.max(initial=0) >= n:
         raise ValueError(f"a column lies outside of 0 to {n - 1}")
-    rises = np.append(True, others[1:] > others[:-1])
-    rises[starts[:-1][starts[:-1] < values.size]] = True  # the first entry of a row
-    if not rises.all():
+    falls = np.append(False, others[1:] <= others[:-1])[: values.size]
+    falls[starts[:-1][starts[:-1] < values.size]] = False  # the first entry of a row
+    if falls.any():
         raise ValueError("the columns of a row do not ascend")
     if not np.isfinite(values).all():
         raise ValueError("a value is not finite")

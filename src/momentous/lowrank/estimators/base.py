@@ -73,7 +73,7 @@ class BaseCompletion(Answers):
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
         with watching(self) as watch:
             fit = fit_model(ratings, self._config(), start=start, watch=watch)
-            self.model_: LowRankModel = fit.model
+            self.model_: LowRankModel = self._without_run(fit.model)
             self.result_: Result | None = fit.result
             self.objective_, self.message_ = fit.objective, fit.message
             self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
@@ -82,6 +82,10 @@ class BaseCompletion(Answers):
             raise MemoryError(fit.message)
         if fit.result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; the estimator has what was reached")
+
+    def _without_run(self, model: LowRankModel) -> LowRankModel:
+        """Only a warm start goes on with a run, whose vectors are as long as the factors."""
+        return model if self.warm_start else dataclasses.replace(model, run=None)
 
     def fit(self, X: Any, y: Any = None, **unsupported: Never) -> Self:
         """Fit to the values y of the pairs X.
@@ -279,7 +283,7 @@ class BaseCompletion(Answers):
             )
         estimator._check_parameters()
         check_number("n_iter", extra["n_iter"], 0, whole=True)
-        estimator.model_, estimator.result_ = model, None
+        estimator.model_, estimator.result_ = estimator._without_run(model), None
         estimator.n_iter_, estimator.objective_ = extra["n_iter"], float(extra["objective"])
         estimator.validation_errors_, estimator.message_ = [], ""
         estimator.n_features_in_ = PAIR

@@ -72,7 +72,8 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
     random_state : int, Generator or None
         For the first factors and the validation share.
     warm_start : bool
-        Begin the next fit where the last one ended, for the ids that both know.
+        Begin the next fit where the last one ended, for the ids that both know.  With the same
+        ratings and parameters it goes on as if it had not ended there.
     verbose : bool or int
         Show a bar during the fit, in a notebook or on a terminal; elsewhere print a line after each
         iteration, and why the fit ended.  They go to the logger "momentous.fit", too.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -16,14 +15,8 @@ import numpy as np
 
 from momentous.core.method import Method
 from momentous.distributed import Ranks
-from momentous.io.archive import Archive, ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.lowrank.backends import Backend
-from momentous.lowrank.data.ratings import (
-    Compressed,
-    Ratings,
-    checked_storage,
-    stored_ratings,
-)
 from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.losses import Loss, restore_loss
 from momentous.lowrank.model.fitted import LowRankModel
@@ -34,20 +27,30 @@ from momentous.lowrank.model.shards import (
     save_shards,
     wanted_rows,
 )
+from momentous.lowrank.model.stored import (
+    ENTRIES,
+    HELD_OUT,
+    RUN,
+    StoredRows,
+    StoredSide,
+    largest_number,
+    pack_run,
+    unpack_run,
+)
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.solvers.fit import FitRun
 from momentous.methods import method_of
 
-KIND, VERSION = "low-rank model", 2
+KIND, VERSION = "low-rank model", 3
 
 NUMBERS = ("row_factors", "col_factors", "row_bias", "col_bias")
 IDS = ("row_ids", "col_ids")
-ENTRIES = {"starts": "i", "others": "i", "values": "f"}  # of the entries seen and held out
-HELD_OUT = "held_out_"
+KINDS = dict(zip(ENTRIES, "iif", strict=True))  # of the entries seen and held out
 SCHEMA = {
     **{name: ArraySpec("f", 2 if "factors" in name else 1) for name in NUMBERS},
     **{name: ArraySpec("iufUS", 1) for name in IDS},
-    **{name: ArraySpec(kind, 1) for name, kind in ENTRIES.items()},
-    **{HELD_OUT + name: ArraySpec(kind, 1, required=False) for name, kind in ENTRIES.items()},
+    **{name: ArraySpec(kind, 1) for name, kind in KINDS.items()},
+    **{HELD_OUT + name: ArraySpec(kind, 1, required=False) for name, kind in KINDS.items()},
 }
 OF_ROWS = [name for name in SCHEMA if not name.startswith("col_")]
 MANIFEST = {  # of a model in shards
@@ -82,16 +85,17 @@ def save_model(
     for prefix, ratings in (("", model.seen), (HELD_OUT, model.held_out)):
         if ratings is not None:
             arrays |= {prefix + name: getattr(ratings.by_row, name) for name in ENTRIES}
+    run, vectors = pack_run(model.run)
     if ranks is None or ranks.size == 1:
-        write_archive(path, KIND, VERSION, content, arrays)
+        write_archive(path, KIND, VERSION, content | {"run": run}, arrays | vectors)
         remove_shards(Path(path))
         return
-    rows = {name: arrays.pop(name) for name in OF_ROWS if name in arrays}
+    rows = {name: arrays.pop(name) for name in OF_ROWS if name in arrays} | vectors
 
     def save_rest(shards: dict[str, Any]) -> None:
         write_archive(path, KIND, VERSION, content | {"shards": shards}, arrays)
 
-    save_shards(Path(path), rows, save_rest, ranks)
+    save_shards(Path(path), rows, run, save_rest, ranks)
 
 
 def load_model(
@@ -105,26 +109,39 @@ def load_model(
     An `ArchiveError` says where the file is something else, is damaged, has another version, or
     holds a model whose parts do not fit together.
     """
-    archive = read_archive(path, KIND, VERSION, MANIFEST)
+    archive = read_archive(path, KIND, VERSION, MANIFEST, RUN if wanted is None else None)
+    content, arrays, run = archive.content, archive.arrays, None
     try:
-        if "shards" in archive.content:
+        # Nothing but these checks sees an array of the file.
+        cols = StoredSide.checked(arrays, "col")
+        if "shards" in content:
             schema = {name: SCHEMA[name] for name in OF_ROWS}
-            rows = load_shards(Path(path), archive.content["shards"], schema, wanted)
-            archive = replace(archive, arrays=archive.arrays | rows)
-        for name, spec in SCHEMA.items():
-            if spec.required and name not in archive.arrays:
-                raise ValueError(f"it lacks the array {name!r}")
-        if wanted is not None and "shards" not in archive.content:
-            rows = wanted_rows(archive.arrays, wanted)
-            archive = replace(archive, arrays=archive.arrays | rows)
-        extra = archive.content["extra"]
+            rows, run = load_shards(Path(path), content["shards"], schema, cols, wanted)
+            if wanted is None:
+                _require_entries(rows)
+        else:
+            for name in OF_ROWS:
+                if SCHEMA[name].required and name not in arrays:
+                    raise ValueError(f"it lacks the array {name!r}")
+            rows = StoredRows.with_entries(arrays, cols)
+            _require_entries(rows)
+            if wanted is None:
+                run = unpack_run(content["run"], arrays)
+            else:  # a run is one of all rows
+                rows = wanted_rows(rows, wanted)
+        extra = content["extra"]
         if not isinstance(extra, dict | None) or not isinstance(
             (extra or {}).get("parameters", {}), dict
         ):
             raise ValueError("its parameters cannot be read")
-        return _model(archive), extra or {}
+        return _model(content, rows, cols, run), extra or {}
     except MALFORMED as error:
         raise damaged(path, error) from error
+
+
+def _require_entries(rows: StoredRows) -> None:
+    if not rows.seen.nnz:
+        raise ValueError("it has no entries")
 
 
 def damaged(path: str | os.PathLike[str], error: Exception) -> ArchiveError:
@@ -133,65 +150,41 @@ def damaged(path: str | os.PathLike[str], error: Exception) -> ArchiveError:
     return ArchiveError(f"{path} is a damaged model: {problem}")
 
 
-def _model(archive: Archive) -> LowRankModel:
-    """The model in an archive, every number of it checked."""
-    content, arrays = archive.content, archive.arrays
-    factors = arrays["row_factors"], arrays["col_factors"]
-    dtype, rank = factors[0].dtype, factors[0].shape[1]
-    if dtype not in (np.float32, np.float64):
-        raise ValueError(f"its factors are {dtype}, not float32 or float64")
-    if rank < 1 or factors[1].shape[1] != rank:
-        raise ValueError(f"its factors have {rank} and {factors[1].shape[1]} columns")
-    shape = len(factors[0]), len(factors[1])
-    for name, length in zip((*IDS, *NUMBERS[2:]), shape * 2, strict=True):
-        if len(arrays[name]) != length:
-            raise ValueError(f"its {name} are {len(arrays[name])}, but its factors {length}")
-    largest = math.sqrt(np.finfo(dtype).max)  # the squares of all numbers must be finite
-    for name in NUMBERS:
-        if arrays[name].dtype != dtype or not np.all(np.abs(arrays[name]) <= largest):
-            raise ValueError(f"its {name} are not all finite numbers of type {dtype}")
-    rows, cols = (Vocabulary(arrays[name]) for name in IDS)
-    for names in (rows, cols):
-        if np.unique(names.ids).size != len(names):
-            raise ValueError("an id comes twice")
+def _model(
+    content: dict[str, Any], rows: StoredRows, cols: StoredSide, run: FitRun | None
+) -> LowRankModel:
+    """The model of these rows and columns, with what the header says, checked."""
+    dtype = cols.factors.dtype
+    largest = largest_number(dtype)
     mean, (low, high) = float(content["mean"]), map(float, content["limits"])
     if not (abs(mean) <= largest and -largest <= low <= high <= largest):
         raise ValueError(f"its mean is {mean} and its limits are {low} and {high}")
     penalty = Penalty(**content["penalty"])
+    longest = max(len(rows.ids), len(cols.ids))
     with np.errstate(over="ignore"):
-        heaviest = penalty.bias_ridge + penalty.ridge * np.float64(max(shape)) ** penalty.weighting
+        heaviest = penalty.bias_ridge + penalty.ridge * np.float64(longest) ** penalty.weighting
     flags = penalty.biases, penalty.row_biases
     if not (heaviest <= largest and all(isinstance(flag, bool) for flag in flags)):
         raise ValueError(f"its penalty is {penalty}")
     loss = restore_loss(content["loss"])
-    seen = _ratings(arrays, "", shape)
-    any_held_out = any(name.startswith(HELD_OUT) for name in arrays)
-    held_out = _ratings(arrays, HELD_OUT, shape) if any_held_out else None
-    for ratings in (seen, held_out):
+    for ratings in (rows.seen, rows.held_out):
         if ratings is not None:
             loss.check(ratings)
     return LowRankModel(
         loss=loss,
         mean=mean,
-        rows=rows,
-        cols=cols,
-        **{name: np.ascontiguousarray(arrays[name]) for name in NUMBERS},
+        rows=Vocabulary(rows.ids),
+        cols=Vocabulary(cols.ids),
+        row_factors=rows.factors,
+        col_factors=cols.factors,
+        row_bias=rows.bias,
+        col_bias=cols.bias,
         penalty=penalty,
         value_range=(low, high),
-        seen=seen,
-        held_out=held_out,
+        seen=rows.seen,
+        held_out=rows.held_out,
+        run=run,
     )
-
-
-def _ratings(arrays: dict[str, Any], prefix: str, shape: tuple[int, int]) -> Ratings:
-    starts, others, values = (arrays[prefix + name] for name in ENTRIES)
-    if not values.size and shape[0] == starts.size - 1:  # of users that are kept
-        return stored_ratings(shape, Compressed(starts, others, values), (None, None))
-    try:
-        return checked_storage(shape, starts, others, values)
-    except ValueError as error:
-        what = "entries held out" if prefix else "entries"
-        raise ValueError(f"of its {what}, {error}") from None
 
 
 # --- parameters -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from momentous.lowrank.data.ratings import Floats, Ratings
 from momentous.lowrank.data.vocabulary import UNKNOWN
 from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
 from momentous.lowrank.objective import LowRankObjective
-from momentous.lowrank.solvers.fit import FitConfig, FitProgress, Observer, Watcher, solve
+from momentous.lowrank.solvers.fit import FitConfig, FitProgress, FitRun, Observer, Watcher, solve
 
 
 @dataclass
@@ -28,6 +28,7 @@ class Fit:
     message: str  # why the fit ended; the run does not know of entries that are held out
     objective: float  # F at the model, without the balance term
     held_out_errors: list[float] = field(default_factory=list)  # after each iteration
+    held_out_error: float = math.inf  # the least, of a fit that goes on with that of its start
     error: MemoryError | None = None  # that ended it; the model is the last point before
     training_error: float = math.nan  # of the entries seen, where it was asked for
 
@@ -51,7 +52,10 @@ def fit_model(
     config : FitConfig
     start : LowRankModel, optional
         Begin there: rows and columns that it knows keep their parameters at first.  What it was
-        fitted to is never held out, and what it held out stays so.
+        fitted to is never held out, and what it held out stays so.  Where ratings, objective and
+        solver are those that the model was fitted with, its fit goes on with all that the solver
+        remembers: on one CPU bit for bit as if it had not ended there.  ``max_iterations`` are
+        further ones.
     watch : callable, optional
         Called with a `FitProgress` after each iteration; returning True ends the fit.
     save : callable, optional
@@ -71,28 +75,31 @@ def fit_model(
         )
     objective = config.objective(ratings)
 
-    def model(x: Floats) -> LowRankModel:
-        return _model_at(x, objective, ratings, held_out)
+    x0 = None if start is None else _start_at(start, objective, config)
+
+    def model(x: Floats, run: FitRun | None) -> LowRankModel:
+        return _model_at(x, objective, ratings, held_out, run)
 
     observer = Observer(
         objective,
         held_out,
         config.patience,
         watch,
-        None if save is None else lambda x, step: save(model(x), step),
+        None if save is None else lambda x, step, run: save(model(x, run), step),
         save_every,
+        None if start is None else _run_to_go_on(start, x0, objective, held_out, config),
     )
-    x0 = None if start is None else _start_at(start, objective, config)
     x, result = solve(objective, config, x0, observer)
     value = math.nan
     with contextlib.suppress(MemoryError, KeyboardInterrupt):  # the model is worth more
         value = objective.value(x, balance=0.0)
     fit = Fit(
-        model(x),
+        model(x, observer.run),
         result,
         observer.why_ended(result),
         value,
         observer.held_out_errors,
+        observer.lowest,
         observer.error,
     )
     if with_training_error and fit.error is None:
@@ -101,8 +108,44 @@ def fit_model(
     return fit
 
 
+def _run_to_go_on(
+    start: LowRankModel,
+    x0: Any,
+    objective: LowRankObjective,
+    held_out: Ratings | None,
+    config: FitConfig,
+) -> FitRun | None:
+    """The run that led to a model, if this fit is of the same entries, objective and solver."""
+    run, ratings = start.run, objective.ratings
+    same = (
+        run is not None
+        and (start.loss, start.penalty) == (objective.loss, objective.penalty)
+        and (start.mean, start.rank) == (objective.mean, objective.rank)
+        and start.row_factors.dtype == objective.dtype
+        and np.array_equal(start.rows.ids, vocabulary_of(ratings, 0).ids)
+        and np.array_equal(start.cols.ids, vocabulary_of(ratings, 1).ids)
+        and _same_entries(start.seen, ratings)
+        and _same_entries(start.held_out, held_out)
+        and run.is_of(objective, config, x0)
+    )
+    return None if objective.any(not same) else run
+
+
+def _same_entries(one: Ratings | None, other: Ratings | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return all(
+        np.array_equal(getattr(one.by_row, name), getattr(other.by_row, name))
+        for name in ("starts", "others", "values")
+    )
+
+
 def _model_at(
-    x: Floats, objective: LowRankObjective, ratings: Ratings, held_out: Ratings | None
+    x: Floats,
+    objective: LowRankObjective,
+    ratings: Ratings,
+    held_out: Ratings | None,
+    run: FitRun | None,
 ) -> LowRankModel:
     r = objective.rank
     P, Q = objective.factors(x)
@@ -126,6 +169,7 @@ def _model_at(
         value_range=ratings.whole.value_range,
         seen=ratings,
         held_out=held_out,
+        run=run,
     )
 
 

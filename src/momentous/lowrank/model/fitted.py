@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import as_ids
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, checked_storage
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, stored_ratings
 from momentous.lowrank.data.vocabulary import (
     UNKNOWN,
     Positions,
@@ -23,6 +23,7 @@ from momentous.lowrank.data.vocabulary import (
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.solvers.fit import FitRun
 
 Unknown = Literal["mean", "nan", "error"]
 BLOCK = 1 << 20  # predictions that are held at a time
@@ -62,6 +63,7 @@ class LowRankModel:
     value_range: tuple[float, float]  # the least and the greatest rating seen
     seen: Ratings  # the entries that it was fitted to, by position
     held_out: Ratings | None = None  # not fitted to, but no news to their rows either
+    run: FitRun | None = None  # that led here, and that a fit can go on with
 
     @property
     def rank(self) -> int:
@@ -243,6 +245,7 @@ class LowRankModel:
             col_bias=self.row_bias,
             seen=transpose(self.seen),
             held_out=None if self.held_out is None else transpose(self.held_out),
+            run=None,
         )
 
     def fold_in_columns(
@@ -300,6 +303,7 @@ class LowRankModel:
             row_bias=bias,
             seen=join_entries(self.seen, ~np.isin(self.seen.rows, where), shape, *added),
             held_out=held_out,
+            run=None,
         )
 
     def solve_rows(
@@ -406,10 +410,8 @@ def _of_columns(storage: Compressed, columns: Positions, count: int) -> Compress
 
 def transpose(ratings: Ratings) -> Ratings:
     """The entries of the transposed matrix."""
-    turned, (m, n) = ratings.by_col, ratings.shape
-    return checked_storage(
-        (n, m), turned.starts, turned.others, turned.values, ratings.col_ids, ratings.row_ids
-    )
+    m, n = ratings.shape
+    return stored_ratings((n, m), ratings.by_col, (ratings.col_ids, ratings.row_ids))
 
 
 def join_entries(old: Ratings, kept: Any, shape: tuple[int, int], *added: Any) -> Ratings:

@@ -8,7 +8,6 @@ the users that are wanted are read, one at a time, and only these users are kept
 from __future__ import annotations
 
 import contextlib
-import glob
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
@@ -18,17 +17,20 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from momentous.core.checkpoint import shard_path
+from momentous.core.checkpoint import shard_path, shards_beside
 from momentous.distributed import Ranks
 from momentous.distributed.shards import all_or_none
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.io.atomic import permissions_of
 from momentous.lowrank.data.ids import as_ids
 from momentous.lowrank.data.tables import is_plain_number
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
+from momentous.lowrank.model.stored import RUN, StoredRows, StoredSide, unpack_run
 from momentous.lowrank.ranks.ratings import owners
+from momentous.lowrank.solvers.fit import FitRun
 
-KIND, VERSION = "low-rank model shard", 1
-ENTRIES = ("starts", "others", "values")
+KIND, VERSION = "low-rank model shard", 2
+KINDS = ("i", "u", "f", "U", "S")  # of ids
 
 
 class Wanted(Protocol):
@@ -77,16 +79,25 @@ class WithIds(Wanted):
 
 
 def save_shards(
-    path: Path, rows: Mapping[str, Any], save_rest: Callable[[dict[str, Any]], None], ranks: Ranks
+    path: Path,
+    rows: Mapping[str, Any],
+    run: Any,
+    save_rest: Callable[[dict[str, Any]], None],
+    ranks: Ranks,
 ) -> None:
     """Write this rank's shard; ``save_rest``, on rank 0, writes the file with what it is given.
 
+    ``run`` is what JSON can hold of this rank's part of the run that led to the model.
     A failure of one rank is an OSError on all of them, and leaves the old model as it was.
     """
     token = int(ranks.sum(secrets.randbits(40) if ranks.rank == 0 else 0))
     mine = shard_path(path, token, ranks.rank)
+    content = _content(token, ranks.rank, ranks.size) | {"run": run}
+    mode = permissions_of(path)  # a shard is for nobody who may not read the model
     try:
-        all_or_none(ranks, lambda: write_archive(mine, KIND, VERSION, {}, rows))
+        all_or_none(
+            ranks, lambda: write_archive(mine, KIND, VERSION, content, rows, permissions=mode)
+        )
         kind = np.asarray(rows["row_ids"]).dtype.kind
         manifest = {"token": token, "count": ranks.size, "kind": kind}
         all_or_none(ranks, lambda: save_rest(manifest) if ranks.rank == 0 else None)
@@ -99,54 +110,62 @@ def save_shards(
 
 def remove_shards(path: Path, token: int | None = None) -> None:
     """Remove the shards of models that were written here before."""
-    kept = "" if token is None else shard_path(path, token, 0).name[:-1]
-    for shard in path.parent.glob(f"{glob.escape(path.name)}.shard-*"):
-        if not kept or not shard.name.startswith(kept):
+    for shard in shards_beside(path):
+        if token is None or not shard.name.startswith(shard_path(path, token, 0).name[:-1]):
             with contextlib.suppress(OSError):
                 shard.unlink()
 
 
 def load_shards(
-    path: Path, manifest: Mapping[str, Any], schema: Mapping[str, ArraySpec], wanted: Wanted | None
-) -> dict[str, NDArray[Any]]:
-    """The rows that are wanted, or all, in the order of their ids."""
-    parts: list[dict[str, NDArray[Any]]] = []
-    count = int(manifest["count"])
-    shards = range(count) if wanted is None else wanted.shards(count, str(manifest["kind"]))
-    for shard in shards:
-        file = shard_path(path, int(manifest["token"]), shard)
+    path: Path,
+    manifest: Mapping[str, Any],
+    schema: Mapping[str, ArraySpec],
+    cols: StoredSide,
+    wanted: Wanted | None,
+) -> tuple[StoredRows, FitRun | None]:
+    """The rows that are wanted, or all, in the order of `StoredRows.join`.
+
+    And the run that led to the model, where one of as many ranks asks for its own rows.
+    """
+    token, count, kind = (manifest[name] for name in ("token", "count", "kind"))
+    if not (_is_count(token, 2**40) and _is_count(count, 2**31) and count) or kind not in KINDS:
+        raise ValueError(f"its shards are described by {dict(manifest)}"[:200])
+    parts: list[StoredRows] = []
+    run, of_same_ranks = None, isinstance(wanted, OfRank) and wanted.size == count
+    for shard in range(count) if wanted is None else wanted.shards(count, kind):
+        file = shard_path(path, token, shard)
         try:
-            found = read_archive(file, KIND, VERSION, schema).arrays
+            archive = read_archive(file, KIND, VERSION, schema, RUN if of_same_ranks else None)
+            own, expected = archive.content, _content(token, shard, count)
+            if {name: own.get(name) for name in expected} != expected:
+                raise ValueError(
+                    f"is shard {own.get('shard')} of {own.get('count')} of a model with the token "
+                    f"{own.get('token')}, where shard {shard} of {count} with the token {token} "
+                    "is expected"
+                )
+            found = StoredRows.with_entries(archive.arrays, cols)
+            if of_same_ranks:
+                run = unpack_run(own["run"], archive.arrays)
         except OSError as error:
             raise ArchiveError(f"{path} cannot be read whole: {error}") from error
+        except ArchiveError:
+            raise  # it names the file already
+        except (ValueError, KeyError, TypeError) as error:
+            problem = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"{file.name}: {problem}") from error
         parts.append(found if wanted is None else wanted_rows(found, wanted))
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    for name in joined:
-        if name.endswith("starts"):
-            counts = np.concatenate([np.diff(part[name]) for part in parts])
-            joined[name] = _starts(counts)
-    return rows_of(joined, np.argsort(joined["row_ids"], kind="stable"))
+    return StoredRows.join(parts), run
 
 
-def wanted_rows(arrays: dict[str, NDArray[Any]], wanted: Wanted) -> dict[str, NDArray[Any]]:
+def wanted_rows(rows: StoredRows, wanted: Wanted) -> StoredRows:
     """Those of the rows that are wanted."""
-    return rows_of(arrays, np.flatnonzero(wanted.chosen(arrays["row_ids"])))
+    return rows.take(np.flatnonzero(wanted.chosen(rows.ids)))
 
 
-def rows_of(arrays: dict[str, NDArray[Any]], rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Some of the rows, in that order."""
-    found = {name: arrays[name][rows] for name in ("row_ids", "row_factors", "row_bias")}
-    for name in arrays:
-        if name.endswith("starts"):
-            prefix = name.removesuffix("starts")
-            starts, others, values = (arrays[prefix + each] for each in ENTRIES)
-            counts = np.diff(starts)[rows]
-            new = _starts(counts)
-            places = np.arange(new[-1]) + np.repeat(starts[rows] - new[:-1], counts)
-            found |= {name: new, f"{prefix}others": others[places]}
-            found[f"{prefix}values"] = values[places]
-    return found
+def _content(token: int, shard: int, count: int) -> dict[str, Any]:
+    """What a shard says of itself: of which model it is, and which part."""
+    return {"token": token, "shard": shard, "count": count}
 
 
-def _starts(counts: NDArray[Any]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+def _is_count(number: Any, limit: int) -> bool:
+    return type(number) is int and 0 <= number < limit

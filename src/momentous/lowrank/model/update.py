@@ -51,6 +51,7 @@ def updated(
         value_range=(min(low for low, _ in ranges), max(high for _, high in ranges)),
         seen=seen,
         held_out=held_out,
+        run=None,
     )
     grown = _with_best_rows(grown, np.unique(new_rows), backend, device)
     turned = _with_best_rows(grown.transposed(), np.unique(new_cols), backend, device)

@@ -8,6 +8,7 @@ and read once.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,8 @@ def _write(file: Path, ids: NDArray[Any], storage: Compressed, size: int) -> Non
     begins[1] = until[begins[0]]
     places = np.arange(until[-1]) + np.repeat(storage.starts[order] - until[:-1], per_row)
     rows = np.arange(len(ids)) - np.repeat(begins[0, :-1], np.diff(begins[0]))
-    with file.open("wb") as out:
+    # For this user alone: the ratings may come from a file that others cannot read.
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
         begins.tofile(out)
         ids[order].tofile(out)
         np.repeat(rows.astype(np.int32), per_row).tofile(out)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from momentous.api import accelerate, minimize
+from momentous.core.checkpoint import (
+    MALFORMED,
+    CheckpointError,
+    InMemory,
+    PackedRun,
+    RunState,
+)
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
@@ -24,6 +33,7 @@ from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.ranks import RankObjective, RankRatings
 from momentous.lowrank.solvers.sweeps import Sweep
 from momentous.methods import method_class
+from momentous.methods.descent_map import DescentMap, RestartRule
 
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
 # Half sweeps are by conjugate gradients above this rank, about where two steps take no longer than
@@ -99,6 +109,17 @@ class FitConfig:
         """Alternating half steps, and not a method that goes by gradients?"""
         return isinstance(self.solver, str) and self.solver in ("auto", "sweep")
 
+    @property
+    def method(self) -> Any:
+        """The solver, where ``solver`` may be its name or its class."""
+        if self.by_sweeps:
+            rule: RestartRule = "either" if self.solver == "auto" else "always"
+            # No secants: they save few sweeps, and would carry a backend's rounding into the 7th
+            # digit.
+            return DescentMap(restart=rule, value_tol=self.tol, secants=0)
+        cls = method_class(self.solver) if isinstance(self.solver, str) else self.solver
+        return cls() if isinstance(cls, type) else cls
+
     def objective(self, ratings: Ratings) -> LowRankObjective:
         """What is to be minimised."""
         loss = self.loss_object
@@ -144,6 +165,38 @@ class FitConfig:
         return STEPS if self.half_sweeps == "cg" or (self.half_sweeps == "auto" and high) else None
 
 
+@dataclass(frozen=True, eq=False)
+class FitRun:
+    """A fit between two iterations: what the solver remembers, and what was best so far.
+
+    A fit that goes on with it takes the steps of one that was never cut.
+    """
+
+    solver: PackedRun
+    steps: int | None  # `FitConfig.steps`
+    # On the entries held out, where there are any:
+    lowest: float = math.inf  # the least error
+    since: int = 0  # iterations without an improvement
+    best: Floats | None = None  # the point with the least error
+    best_value: float = math.nan  # the objective there
+
+    def is_of(self, objective: LowRankObjective, config: FitConfig, x0: Floats) -> bool:
+        """Can a fit of this objective, which is the run's own, go on with it?"""
+        best = x0 if self.best is None else self.best
+        if self.steps != config.steps(objective) or best.shape != x0.shape:
+            return False
+        try:
+            found, wanted = self.solver.method, config.method.description()
+            return _but_tolerance(found) == _but_tolerance(wanted)
+        except MALFORMED:
+            return False
+
+
+def _but_tolerance(described: dict[str, Any]) -> dict[str, Any]:
+    """The description of a method, without when it stops."""
+    return described | {"parameters": described["parameters"] | {"value_tol": None}}
+
+
 def solve(
     objective: LowRankObjective,
     config: FitConfig,
@@ -153,9 +206,21 @@ def solve(
     """Minimise until the tolerance is reached; the point, and how it was found."""
     x0 = config.start(objective) if start is None else start
     observer = observer or Observer(objective)
+    observer.config = config
+    run = _sweep if config.by_sweeps else _descend
     try:
-        run = _sweep if config.by_sweeps else _descend
-        x, result = run(objective, config, x0, observer)
+        try:
+            x, result = run(objective, config, x0, observer)
+        except CheckpointError as error:
+            if observer.begun is None or objective.layout is not None:  # ranks end together
+                raise
+            warnings.warn(
+                f"the fit begins anew at its last model, without the momentum that it had: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            observer.begun = None
+            x, result = run(objective, config, x0, observer)
     except MemoryError as error:
         if observer.last is None or objective.layout is not None:  # other ranks do not go on
             raise
@@ -170,18 +235,21 @@ def _sweep(
     objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
     sweep = Sweep(objective, steps=config.steps(objective))
+    method, begun = config.method, observer.begun
     result = accelerate(
         sweep,
         sweep.begin(x0),
         value=True,
-        restart="either" if config.solver == "auto" else "always",
+        restart=method.restart,
         tol=0.0,
-        value_tol=config.tol,
+        value_tol=method.value_tol,
         max_iterations=config.max_iterations or SWEEPS,
         callback=lambda intermediate_result: observer(intermediate_result, sweep.point),
+        checkpoint=observer.checkpoint,
+        resume=None if begun is None else begun.solver.with_method(method.description()),
         ranks=objective.layout,
         interrupts="return",
-        secants=0,  # they save few sweeps, and would carry a backend's rounding into the 7th digit
+        secants=method.secants,
     )
     # The image of the last point is no higher, and known unless an interrupt came in between.
     if result.image is None:
@@ -202,6 +270,8 @@ def _descend(
         tol=config.tol * objective.norm(reference_gradient),
         max_iterations=config.max_iterations or ITERATIONS,
         callback=lambda intermediate_result: observer(intermediate_result, lambda x: x),
+        checkpoint=observer.checkpoint,
+        resume=None if observer.begun is None else observer.begun.solver,
         ranks=objective.layout,
         interrupts="return",
     )
@@ -233,8 +303,10 @@ Watcher = Callable[[FitProgress], Any]
 class Observer:
     """Looks on after each iteration: watches, saves, and knows when to stop early.
 
-    ``save`` gets the best point on the entries held out (without any: the present one) and its
-    `FitProgress`, after the first iteration and then every ``save_every`` seconds.
+    ``save`` gets the best point on the entries held out (without any: the present one), its
+    `FitProgress` and the `FitRun`, after the first iteration and then every ``save_every`` seconds.
+    ``begun`` is a run to go on with.  ``run`` is the one that a later fit can go on with; None
+    where the solver has come to an end from which there is no way on.
     """
 
     def __init__(
@@ -243,18 +315,28 @@ class Observer:
         held_out: Ratings | None = None,
         patience: int = 1,
         watch: Watcher | None = None,
-        save: Callable[[Floats, FitProgress], Any] | None = None,
+        save: Callable[[Floats, FitProgress, FitRun | None], Any] | None = None,
         save_every: float = 60.0,
+        begun: FitRun | None = None,
     ):
         self.objective, self.held_out, self.patience = objective, held_out, patience
         self.watch, self.save, self.save_every = watch, save, save_every
+        self.begun = self.run = begun
+        self.config = FitConfig()  # `solve` says which
         self.held_out_errors: list[float] = []
         self.last: tuple[Any, Callable[[Floats], Floats]] | None = None  # iteration, and its point
         self.error: MemoryError | None = None  # that ended the run
         self.best: Floats | None = None
-        self._best_step: FitProgress | None = None
-        self._lowest, self._since, self._saved_at = math.inf, 0, -math.inf
+        self.lowest = math.inf  # error on the entries held out, at the best point
+        self._step = self._best_step = FitProgress(0, math.nan, math.nan, math.nan, 0)
+        self._since, self._saved_at, self._due = 0, -math.inf, False
         self._value_range = objective.ratings.whole.value_range
+        if begun is not None and begun.best is not None and held_out is not None:
+            self.best = objective.backend.asarray(begun.best, objective.dtype)
+            self.lowest = begun.lowest
+            # A fit that had given up is asked to try once more.
+            self._since = begun.since if begun.since < patience else 0
+            self._best_step = FitProgress(0, begun.best_value, math.nan, begun.lowest, 0)
 
     def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
@@ -265,20 +347,57 @@ class Observer:
             error = self.objective.error(x, self.held_out, self._value_range)
             self.held_out_errors.append(error)
         step = FitProgress(result.nit, result.fun, result.grad_norm, error, result.restarts)
+        self._step = step
         if x is not None:
             self._since += 1
-            if error < self._lowest:
+            if error < self.lowest:
                 self.best, self._best_step = x.copy(), step
-                if error < (1.0 - IMPROVEMENT) * self._lowest:
+                if error < (1.0 - IMPROVEMENT) * self.lowest:
                     self._since = 0
-                self._lowest = error
+                self.lowest = error
         enough = self.watch is not None and bool(self.watch(step))
-        due = monotonic() - self._saved_at >= self.save_every
-        if self.save is not None and self.objective.any(due):
-            best = point(result.x) if self.best is None else self.best
-            self.save(best, self._best_step or step)
-            self._saved_at = monotonic()
         return enough or self.gave_up
+
+    @property
+    def checkpoint(self) -> InMemory:
+        """How the solver's run comes here: when a save is due, and at the end."""
+        return InMemory(self._is_due, self._take_run)
+
+    def _is_due(self) -> bool:
+        due = monotonic() - self._saved_at >= self.save_every
+        self._due = self.save is not None and self.objective.any(due)
+        return self._due
+
+    def _take_run(self, state: RunState) -> None:
+        self.run = self._run_of(state)
+        if self._due and self.save is not None and self.last is not None:
+            last, point = self.last
+            if self.best is None:
+                self.save(point(last.x), self._step, self.run)
+            else:
+                self.save(self.best, self._best_step, self.run)
+            self._saved_at, self._due = monotonic(), False
+
+    def _run_of(self, state: RunState) -> FitRun | None:
+        ending = state.report.ending
+        if ending is not None:
+            if not (self.config.by_sweeps and ending.status is Status.CONVERGED):
+                return None
+            # To go on, perhaps to another tolerance, is what a later fit is for.
+            state = dataclasses.replace(
+                state, report=dataclasses.replace(state.report, ending=None)
+            )
+        try:
+            packed = PackedRun.of(state.counted_from_here())
+        except TypeError:  # a method of the user's own, whose memory no file can hold
+            return None
+        run = FitRun(packed, self.config.steps(self.objective))
+        if self.best is None:
+            return run
+        best, value = self.objective.backend.to_host(self.best), self._best_step.fun
+        return dataclasses.replace(
+            run, lowest=self.lowest, since=self._since, best=best, best_value=value
+        )
 
     def kept(self) -> tuple[Floats, Result]:
         """The last point and its result, where memory has ended in the iteration after it."""
@@ -303,6 +422,6 @@ class Observer:
         if not (self.gave_up and result.status is Status.STOPPED):
             return result.message
         return (
-            f"the held-out error {min(self.held_out_errors):.6g} was not improved on in "
+            f"the held-out error {self.lowest:.6g} was not improved on in "
             f"{self.patience} iterations"
         )
