@@ -17,6 +17,7 @@ from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_
 from momentous.core.admission import starting_point
 from momentous.core.layout import Layout
 from momentous.core.oracle import Fun, Jac
+from momentous.core.rounded import at_least, at_most
 from momentous.core.space import Array, Space
 from momentous.distributed.layouts import RanksArgument, layout_of
 
@@ -197,7 +198,7 @@ def certify(
     gradient_lipschitz : float, optional
         L, a bound on the absolute eigenvalues: it may save products.
     step : float, optional
-        The length h of difference steps.
+        The length h of difference steps, in place of one that is found.
     rng : int, numpy.random.Generator or None
         Where the random start comes from; None is 0.
     ranks : {"data", "variables"}, optional
@@ -219,10 +220,19 @@ def certify(
     unit roundoff u.  Otherwise central differences, two gradients: ``h = u^(1/3) (1 + |x|)``, and
     with ``rho`` no longer than ``tau / (8 rho sqrt(m))``, m the number of products.  The error
     estimate adds up the bound, the rounding to be expected, and half the asymmetry of the
-    (projected) matrix; without ``rho``, in place of the bound, the change when h is a tenth as long
-    (measured for the eigenvector, and for q).  That is an estimate, not a bound: a function that
-    bends within less than h/10 in other directions escapes it.  If the error exceeds a quarter of
-    tau and of the eigenvalue, or rounding a 16th of h, the verdict is ``NOT_CERTIFIABLE``.
+    (projected) matrix.
+
+    Without ``rho`` nothing tells how far from x the function bends, least of all ``|x|``.  So
+    products with one random vector are compared for up to five lengths from h down to ``32 u (1 +
+    |x|)``, and h is the longest that the shorter ones agree with.  In place of the bound stands
+    twice what a shorter step changes beyond noise (which is measured): along the random vector,
+    along the eigenvector, where a tenth of h is tried too, and, where the whole matrix is formed,
+    along what it makes of the random vector otherwise than its products were.  That takes up to 20
+    products.  It is an estimate, not a bound: what f does within less than ``32 u (1 + |x|)``, or
+    what changes a product by less than its noise at so short a step, escapes it.
+
+    If the error exceeds a quarter of tau and of the eigenvalue, or rounding a 16th of h, the
+    verdict is ``NOT_CERTIFIABLE``.
 
     References
     ----------
@@ -325,21 +335,19 @@ def _certified(
         ends = {"smallest_eigenvalue": math.inf, "eigenvalue_error": 0.0, "lower_bound": math.inf}
         return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
 
-    # Products that check others, by differences: two for the eigenvector, one for the random start.
-    checks, check = (2, 1) if hessp is None else (1, 0)
-    allowed = (DENSE if d <= DENSE else STEPS) + 3 if max_products is None else int(max_products)
+    hessian = Hessian(oracle, sample, layout.products(hessp, space), args, step)
+    checks = hessian.check_products(rho)
+    allowed = (DENSE if d <= DENSE else STEPS) + checks if max_products is None else max_products
     dense = d <= DENSE and d + checks <= allowed
-    steps = d if dense else min(d, allowed - checks - check)
+    steps = d if dense else min(d, int(allowed) - checks)
     if steps < 1:
         words = f"its curvature is unknown, since max_products={allowed} allows no look at it"
         return certificate(Verdict.FIRST_ORDER, words)
-    hessian = Hessian(oracle, sample, layout.products(hessp, space), args, step)
-    hessian.choose_step(rho, tau, steps)
+    q = space.normal(_seed(rng))
+    q = q * (1.0 / space.norm(q))
+    hessian.choose_step(rho, tau, steps, q)
     goal = Goal(tau, d, failure_probability, gradient_lipschitz or math.inf)
-    if dense:
-        basis, G, beta = whole_matrix(hessian)
-    else:
-        basis, G, beta = lanczos(hessian, space.normal(_seed(rng)), steps, goal)
+    basis, G, beta = whole_matrix(hessian) if dense else lanczos(hessian, q, steps, goal)
 
     ritz, vectors = np.linalg.eigh((G + G.T) / 2.0)
     t = float(ritz[0])
@@ -359,27 +367,27 @@ def _certified(
         "products": hessian.products,
     }
     found = "eigenvalue of the Hessian" if dense else f"Ritz value of {len(basis)} Lanczos steps"
-    found = f"the smallest {found} is {t:.6g} with an estimated error of {error:.1g}"
-    limit = f"-tau = {-tau:.3g}"
-    if goal.tau is None:
-        limit += f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"
+    found = f"the smallest {found} is {t:.6g} with an estimated error of {at_most(error, 1)}"
+    default = f" (by default {RELATIVE:g} of the largest; rho= or curvature= sets another)"
+    limit = f"-tau = {at_least(-tau)}" + (default if goal.tau is None else "")
     if error > max(tau, abs(t)) / 4.0:
         words = f"{found}, which must be below tau/4 to compare with {limit}; {hessian.remedy}"
         return certificate(Verdict.NOT_CERTIFIABLE, words, **numbers)
     if t + error < -tau:
+        limit = limit.replace(at_least(-tau), at_most(-tau), 1)
         words = f"x is a saddle or a maximum: {found}, below {limit}; over a short step s along "
         words += f"`direction` f falls by about {-t / 2.0:.3g} s^2 (see `escape`)"
         return certificate(Verdict.SADDLE, words, direction=w, **numbers)
     if lower >= -tau:
         p = 0.0 if dense else failure_probability
         chance = "" if dense else f" (but for a probability of {p:g})"
-        words = f"{found}, and none is below {lower:.3g}{chance}, so none is below {limit}"
+        words = f"{found}, and none is below {at_least(lower)}{chance}, so none is below {limit}"
         return certificate(Verdict.SECOND_ORDER, words, probability=p, **numbers)
     more = None if dense else goal.steps_needed(ritz, error)
     words = f"{found}, too close to {limit} to tell which is smaller"
     if more is not None:
         words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
-        words += f"max_products={more + checks + check} should do, with memory for as many vectors"
+        words += f"max_products={more + checks} should do, with memory for as many vectors"
     return certificate(Verdict.FIRST_ORDER, words, **numbers)
 
 
