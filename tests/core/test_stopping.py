@@ -21,6 +21,8 @@ from momentous import (
     minimize,
     testbed,
 )
+from momentous.core.stopping import Stand
+from momentous.methods import REGISTRY
 
 BOWL, WAVES = Bowl(), Waves()
 
@@ -48,7 +50,15 @@ FIRES = [
     (ValueChange(0.25, 2), Status.SMALL_CHANGE, {"decrease": 1.0, "tolerance": 0.25}, "1, which"),
     (StepLength(0.5, 2), Status.SMALL_CHANGE, {"move": 2.0, "tolerance": 0.5}, "2, which"),
 ]
-WINDOWS = {"lows": (9.0, 4.0, 4.0, 3.0), "moves": ((9.0, 1.0), (2.0, 4.0), (1.0, 4.0))}
+WINDOWS = {
+    "start_norm": 1.0,
+    "stands": (
+        Stand(4, 9.0, np.inf, 1.0, 1.0, False),
+        Stand(5, 4.0, 9.0, 1.0, 1.0, False),
+        Stand(6, 4.0, 2.0, 4.0, 1.0, False),
+        Stand(7, 3.0, 1.0, 4.0, 1.0, False),
+    ),
+}
 
 
 @pytest.mark.parametrize(("criterion", "status", "numbers", "words"), FIRES, ids=str)
@@ -150,14 +160,85 @@ def test_a_window_that_is_not_full_or_not_level_does_not_stop(criterion):
     assert criterion.check(progress(**WINDOWS)) is None
 
 
-def test_windows_keep_the_lowest_values_and_the_last_moves():
+@pytest.mark.parametrize("criterion", [ValueChange(9.0, 2), StepLength(9.0, 2)], ids=str)
+@pytest.mark.parametrize("changed", [{"start_norm": 0.9}, {"nit": 8}], ids=str)
+def test_a_small_change_counts_at_an_accepted_point_with_no_more_gradient_than_the_first(
+    criterion, changed
+):
+    assert criterion.check(progress(**WINDOWS)) is not None
+    assert criterion.check(progress(**WINDOWS | changed)) is None
+
+
+def test_a_window_of_few_points_spans_two_restarts():
+    def check(*begins_epoch):
+        stands = [Stand(nit, 1.0, 0.0, 1.0, 0.5, begins) for nit, begins in begins_epoch]
+        return ValueChange(0.1, 5).check(progress(start_norm=1.0, stands=tuple(stands)))
+
+    assert check((0, False), (6, True), (7, True)) is not None
+    assert check((3, False), (6, True), (7, True)) is None  # too few iterations
+    assert check((0, True), (7, True)) is None  # one restart
+    assert check((0, False), (6, True), (7, False)) is None
+    assert check(*[(nit, False) for nit in range(2, 8)]) is not None  # five points of one epoch
+
+
+def test_points_are_kept_as_far_as_a_window_goes():
     kept = progress()
-    for value in (5.0, 7.0, 4.0, math.nan, 6.0):
-        kept.note_low(value, 3)
-        kept.note_move(value, 1.0, 2)
-    assert kept.lows == (5.0, 4.0, 4.0, 4.0)
-    assert kept.moves[-1] == (6.0, 1.0)
-    assert len(kept.moves) == 2
+    for nit in range(100):
+        kept.note_stand(Stand(nit, 1.0, 0.0, 1.0, 0.5, False), 3)
+    assert [stand.nit for stand in kept.stands] == [96, 97, 98, 99]
+    for nit in (110, 120, 130):
+        kept.note_stand(Stand(nit, 1.0, 0.0, 1.0, 0.5, True), 50)
+    assert [stand.nit for stand in kept.stands] == [96, 97, 98, 99, 110, 120, 130]
+
+
+NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("criterion", [ValueChange(1e-9), StepLength(1e-6)], ids=str)
+def test_momentum_that_climbs_is_no_small_change(name, criterion):
+    """On the way down a chain momentum climbs, and stands still, for dozens of iterations."""
+    constants = {"gradient_lipschitz": 500.0, "hessian_lipschitz": 500.0, "eps": 1e-8}
+    given = constants if name in NEEDS_CONSTANTS else {}
+    for problem in (
+        testbed.nested_chain(8, 1e-3),
+        testbed.carmon_chain(10),
+        testbed.saddle(3, 4, 2.0, 0.5),
+        testbed.flat_saddle(3, 2),
+    ):
+        start = problem.start + 0.1
+        result = solve(
+            problem, start, method=name, tol=0, stop=criterion, max_iterations=150, **given
+        )
+        first = np.linalg.norm(problem.gradient(start))
+        assert not result.success or result.grad_norm <= first, (problem.name, result)
+        assert result.status is not Status.SMALL_CHANGE or result.fun < problem.value(start)
+
+
+def test_a_climb_in_the_first_epoch_is_no_success():
+    """The objective is at its lowest at x0 for twelve iterations."""
+    problem = testbed.nested_chain(8, 1e-3)
+    result = solve(problem, method="ada-ragd", options={"ftol": 1e-9}, max_iterations=12)
+    assert (result.status, result.success) == (Status.MAX_ITERATIONS, False)
+
+
+@pytest.mark.parametrize("name", ["gd", "lbfgs", "cg", "auto"])
+def test_methods_that_accept_each_step_stop_after_ten_small_ones(name):
+    trace = solve(WAVES, method=name, tol=0, max_iterations=400).trace["fun"]
+    lows = np.minimum.accumulate(trace)
+    small = lows[:-10] - lows[10:] <= 1e-4 * np.maximum(
+        np.maximum(abs(lows[:-10]), abs(lows[10:])), 1
+    )
+    result = solve(WAVES, method=name, tol=0, stop=ValueChange(1e-4))
+    assert result.status is Status.SMALL_CHANGE
+    assert result.nit == np.argmax(small) + 10
+
+
+@pytest.mark.parametrize("name", ["ada-ragd", "ada-rhb", "universal-hb", "parameter-free-agd"])
+def test_a_method_that_restarts_stops_by_small_changes_too(name):
+    result = solve(WAVES, method=name, tol=0, stop=ValueChange(1e-6))
+    assert result.status is Status.SMALL_CHANGE
+    assert result.grad_norm < 1e-2 * np.linalg.norm(WAVES.gradient(WAVES.start))
 
 
 @pytest.mark.parametrize("criterion", [ValueChange(1e-4), StepLength(1e-3)], ids=str)

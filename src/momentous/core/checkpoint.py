@@ -170,6 +170,7 @@ class RunState:
     memory: Any
     report: Report
     best_point: Array
+    standing: Array | None  # the last point that the method stands by, for criteria with a window
     last: Sample | None  # what the oracle knows
     trace: Plain | None
     events: tuple[tuple[int, str, float], ...]

@@ -23,10 +23,11 @@ from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the
 from momentous.core.result import Later, LikeScipys, Result, interrupt_with
 from momentous.core.space import Array, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, Status
-from momentous.core.step import Report, Step
+from momentous.core.step import Report, Step, has_restarted
 from momentous.core.stopping import (
     Criterion,
     Progress,
+    Stand,
     at_noise_floor,
     gradient_tolerance,
     unbounded,
@@ -37,6 +38,8 @@ Callback = Callable[["IntermediateResult"], Any]
 
 # Values that differ by so many units of rounding, or less, are level.
 LEVEL_NOISE = 32.0
+# An epoch of so many windows of a criterion may never end: its points count, where they are lower.
+LONG_EPOCH = 10
 
 
 class IntermediateResult(LikeScipys):
@@ -117,6 +120,7 @@ class Run(Iterator[IntermediateResult]):
         self._callback = callback
         self._checkpoint = checkpoint
         self._result: Result | None = None
+        self.standing: Array | None = None  # the last of `Progress.stands`
         self.tolerance = gradient_tolerance(stop)
         self._tol = tol
         self._resumed = resume is not None
@@ -141,6 +145,8 @@ class Run(Iterator[IntermediateResult]):
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
         self.best_point = x0
+        if self._stop.window:
+            self._take_stand(sample)
         self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
 
     def _resume(self, saved: RunState, tol: float | None) -> None:
@@ -149,7 +155,7 @@ class Run(Iterator[IntermediateResult]):
         saved.require_same_function(self.oracle)
         step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
-        self.best_point = saved.best_point
+        self.best_point, self.standing = saved.best_point, saved.standing
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
         if saved.last is not None:
             self.oracle.recall(saved.last)
@@ -211,13 +217,15 @@ class Run(Iterator[IntermediateResult]):
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
-        moved_from = last.sample.point if self._stop.move_window else None
         del last
         step = self.method.step(oracle, self.memory)
         sample, trace = step.report.sample, self.trace
         acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
         if self._stop.needs_value:
             oracle.learn_value(sample)
+        stand, windows = None, self._stop.window
+        if windows:
+            stand = self._new_stand(step.report, unfinished.accepted)
         shown = sample.value
         if trace is not None and trace.values:
             paused = perf_counter()
@@ -226,10 +234,11 @@ class Run(Iterator[IntermediateResult]):
         # No user code from here to the end of the commit: a step is taken as a whole or not at all.
         progress.nit += 1
         progress.acceptable = acceptable
-        if moved_from is not None:
-            space, point = oracle.space, sample.point
-            length, size = space.distance(point, moved_from), space.norm(point)
-            progress.note_move(length, size, self._stop.move_window)
+        if windows:
+            restarted = has_restarted(step.report)
+            if stand is not None:
+                self._take_stand(stand, restarted or progress.awaits_stand)
+            progress.awaits_stand = restarted and stand is None
         self._commit(step, shown, started)
         # Observers: from here on nothing is timed.
         if self._callback is not None:
@@ -238,6 +247,49 @@ class Run(Iterator[IntermediateResult]):
             self._autosave()
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
+
+    def _new_stand(self, report: Report, before: Sample | None) -> Sample | None:
+        """The point that the method stands by from now on, with value and gradient; None while
+        momentum is at work.  ``before`` is the last accepted one."""
+        oracle, progress, accepted = self.oracle, self.progress, report.accepted
+        epochs, restarted = self.method.has_epochs, has_restarted(report)
+        unfinished = progress.nit - progress.epoch_nit <= LONG_EPOCH * self._stop.window
+        if epochs and unfinished and not restarted and not progress.awaits_stand:
+            return None
+        stand = report.sample
+        is_new = accepted is not None and (before is None or accepted.point is not before.point)
+        if is_new or (restarted and accepted is not None and accepted.point is not self.standing):
+            assert accepted is not None
+            stand = accepted
+        elif restarted and epochs:
+            return None  # a method that looks at no values: the next sample has no momentum
+        if self._stop.compares_values or (epochs and oracle.has_values):
+            oracle.learn_value(stand)
+        if epochs or not is_new:  # accepted for another reason, if at all
+            low = progress.stands[-1].value if progress.stands else math.nan
+            noise = max(self._level_noise(low), self._level_noise(progress.start_fun), report.noise)
+            higher = stand.value > low + noise
+            if higher or (epochs and stand.point is self.standing):
+                return None
+        if not stand.evaluated:  # most methods need it next
+            oracle.recall(stand)
+            known = oracle.gradient(stand.point)
+            stand.gradient, stand.image = known.gradient, known.image
+            stand.grad_norm = known.grad_norm
+        return stand
+
+    def _take_stand(self, sample: Sample, restarted: bool = False) -> None:
+        space, progress, point = self.oracle.space, self.progress, sample.point
+        last = progress.stands[-1].value if progress.stands else math.nan
+        move = math.inf if self.standing is None else space.distance(point, self.standing)
+        value = last if sample.value > last else sample.value
+        norm, begins = sample.grad_norm, restarted and self.method.has_epochs
+        stand = Stand(progress.nit, value, move, space.norm(point), norm, begins)
+        progress.note_stand(stand, self._stop.window)
+        self.standing = point
+
+    def _level_noise(self, value: float) -> float:
+        return LEVEL_NOISE * self.oracle.space.rounding * abs(value)
 
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
@@ -256,12 +308,11 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
-        value, noise = sample.value, LEVEL_NOISE * oracle.space.rounding * abs(sample.value)
+        value, noise = sample.value, self._level_noise(sample.value)
         progress.note_level(value, report.noise if report.noise > noise else noise)
-        if self._stop.value_window:
-            progress.note_low(value, self._stop.value_window)
         for event in report.events:
-            progress.restarts += event.kind in RESTARTS
+            if event.kind in RESTARTS:
+                progress.restarts, progress.epoch_nit = progress.restarts + 1, progress.nit
         progress.time += perf_counter() - started
         if self.trace is not None:
             self.trace.add(progress, shown, report.step_size)
@@ -385,6 +436,7 @@ class Run(Iterator[IntermediateResult]):
             memory=self.memory,
             report=self.report,
             best_point=self.best_point,
+            standing=self.standing,
             last=self.oracle.carried,
             trace=None if rows is None else Plain(rows),
             events=events,
@@ -483,7 +535,9 @@ class Run(Iterator[IntermediateResult]):
             sample.value = oracle.value(sample.point)
         for sample in lowest_first(candidates, oracle.space):
             known = self._known(sample)
-            if known.has_finite_gradient:
+            # A success has no larger gradient than the start; one of the candidates has not.
+            larger = status.success and known.grad_norm > self.progress.start_norm
+            if known.has_finite_gradient and not larger:
                 return known
         return self._known(candidates[0])
 

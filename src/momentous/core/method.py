@@ -31,6 +31,8 @@ class Method(abc.ABC, Generic[M]):
     cost: ClassVar[str] = ""  # of one iteration
     requires: ClassVar[tuple[str, ...]] = ()  # parameters without which it cannot run
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # what may be given in their place
+    # Does it have momentum, and stand only by the points where that is dropped (`RESTART`)?
+    has_epochs: ClassVar[bool] = False
     ends_at_noise: ClassVar[bool] = False  # does one value for long mean that rounding is reached?
 
     def __post_init__(self) -> None:

@@ -13,6 +13,23 @@ from momentous.core.step import Report
 
 
 @record
+class Stand:
+    """A point that the method stands by: one that it has accepted by its value or, if it looks at
+    none, one that is no higher than the last.  Of methods with epochs, where an epoch begins."""
+
+    nit: int
+    value: float  # the lowest so far; NaN where no criterion looks at it
+    move: float  # from the last one
+    size: float  # |x|
+    grad_norm: float
+    begins_epoch: bool
+
+
+# A change is told from what so many epochs have brought: one may be short, or lead uphill first.
+LEAST_EPOCHS = 2
+
+
+@record
 class Progress:
     """Where a run stands, kept by the loop and read by everybody else."""
 
@@ -31,10 +48,10 @@ class Progress:
     acceptable: bool = True  # may a run end at the last sample, if its gradient is small enough?
     level: int = 0  # iterations in a row whose values differ by no more than their noise
     level_fun: float = math.inf  # from this one
-    # For criteria with a window, the last so many of: the lowest value so far, and the length of
-    # the iteration's move with that of x.
-    lows: tuple[float, ...] = ()
-    moves: tuple[tuple[float, float], ...] = ()
+    # For criteria with a window: the points of late that the method stands by.
+    stands: tuple[Stand, ...] = ()
+    awaits_stand: bool = False  # will the next sample be where an epoch begins?
+    epoch_nit: int = 0  # the iteration of the last restart
     noun: str = "gradient"  # what the norms are norms of, for messages
 
     def out_of(self, budget: str, spent: str, numbers: dict[str, Any]) -> Ending:
@@ -51,23 +68,37 @@ class Progress:
         else:
             self.level, self.level_fun = 0, value
 
-    def note_low(self, value: float, window: int) -> None:
-        """Keep the lowest value so far, for as many iterations as a window has."""
-        if self.lows and not value < self.lows[-1]:
-            value = self.lows[-1]
-        self.lows = (*self.lows[-window:], value)
+    def note_stand(self, stand: Stand, window: int) -> None:
+        """Keep a point that the method stands by, and those before it as far as a window goes."""
+        stands = (*self.stands, stand)
+        while len(stands) > max(window, LEAST_EPOCHS) + 1 and stands[1].nit <= stand.nit - window:
+            stands = stands[1:]
+        self.stands = stands
 
-    def note_move(self, length: float, size: float, window: int) -> None:
-        """Keep how far x has moved, and |x|, for as many iterations as a window has."""
-        self.moves = (*self.moves, (length, size))[-window:]
+    def settled(self, iterations: int) -> tuple[Stand, ...]:
+        """The points of so many iterations that the method stands by, if this iteration has led to
+        one of them; none where the last gradient is above the first.
+
+        They are as many points as iterations; or fewer, over as many iterations and two restarts.
+        """
+        stands = self.stands
+        if not (stands and stands[-1].nit == self.nit and stands[-1].grad_norm <= self.start_norm):
+            return ()
+        epochs = 0
+        for points, stand in enumerate(reversed(stands)):
+            enough = points >= iterations or epochs >= LEAST_EPOCHS
+            if enough and self.nit - stand.nit >= iterations:
+                return stands[-1 - points :]
+            epochs += stand.begins_epoch
+        return ()
 
 
 class Criterion:
     """A reason to stop.  ``check`` returns an :class:`Ending` when it holds, otherwise None."""
 
     needs_value = False  # must the loop know f at every sample?
-    value_window = 0  # iterations of which the lowest value is to be known
-    move_window = 0  # iterations of which the moves are
+    window = 0  # iterations of which the points that the method stands by are to be known ...
+    compares_values = False  # ... with their values
 
     def check(self, progress: Progress) -> Ending | None:
         raise NotImplementedError
@@ -195,58 +226,66 @@ class Stagnation(Criterion):
 
 
 @dataclasses.dataclass(frozen=True)
-class ValueChange(Criterion):
-    """So many iterations have lowered f by no more than tolerance * max(|f|, 1): SciPy's ``ftol``.
+class SmallChange(Criterion):
+    """Little has changed between the points that the method stands by, in so many iterations.
 
-    The lowest values are compared, over a window, as f may rise for a while.  Asks for (and
-    counts) a value at every iteration where the method has none.
+    Momentum may climb for a while, or stand still before it turns.  So what counts is the points
+    that the method has accepted, and of a method that restarts those where its epochs begin, over
+    two restarts at least (`Progress.settled`).  It is no success where the gradient is larger than
+    at the start.
     """
 
     tolerance: float
     iterations: int = 10
-    needs_value = True
 
     def __post_init__(self) -> None:
         require("tolerance", self.tolerance, 0)
         require("iterations", self.iterations, 1)
-        object.__setattr__(self, "value_window", self.iterations)
+        object.__setattr__(self, "window", self.iterations)
+
+
+class ValueChange(SmallChange):
+    """So many iterations have lowered f by no more than tolerance * max(|f|, 1): SciPy's ``ftol``.
+
+    Accepted points are compared, and of methods that restart those where an epoch begins, over two
+    restarts at least; it is no success where the gradient is larger than at the start.  Asks for
+    (and counts) a value at each of these points where the method has none.
+    """
+
+    compares_values = True
 
     def check(self, progress: Progress) -> Ending | None:
-        if len(progress.lows) <= self.iterations:
+        stands = progress.settled(self.iterations)
+        if not stands:
             return None
-        before, low = progress.lows[-1 - self.iterations], progress.lows[-1]
+        before, low = stands[0].value, stands[-1].value
         if not before - low <= self.tolerance * max(abs(before), abs(low), 1.0):
             return None
         message = (
-            f"{self.iterations} iterations have lowered the objective by {before - low:.3g}, which "
-            f"is within the tolerance {self.tolerance:.3g}"
+            f"{stands[-1].nit - stands[0].nit} iterations have lowered the objective by "
+            f"{before - low:.3g}, which is within the tolerance {self.tolerance:.3g}"
         )
         numbers = {"decrease": before - low, "tolerance": self.tolerance}
         return Ending(Status.SMALL_CHANGE, message, numbers)
 
 
-@dataclasses.dataclass(frozen=True)
-class StepLength(Criterion):
+class StepLength(SmallChange):
     """Each of so many iterations has moved x by no more than t (t + |x|), t the tolerance: SciPy's
-    ``xtol`` and ``xrtol``.  Takes two passes over x per iteration."""
+    ``xtol`` and ``xrtol``.
 
-    tolerance: float
-    iterations: int = 10
-
-    def __post_init__(self) -> None:
-        require("tolerance", self.tolerance, 0)
-        require("iterations", self.iterations, 1)
-        object.__setattr__(self, "move_window", self.iterations)
+    Moves are those between the points that `ValueChange` compares.  Takes two passes over x for
+    each of them.
+    """
 
     def check(self, progress: Progress) -> Ending | None:
-        tolerance, moves = self.tolerance, progress.moves[-self.iterations :]
-        small = all(length <= tolerance * (tolerance + size) for length, size in moves)
-        if len(moves) < self.iterations or not small:
+        tolerance, stands = self.tolerance, progress.settled(self.iterations)
+        small = all(stand.move <= tolerance * (tolerance + stand.size) for stand in stands[1:])
+        if not stands or not small:
             return None
-        length = max(length for length, _ in moves)
+        length = max(stand.move for stand in stands[1:])
         message = (
-            f"none of {self.iterations} iterations has moved x by more than {length:.3g}, which is "
-            f"within the relative tolerance {tolerance:.3g}"
+            f"none of {len(stands) - 1} moves in {stands[-1].nit - stands[0].nit} iterations was "
+            f"longer than {length:.3g}, which is within the relative tolerance {tolerance:.3g}"
         )
         return Ending(Status.SMALL_CHANGE, message, {"move": length, "tolerance": tolerance})
 
@@ -258,7 +297,7 @@ class AnyOf(Criterion):
     parts: tuple[Criterion, ...]
 
     def __post_init__(self) -> None:
-        for name in ("needs_value", "value_window", "move_window"):
+        for name in ("needs_value", "compares_values", "window"):
             needed = max((getattr(part, name) for part in self.parts), default=0)
             object.__setattr__(self, name, needed)
 

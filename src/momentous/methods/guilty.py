@@ -140,6 +140,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
     """
 
     name = "guilty"
+    has_epochs = True
     summary = "convex until proven guilty (Carmon et al.)"
     requires = ("gradient_lipschitz", "hessian_lipschitz")
     alternatives = (("gradient_lipschitz", "third_lipschitz"),)  # for order 3

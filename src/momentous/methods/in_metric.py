@@ -59,6 +59,7 @@ class InMetric(Method[MetricMemory]):
     """
 
     name = "in-metric"
+    has_epochs = True
     summary = "a method with restarts in a metric that is taken again at each of them"
     guarantee = "that of the method, between two restarts"
     cost = "that of the method, and a metric at every restart"

@@ -140,6 +140,7 @@ class JinAGD(Method[JinMemory]):
     """
 
     name = "jin-agd"
+    has_epochs = True
     summary = "AGD with negative-curvature exploitation and perturbation (Jin et al.)"
     requires = ("gradient_lipschitz", "hessian_lipschitz")
     guarantee = "second-order point in O(eps^-7/4 log) with high probability"

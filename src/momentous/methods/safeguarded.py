@@ -14,7 +14,7 @@ from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import copied, record
 from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.step import Report, RiseLimit, Step
+from momentous.core.step import Report, RiseLimit, Step, has_restarted
 from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
@@ -350,8 +350,8 @@ class Safeguarded(Method[SafeguardedMemory]):
             return after.as_step(report, ending=ended)
         # G has come to its end above the lowest point, or to that of an epoch.  Where nothing was
         # accepted, the step after an epoch shows where that has led.
-        over = completed or (_restarted(report) and _has_accepted(report, origin))
-        over |= _restarted(guaranteed.report) and not _has_accepted(guaranteed.report, origin)
+        over = completed or (has_restarted(report) and _has_accepted(report, origin))
+        over |= has_restarted(guaranteed.report) and not _has_accepted(guaranteed.report, origin)
         if not over and ended is None and total < before.until:
             return after.as_step(report)
         after.turn = turn = copied(before)
@@ -412,10 +412,6 @@ def _begin_round(oracle: Oracle, memory: SafeguardedMemory) -> None:
 
 def _evaluations(oracle: Oracle) -> int:
     return oracle.nfev + oracle.njev
-
-
-def _restarted(report: Report) -> bool:
-    return any(event.kind is EventKind.RESTART for event in report.events)
 
 
 def _has_accepted(report: Report, origin: Sample) -> bool:

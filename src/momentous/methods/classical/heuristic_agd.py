@@ -85,6 +85,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
     """
 
     name = "heuristic-agd"
+    has_epochs = True
     summary = "AGD restarted by function or gradient (O'Donoghue & Candes)"
     alternatives = (("step_size",), ("gradient_lipschitz",))
     guarantee = "none"

@@ -84,6 +84,8 @@ class Claim(NamedTuple):
 class ParameterFree(Method[P]):
     """Momentum under estimates of both Lipschitz constants; see the two methods."""
 
+    has_epochs = True
+
     gradient_lipschitz: float | None = None
     backoff: float = 2.0
     relaxation: float = 0.5

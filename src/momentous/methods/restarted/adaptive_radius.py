@@ -50,6 +50,7 @@ class AdaptiveMemory:
 class AdaptiveRadius(Method[AdaptiveMemory]):
     """Momentum, restarted when k * sum |x^{t+1} - x^t|^2 > max(B, B0)^2, where B0 shrinks."""
 
+    has_epochs = True
     scheme: ClassVar[Momentum]
     alternatives = (("gradient_lipschitz", "hessian_lipschitz"),)
 

@@ -41,6 +41,7 @@ class FixedMemory:
 class FixedRadius(Method[FixedMemory]):
     """Momentum, restarted as soon as k * sum |x^{t+1} - x^t|^2 > B^2, until K steps need none."""
 
+    has_epochs = True
     scheme: ClassVar[Momentum]
     requires = ("gradient_lipschitz", "hessian_lipschitz")
 
