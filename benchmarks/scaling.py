@@ -80,7 +80,10 @@ def main(length: int = 8, mus: Sequence[float] = MUS) -> None:
     print_row("any first-order method >=", mus, [fewest_gradients(length, mu) for mu in mus])
     for name in methods(nested_chain(length, mus[0])):
         print_row(name, mus, [gradients_to_tolerance(name, length, mu) for mu in mus])
-    print("\nWith nothing given")
+
+
+def print_free_rule() -> None:
+    print("\nWith nothing given, on longer chains and down to smaller mu")
     print(f"\n{'mu':26}" + "".join(f"{mu:>9g}" for mu in FREE_MUS) + f"{'exponent':>11}")
     for name in FREE:
         for length in FREE_LENGTHS:
@@ -95,3 +98,4 @@ def print_row(name: str, mus: Sequence[float], gradients: Sequence[int]) -> None
 
 if __name__ == "__main__":
     main()
+    print_free_rule()
