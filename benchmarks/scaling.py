@@ -8,6 +8,9 @@ The step sizes of RAGD, RHB and the first gradient descent follow the bound L = 
 falls from 9.4 to 4.2 over the range and takes about 0.2 off the exponent of gradient descent.  The
 second gradient descent has the step 1/4, the limit of 1/L, for all mu.
 
+The second table is for AdaRAGD and AdaRHB with nothing given: chains of 4, 8 and 16 potentials with
+mu down to 3e-6.
+
     python benchmarks/scaling.py
 """
 
@@ -22,6 +25,9 @@ from momentous.lab.paper.exponents import fewest_gradients, fitted_exponent
 from momentous.testbed import Problem, nested_chain
 
 MUS = (0.03, 0.01, 0.003, 0.001)
+FREE = ("AdaRAGD", "AdaRHB")
+FREE_LENGTHS = (4, 8, 16)
+FREE_MUS = (1e-2, 1e-3, 1e-4, 1e-5, 3e-6)
 
 
 def gradient_descent(step_size: float) -> momentous.Method:
@@ -76,6 +82,15 @@ def main(length: int = 8, mus: Sequence[float] = MUS) -> None:
         print_row(name, mus, [gradients_to_tolerance(name, length, mu) for mu in mus])
 
 
+def print_free_rule() -> None:
+    print("\nWith nothing given, on longer chains and down to smaller mu")
+    print(f"\n{'mu':26}" + "".join(f"{mu:>9g}" for mu in FREE_MUS) + f"{'exponent':>11}")
+    for name in FREE:
+        for length in FREE_LENGTHS:
+            counts = [gradients_to_tolerance(name, length, mu) for mu in FREE_MUS]
+            print_row(f"{name}, {length} potentials", FREE_MUS, counts)
+
+
 def print_row(name: str, mus: Sequence[float], gradients: Sequence[int]) -> None:
     counts = "".join(f"{n:>9d}" for n in gradients)
     print(f"{name:26}{counts}{exponent(mus, gradients):>11.2f}", flush=True)
@@ -83,3 +98,4 @@ def print_row(name: str, mus: Sequence[float], gradients: Sequence[int]) -> None
 
 if __name__ == "__main__":
     main()
+    print_free_rule()

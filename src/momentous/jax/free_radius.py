@@ -109,34 +109,46 @@ class Learned(NamedTuple):
     step_size: Scalar  # eta
     most: Scalar
     sharpness: Scalar  # q
-    price: Scalar
-    mark: Scalar
-    paid: Scalar
-    lost: Scalar
+    norm_at_last_halving: Scalar
+    longest_ever: Scalar
+    iterations_unpaid: Scalar
     walls: Scalar
     longest: Scalar
-    least: Scalar
 
     def afresh(self) -> Learned:
-        return self._replace(longest=self.step_size, least=SHORTEST**2 * self.sharpness)
+        return self._replace(longest=self.step_size)
 
-    def halved(self) -> Learned:
+    def with_step(self, eta: Scalar, smallest: float) -> Learned:
+        """`methods.restarted.free_radius._change_step`."""
+        ratio = jnp.minimum(eta, self.longest_ever) / self.step_size
+        return self._replace(
+            step_size=eta,
+            sharpness=jnp.maximum(self.sharpness * ratio * ratio, smallest),
+            longest_ever=jnp.maximum(eta, self.longest_ever),
+        )
+
+    def halved(self, smallest: float) -> Learned:
         """Where something was not finite."""
-        half = self.step_size / 2
-        return self._replace(step_size=half, most=half, walls=self.walls + 1)
+        half = self.with_step(self.step_size / 2, smallest)
+        return half._replace(most=half.step_size, walls=self.walls + 1)
 
-    def discarded(self, epoch: Epoch) -> Learned:
-        """Half of the step, and q such that half as many iterations end an epoch."""
-        k, eta, q = epoch.k, self.step_size / 2, 2 * self.sharpness
+    def discarded(self, epoch: Epoch, smallest: float) -> Learned:
+        """With a q such that half as many iterations end an epoch, and half of the step if that has
+        been shown to be too long."""
+        k, eta = epoch.k, self.step_size
+        too_long = (k == 1) | (self.longest > eta)
+        now = self.with_step(jnp.where(too_long, eta / 2, eta), smallest)
+        eta, q = now.step_size, 2 * now.sharpness
         shorter = RESTART * eta / ((number(k) / 2) ** 2.5 * jnp.sqrt(epoch.travelled))
-        q = jnp.where(k > 2, jnp.maximum(q, shorter), q)
-        return self._replace(step_size=eta, most=eta, sharpness=q, lost=self.lost + k)
+        return now._replace(most=eta, sharpness=jnp.where(k > 2, jnp.maximum(q, shorter), q))
 
     def eased(self, smallest: float) -> Learned:
+        """After an epoch that has paid."""
+        return self._replace(sharpness=jnp.maximum(self.sharpness / EASED, smallest))
+
+    def widened(self) -> Learned:
         """After an epoch that was kept."""
-        widened = WIDENED ** (1 / (1 + number(self.walls)))
-        q = jnp.maximum(self.sharpness / EASED, smallest)
-        return self._replace(most=self.most * widened, sharpness=q)
+        return self._replace(most=self.most * WIDENED ** (1 / (1 + number(self.walls))))
 
 
 class FreeMemory(NamedTuple):
@@ -167,7 +179,7 @@ class FreeRadiusMachine(AcceptingMachine):
 
     def begin(self, x0: Tree) -> FreeMemory:
         zero, one, none = number(0.0), number(1.0), jnp.asarray(0)
-        now = Learned(one, number(jnp.inf), one, number(jnp.inf), one, none, none, none, one, one)
+        now = Learned(one, number(jnp.inf), one, one, one, none, none, one)
         return FreeMemory(
             x0, x0, x0, x0, x0 if self.heavy else None, x0, number(jnp.inf), zero, Epoch.fresh(),
             now, one, jnp.asarray(FIRST), Probe.none(), Reported(zero, zero, zero),
@@ -222,8 +234,9 @@ class FreeRadiusMachine(AcceptingMachine):
             probes, here, memory.start, memory.gradient, self.limits
         )
         q = jnp.where(here.norm > 0.0, 1 / here.norm, 1.0)
-        begun = memory.now._replace(sharpness=q, mark=here.norm)
-        ready = memory.now._replace(step_size=1 / lipschitz).afresh()
+        begun = memory.now._replace(sharpness=q, norm_at_last_halving=here.norm)
+        eta = 1 / lipschitz
+        ready = memory.now._replace(step_size=eta, longest_ever=eta).afresh()
         phase = jnp.where(first, PROBE, memory.phase)
         memory = memory._replace(
             gradient=select(first, here.gradient, memory.gradient),
@@ -254,7 +267,7 @@ class FreeRadiusMachine(AcceptingMachine):
         smaller = known & (here.norm < memory.reported.norm)
         memory = memory._replace(
             epoch=epoch._replace(mean_due=jnp.where(looked, LOOKS * k, epoch.mean_due)),
-            now=select(raised, now._replace(sharpness=proven, least=SHORTEST**2 * proven), now),
+            now=select(raised, now._replace(sharpness=proven), now),
             reported=select(smaller, Reported.of(here), memory.reported),
             phase=jnp.where(looked, ITERATE, memory.phase),
         )
@@ -271,16 +284,14 @@ class FreeRadiusMachine(AcceptingMachine):
         kept = low & (grants | ~(early | far))
         lost = end & ~here.usable  # what was before it?
         back = ~kept & (phase >= END) & ~early & ~(lost & (k > 1))
-        price = (memory.value - here.value) / k
-        cheaper = (price > 0.0) & (price < now.price)
-        paid = now._replace(price=jnp.where(cheaper, price, now.price), paid=now.paid + k)
-        half = now._replace(step_size=now.step_size / 2)
-        halved = now.halved()
+        paid = now.eased(self.smallest)
+        half = now.with_step(now.step_size / 2, self.smallest)
+        halved = now.halved(self.smallest)
         learned = select(end, paid, select(early | far, granted, select(long, half, halved)))
-        learned = select(end | early, learned.eased(self.smallest), learned)
+        learned = select(end | early, learned.widened(), learned)
         # What is too long in an epoch that has led far says little of x^0.
-        far_back = now._replace(step_size=jnp.where(far, now.longest / 2, now.step_size))
-        discarded = far_back.discarded(epoch)
+        quarter = now.with_step(now.longest / 4, self.smallest).afresh()
+        discarded = select(far, quarter, now).discarded(epoch, self.smallest)
         after = select(end & here.usable | far, discarded, select(long, half, halved))
         place = select(early, memory.end, memory.x) if self.heavy else memory.x
         due = jnp.ceil(AGAIN * k).astype(int)
@@ -312,17 +323,16 @@ class FreeRadiusMachine(AcceptingMachine):
         """Is an early end there paid for, and what is known then?"""
         now, k = memory.now, memory.epoch.k
         eta, q = now.step_size, now.sharpness
-        full = DECREASE * RESTART * eta * (RESTART / q) / q / number(k) ** 7
-        price, most = jnp.minimum(now.price, full), now.paid + ALLOWANCE
-        pays = (now.lost <= most) & ((memory.value - here.value) / k >= price)
-        affords = ~pays & (now.lost + k <= most)
-        halves = ~pays & ~affords & (here.norm <= now.mark / 2)
+        min_decrease_rate = DECREASE * RESTART * eta * (RESTART / q) / q / number(k) ** 7
+        pays = (memory.value - here.value) / k >= min_decrease_rate
+        affords = ~pays & (now.iterations_unpaid + k <= ALLOWANCE)
+        before = now.norm_at_last_halving
+        halves = ~pays & ~affords & (here.norm <= before / 2)
         after = now._replace(
-            paid=now.paid + jnp.where(affords, 0, k),
-            lost=now.lost + jnp.where(affords, k, 0),
-            mark=jnp.where(halves, here.norm, now.mark),
+            iterations_unpaid=now.iterations_unpaid + jnp.where(affords, k, 0),
+            norm_at_last_halving=jnp.where(halves, here.norm, before),
         )
-        return pays | affords | halves, after
+        return pays | affords | halves, select(pays, now.eased(self.smallest), after)
 
     def _back(self, memory: FreeMemory, back: Scalar, now: Learned) -> FreeMemory:
         """A new epoch from the start of this one."""
@@ -395,7 +405,7 @@ class FreeRadiusMachine(AcceptingMachine):
         progress = self._closed(memory, closes, tol, discarded=fails)
         progress = progress.ending(goes & stands, zero_or_stuck(here.norm))
         progress = progress.ending(fails & lost & (k == 1), Status.NON_FINITE)
-        return memory._replace(progress=progress), fails, before.halved()
+        return memory._replace(progress=progress), fails, before.halved(self.smallest)
 
     def _apart(self, epoch: Epoch, eta: Scalar) -> Scalar:
         """`Momentum.apart`: |y^k - y^{k-1}|."""
@@ -435,17 +445,12 @@ class FreeRadiusMachine(AcceptingMachine):
         return select(early, select(share >= NEAR, memory.x, near), memory.end)
 
     def _with_other_step(self, now: Learned, length: Scalar, k: Scalar, bend: Scalar) -> Learned:
-        """A shorter step where it is, with the same rho'; or a longer one, with the same q."""
+        """A shorter step where it is too long, or a longer one."""
         eta, shortens = now.step_size, bend > LONGEST
         factor = SHORTENED * jnp.maximum(LONGEST / bend, 0.5)
-        least = jnp.maximum(now.least, self.smallest)
-        q = jnp.maximum(now.sharpness * factor * factor, least)
         growth = jnp.where(k == 2, self.scheme.growth(2), self.scheme.growth(3))
         growth = jnp.where(growth * bend > SHORTENED, SHORTENED / bend, growth)
         most = jnp.minimum(now.most, math.sqrt(self.limits.largest) / jnp.maximum(length, 1.0))
         longer = jnp.maximum(eta, jnp.minimum(growth * eta, most))
-        return now._replace(
-            step_size=jnp.where(shortens, eta * factor, longer),
-            sharpness=jnp.where(shortens, q, now.sharpness),
-            longest=jnp.where(shortens, now.longest, jnp.maximum(now.longest, longer)),
-        )
+        now = now.with_step(jnp.where(shortens, eta * factor, longer), self.smallest)
+        return now._replace(longest=jnp.maximum(now.longest, now.step_size))

@@ -29,10 +29,10 @@ SHORTENED = 0.7  # ... and becomes this much of what would do
 SHORTEST = 1 / 64  # an epoch ends where its step is this much shorter than it was in it
 GROWTH = 1.2
 CANCELLED = 1e-12  # a difference of squares this much smaller than they are says nothing
-EASED = 1.5  # q after an accepted epoch is divided by this
+EASED = 3.0  # q after an epoch that has paid is divided by this
 WIDENED = 2.0  # the largest step allowed is multiplied by this
 AGAIN = 1.5  # an early end that was refused is asked for again so many times later
-ALLOWANCE = 500  # iterations that may be lost beyond as many as have paid
+ALLOWANCE = 500  # iterations that epochs may take in all which end early and have not paid
 SMALLEST = 1e-300  # q is above 0
 STANDSTILL = 2.0**-10  # a first step of this many units of rounding of x is none
 LOOKS = 4  # the mean is looked at in iterations 4, 16, 64, ... or after, ...
@@ -102,13 +102,11 @@ class Learned:
     step_size: float  # eta
     most: float  # the step may not grow beyond this
     sharpness: float  # q = eta^2 rho'
-    price: float  # the least decrease per iteration that a full epoch has brought
-    mark: float  # the gradient norm when its halving last paid for an early end
-    paid: int = 0  # iterations of epochs that have paid
-    lost: int = 0  # iterations of those that ended early and have not, or were discarded
+    norm_at_last_halving: float  # the gradient norm when its halving last allowed an early end
+    longest_ever: float  # eta at its longest in the run
+    iterations_unpaid: int = 0  # of epochs that ended early and have not paid
     walls: int = 0  # how often something was not finite
     longest: float = 0.0  # eta at its longest in this epoch
-    least: float = 0.0  # q may not fall below this in this epoch
 
 
 @record
@@ -141,8 +139,9 @@ class FreeRadius:
         oracle.recall(sample)
         norm = sample.grad_norm
         learned = Learned(
-            eta, most=math.inf, sharpness=1 / norm if norm else 1.0, price=math.inf, mark=norm
-        )
+            eta, most=math.inf, sharpness=1 / norm if norm else 1.0, norm_at_last_halving=norm,
+            longest_ever=eta,
+        )  # fmt: skip
         return self._at_start(oracle, sample.point, learned).as_step(sample, eta)
 
     def moved_to(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
@@ -225,18 +224,16 @@ class FreeRadius:
     def _with_other_step(
         self, space: Space, now: Learned, sample: Sample, k: int, bend: float
     ) -> Learned:
-        """A shorter step where it is, with the same rho'; or a longer one, with the same q."""
+        """A shorter step where it is too long, or a longer one."""
         now, eta = copied(now), now.step_size
         if bend > LONGEST:
-            factor = SHORTENED * max(LONGEST / bend, 0.5)
-            now.step_size = eta * factor
-            now.sharpness = max(now.sharpness * factor * factor, now.least, SMALLEST)
+            _change_step(now, eta * (SHORTENED * max(LONGEST / bend, 0.5)))
             return now
         growth = self.scheme.growth(k)
         if growth * bend > SHORTENED:
             growth = SHORTENED / bend
         longest = min(now.most, limited(space, math.inf, sample.grad_norm))
-        now.step_size = max(eta, min(growth * eta, longest))
+        _change_step(now, max(eta, min(growth * eta, longest)))
         now.longest = max(now.longest, now.step_size)
         return now
 
@@ -262,9 +259,7 @@ class FreeRadius:
             gap = middle.grad_norm - of_gradients - noise
             proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
             if proven > now.sharpness:
-                memory.learned = dataclasses.replace(
-                    now, sharpness=proven, least=SHORTEST**2 * proven
-                )
+                memory.learned = dataclasses.replace(now, sharpness=proven)
             sample = smallest_gradient(sample, middle)
         return memory.as_step(sample, eta, events)
 
@@ -278,17 +273,13 @@ class FreeRadius:
 
     def _ended(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """The restart rule: keep the end of the epoch if it is low enough."""
-        epoch, now, k = memory.epoch, memory.learned, memory.epoch.k
+        epoch = memory.epoch
         value = self._value(oracle, epoch.x)
         if not math.isfinite(value):
             return self._not_finite(oracle, memory, sample, epoch.x)
         if not self._low_enough(oracle, memory, epoch.x, value):
             return self._discarded(oracle, memory, sample)
-        price = (memory.start.value - value) / k
-        if 0.0 < price < now.price:
-            now = dataclasses.replace(now, price=price)
-        now = dataclasses.replace(now, paid=now.paid + k)
-        return self._accepted(oracle, memory, sample, now)
+        return self._accepted(oracle, memory, sample, _ease(memory.learned))
 
     def _ended_early(
         self, oracle: Oracle, before: FreeMemory, memory: FreeMemory, sample: Sample
@@ -315,23 +306,22 @@ class FreeRadius:
         value = self._value(oracle, end)
         if not self._low_enough(oracle, memory, end, value):
             return None
-        # That of a full epoch of k iterations, or of the poorest so far.
-        price = min(now.price, DECREASE * RESTART * eta * (RESTART / q) / q / k**7)
-        most = now.paid + ALLOWANCE
-        if now.lost <= most and (memory.start.value - value) / k >= price:
-            return dataclasses.replace(now, paid=now.paid + k)
-        if now.lost + k <= most:
-            return dataclasses.replace(now, lost=now.lost + k)
-        if (norm := oracle.gradient(end).grad_norm) <= now.mark / 2:
-            return dataclasses.replace(now, paid=now.paid + k, mark=norm)
+        # That of a full epoch of k iterations with the present q.
+        min_decrease_rate = DECREASE * RESTART * eta * (RESTART / q) / q / k**7
+        if (memory.start.value - value) / k >= min_decrease_rate:
+            return _ease(now)
+        if (unpaid := now.iterations_unpaid + k) <= ALLOWANCE:
+            return dataclasses.replace(now, iterations_unpaid=unpaid)
+        if (norm := oracle.gradient(end).grad_norm) <= now.norm_at_last_halving / 2:
+            return dataclasses.replace(now, norm_at_last_halving=norm)
         return None
 
     def _too_long(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
         """The gradient after the first step says that the step was too long."""
         x, half = memory.epoch.x, copied(memory.learned)
-        half.step_size /= 2
+        _change_step(half, half.step_size / 2)
         if self._low_enough(oracle, memory, x, self._value(oracle, x)):
-            return self._accepted(oracle, memory, sample, half, eased=False)
+            return self._accepted(oracle, memory, sample, half, widened=False)
         return self._back(oracle, memory, sample, half)
 
     def _far_too_long(
@@ -340,35 +330,42 @@ class FreeRadius:
         """The step ``now`` is so short that momentum must have led to quite another place."""
         granted = self._granted(oracle, memory, now, memory.epoch.x)
         if granted is not None:
-            return self._accepted(oracle, memory, sample, granted, eased=False)
+            return self._accepted(oracle, memory, sample, granted, widened=False)
         # What is too long here says little of x^0.
-        now.step_size = now.longest / 2
+        _change_step(now, now.longest / 4)
+        now.longest = now.step_size
         return self._discarded(oracle, dataclasses.replace(memory, learned=now), sample)
 
     def _discarded(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
-        """Back to x^0 with half of the step, and q such that half as many iterations end it."""
-        epoch, now = memory.epoch, memory.learned
-        eta, k = now.step_size / 2, epoch.k
-        q = 2 * now.sharpness
+        """Back to x^0, with a q such that half as many iterations end it.
+
+        The step is halved only if the epoch has shown that it was too long: by |g - g'|, or
+        because a mere gradient step has not lowered f enough.
+        """
+        epoch, now, k = memory.epoch, copied(memory.learned), memory.epoch.k
+        if k == 1 or now.longest > now.step_size:
+            _change_step(now, now.step_size / 2)
+        eta = now.most = now.step_size
+        now.sharpness *= 2
         if k > 2:
-            q = max(q, RESTART * eta / ((k / 2) ** 2.5 * math.sqrt(epoch.travelled)))
-        now = dataclasses.replace(now, step_size=eta, most=eta, sharpness=q, lost=now.lost + k)
+            shorter = RESTART * eta / ((k / 2) ** 2.5 * math.sqrt(epoch.travelled))
+            now.sharpness = max(now.sharpness, shorter)
         return self._back(oracle, memory, sample, now)
 
     def _not_finite(
         self, oracle: Oracle, memory: FreeMemory, sample: Sample, bad: Array
     ) -> Step[FreeMemory]:
         """Half of the step, from the last good point if it is low enough: the wall is near it."""
-        epoch, half = memory.epoch, memory.learned.step_size / 2
-        walls = memory.learned.walls + 1
-        now = dataclasses.replace(memory.learned, step_size=half, most=half, walls=walls)
+        epoch, now = memory.epoch, copied(memory.learned)
+        _change_step(now, now.step_size / 2)
+        now.most, now.walls = now.step_size, now.walls + 1
         good = epoch.x_prev if bad is epoch.x else epoch.x
         if good is memory.start.point:
             return self._back(oracle, memory, sample, now)
         if not self._low_enough(oracle, memory, good, self._value(oracle, good)):
             return self._back(oracle, memory, sample, now)
         event = Event(EventKind.NON_FINITE, sample.grad_norm)
-        return self._accepted(oracle, memory, sample, now, event, eased=False)
+        return self._accepted(oracle, memory, sample, now, event, widened=False)
 
     def _back(
         self, oracle: Oracle, memory: FreeMemory, sample: Sample, now: Learned
@@ -397,14 +394,13 @@ class FreeRadius:
         sample: Sample,
         now: Learned,
         *events: Event,
-        eased: bool = True,
+        widened: bool = True,
     ) -> Step[FreeMemory]:
         """A new epoch from the point whose value was asked for last."""
-        if eased:
+        if widened:
             # Where walls are met again and again, the step may not come back each time.
             now = copied(now)
             now.most *= WIDENED ** (1 / (1 + now.walls))
-            now.sharpness = max(now.sharpness / EASED, SMALLEST)
         known = oracle.last
         assert known is not None
         after = self._at_start(oracle, known.point, now)
@@ -446,8 +442,24 @@ def _at_rounding(norm: float, step_size: float) -> Ending:
 def _afresh(now: Learned) -> Learned:
     """The same at the start of an epoch."""
     now = copied(now)
-    now.longest, now.least = now.step_size, SHORTEST**2 * now.sharpness
+    now.longest = now.step_size
     return now
+
+
+def _ease(now: Learned) -> Learned:
+    """The same after an epoch that has paid: q may have been larger than it must be."""
+    return dataclasses.replace(now, sharpness=max(now.sharpness / EASED, SMALLEST))
+
+
+def _change_step(now: Learned, eta: float) -> None:
+    """Set eta.  rho' = q/eta^2 stays, but while eta is longer than ever q stays.
+
+    If growth kept q and shrinking kept rho', a step that went up and down would let q fall
+    without end, and epochs would become ever longer.
+    """
+    ratio = min(eta, now.longest_ever) / now.step_size
+    now.sharpness = max(now.sharpness * ratio * ratio, SMALLEST)
+    now.step_size, now.longest_ever = eta, max(eta, now.longest_ever)
 
 
 def _change(space: Space, sample: Sample, epoch: FreeEpoch, along: float | None) -> float:
