@@ -119,6 +119,9 @@ class Space:
         A ``value`` that it `brings` comes to the host in one transfer with the sums; otherwise it
         is to be a float already.
         """
+        if self.plain and self._total is None:
+            made, products = work.formula(*vectors, *numbers)
+            return made, tuple([self.inner(a, b) for a, b in products]), value
         if self._passes is not None:
             brought = None if isinstance(value, float) else value
             made, answer = self._passes.start(work, vectors, numbers, brought)
