@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from momentous.core.record import copied
@@ -34,6 +34,11 @@ class Machine(Protocol):
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """What the first branch makes of the record whose condition holds; without one, what
         ``otherwise`` makes, or the record as it is."""
+
+    def switch(
+        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
+    ) -> R:
+        """What the function with that index makes of the record and what is given."""
 
     def but(self, record: R, **changes: Any) -> R:
         """The record with other values in these fields."""
@@ -71,6 +76,11 @@ class Numbers:
             if condition:
                 return branch()
         return record if otherwise is None else otherwise()
+
+    def switch(
+        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: Any
+    ) -> R:
+        return functions[index](self, record, *given)
 
     @staticmethod
     def but(record: R, **changes: Any) -> R:
@@ -110,6 +120,13 @@ class Host(Numbers):
     """The machine of the host: vectors are arrays of a space."""
 
     __slots__ = ("combination", "dimension", "displaced", "largest", "norm", "rounding", "space")
+
+    @staticmethod
+    def of(space: Space) -> Host:
+        """The machine of that space, made once."""
+        if space.machine is None:
+            space.machine = Host(space)
+        return space.machine
 
     def __init__(self, space: Space):
         self.space = space

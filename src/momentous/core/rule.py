@@ -21,7 +21,11 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Status
 from momentous.core.step import M, Report, RiseLimit, Step
 
+Vectors = tuple[Array, ...]
+Sums = tuple[float, ...]
+
 RUNNING = -1  # in place of a `Status`
+UNKNOWN = math.nan  # in place of a value
 # What an evaluation is to bring.  A driver may bring more, and a compiled one always does.
 VALUE, GRADIENT, STEP = 0, 1, 2  # STEP: the gradient, and the rule's pass over it
 
@@ -32,17 +36,9 @@ class Ask(NamedTuple):
     point: Array
     need: int  # VALUE, GRADIENT or STEP
     again: bool = False  # is it the point that was evaluated last?
-    value: float = math.nan  # f there, where it is known
+    value: float = UNKNOWN  # f there
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
     numbers: tuple[float, ...] = ()  # and its numbers
-
-
-class Answer(NamedTuple):
-    """What came of it."""
-
-    here: Sample  # the norm of its gradient is NaN where value or gradient is not finite
-    made: tuple[Array, ...]  # the new vectors of the pass
-    sums: tuple[float, ...]  # its sums after the first, which is the square of the gradient
 
 
 class Goal(NamedTuple):
@@ -79,8 +75,13 @@ class Rule(Method[M]):
         """Where to evaluate next."""
 
     @abc.abstractmethod
-    def tell(self, m: Machine, memory: M, answer: Answer) -> M:
-        """The memory after that evaluation."""
+    def tell(self, m: Machine, memory: M, here: Sample, made: Vectors, sums: Sums) -> M:
+        """The memory after that evaluation.
+
+        The norm of the gradient ``here`` is NaN where value or gradient is not finite.  ``made``
+        and ``sums`` are the new vectors of the pass and its sums after the first, which is the
+        square of the gradient.
+        """
 
     @abc.abstractmethod
     def accepted(self, memory: M) -> Sample:
@@ -97,7 +98,7 @@ class Rule(Method[M]):
     # A rule is a method of the host's loop.
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:
-        here, m = oracle.gradient(x0), Host(oracle.space)
+        here, m = oracle.gradient(x0), Host.of(oracle.space)
         memory: Any = self.begin(m, here, Goal(tol, seed))
         if memory.outcome.ended:
             return self._as_step(m, memory, here)
@@ -106,19 +107,29 @@ class Rule(Method[M]):
         return step
 
     def step(self, oracle: Oracle, memory: M) -> Step[M]:
-        return self._iterate(oracle, Host(oracle.space), memory, NO_SAMPLE)
+        return self._iterate(oracle, Host.of(oracle.space), memory, NO_SAMPLE)
 
     def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
         """Evaluate until an iteration ends."""
         while True:
-            ask = self.ask(m, memory)
-            answer = _evaluate(oracle, ask, self.work)
-            memory = self.tell(m, memory, answer)
+            point, need, _, value, vectors, numbers = self.ask(m, memory)
+            last = oracle.last
+            if value == value and (last is None or last.point is not point):
+                oracle.recall(Sample(point, value))
+            made, sums = (), ()
+            if need == STEP:
+                here, made, sums = oracle.gradient_with(point, self.work, vectors, numbers)
+            elif need == GRADIENT:
+                here = oracle.gradient(point)
+            else:
+                here = Sample(point, oracle.value(point))
+                here = oracle.last or here  # with the gradient, where it came along
+            memory = self.tell(m, memory, here, made, sums)
             outcome = memory.outcome
             if outcome.shows:
-                shown = answer.here
-            elif answer.here.point is shown.point:
-                shown.value = answer.here.value
+                shown = here
+            elif here.point is shown.point:
+                shown.value = here.value
             if outcome.ended:
                 break
         return self._as_step(m, memory, shown)
@@ -133,16 +144,3 @@ class Rule(Method[M]):
             limit=self.rise_limit(m, memory),
         )  # fmt: skip
         return Step(memory, report)
-
-
-def _evaluate(oracle: Oracle, ask: Ask, work: Pass) -> Answer:
-    """What the rule asks for, from the oracle, which knows the last point by identity."""
-    last = oracle.last
-    if ask.value == ask.value and (last is None or last.point is not ask.point):
-        oracle.recall(Sample(ask.point, ask.value))
-    if ask.need == STEP:
-        return Answer(*oracle.gradient_with(ask.point, work, ask.vectors, ask.numbers))
-    if ask.need == GRADIENT:
-        return Answer(oracle.gradient(ask.point), (), ())
-    value = oracle.value(ask.point)
-    return Answer(oracle.last or Sample(ask.point, value), (), ())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 from momentous.core.machine import Branch, R
 from momentous.core.oracle import Sample
 from momentous.core.record import RECORDS
-from momentous.core.rule import RUNNING, Answer, Ask, Goal, Rule
+from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind, Status
 from momentous.jax import vectors
@@ -80,6 +81,15 @@ class Compiled:
         runs = [complete(*pair) for pair in zip(programs, changes, strict=True)]
         after = dict(zip(union, jax.lax.switch(index, runs), strict=True))
         return tree.unflatten([after.get(i, leaf) for i, leaf in enumerate(before)])  # type: ignore[no-any-return]
+
+    def switch(
+        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
+    ) -> R:
+        branches = [
+            (index == i, partial(function, self, record, *given))
+            for i, function in enumerate(functions)
+        ]
+        return self.case(record, *branches[:-1], otherwise=branches[-1][1])
 
     def but(self, record: R, **changes: Any) -> R:
         return dataclasses.replace(record, **changes)  # type: ignore[type-var]
@@ -174,10 +184,9 @@ class RuleMachine(Machine):
         )
         ask = self.ask(state)
         made, sums = vectors.run(rule.work, (here.gradient, *ask.vectors), ask.numbers)
-        answer = Answer(sample, made, sums[1:])
         memory = m.case(
             state.memory,
-            (state.begun, lambda: rule.tell(m, state.memory, answer)),
+            (state.begun, lambda: rule.tell(m, state.memory, sample, made, sums[1:])),
             otherwise=lambda: self._first(sample, tol),
         )
         outcome = memory.outcome

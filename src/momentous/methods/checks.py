@@ -52,7 +52,7 @@ def needed(method: Method, name: str, instead: str) -> float:
 
 def root_of_product(a: Any, b: Any, m: Machine = NUMBERS) -> Any:
     """sqrt(a b), where the product may be no float."""
-    fits = (SMALLEST < a * b) & (a * b < LARGEST)
+    fits = (a * b > SMALLEST) & (a * b < LARGEST)
     return m.where(fits, m.sqrt(a * b), m.sqrt(a) * m.sqrt(b))
 
 

@@ -14,12 +14,14 @@ from momentous.core.rule import (
     GRADIENT,
     RUNNING,
     STEP,
+    UNKNOWN,
     VALUE,
-    Answer,
     Ask,
     Goal,
     Outcome,
     Rule,
+    Sums,
+    Vectors,
 )
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import RiseLimit, Step
@@ -51,13 +53,17 @@ class AdaptiveMemory:
     epoch: Epoch
     outcome: Outcome
     schedule: Schedule
-    start: Sample  # x_cur^0 and f(x_cur^0): the last accepted point
+    limit: RiseLimit  # x_cur^0, the last accepted point, f there, and the noise of that
     start_norm: float  # |grad f(x^0)|
     tol: float  # what an epoch that completes is judged by, 0 for nothing
     probe: Probe
     output_norm: float = math.nan  # of the two gradients at an epoch's end, the smaller one ...
     output_value: float = math.nan  # ... and f there
     phase: int = ITERATE
+
+    @property
+    def start(self) -> Sample:
+        return self.limit.reference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +141,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             schedule = self._practical_schedule(m, norm, eps, self.gradient_lipschitz or 1.0)
         memory = AdaptiveMemory(
             Epoch.at(here.point, again=True), Outcome(schedule.step_size, m.no_events), schedule,
-            Sample(here.point, here.value), norm, tol, Probe.at(m, here),
+            _limit(m, Sample(here.point, here.value)), norm, tol, Probe.at(m, here),
         )  # fmt: skip
         if goal.tol is None and self.eps is not None:
             memory.tol = 0.0  # nothing was asked for but the theorem's own promise
@@ -211,7 +217,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
 
     def rise_limit(self, m: Machine, memory: AdaptiveMemory) -> RiseLimit:
         """If the epoch has climbed, it would be discarded."""
-        return RiseLimit(memory.start, allowance=m.value_noise(memory.start.value))
+        return memory.limit
 
     def ask(self, m: Machine, memory: AdaptiveMemory) -> Ask:
         epoch, now, phase = memory.epoch, memory.schedule, memory.phase
@@ -220,32 +226,31 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             self.scheme.gradient_point(epoch.x, epoch.ahead),
             m.where(phase == ITERATE, STEP, m.where(of_value, VALUE, GRADIENT)),
             epoch.again,
-            m.where((phase == ITERATE) & (epoch.k == 0), memory.start.value, math.nan),
+            m.where((phase == ITERATE) & (epoch.k == 0), memory.limit.reference.value, UNKNOWN),
             (epoch.ahead, epoch.x),
             (-now.step_size, 1 - now.theta),
         )
 
-    def tell(self, m: Machine, memory: AdaptiveMemory, answer: Answer) -> AdaptiveMemory:
-        phase, here = memory.phase, answer.here
-        branches = [
-            (phase == ITERATE, lambda: self._iterated(m, memory, answer)),
-            (phase == END, lambda: self._end_known(m, memory, here)),
-            (phase == LEVEL, lambda: self._end_level(m, memory, here)),
-            (phase == AVERAGE, lambda: self._average_known(m, memory, here)),
-            (phase == LAST, lambda: self._last_known(m, memory, here)),
-            (phase == OUTPUT, lambda: self._output_known(m, memory, here.value)),
-        ]
-        if self._scale_free:
-            branches.append((phase == PROBE, lambda: self._probed(m, memory, here)))
-        return m.case(memory, *branches)
+    def tell(
+        self, m: Machine, memory: AdaptiveMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> AdaptiveMemory:
+        phases = (
+            self._iterated, self._end_known, self._end_level, self._average_known,
+            self._last_known, self._output_known, self._probed,
+        )  # fmt: skip
+        if not self._scale_free:
+            phases = phases[:PROBE]
+        return m.switch(memory, memory.phase, phases, here, made, sums)
 
-    def _probed(self, m: Machine, memory: AdaptiveMemory, here: Sample) -> AdaptiveMemory:
+    def _probed(self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: Any) -> AdaptiveMemory:
         probe = memory.probe.answered(m, memory.start.point, here)
         return self._probe(m, m.but(memory, probe=probe))
 
-    def _iterated(self, m: Machine, memory: AdaptiveMemory, answer: Answer) -> AdaptiveMemory:
-        epoch, now, here = memory.epoch, memory.schedule, answer.here
-        (x_next, ahead), (moved,) = answer.made, answer.sums  # lines 3-4
+    def _iterated(
+        self, m: Machine, memory: AdaptiveMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> AdaptiveMemory:
+        epoch, now = memory.epoch, memory.schedule
+        (x_next, ahead), (moved,) = made, sums  # lines 3-4
         k, travelled, K = epoch.k + 1, epoch.travelled + moved, now.epoch_length  # line 5
         start_norm = m.where(k == 1, here.grad_norm, memory.start_norm)
 
@@ -274,7 +279,8 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
 
         finite = m.isfinite(here.grad_norm)
         stands = m.where(here.grad_norm == 0.0, int(Status.COMPLETED), int(Status.NO_PROGRESS))
-        far = m.no(k * travelled <= now.limit(m) * now.limit(m)) | (k > K)  # line 6
+        radius = now.limit(m)
+        far = m.no(k * travelled <= radius * radius) | (k > K)  # line 6
         return m.case(
             memory,
             (
@@ -290,7 +296,9 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             otherwise=advance,
         )
 
-    def _end_known(self, m: Machine, memory: AdaptiveMemory, here: Sample) -> AdaptiveMemory:
+    def _end_known(
+        self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: Any
+    ) -> AdaptiveMemory:
         """Lines 7-9: keep the end of the epoch, if it is low enough."""
         k, value, before = memory.epoch.k, here.value, memory.start.value
         broken = (here.gradient is not None) & m.no(m.isfinite(here.grad_norm))
@@ -299,7 +307,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         # Where the required decrease is within rounding the objective cannot tell, but the
         # gradient can.  If the epoch is accepted, the gradient there is the next one needed: it
         # costs nothing.
-        noise = m.value_noise(before)
+        noise = memory.limit.allowance
         level = (required <= noise) & (abs(value - before) <= noise)
 
         def look() -> AdaptiveMemory:
@@ -315,7 +323,9 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             otherwise=lambda: self._failed(m, memory, k),
         )
 
-    def _end_level(self, m: Machine, memory: AdaptiveMemory, here: Sample) -> AdaptiveMemory:
+    def _end_level(
+        self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: Any
+    ) -> AdaptiveMemory:
         return m.case(
             memory,
             (
@@ -379,11 +389,13 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             epoch=Epoch.at(start.point, again),
             outcome=Outcome(memory.schedule.step_size, events, shows=shows, status=status),
             schedule=schedule,
-            start=start,
+            limit=_limit(m, start),
             phase=ITERATE,
         )
 
-    def _average_known(self, m: Machine, memory: AdaptiveMemory, here: Sample) -> AdaptiveMemory:
+    def _average_known(
+        self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: Any
+    ) -> AdaptiveMemory:
         last = memory.epoch.average.mean
         return m.but(
             memory,
@@ -394,7 +406,9 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             phase=LAST,
         )
 
-    def _last_known(self, m: Machine, memory: AdaptiveMemory, here: Sample) -> AdaptiveMemory:
+    def _last_known(
+        self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: Any
+    ) -> AdaptiveMemory:
         """Lines 15-17: the average or the last iterate, whichever has the smaller gradient."""
         epoch = memory.epoch
         better = here.grad_norm <= memory.output_norm
@@ -412,18 +426,23 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         known = value == value
         if self._backoff == 1.0 and not self._tightens:
             known = True  # the value does not matter
-        return m.case(memory, (known, lambda: self._output_known(m, memory, value)))
+        return m.case(memory, (known, lambda: self._concluded(m, memory, value)))
 
     @property
     def _tightens(self) -> bool:
         """Is eps ours to choose?"""
         return self._scale_free and self.eps is None
 
-    def _output_known(self, m: Machine, memory: AdaptiveMemory, value: Any) -> AdaptiveMemory:
+    def _output_known(
+        self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: Any
+    ) -> AdaptiveMemory:
+        return self._concluded(m, memory, here.value)
+
+    def _concluded(self, m: Machine, memory: AdaptiveMemory, value: Any) -> AdaptiveMemory:
         epoch, now, before = memory.epoch, memory.schedule, memory.start
         norm, shows = memory.output_norm, memory.outcome.shows
         status = judge(m, norm, self._promise(now), memory.tol)
-        risen = m.no(value <= before.value + m.value_noise(before.value))
+        risen = m.no(value <= before.value + memory.limit.allowance)
 
         def tighten() -> AdaptiveMemory:
             """eps did not lead to the tolerance: take a tenth, keep theta."""
@@ -479,3 +498,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         if self.radius_shrink is not None:
             return self.radius_shrink
         return 1 + 0.001 * (now.restarts + 1)
+
+
+def _limit(m: Machine, start: Sample) -> RiseLimit:
+    return RiseLimit(start, allowance=m.value_noise(start.value))

@@ -9,7 +9,7 @@ from momentous.core.machine import Machine
 from momentous.core.method import DEFAULT_TOLERANCE
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.rule import GRADIENT, STEP, Answer, Ask, Goal, Outcome, Rule
+from momentous.core.rule import GRADIENT, STEP, UNKNOWN, Ask, Goal, Outcome, Rule, Sums, Vectors
 from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import Step
@@ -85,20 +85,22 @@ class FixedRadius(Rule[FixedMemory]):
             self.scheme.gradient_point(epoch.x, epoch.ahead),
             m.where(memory.phase == ITERATE, STEP, GRADIENT),
             epoch.again,
-            vectors=(epoch.ahead, epoch.x),
-            numbers=(-p.step_size, 1 - p.theta),
+            UNKNOWN,
+            (epoch.ahead, epoch.x),
+            (-p.step_size, 1 - p.theta),
         )
 
-    def tell(self, m: Machine, memory: FixedMemory, answer: Answer) -> FixedMemory:
-        return m.case(
-            memory,
-            (memory.phase == ITERATE, lambda: self._iterated(m, memory, answer)),
-            otherwise=lambda: self._ended(m, memory, answer.here),
-        )
+    def tell(
+        self, m: Machine, memory: FixedMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> FixedMemory:
+        phases = (self._iterated, self._ended)
+        return m.switch(memory, memory.phase, phases, here, made, sums)
 
-    def _iterated(self, m: Machine, memory: FixedMemory, answer: Answer) -> FixedMemory:
-        p, epoch, here = memory.parameters, memory.epoch, answer.here
-        (x_next, ahead), (moved,) = answer.made, answer.sums  # lines 3-4
+    def _iterated(
+        self, m: Machine, memory: FixedMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> FixedMemory:
+        p, epoch = memory.parameters, memory.epoch
+        (x_next, ahead), (moved,) = made, sums  # lines 3-4
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
 
         def advance() -> Epoch:
@@ -126,7 +128,7 @@ class FixedRadius(Rule[FixedMemory]):
             ),
         )
 
-    def _ended(self, m: Machine, memory: FixedMemory, here: Sample) -> FixedMemory:
+    def _ended(self, m: Machine, memory: FixedMemory, here: Sample, *_: Any) -> FixedMemory:
         p = memory.parameters
         status = judge(m, here.grad_norm, p.promise, memory.tol)
         return m.but(memory, outcome=Outcome(p.step_size, m.no_events, status=status))

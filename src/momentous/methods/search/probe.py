@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from momentous.core.machine import Host, Machine
 from momentous.core.oracle import Oracle, Sample
@@ -58,7 +57,7 @@ class Probe:
 
 def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
     """L near the sample, from one extra gradient or a few."""
-    m = Host(oracle.space)
+    m = Host.of(oracle.space)
     probe = Probe.at(m, sample)
     while not probe.found:
         here = oracle.gradient(probe.point(m, sample.point))
