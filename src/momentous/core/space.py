@@ -141,6 +141,8 @@ class Space:
                 sums = blocks.run(work, fresh, given, numbers, skip)
                 return tuple(map(self._from_host, fresh)), self._totalled(sums), value
             made, products = work.formula(*vectors, *numbers)
+            if self.library is np.ndarray and not self.shape:  # NumPy makes numbers of 0-d arrays
+                made = tuple([np.asarray(a) for a in made])
             if self.has_own_inner:
                 return made, tuple([self.inner(a, b) for a, b in products[skip:]]), value
             local = _default_inner(vectors[0])
@@ -276,7 +278,7 @@ class Space:
             return self.compute(passes.ADD_DIFFERENCE, (x, y, z), (weight,))[0][0]
         with self._ignore_overflow():
             fresh = _combined(x, weight, y, z)
-        # NumPy makes a number of a 0-d array.
+        # NumPy makes numbers of 0-d arrays.
         return np.asarray(fresh) if self.library is np.ndarray and not self.shape else fresh
 
     def weighted_sum(self, weights: Sequence[float], vectors: Sequence[Array]) -> Array:
