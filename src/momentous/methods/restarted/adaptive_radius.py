@@ -253,21 +253,28 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         (x_next, ahead), (moved,) = made, sums  # lines 3-4
         k, travelled, K = epoch.k + 1, epoch.travelled + moved, now.epoch_length  # line 5
         start_norm = m.where(k == 1, here.grad_norm, memory.start_norm)
-
-        def judge_end() -> AdaptiveMemory:  # lines 7-9
-            end = self.scheme.restart_point(m, x_next, epoch.x, now.theta)
-            outcome = Outcome(now.step_size, m.no_events, ended=False)
-            ended = Epoch(epoch.start, end, end, epoch.average, k, travelled)
-            return m.but(memory, epoch=ended, outcome=outcome, start_norm=start_norm, phase=END)
+        radius = now.limit(m)
+        near = (k * travelled <= radius * radius) & (k <= K)  # line 6
+        finite = m.isfinite(here.grad_norm) & m.isfinite(travelled)
+        moves = (moved > 0.0) | (k > 1)
+        completes = (k >= K) & now.at_radius  # line 2
 
         def advance() -> AdaptiveMemory:
             average = m.case(
                 epoch.average,
                 (now.at_radius, lambda: epoch.average.add(m, epoch.k, here.point, moved, K)),
             )
-            after = Epoch(epoch.start, x_next, ahead, average, k, travelled)
-            outcome = Outcome(now.step_size, m.no_events)
-            return m.but(memory, epoch=after, outcome=outcome, start_norm=start_norm)
+            return AdaptiveMemory(
+                Epoch(epoch.start, x_next, ahead, average, k, travelled),
+                Outcome(now.step_size, m.no_events), now, memory.limit, start_norm, memory.tol,
+                memory.probe, memory.output_norm, memory.output_value, memory.phase,
+            )  # fmt: skip
+
+        def judge_end() -> AdaptiveMemory:  # lines 7-9
+            end = self.scheme.restart_point(m, x_next, epoch.x, now.theta)
+            outcome = Outcome(now.step_size, m.no_events, ended=False)
+            ended = Epoch(epoch.start, end, end, epoch.average, k, travelled)
+            return m.but(memory, epoch=ended, outcome=outcome, start_norm=start_norm, phase=END)
 
         def complete() -> AdaptiveMemory:  # lines 15-17
             average = epoch.average.add(m, epoch.k, here.point, moved, K)
@@ -277,23 +284,18 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             outcome = Outcome(now.step_size, m.no_events, shows=False, ended=False)
             return m.but(memory, epoch=ended, outcome=outcome, start_norm=start_norm, phase=AVERAGE)
 
-        finite = m.isfinite(here.grad_norm)
-        stands = m.where(here.grad_norm == 0.0, int(Status.COMPLETED), int(Status.NO_PROGRESS))
-        radius = now.limit(m)
-        far = m.no(k * travelled <= radius * radius) | (k > K)  # line 6
+        def stand() -> AdaptiveMemory:
+            zero = here.grad_norm == 0.0
+            status = m.where(zero, int(Status.COMPLETED), int(Status.NO_PROGRESS))
+            return m.but(memory, outcome=Outcome(now.step_size, m.no_events, status=status))
+
         return m.case(
             memory,
-            (
-                m.no(finite & m.isfinite(travelled)),
-                lambda: self._failed(m, memory, k, here.grad_norm, shows=True),
-            ),
-            (
-                (moved == 0.0) & (k == 1),
-                lambda: m.but(memory, outcome=Outcome(now.step_size, m.no_events, status=stands)),
-            ),
-            (far, judge_end),
-            ((k >= K) & now.at_radius, complete),  # line 2
-            otherwise=advance,
+            (near & finite & moves & m.no(completes), advance),  # most iterations
+            (m.no(finite), lambda: self._failed(m, memory, k, here.grad_norm, shows=True)),
+            (m.no(moves), stand),
+            (m.no(near), judge_end),
+            otherwise=complete,
         )
 
     def _end_known(
