@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar
 
 from momentous.core.machine import Machine
@@ -234,13 +236,16 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
     def tell(
         self, m: Machine, memory: AdaptiveMemory, here: Sample, made: Vectors, sums: Sums
     ) -> AdaptiveMemory:
+        return m.switch(memory, memory.phase, self._phases, here, made, sums)
+
+    @cached_property
+    def _phases(self) -> tuple[Callable[..., AdaptiveMemory], ...]:
+        """What is made of an evaluation, by what it is for."""
         phases = (
             self._iterated, self._end_known, self._end_level, self._average_known,
             self._last_known, self._output_known, self._probed,
         )  # fmt: skip
-        if not self._scale_free:
-            phases = phases[:PROBE]
-        return m.switch(memory, memory.phase, phases, here, made, sums)
+        return phases if self._scale_free else phases[:PROBE]
 
     def _probed(self, m: Machine, memory: AdaptiveMemory, here: Sample, *_: Any) -> AdaptiveMemory:
         probe = memory.probe.answered(m, memory.start.point, here)
