@@ -282,7 +282,7 @@ def watched_run(problem, x0, method, *, tol=0.0, max_iterations=100_000, **optio
     """Run ``method``; returns its epochs (as `Epoch`), its result and the `Watched` problem.
 
     Its y and g are what the method asked for, its x and its numbers what the memory holds; the last
-    x of a restarted epoch, which no memory holds, is computed from the step before.
+    x of an epoch, which no memory holds, is computed from the step before.
     """
     seen = Watched(problem)
     run = momentous.iterate(
@@ -306,12 +306,14 @@ def watched_run(problem, x0, method, *, tol=0.0, max_iterations=100_000, **optio
         evaluated = len(seen.gradients)
         epoch.y.append(np.array(y))
         epoch.g.append(np.array(g))
-        if memory.epoch.k > 0:
+        if memory.epoch.k > 0 and ending is None:
             epoch.x.append(np.array(memory.epoch.x))
-            epoch.end = "" if ending is None else "complete"
             continue
         x, before = epoch.x[-1], epoch.x[max(epoch.k - 1, 0)]
         epoch.x.append(x + (1 - epoch.theta) * (x - before) - epoch.eta * g)
+        if memory.epoch.k > 0:
+            epoch.end = "complete"
+            continue
         rolled_back = any(event.kind is EventKind.ROLLBACK for event in step.events)
         epoch.end = "rollback" if rolled_back else "restart"
         epoch.next_start = np.array(memory.epoch.start)

@@ -26,7 +26,7 @@ from momentous.methods.restarted.free_radius import FreeRadius
 PASSES = [
     (passes.INNER, 2, 0), (passes.DISTANCE, 2, 0), (passes.ADD, 2, 1),
     (passes.ADD_DIFFERENCE, 3, 1), (passes.STEPPED, 3, 1), (passes.GRADIENT, 1, 0),
-    (passes.GRADIENT_ALONG, 2, 0), (passes.NESTEROV, 3, 2), (passes.HEAVY_BALL, 3, 2),
+    (passes.GRADIENT_ALONG, 2, 0), (passes.MOMENTUM, 3, 2),
     (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3), (passes.FIRST_STEP, 2, 2),
     (passes.inners(4), 5, 0), (passes.weighted_sum(4), 4, 4), (passes.direction(5), 6, 5),
     (passes.new_pair(4), 7, 0),

@@ -196,7 +196,7 @@ def compare(seen, last, sure, method, start, problem):
     assert Status(int(seen["status"][last])) is result.status
     # The gradient at x0 is taken again after the search for a step size, and after rollbacks of
     # the rule without constants; its heavy ball asks again where it may end early.
-    extra = last + 1 - result.njev
+    extra = int(seen["num_evaluations"][last]) - result.njev
     free = getattr(method, "is_free", False)
     probed = getattr(method, "by_paper", False) or free
     rollbacks = len(result.trace.when("rollback"))

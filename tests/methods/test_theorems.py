@@ -12,6 +12,7 @@ import pytest
 
 import momentous
 from momentous import RAGD, RHB, AdaRAGD, AdaRHB, EventKind, PerturbedRAGD, Status, testbed
+from momentous.core.machine import NUMBERS
 from momentous.methods.restarted.schedule import Schedule
 from reference import CHAIN, COSINES, FUNCTIONS, SADDLE, Theory, epoch_length, watched_run
 
@@ -346,7 +347,7 @@ def test_theta_after_a_failure_comes_from_its_value_before_the_cap():
     now = Schedule(1.0, 1.0, 1e-4, 0.01, 0.03, epoch_length=100, radius=1.0, wide_radius=10.0)
     thetas = []
     for _ in range(5):
-        now = now.after_failure(10.0, 2.0, 0.0, 1.0, 0.01, None)
+        now = now.after_failure(NUMBERS, 10.0, 2.0, 0.0, 1.0, 0.01, None)
         thetas.append(now.theta)
         assert now.epoch_length == epoch_length(now.theta)
     wanted = [min(0.01, 0.03 / math.sqrt(2) ** n) for n in range(1, 6)]
@@ -417,18 +418,18 @@ def test_the_perturbed_method_promises_eps_itself(setting):
 def test_restarts_are_perturbed_iff_the_last_gradient_was_small():
     chosen = PerturbedRAGD(**constants(SADDLE), eps=3e-2, perturbation=1e-3)
     run = momentous.iterate(SADDLE.value, 3 * SADDLE.start, jac=SADDLE.gradient, method=chosen)
-    p, x, before = run.memory.parameters, run.memory.epoch.x, run.memory.epoch.x_prev
+    p, ahead = run.memory.parameters, run.memory.epoch.ahead
     perturbed = {True: 0, False: 0}
     for step in run:
         kinds = [event.kind for event in step.events]
         if EventKind.RESTART in kinds:
             small = step.grad_norm <= p.radius / p.step_size
             assert (EventKind.PERTURBED in kinds) == small
-            end = x + (1 - p.theta) * (x - before) - p.step_size * step.jac
+            end = ahead - p.step_size * step.jac
             jump = np.linalg.norm(step.memory.epoch.start - end)
             assert (0 < jump <= 1e-3 * (1 + 1e-9)) if small else jump <= 1e-12
             perturbed[small] += 1
-        x, before = step.memory.epoch.x, step.memory.epoch.x_prev
+        ahead = step.memory.epoch.ahead
     assert min(perturbed.values()) >= 3
 
 

@@ -112,15 +112,20 @@ def blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarra
 
 
 def run(
-    work: Pass, fresh: Sequence[np.ndarray], vectors: Sequence[np.ndarray], numbers: Sequence[float]
+    work: Pass,
+    fresh: Sequence[np.ndarray],
+    vectors: Sequence[np.ndarray],
+    numbers: Sequence[float],
+    skip: int = 0,
 ) -> np.ndarray:
-    """A pass, block by block: its new vectors into ``fresh``; returns its sums."""
+    """A pass, block by block: its new vectors into ``fresh``; returns its sums, but for the first
+    ones."""
     flat, out = [a.reshape(-1) for a in vectors], [a.reshape(-1) for a in fresh]
     total, length = np.zeros(0), BLOCK // 8
     for i in range(0, flat[0].size, length):
         made, products = work.formula(*(a[i : i + length] for a in flat), *numbers)
         for a, b in zip(out, made, strict=True):
             a[i : i + length] = b
-        sums = np.array([inner(a, b) for a, b in products])
+        sums = np.array([inner(a, b) for a, b in products[skip:]])
         total = sums + total if i else sums
     return total

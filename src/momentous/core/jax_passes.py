@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from momentous.core.jax_mail import JaxMail, has_mail, mailed
-from momentous.core.passes import NESTEROV, Pass, names, written
+from momentous.core.passes import MOMENTUM, Pass, names, written
 
 # A larger objective would take long to compile again with every pass; one that takes long itself
 # has nothing to gain.  Operations, and bytes of constants within inner functions.
@@ -133,7 +133,7 @@ def _has_kernels(device: Any) -> bool:
     ones = jax.device_put(np.ones(8, np.float32), device)
     try:
         with jax.enable_x64(True):
-            run, numbers = _jitted(NESTEROV, True, None), np.array([1.0, 1.0])
+            run, numbers = _jitted(MOMENTUM, True, None), np.array([1.0, 1.0])
             made, sums = run(numbers, (ones, ones, ones), ones[:1])
             return bool(made[0].tolist() == [2.0] * 8 and sums.tolist() == [8.0, 8.0, 1.0])
     except Exception:  # whatever the compiler says: there is another way

@@ -84,16 +84,10 @@ def _gradient_along(g: Any, d: Any) -> tuple[Vectors, Products]:
     return (), ((g, g), (g, d))
 
 
-def _nesterov(g: Any, y: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
-    z = y + w * g
+def _momentum(g: Any, e: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
+    z = e + w * g
     c = z - x
     return (z, z + m * c), ((g, g), (c, c))
-
-
-def _heavy_ball(g: Any, x: Any, x_prev: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
-    z = x + m * (x - x_prev) + w * g
-    c = z - x
-    return (z,), ((g, g), (c, c))
 
 
 def _nesterov_with_sum(
@@ -136,11 +130,9 @@ FIRST_STEP = Pass("first_step", _first_step, 2)
 GRADIENT = Pass("gradient", _gradient)  # |g|^2
 GRADIENT_AND_POINT = Pass("gradient_and_point", _gradient_and_point)  # |g|^2, |x|^2
 GRADIENT_ALONG = Pass("gradient_along", _gradient_along)  # |g|^2, <g, d>
-# x' = y + w g, y' = x' + m (x' - x); |g|^2, |x' - x|^2
-NESTEROV = Pass("gradient_nesterov", _nesterov, 2)
-# x' = x + m (x - x_prev) + w g; |g|^2, |x' - x|^2
-HEAVY_BALL = Pass("gradient_heavy_ball", _heavy_ball, 1)
-# The same without |g|^2, and with points + share y, or points + share x.
+# x' = e + w g, e' = x' + m (x' - x); |g|^2, |x' - x|^2
+MOMENTUM = Pass("gradient_momentum", _momentum, 2)
+# x' as y + w g, or as x + m (x - x_prev) + w g, with points + share y, or points + share x.
 NESTEROV_WITH_SUM = Pass("nesterov_with_sum", _nesterov_with_sum, 3)
 HEAVY_BALL_WITH_SUM = Pass("heavy_ball_with_sum", _heavy_ball_with_sum, 2)
 # These two with |g|^2 and <g, g_prev>.

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from momentous.core import passes
 from momentous.core.status import Status
-from momentous.jax.fixed_radius import asked
 from momentous.jax.machine import (
     ITERATE,
     AcceptingMachine,
@@ -192,7 +191,7 @@ class FreeRadiusMachine(AcceptingMachine):
         def usual() -> Tree:
             momentum = jnp.where(phase == ITERATE, 1 - 1 / number(epoch.k + 1), 0.0)
             ahead = combination(memory.x, momentum, memory.x, memory.x_prev)
-            return asked(self.scheme, memory.x, ahead)
+            return self.scheme.gradient_point(memory.x, ahead)
 
         def special() -> Tree:
             mean = scaled(memory.points, 1 / epoch.weight)

@@ -79,6 +79,10 @@ class Machine(abc.ABC):
     def point(self, memory: Any) -> Tree:
         """Where to evaluate the function next."""
 
+    def repeats(self, memory: Any) -> Scalar | None:
+        """Is the next point the one that was evaluated last?  None: never."""
+        return None
+
     @abc.abstractmethod
     def advance(self, memory: Any, here: Evaluation, tol: Scalar) -> tuple[Any, Scalar]:
         """The memory after that evaluation; and is its point the one that the iteration reports?"""

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from momentous.core.method import Method
-from momentous.jax.adaptive_radius import AdaptiveRadiusMachine
-from momentous.jax.fixed_radius import FixedRadiusMachine
+from momentous.core.rule import Rule
 from momentous.jax.free_radius import FreeRadiusMachine
 from momentous.jax.machine import Machine
 from momentous.jax.parameter_free_agd import ParameterFreeAGDMachine
+from momentous.jax.rules import RuleMachine
 from momentous.jax.universal_heavy_ball import UniversalHeavyBallMachine
 from momentous.jax.vectors import Tree
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
 from momentous.methods.restarted.algorithms import Adaptive
-from momentous.methods.restarted.fixed_radius import FixedRadius
 
 
 def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine:
@@ -25,10 +24,8 @@ def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine
     """
     if isinstance(method, Adaptive) and method.is_free:
         return FreeRadiusMachine(method.free, x0, tol)
-    if isinstance(method, Adaptive):
-        return AdaptiveRadiusMachine(method, x0, tol)
-    if isinstance(method, FixedRadius):
-        return FixedRadiusMachine(method, x0, tol, key)
+    if isinstance(method, Rule):
+        return RuleMachine(method, x0, tol, key)
     if isinstance(method, ParameterFreeAGD):
         return ParameterFreeAGDMachine(method, x0, tol)
     if isinstance(method, UniversalHeavyBall):

@@ -23,9 +23,9 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
 
     A solve ends when ``norm(gradient) <= atol + rtol * norm(gradient at y0)``, where f has not
     risen above the last accepted point; or by the method's own rule.  ``sol.stats`` has
-    ``num_iterations`` (as `momentous.minimize` counts them), ``num_restarts``, ``grad_norm`` and
-    ``status``, a `momentous.Status` as an integer.  A solve that fails returns the lower of the
-    last point and the last accepted one.
+    ``num_iterations`` (as `momentous.minimize` counts them), ``num_restarts``,
+    ``num_evaluations``, ``grad_norm`` and ``status``, a `momentous.Status` as an integer.  A solve
+    that fails returns the lower of the last point and the last accepted one.
 
     Parameters
     ----------
@@ -100,6 +100,7 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
         stats = {
             "num_iterations": progress.iterations,
             "num_restarts": progress.restarts,
+            "num_evaluations": state.evaluations,
             "grad_norm": state.size,
             "status": status_of(progress.status),
         }

@@ -25,6 +25,7 @@ class State(NamedTuple):
     aux: Any  # what the function has brought along there
     tol: Scalar
     evaluations: Scalar  # values and gradients, one of each
+    last: Any  # the last evaluation and what came along with it, where a machine repeats points
 
 
 class Turns(NamedTuple):
@@ -40,16 +41,23 @@ class Turns(NamedTuple):
 
     def begin(self, y0: Tree, aux: Any) -> State:
         """Before the first turn; ``aux`` has the shapes of what the function brings along."""
-        unknown = number(jnp.inf)
-        return State(
-            self.machine.begin(y0), y0, unknown, unknown, aux, number(self.atol), jnp.asarray(0)
-        )
+        unknown, memory = number(jnp.inf), self.machine.begin(y0)
+        last = (Evaluation(y0, unknown, y0, unknown, unknown), aux)
+        if self.machine.repeats(memory) is None:
+            last = None
+        return State(memory, y0, unknown, unknown, aux, number(self.atol), jnp.asarray(0), last)
 
     def after_one(self, state: State) -> State:
         """One evaluation further."""
-        point = self.machine.point(state.memory)
-        here, aux = self._evaluated(point)
-        first = state.evaluations == 0
+        first, repeats, last = state.evaluations == 0, jnp.asarray(False), None
+        point = select(first, state.y, self.machine.point(state.memory))
+        if state.last is None:
+            here, aux = self._evaluated(point)
+        else:
+            repeats = self.machine.repeats(state.memory)
+            last = here, aux = jax.lax.cond(
+                repeats, lambda: state.last, lambda: self._evaluated(point)
+            )
         # The tolerance is known with the first gradient.
         tol = state.tol
         if self.rtol:
@@ -58,7 +66,7 @@ class Turns(NamedTuple):
         shown = shown | first
         kept = state.y, state.value, state.size, state.aux
         y, value, size, aux = select(shown, (point, here.value, here.size, aux), kept)
-        return State(memory, y, value, size, aux, tol, state.evaluations + 1)
+        return State(memory, y, value, size, aux, tol, state.evaluations + ~repeats, last)
 
     def _evaluated(self, point: Tree) -> tuple[Evaluation, Any]:
         def fun(y: Tree) -> tuple[Scalar, Any]:

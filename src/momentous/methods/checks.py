@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from momentous.core.machine import NUMBERS, Machine
 from momentous.core.method import Method
 
 # Products and squares within these bounds have not lost digits to underflow or overflow.
@@ -48,9 +50,10 @@ def needed(method: Method, name: str, instead: str) -> float:
     return value
 
 
-def root_of_product(a: float, b: float) -> float:
+def root_of_product(a: Any, b: Any, m: Machine = NUMBERS) -> Any:
     """sqrt(a b), where the product may be no float."""
-    return math.sqrt(a * b) if SMALLEST < a * b < LARGEST else math.sqrt(a) * math.sqrt(b)
+    fits = (a * b > SMALLEST) & (a * b < LARGEST)
+    return m.where(fits, m.sqrt(a * b), m.sqrt(a) * m.sqrt(b))
 
 
 def square_over(a: float, b: float) -> float:

@@ -7,6 +7,7 @@ import math
 
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.oracle import Oracle, Sample
+from momentous.core.passes import MOMENTUM
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind, Status
@@ -258,7 +259,10 @@ class JinAGD(Method[JinMemory]):
                 return displaced
             memory, events = displaced.memory, displaced.report.events
         p, x = memory.parameters, memory.x
-        sample, x_next, moved = NESTEROV.advance(oracle, x, memory.x_prev, p.step_size, p.theta)
+        y = NESTEROV.asked(oracle.space, x, memory.x_prev, p.theta)
+        sample, (x_next, _), (moved,) = oracle.gradient_with(
+            y, MOMENTUM, (y, x), (-p.step_size, 1 - p.theta)
+        )
         fy = oracle.value(sample.point)
         if not (sample.has_finite_gradient and math.isfinite(fy) and math.isfinite(moved)):
             return self._rejected(oracle, memory, sample, events)

@@ -77,8 +77,8 @@ class Oracle(abc.ABC):
         """The gradient at x, and what a pass makes of it and more vectors: its new vectors, and
         its sums behind the first, which is the square of the gradient."""
         sample = self.gradient(x)
-        made, sums, _ = self.space.compute(work, (sample.gradient, *vectors), numbers)
-        return sample, made, sums[1:]
+        made, sums, _ = self.space.compute(work, (sample.gradient, *vectors), numbers, skip=1)
+        return sample, made, sums
 
     @abc.abstractmethod
     def learn_value(self, sample: Sample) -> None:

@@ -19,7 +19,7 @@ from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.checks import check, check_positive
 from momentous.methods.endings import Events, no_progress, stuck
-from momentous.methods.search.backtracking import probed_lipschitz
+from momentous.methods.search.probe import probed_lipschitz
 from momentous.methods.search.rounding import Rounding, evaluated
 
 # A change of f so many times above the noise of its values is judged by the values alone.

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from momentous.core.method import DEFAULT_TOLERANCE, Method
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.method import DEFAULT_TOLERANCE
+from momentous.core.oracle import Sample
 from momentous.core.record import record
+from momentous.core.rule import GRADIENT, STEP, UNKNOWN, Ask, Goal, Outcome, Rule, Sums, Vectors
 from momentous.core.space import Array
-from momentous.core.status import Ending, Event, EventKind
-from momentous.core.step import Report, Step
-from momentous.methods.endings import Events, left_the_domain
-from momentous.methods.restarted.epoch import Epoch, completed, judged_by
+from momentous.core.status import Ending, EventKind, Status
+from momentous.core.step import Step
+from momentous.methods.endings import left_the_domain
+from momentous.methods.restarted.epoch import Epoch, completed, judge, judged_by
 from momentous.methods.restarted.momentum import Momentum
 from momentous.methods.restarted.parameters import Parameters, check_given, theory_parameters
+
+# What an evaluation is for.
+ITERATE = 0  # the next iteration
+OUTPUT = 1  # the averaged point of an epoch that ran through, with which the run ends
 
 
 @record
@@ -23,22 +28,17 @@ class FixedMemory:
     """The epoch under way, and what stays the same throughout the run."""
 
     epoch: Epoch
+    outcome: Outcome
     parameters: Parameters
     tol: float  # what the user asked for, 0 if nothing
     seed: int
     origin: Sample  # x0 and f(x0): the only point whose value is looked at
+    phase: int = ITERATE
     draws: int = 0  # perturbations drawn so far: the n-th comes from its own stream (seed, n)
-
-    def as_step(
-        self, sample: Sample, events: Events = (), ending: Ending | None = None
-    ) -> Step[FixedMemory]:
-        """The step that led here."""
-        eta = self.parameters.step_size
-        return Step(self, Report(sample, eta, events, ending, accepted=self.origin))
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedRadius(Method[FixedMemory]):
+class FixedRadius(Rule[FixedMemory]):
     """Momentum, restarted as soon as k * sum |x^{t+1} - x^t|^2 > B^2, until K steps need none."""
 
     has_epochs = True
@@ -66,53 +66,96 @@ class FixedRadius(Method[FixedMemory]):
         """The numbers that a run with this tolerance uses."""
         return theory_parameters(self, self.scheme, tol)
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[FixedMemory]:
-        p = self.resolved(self.default_tolerance if tol is None else tol, oracle.space.dimension)
-        sample = oracle.gradient(x0)
-        epoch, origin = Epoch.at(x0, averaged=True), Sample(x0, sample.value)
-        memory = FixedMemory(epoch, p, tol=tol or 0.0, seed=seed, origin=origin)
-        return self._new_epoch(oracle, memory, sample, x0)
+    def begin(self, m: Machine, here: Sample, goal: Goal) -> FixedMemory:
+        p = self.resolved(self.default_tolerance if goal.tol is None else goal.tol, m.dimension)
+        memory = FixedMemory(
+            Epoch.at(here.point), Outcome(p.step_size, m.no_events), p, goal.tol or 0.0, goal.seed,
+            Sample(here.point, here.value),
+        )  # fmt: skip
+        return self._new_epoch(m, memory, here, here.point, m.no_events, again=True)
 
     def with_new_tolerance(self, step: Step[FixedMemory], tol: float | None) -> Step[FixedMemory]:
         return super().with_new_tolerance(judged_by(step, tol), tol)
 
-    def step(self, oracle: Oracle, memory: FixedMemory) -> Step[FixedMemory]:
-        p, epoch, space = memory.parameters, memory.epoch, oracle.space
-        sample, x_next, moved = self.scheme.advance(
-            oracle, epoch.x, epoch.x_prev, p.step_size, p.theta
-        )  # lines 3-4
-        if not (sample.has_finite_gradient and math.isfinite(moved)):
-            return self._non_finite(oracle, memory, sample)
+    def accepted(self, memory: FixedMemory) -> Sample:
+        return memory.origin
+
+    def ask(self, m: Machine, memory: FixedMemory) -> Ask:
+        p, epoch = memory.parameters, memory.epoch
+        return Ask(
+            self.scheme.gradient_point(epoch.x, epoch.ahead),
+            m.where(memory.phase == ITERATE, STEP, GRADIENT),
+            epoch.again,
+            UNKNOWN,
+            (epoch.ahead, epoch.x),
+            (-p.step_size, 1 - p.theta),
+        )
+
+    def tell(
+        self, m: Machine, memory: FixedMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> FixedMemory:
+        phases = (self._iterated, self._ended)
+        return m.switch(memory, memory.phase, phases, here, made, sums)
+
+    def _iterated(
+        self, m: Machine, memory: FixedMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> FixedMemory:
+        p, epoch = memory.parameters, memory.epoch
+        (x_next, ahead), (moved,) = made, sums  # lines 3-4
         k, travelled = epoch.k + 1, epoch.travelled + moved  # line 5
-        if not k * travelled <= p.radius * p.radius:  # line 6
-            # Line 7: x^{-1} = x^0 = x^k (the heavy ball: z^k), k = 0.
-            start = self.scheme.restart_point(space, x_next, epoch.x, p.theta)
-            return self._new_epoch(
-                oracle, memory, sample, start, Event(EventKind.RESTART, float(k))
-            )
-        average = epoch.average
-        assert average is not None
-        average.add(epoch.k, sample.point, moved, p.epoch_length, space)
-        epoch = epoch.advanced(x_next, moved)
-        after = FixedMemory(epoch, p, memory.tol, memory.seed, memory.origin, memory.draws)
-        if k < p.epoch_length:  # line 2
-            return after.as_step(sample)
-        sample = oracle.gradient(average.snapshot)  # lines 10-11
-        return after.as_step(sample, ending=completed(sample, p.promise, memory.tol, k))
+
+        def advance() -> Epoch:
+            average = epoch.average.add(m, epoch.k, here.point, moved, p.epoch_length)
+            return Epoch(epoch.start, x_next, ahead, average, k, travelled)
+
+        def restart() -> FixedMemory:  # line 7: x^{-1} = x^0 = x^k (the heavy ball: z^k), k = 0
+            start = self.scheme.restart_point(m, x_next, epoch.x, p.theta)
+            return self._new_epoch(m, memory, here, start, m.event(EventKind.RESTART, k))
+
+        def complete() -> FixedMemory:  # lines 10-11
+            average = advance().average
+            last = Epoch(epoch.start, average.snapshot, average.snapshot, average, k, travelled)
+            outcome = Outcome(p.step_size, m.no_events, shows=False, ended=False)
+            return m.but(memory, epoch=last, phase=OUTPUT, outcome=outcome)
+
+        finite = m.isfinite(here.grad_norm) & m.isfinite(moved)
+        return m.case(
+            memory,
+            (m.no(finite), lambda: self._not_finite(m, memory, here)),
+            (m.no(k * travelled <= p.radius * p.radius), restart),  # line 6
+            (k >= p.epoch_length, complete),  # line 2
+            otherwise=lambda: m.but(
+                memory, epoch=advance(), outcome=Outcome(p.step_size, m.no_events)
+            ),
+        )
+
+    def _ended(self, m: Machine, memory: FixedMemory, here: Sample, *_: Any) -> FixedMemory:
+        p = memory.parameters
+        status = judge(m, here.grad_norm, p.promise, memory.tol)
+        return m.but(memory, outcome=Outcome(p.step_size, m.no_events, status=status))
 
     def _new_epoch(
-        self, oracle: Oracle, memory: FixedMemory, sample: Sample, start: Array, *events: Event
-    ) -> Step[FixedMemory]:
-        """On from ``start`` without momentum; the last gradient was that of the sample."""
-        epoch = Epoch.at(start, averaged=True)
-        return dataclasses.replace(memory, epoch=epoch).as_step(sample, events)
+        self, m: Machine, memory: FixedMemory, here: Sample, start: Array, events: Any,
+        again: bool = False,
+    ) -> FixedMemory:  # fmt: skip
+        """On from ``start`` without momentum; the last gradient was taken ``here``."""
+        outcome = Outcome(memory.parameters.step_size, events)
+        return m.but(memory, epoch=Epoch.at(start, again), outcome=outcome)
 
-    def _non_finite(self, oracle: Oracle, memory: FixedMemory, sample: Sample) -> Step[FixedMemory]:
+    def _not_finite(self, m: Machine, memory: FixedMemory, here: Sample) -> FixedMemory:
         """Drop the momentum and go on from x^k; if x^k itself is bad, there is no way on."""
-        epoch, eta = memory.epoch, memory.parameters.step_size
-        events: Events = (Event(EventKind.NON_FINITE, sample.grad_norm),)
-        if epoch.k > 0:
-            events += (Event(EventKind.RESTART, float(epoch.k)),)
-            return FixedRadius._new_epoch(self, oracle, memory, sample, epoch.x, *events)
-        remedy = "use AdaRAGD or AdaRHB, which shrink it"
-        return memory.as_step(sample, events, left_the_domain(sample, eta, remedy))
+        epoch, lost = memory.epoch, m.event(EventKind.NON_FINITE, here.grad_norm)
+        events = lost + m.event(EventKind.RESTART, epoch.k)
+        ended = Outcome(memory.parameters.step_size, lost, status=int(Status.NON_FINITE))
+        return m.case(
+            memory,
+            (epoch.k > 0, lambda: FixedRadius._new_epoch(self, m, memory, here, epoch.x, events)),
+            otherwise=lambda: m.but(memory, outcome=ended),
+        )
+
+    def ending(self, memory: FixedMemory, shown: Sample, status: Status) -> Ending:
+        p = memory.parameters
+        if status is Status.NON_FINITE:
+            remedy = "use AdaRAGD or AdaRHB, which shrink it"
+            return left_the_domain(shown, p.step_size, remedy)
+        return completed(shown.grad_norm, p.promise, memory.tol, memory.epoch.k)

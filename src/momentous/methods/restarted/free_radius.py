@@ -18,7 +18,8 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import Report, RiseLimit, Step
 from momentous.methods.endings import Events, no_progress, zero_gradient
 from momentous.methods.restarted.momentum import Momentum
-from momentous.methods.search.backtracking import SIGNAL, limited, probed_lipschitz
+from momentous.methods.search.backtracking import SIGNAL, limited
+from momentous.methods.search.probe import probed_lipschitz
 from momentous.methods.search.rounding import NOISE, smallest_gradient
 
 # Chosen on one half of the problems of testbed.suite; none of them is critical.

@@ -11,6 +11,7 @@ import math
 from typing import ClassVar
 
 from momentous.core import passes
+from momentous.core.machine import Machine
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.passes import Pass
 from momentous.core.space import Array, Space
@@ -46,29 +47,11 @@ class Momentum:
         """e, the point that the gradient is subtracted from, given where that was taken."""
         return asked
 
-    def advance(
-        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
-    ) -> tuple[Sample, Array, float]:
-        """The sample that the iteration takes, x^{k+1}, and |x^{k+1} - x^k|^2."""
-        if oracle.space.fuses:
-            return self._advance_at_once(oracle, x, x_prev, eta, theta)
-        sample = oracle.gradient(self.asked(oracle.space, x, x_prev, theta))
-        e = self.base(oracle.space, x, x_prev, theta, sample.point)
-        return sample, *oracle.space.stepped(e, -eta, sample.gradient, x)
+    def gradient_point(self, x: Array, ahead: Array) -> Array:
+        """Where the iteration takes its gradient: at e, which is ahead of x."""
+        return ahead
 
-    def _advance_at_once(
-        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
-    ) -> tuple[Sample, Array, float]:
-        """The same in one pass, which leaves y^{k+1} for the next iteration."""
-        space, m = oracle.space, 1 - theta
-        y = self.asked(space, x, x_prev, theta)
-        sample, (x_next, y_next), (moved,) = oracle.gradient_with(
-            y, passes.NESTEROV, (y, x), (-eta, m)
-        )
-        space.ahead = (y_next, x_next, x, m)
-        return sample, x_next, moved
-
-    def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
+    def restart_point(self, m: Machine, x_next: Array, x: Array, theta: float) -> Array:
         """Where the next epoch starts, given x^{k+1} and x^k."""
         return x_next
 
@@ -206,19 +189,12 @@ class HeavyBall(Momentum):
     def base(self, space: Space, x: Array, x_prev: Array, theta: float, asked: Array) -> Array:
         return _extrapolated(space, x, x_prev, theta)
 
-    def _advance_at_once(
-        self, oracle: Oracle, x: Array, x_prev: Array, eta: float, theta: float
-    ) -> tuple[Sample, Array, float]:
-        sample, (x_next,), (moved,) = oracle.gradient_with(
-            x, passes.HEAVY_BALL, (x, x_prev), (-eta, 1 - theta)
-        )
-        return sample, x_next, moved
+    def gradient_point(self, x: Array, ahead: Array) -> Array:
+        return x
 
-    def restart_point(self, space: Space, x_next: Array, x: Array, theta: float) -> Array:
+    def restart_point(self, m: Machine, x_next: Array, x: Array, theta: float) -> Array:
         a = (1 - 2 * theta) * (1 - theta)
-        if a == 0.0:
-            return x_next
-        return space.combination(x_next, a / (1 + a), x, x_next)  # (x^{k+1} + a x^k)/(1 + a)
+        return m.combination(x_next, a / (1 + a), x, x_next)  # (x^{k+1} + a x^k)/(1 + a)
 
     free_step = passes.HEAVY_BALL_WITH_SUM
     free_iteration = passes.FREE_HEAVY_BALL

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from momentous.core.machine import NUMBERS, Machine
 from momentous.core.method import Method
 from momentous.core.record import record
 from momentous.methods.checks import check_momentum, check_positive, check_whole, needed
@@ -27,13 +29,13 @@ class Parameters:
     eps: float  # of the theorem, NaN if everything was given by hand
 
 
-def whole_epoch(theta: float) -> int:
+def whole_epoch(theta: Any, m: Machine = NUMBERS) -> Any:
     """K = floor(1/theta), as the adaptive theorems have it.
 
     Theorem 1 lets K = 1/theta be fractional; rounding it up would break the descent argument.  The
     small term keeps 1/theta = 20 from becoming 19.
     """
-    return max(1, math.floor(1 / theta + 1e-9))
+    return m.maximum(1, m.floor(1 / theta + 1e-9))
 
 
 def check_given(method: Method) -> None:

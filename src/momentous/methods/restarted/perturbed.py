@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import NUMBERS, Machine
+from momentous.core.oracle import Sample
 from momentous.core.space import Array
-from momentous.core.status import Event, EventKind
-from momentous.core.step import Step
+from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check, check_positive
 from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
 from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
@@ -112,33 +112,40 @@ class PerturbedRAGD(FixedRadius):
         by_hand = (self.radius, self.epoch_length, self.log_factor, self.perturbation)
         return self.setting == "theory" and all(value is None for value in by_hand)
 
-    def step(self, oracle: Oracle, memory: FixedMemory) -> Step[FixedMemory]:
-        after = super().step(oracle, memory)
-        ending = after.report.ending
-        if self._is_theory and ending is not None and ending.success:
+    def ending(self, memory: FixedMemory, shown: Sample, status: Status) -> Ending:
+        ending = super().ending(memory, shown, status)
+        if self._is_theory and ending.success:
             chance = min(1.0, self.failure_probability * memory.draws)
             ending.numbers["failure_probability"] = chance
             ending.message += (
                 f"; a second-order point but for a probability of {chance:.3g}, that of "
                 f"{memory.draws} perturbed epochs"
             )
-        return after
+        return ending
 
-    def displacement(self, p: Parameters) -> float:
+    def displacement(self, p: Parameters, m: Machine = NUMBERS) -> float:
         """r, the radius of the ball that perturbations are drawn from."""
         if self.perturbation is not None:
             return self.perturbation
         theta, B, K = p.theta, p.radius, p.epoch_length
-        return min(B / 2, theta * B / (20 * K), B * math.sqrt(theta / (2 * K)))
+        return m.minimum(m.minimum(B / 2, theta * B / (20 * K)), B * m.sqrt(theta / (2 * K)))
 
     def _new_epoch(
-        self, oracle: Oracle, memory: FixedMemory, sample: Sample, start: Array, *events: Event
-    ) -> Step[FixedMemory]:
+        self, m: Machine, memory: FixedMemory, here: Sample, start: Array, events: Any,
+        again: bool = False,
+    ) -> FixedMemory:  # fmt: skip
         """From x^0 + xi, xi uniform in the ball, if the last gradient norm is at most B/eta."""
-        p, space = memory.parameters, oracle.space
-        if not (sample.grad_norm > p.radius / p.step_size or space.dimension == 0):
-            r = self.displacement(p)
-            start = space.displaced(start, r, memory.seed, memory.draws)
-            events += (Event(EventKind.PERTURBED, r),)
-            memory = dataclasses.replace(memory, draws=memory.draws + 1)
-        return super()._new_epoch(oracle, memory, sample, start, *events)
+        p, draw = memory.parameters, memory.draws
+        far = here.grad_norm > p.radius / p.step_size
+        r = self.displacement(p, m)
+
+        def displace() -> FixedMemory:
+            moved = m.displaced(start, r, memory.seed, draw)
+            perturbed = events + m.event(EventKind.PERTURBED, r)
+            after = super(PerturbedRAGD, self)._new_epoch(m, memory, here, moved, perturbed)
+            return m.but(after, draws=draw + 1)
+
+        def stay() -> FixedMemory:
+            return super(PerturbedRAGD, self)._new_epoch(m, memory, here, start, events, again)
+
+        return m.case(memory, (m.no(far) & (m.dimension > 0), displace), otherwise=stay)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
@@ -18,6 +17,7 @@ from momentous.core.status import Ending, Event, EventKind, Status
 from momentous.core.step import M
 from momentous.methods.checks import check, check_positive
 from momentous.methods.endings import Events, no_progress, zero_gradient
+from momentous.methods.search.probe import probed_lipschitz
 from momentous.methods.search.rounding import Rounding
 
 # So many times the noise must the required decrease be for values to decide in any case.
@@ -175,43 +175,6 @@ def first_step(
     found = 1 / probed_lipschitz(oracle, sample)
     oracle.recall(sample)
     return found
-
-
-def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
-    """|grad f(x0 - t g/|g|) - g| / t with a small t.
-
-    Where the function is flat (or not finite) at that distance, larger (smaller) ones are tried; as
-    a last resort the answer makes the first step one of length 1.
-    """
-    space, norm = oracle.space, sample.grad_norm
-    if norm == 0.0:
-        return 1.0
-    g = sample.gradient
-    t = math.sqrt(space.rounding) * max(1.0, space.norm(sample.point))
-    for _ in range(6):
-        point = space.combination(sample.point, -t / norm, g)
-        other = oracle.gradient(point)
-        distance = math.sqrt(space.distance_squared(point, sample.point))
-        if not other.has_finite_gradient:
-            t *= 1e-2
-            continue
-        slope = math.sqrt(space.distance_squared(other.gradient, g)) / distance if distance else 0.0
-        if slope > 0.0 and math.isfinite(slope):
-            return _rounded(slope, space)
-        t *= 1e2
-    return norm
-
-
-def _rounded(number: float, space: Space) -> float:
-    """The number with a quarter of the digits of the dtype.
-
-    A difference of gradients has half of them.  The rest is rounding, which differs with BLAS, with
-    the machine and with the number of ranks, and would make their runs differ.
-    """
-    bits = round(-math.log2(space.rounding) / 4)
-    mantissa, exponent = math.frexp(number)
-    kept = math.floor if exponent == sys.float_info.max_exp else round  # up there is infinity
-    return math.ldexp(kept(mantissa * 2**bits), exponent - bits)
 
 
 def limited(space: Space, step_size: float, norm: float) -> float:

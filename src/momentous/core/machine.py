@@ -1,0 +1,145 @@
+"""The machine of a rule: what branches, numbers and vectors are where the rule runs.
+
+On the host they are Python's and an array library's.  `momentous.jax` has the compiled machine.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from momentous.core.record import copied
+from momentous.core.space import Array, Space
+from momentous.core.status import Event, EventKind
+
+R = TypeVar("R")
+Branch = tuple[Any, Callable[[], R]]
+
+
+class Machine(Protocol):
+    """What a rule may use.
+
+    Conditions are joined by ``&`` and ``|`` and negated by `no`.  A rule never asks for the truth
+    of a condition: in a compiled loop there is none.
+    """
+
+    rounding: float  # unit roundoff u of the vectors
+    largest: float  # number that their entries can hold
+    smallest: float  # positive number whose square and inverse are numbers
+    tiny: float  # the smallest positive number of full precision
+    dimension: int
+
+    def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
+        """What the first branch makes of the record whose condition holds; without one, what
+        ``otherwise`` makes, or the record as it is."""
+
+    def switch(
+        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
+    ) -> R:
+        """What the function with that index makes of the record and what is given."""
+
+    def but(self, record: R, **changes: Any) -> R:
+        """The record with other values in these fields."""
+
+    no_events: Any
+
+    def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
+        """An event, if it happens; events are joined by ``+``."""
+
+    def no(self, condition: Any) -> Any: ...
+    def where(self, condition: Any, a: Any, b: Any) -> Any: ...
+    def choose(self, condition: Any, a: Array, b: Array) -> Array: ...
+    def isfinite(self, a: Any) -> Any: ...
+    def minimum(self, a: Any, b: Any) -> Any: ...
+    def maximum(self, a: Any, b: Any) -> Any: ...
+    def sqrt(self, a: Any) -> Any: ...
+    def floor(self, a: Any) -> Any: ...
+    def rounded(self, a: Any, bits: int) -> Any: ...
+    def norm(self, a: Array) -> Any: ...
+    def distance(self, a: Array, b: Array) -> Any: ...
+    def combination(self, x: Array, weight: Any, y: Array, z: Array = None) -> Array: ...
+    def displaced(self, x: Array, radius: Any, seed: int, draw: Any) -> Array: ...
+    def value_noise(self, value: Any) -> Any: ...
+
+
+class Numbers:
+    """Numbers, branches and records on the host."""
+
+    smallest, tiny = 1e-150, sys.float_info.min
+    no_events: tuple[Event, ...] = ()
+
+    @staticmethod
+    def case(record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
+        for condition, branch in branches:
+            if condition:
+                return branch()
+        return record if otherwise is None else otherwise()
+
+    def switch(
+        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: Any
+    ) -> R:
+        return functions[index](self, record, *given)
+
+    @staticmethod
+    def but(record: R, **changes: Any) -> R:
+        changed = copied(record)
+        for name, value in changes.items():
+            setattr(changed, name, value)
+        return changed
+
+    @staticmethod
+    def event(kind: EventKind, value: Any, happens: bool = True) -> tuple[Event, ...]:
+        return (Event(kind, float(value)),) if happens else ()
+
+    @staticmethod
+    def no(condition: bool) -> bool:
+        return not condition
+
+    @staticmethod
+    def where(condition: bool, a: Any, b: Any) -> Any:
+        return a if condition else b
+
+    choose = where
+    isfinite = staticmethod(math.isfinite)
+    minimum = staticmethod(min)
+    maximum = staticmethod(max)
+    sqrt = staticmethod(math.sqrt)
+    floor = staticmethod(math.floor)
+
+    @staticmethod
+    def rounded(a: float, bits: int) -> float:
+        """The number with so many bits."""
+        mantissa, exponent = math.frexp(a)
+        kept = math.floor if exponent == sys.float_info.max_exp else round  # up there is infinity
+        return math.ldexp(kept(mantissa * 2**bits), exponent - bits)
+
+
+class Host(Numbers):
+    """The machine of the host: vectors are arrays of a space."""
+
+    __slots__ = ("combination", "dimension", "displaced", "largest", "norm", "rounding", "space")
+
+    @staticmethod
+    def of(space: Space) -> Host:
+        """The machine of that space, made once."""
+        if space.machine is None:
+            space.machine = Host(space)
+        return space.machine
+
+    def __init__(self, space: Space):
+        self.space = space
+        self.rounding, self.largest = space.rounding, space.largest
+        self.dimension = space.dimension
+        self.norm, self.combination = space.norm, space.combination
+        self.displaced = space.displaced
+
+    def distance(self, a: Array, b: Array) -> float:
+        return math.sqrt(self.space.distance_squared(a, b))
+
+    def value_noise(self, value: float) -> float:
+        return self.space.value_noise(value)
+
+
+NUMBERS = Numbers()

@@ -1,0 +1,146 @@
+"""A method as a rule: it asks for one evaluation, is told the answer, and calls nothing.
+
+Whoever can evaluate can run a rule: the loop on the host (as a `Method`, below), one compiled loop
+of JAX (`momentous.jax`).  A rule is pure: `ask` and `tell` map memories to memories, and all that
+differs between the homes (branches, roots, vectors) goes through the machine that they are given.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from typing import Any, ClassVar, NamedTuple
+
+from momentous.core.machine import Host, Machine
+from momentous.core.method import Method
+from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.passes import MOMENTUM, Pass
+from momentous.core.record import record
+from momentous.core.space import Array
+from momentous.core.status import Ending, Status
+from momentous.core.step import M, Report, RiseLimit, Step
+
+Vectors = tuple[Array, ...]
+Sums = tuple[float, ...]
+
+RUNNING = -1  # in place of a `Status`
+UNKNOWN = math.nan  # in place of a value
+# What an evaluation is to bring.  A driver may bring more, and a compiled one always does.
+VALUE, GRADIENT, STEP = 0, 1, 2  # STEP: the gradient, and the rule's pass over it
+
+
+class Ask(NamedTuple):
+    """One evaluation that a rule wants."""
+
+    point: Array
+    need: int  # VALUE, GRADIENT or STEP
+    again: bool = False  # is it the point that was evaluated last?
+    value: float = UNKNOWN  # f there
+    vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
+    numbers: tuple[float, ...] = ()  # and its numbers
+
+
+class Goal(NamedTuple):
+    """What a run is asked for."""
+
+    tol: float | None  # the gradient norm to reach; None: nothing was asked for
+    seed: int = 0
+
+
+@record
+class Outcome:
+    """What an evaluation has led to."""
+
+    step_size: float  # eta, for the trace
+    events: Any  # made by `Machine.event`
+    shows: bool = True  # is this evaluation the one that its iteration reports?
+    ended: bool = True  # does the iteration end with it?
+    status: int = RUNNING  # or a `Status`: the rule has ended
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule(Method[M]):
+    """A method that asks and is told.  Its memory is a record with a field ``outcome``."""
+
+    work: ClassVar[Pass] = MOMENTUM  # what STEP computes
+
+    @abc.abstractmethod
+    def begin(self, m: Machine, here: Sample, goal: Goal) -> M:
+        """The memory after the evaluation at x0.  Its outcome has not ended where more is to be
+        evaluated before the first iteration."""
+
+    @abc.abstractmethod
+    def ask(self, m: Machine, memory: M) -> Ask:
+        """Where to evaluate next."""
+
+    @abc.abstractmethod
+    def tell(self, m: Machine, memory: M, here: Sample, made: Vectors, sums: Sums) -> M:
+        """The memory after that evaluation.
+
+        The norm of the gradient ``here`` is NaN where value or gradient is not finite.  ``made``
+        and ``sums`` are the new vectors of the pass and its sums after the first, which is the
+        square of the gradient.
+        """
+
+    @abc.abstractmethod
+    def accepted(self, memory: M) -> Sample:
+        """The last point that was accepted by its value; x0 where values are not looked at."""
+
+    def rise_limit(self, m: Machine, memory: M) -> RiseLimit | None:
+        """How far f may have risen where a run ends; None: any small gradient will do."""
+        return None
+
+    @abc.abstractmethod
+    def ending(self, memory: M, shown: Sample, status: Status) -> Ending:
+        """The status of an outcome in words and numbers: on the host only."""
+
+    # A rule is a method of the host's loop.
+
+    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:
+        here, m = oracle.gradient(x0), Host.of(oracle.space)
+        memory: Any = self.begin(m, here, Goal(tol, seed))
+        if memory.outcome.ended:
+            return self._as_step(m, memory, here)
+        step = self._iterate(oracle, m, memory, here)
+        oracle.recall(here)  # the first iteration begins there
+        return step
+
+    def step(self, oracle: Oracle, memory: M) -> Step[M]:
+        return self._iterate(oracle, Host.of(oracle.space), memory, NO_SAMPLE)
+
+    def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
+        """Evaluate until an iteration ends."""
+        while True:
+            point, need, _, value, vectors, numbers = self.ask(m, memory)
+            last = oracle.last
+            if value == value and (last is None or last.point is not point):
+                oracle.recall(Sample(point, value))
+            made, sums = (), ()
+            if need == STEP:
+                here, made, sums = oracle.gradient_with(point, self.work, vectors, numbers)
+            elif need == GRADIENT:
+                here = oracle.gradient(point)
+            else:
+                here = Sample(point, oracle.value(point))
+                here = oracle.last or here  # with the gradient, where it came along
+            memory = self.tell(m, memory, here, made, sums)
+            outcome = memory.outcome
+            if outcome.shows:
+                shown = here
+            elif here.point is shown.point:
+                shown.value = here.value
+            if outcome.ended:
+                break
+        return self._as_step(m, memory, shown)
+
+    def _as_step(self, m: Host, memory: Any, shown: Sample) -> Step[M]:
+        outcome = memory.outcome
+        ending = None
+        if outcome.status != RUNNING:
+            ending = self.ending(memory, shown, Status(outcome.status))
+        report = Report(
+            shown, outcome.step_size, outcome.events, ending, self.accepted(memory),
+            limit=self.rise_limit(m, memory),
+        )  # fmt: skip
+        return Step(memory, report)
