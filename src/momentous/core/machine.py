@@ -18,18 +18,35 @@ R = TypeVar("R")
 Branch = tuple[Any, Callable[[], R]]
 
 
-class Machine(Protocol):
-    """What a rule may use.
+class Arithmetic(Protocol):
+    """Numbers and conditions.
 
     Conditions are joined by ``&`` and ``|`` and negated by `no`.  A rule never asks for the truth
     of a condition: in a compiled loop there is none.
     """
 
-    rounding: float  # unit roundoff u of the vectors
-    largest: float  # number that their entries can hold
     smallest: float  # positive number whose square and inverse are numbers
     tiny: float  # the smallest positive number of full precision
+
+    def no(self, condition: Any, /) -> Any: ...
+    def where(self, condition: Any, a: Any, b: Any, /) -> Any: ...
+    def isfinite(self, a: Any, /) -> Any: ...
+    def minimum(self, a: Any, b: Any, /) -> Any: ...
+    def maximum(self, a: Any, b: Any, /) -> Any: ...
+    def sqrt(self, a: Any, /) -> Any: ...
+    def floor(self, a: Any, /) -> Any: ...
+
+    def rounded(self, a: Any, bits: int, /) -> Any:
+        """The number with so many bits."""
+
+
+class Machine(Arithmetic, Protocol):
+    """What a rule may use."""
+
+    rounding: float  # unit roundoff u of the vectors
+    largest: float  # number that their entries can hold
     dimension: int
+    no_events: Any
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """What the first branch makes of the record whose condition holds; without one, what
@@ -43,25 +60,15 @@ class Machine(Protocol):
     def but(self, record: R, **changes: Any) -> R:
         """The record with other values in these fields."""
 
-    no_events: Any
-
     def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
         """An event, if it happens; events are joined by ``+``."""
 
-    def no(self, condition: Any) -> Any: ...
-    def where(self, condition: Any, a: Any, b: Any) -> Any: ...
-    def choose(self, condition: Any, a: Array, b: Array) -> Array: ...
-    def isfinite(self, a: Any) -> Any: ...
-    def minimum(self, a: Any, b: Any) -> Any: ...
-    def maximum(self, a: Any, b: Any) -> Any: ...
-    def sqrt(self, a: Any) -> Any: ...
-    def floor(self, a: Any) -> Any: ...
-    def rounded(self, a: Any, bits: int) -> Any: ...
-    def norm(self, a: Array) -> Any: ...
-    def distance(self, a: Array, b: Array) -> Any: ...
-    def combination(self, x: Array, weight: Any, y: Array, z: Array = None) -> Array: ...
-    def displaced(self, x: Array, radius: Any, seed: int, draw: Any) -> Array: ...
-    def value_noise(self, value: Any) -> Any: ...
+    def choose(self, condition: Any, a: Array, b: Array, /) -> Array: ...
+    def norm(self, a: Array, /) -> Any: ...
+    def distance(self, a: Array, b: Array, /) -> Any: ...
+    def combination(self, x: Array, weight: Any, y: Array, z: Array = None, /) -> Array: ...
+    def displaced(self, x: Array, radius: Any, seed: int, draw: Any, /) -> Array: ...
+    def value_noise(self, value: Any, /) -> Any: ...
 
 
 class Numbers:
@@ -124,9 +131,9 @@ class Host(Numbers):
     @staticmethod
     def of(space: Space) -> Host:
         """The machine of that space, made once."""
-        if space.machine is None:
-            space.machine = Host(space)
-        return space.machine
+        machine: Host = space.machine or Host(space)
+        space.machine = machine
+        return machine
 
     def __init__(self, space: Space):
         self.space = space
@@ -142,4 +149,4 @@ class Host(Numbers):
         return self.space.value_noise(value)
 
 
-NUMBERS = Numbers()
+NUMBERS: Arithmetic = Numbers()

@@ -116,7 +116,8 @@ class Rule(Method[M]):
             last = oracle.last
             if value == value and (last is None or last.point is not point):
                 oracle.recall(Sample(point, value))
-            made, sums = (), ()
+            made: Vectors = ()
+            sums: Sums = ()
             if need == STEP:
                 here, made, sums = oracle.gradient_with(point, self.work, vectors, numbers)
             elif need == GRADIENT:

@@ -101,7 +101,9 @@ class Compiled:
     def no(self, condition: Any) -> Any:
         return jnp.logical_not(condition)
 
-    where = staticmethod(jnp.where)
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        return jnp.where(condition, a, b)
+
     isfinite = staticmethod(jnp.isfinite)
     minimum = staticmethod(jnp.minimum)
     maximum = staticmethod(jnp.maximum)

@@ -42,9 +42,9 @@ class Turns(NamedTuple):
     def begin(self, y0: Tree, aux: Any) -> State:
         """Before the first turn; ``aux`` has the shapes of what the function brings along."""
         unknown, memory = number(jnp.inf), self.machine.begin(y0)
-        last = (Evaluation(y0, unknown, y0, unknown, unknown), aux)
-        if self.machine.repeats(memory) is None:
-            last = None
+        last: Any = None
+        if self.machine.repeats(memory) is not None:
+            last = Evaluation(y0, unknown, y0, unknown, unknown), aux
         return State(memory, y0, unknown, unknown, aux, number(self.atol), jnp.asarray(0), last)
 
     def after_one(self, state: State) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from momentous.core.machine import NUMBERS, Machine
+from momentous.core.machine import NUMBERS, Arithmetic
 from momentous.core.method import Method
 
 # Products and squares within these bounds have not lost digits to underflow or overflow.
@@ -50,7 +50,7 @@ def needed(method: Method, name: str, instead: str) -> float:
     return value
 
 
-def root_of_product(a: Any, b: Any, m: Machine = NUMBERS) -> Any:
+def root_of_product(a: Any, b: Any, m: Arithmetic = NUMBERS) -> Any:
     """sqrt(a b), where the product may be no float."""
     fits = (a * b > SMALLEST) & (a * b < LARGEST)
     return m.where(fits, m.sqrt(a * b), m.sqrt(a) * m.sqrt(b))

@@ -144,7 +144,7 @@ class Case:
 
     @property
     def epoch_length(self) -> int:
-        return whole_epoch(self.theta)
+        return int(whole_epoch(self.theta))
 
     @property
     def unit(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from momentous.core.machine import NUMBERS, Machine
+from momentous.core.machine import NUMBERS, Arithmetic
 from momentous.core.method import Method
 from momentous.core.record import record
 from momentous.methods.checks import check_momentum, check_positive, check_whole, needed
@@ -29,7 +29,7 @@ class Parameters:
     eps: float  # of the theorem, NaN if everything was given by hand
 
 
-def whole_epoch(theta: Any, m: Machine = NUMBERS) -> Any:
+def whole_epoch(theta: Any, m: Arithmetic = NUMBERS) -> Any:
     """K = floor(1/theta), as the adaptive theorems have it.
 
     Theorem 1 lets K = 1/theta be fractional; rounding it up would break the descent argument.  The

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-from momentous.core.machine import NUMBERS, Machine
+from momentous.core.machine import NUMBERS, Arithmetic, Machine
 from momentous.core.oracle import Sample
 from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
@@ -123,7 +123,7 @@ class PerturbedRAGD(FixedRadius):
             )
         return ending
 
-    def displacement(self, p: Parameters, m: Machine = NUMBERS) -> float:
+    def displacement(self, p: Parameters, m: Arithmetic = NUMBERS) -> Any:
         """r, the radius of the ball that perturbations are drawn from."""
         if self.perturbation is not None:
             return self.perturbation
