@@ -188,7 +188,7 @@ def test_ripples_that_shorten_the_step_search_by_search_do_not_stop_a_run(method
         curvatures = np.linspace(1.0, condition, size)
 
         def rippled(x, a=curvatures, level=level):
-            return 0.5 * float(x @ (a * x)) + level * math.sin(1e6 * float(np.sum(x))), a * x
+            return 0.5 * float(x @ (a * x)) + level * math.sin(1e11 * float(np.sum(x))), a * x
 
         result = minimize(
             rippled, np.ones(size), jac=True, method=method, tol=1e-5 * norm(curvatures),

@@ -55,13 +55,15 @@ class Rounding(NamedTuple):
     count: Scalar  # how many of them are known
     length: Scalar  # of the step that is measured, as a share of x_k - x_{k-1}
     before: Scalar  # what a longer one has shown
+    flat: Scalar  # is f the same in all parts, against the slope?
 
     @staticmethod
     def at(limits: Limits, value: Scalar) -> Rounding:
         zero = number(0.0)
         missed, none, size = jnp.zeros(len(PARTS), zero.dtype), number(jnp.inf), jnp.abs(value)
         level = NOISE * limits.rounding * size
-        return Rounding(level, none, zero, size, missed, jnp.asarray(0), number(1.0), none)
+        count, yes = jnp.asarray(0), jnp.asarray(True)
+        return Rounding(level, none, zero, size, missed, count, number(1.0), none, yes)
 
     def between(self, limits: Limits, value: Scalar, other: Scalar) -> Scalar:
         size = jnp.maximum(jnp.abs(value), jnp.abs(other))
@@ -76,6 +78,7 @@ class Rounding(NamedTuple):
         far, worst = self.missed[0], jnp.max(self.missed)
         alike = jnp.isfinite(jnp.sum(self.missed)) & (ALIKE * far <= jnp.max(self.missed[1:]))
         noise = jnp.where(alike, 2 * worst, 0.0)
+        noise = jnp.where(self.flat & (self.before < jnp.inf), self.before, noise)
         largest = jnp.maximum(self.largest, jnp.abs(value))
         common = jnp.maximum(self.level, RARE * limits.rounding * largest)
         stays = noise >= ALIKE * self.before
@@ -91,6 +94,7 @@ class Rounding(NamedTuple):
             count=jnp.asarray(0),
             length=jnp.where(done, 1.0, shorter * self.length),
             before=jnp.where(done, jnp.inf, noise),
+            flat=jnp.asarray(True),
         )
         return after, done
 
@@ -163,9 +167,13 @@ class ParameterFreeMachine(Machine):
         """The noise, with one more part of a measurement if one is under way, and is it done?  It
         takes four turns, and four more for every shorter step."""
         rounding, measures = memory.rounding, memory.phase == MEASURE
-        count = rounding.count
-        missed = jnp.abs(here.value - memory.x.value - self._part(memory, v_norm) * slope)
+        count, before = rounding.count, memory.x.value
+        expected = self._part(memory, v_norm) * slope
+        missed = jnp.abs(here.value - before - expected)
+        resolution = NOISE * self.limits.rounding * jnp.abs(before)
+        seen = (here.value != before) | (count == 0) & (jnp.abs(expected) <= resolution)
         rounding = rounding._replace(
+            flat=rounding.flat & ~(measures & seen),
             missed=jnp.where(measures, rounding.missed.at[count].set(missed), rounding.missed),
             count=count + measures,
         )

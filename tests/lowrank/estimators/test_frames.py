@@ -1,9 +1,6 @@
 """Tables in, tables out: pandas, polars and Arrow, with ids that are text."""
 
 import numpy as np
-import pandas
-import polars
-import pyarrow
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -11,6 +8,10 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.model_selection import cross_val_score
 
 from momentous.lowrank import ImplicitMF, MatrixCompletion, OneBitMatrixCompletion
+
+pandas = pytest.importorskip("pandas")
+polars = pytest.importorskip("polars")
+pyarrow = pytest.importorskip("pyarrow")
 
 RNG = np.random.default_rng(0)
 CELLS = RNG.permutation(15 * 12)[:120]

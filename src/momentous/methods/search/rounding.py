@@ -93,17 +93,20 @@ class Rounding:
         unit = space.rounding * space.norm(here.point) / (space.norm(direction) or 1.0)
         step = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
 
-        def missed(part: float) -> float:
-            t = part * step
-            value = oracle.value(space.combination(here.point, t, direction))
-            return abs(value - here.value - t * slope)
+        def change_at(t: float) -> float:
+            return oracle.value(space.combination(here.point, t, direction)) - here.value
 
-        far, *short = (missed(part) for part in (LONG, *SHORT))
+        lengths = [part * step for part in (LONG, *SHORT)]
+        changes = [change_at(t) for t in lengths]
         if known is not None:
             oracle.recall(known)
+        far, *short = (abs(c - t * slope) for c, t in zip(changes, lengths, strict=True))
         alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
         noise = 2 * max(far, *short) if alike else 0.0
         largest = max(self.largest, abs(here.value))
+        resolution = NOISE * space.rounding * abs(here.value)
+        if before < math.inf and not any(changes) and abs(lengths[0] * slope) > resolution:
+            noise = before  # not even the slope shows: values come in steps, longer than this one
         if noise > max(self.level, RARE * space.rounding * largest):
             if noise < ALIKE * before:
                 shorter = length * SHORTER * math.sqrt(noise / max(change, HIDDEN * noise))
