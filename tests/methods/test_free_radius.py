@@ -61,21 +61,25 @@ def naive(problem, heavy_ball, most):
     other = x0 - t / norm(g0) * g0
     mantissa, exponent = math.frexp(norm(gradient(other) - g0) / norm(other - x0))
     eta = 1 / math.ldexp(round(2**13 * mantissa), exponent - 13)  # a quarter of the digits
-    q, widest, mark, unpaid, longest_ever = 1 / norm(g0), math.inf, norm(g0), 0, eta
+    q, widest, mark, unpaid, longest_since_paid = 1 / norm(g0), math.inf, norm(g0), 0, eta
     known = g0  # the gradient at x0, where it has been taken
 
     def change_step(new):
-        nonlocal eta, q, longest_ever
-        q *= (min(new, longest_ever) / eta) ** 2
-        eta, longest_ever = new, max(new, longest_ever)
+        nonlocal eta, q, longest_since_paid
+        q *= (min(new, longest_since_paid) / eta) ** 2
+        eta, longest_since_paid = new, max(new, longest_since_paid)
+
+    def ease():
+        nonlocal q, longest_since_paid
+        q, longest_since_paid = q / 3, eta
 
     def is_granted(end):
-        nonlocal q, unpaid, mark
+        nonlocal unpaid, mark
         fall = f(x0) - f(end)
         if fall < 0.05 * S / (used * k):
             return False
         if fall / k >= 0.05 * 64**2 * eta / q**2 / k**7:
-            q /= 3
+            ease()
         elif unpaid + k <= 500:
             unpaid += k
         elif norm(gradient(end)) <= mark / 2:
@@ -145,7 +149,9 @@ def naive(problem, heavy_ball, most):
         elif why == "far too long" and is_granted(x):
             falls = True
         elif falls and why != "far too long":
-            widest, q = 2 * widest, q / 3 if why == "full" else q
+            widest *= 2
+            if why == "full":
+                ease()
         else:
             falls = False
             if why == "far too long":
@@ -270,16 +276,18 @@ def test_the_work_grows_like_the_square_root_of_the_difficulty(method):
 @each_method
 @pytest.mark.parametrize("problem", [testbed.nested_chain(4, 1e-3), testbed.rosenbrock(10)])
 def test_only_epochs_that_are_kept_lower_q_at_the_longest_step(method, problem):
-    """Q = rho' (longest eta so far)^2 falls at restarts alone, and by EASED at most."""
+    """Q = rho' (longest eta since an epoch has paid)^2 falls at restarts alone; with the same eta
+    in it before and after, by EASED at most."""
     run = momentous.iterate(problem.value_and_gradient, problem.start, jac=True, method=method)
-    longest, before = run.memory.learned.step_size, math.nan
+    longest, before = run.memory.learned.longest_since_paid, math.nan
     for _, step in zip(range(800), run, strict=False):
         now = step.memory.learned
-        longest = max(longest, now.longest, now.step_size)
-        sharpest = now.sharpness * (longest / now.step_size) ** 2
+        rho = now.sharpness / now.step_size**2
         restarts = any(event.kind is EventKind.RESTART for event in step.report.events)
+        assert restarts or now.longest_since_paid >= longest
+        sharpest = rho * max(longest, now.longest_since_paid) ** 2
         assert not sharpest < before / (rule.EASED if restarts else 1) * (1 - 1e-9)
-        before = sharpest
+        longest, before = now.longest_since_paid, rho * now.longest_since_paid**2
 
 
 @each_method

@@ -109,7 +109,7 @@ class Learned(NamedTuple):
     most: Scalar
     sharpness: Scalar  # q
     norm_at_last_halving: Scalar
-    longest_ever: Scalar
+    longest_since_paid: Scalar
     iterations_unpaid: Scalar
     walls: Scalar
     longest: Scalar
@@ -119,11 +119,11 @@ class Learned(NamedTuple):
 
     def with_step(self, eta: Scalar, smallest: float) -> Learned:
         """`methods.restarted.free_radius._change_step`."""
-        ratio = jnp.minimum(eta, self.longest_ever) / self.step_size
+        ratio = jnp.minimum(eta, self.longest_since_paid) / self.step_size
         return self._replace(
             step_size=eta,
             sharpness=jnp.maximum(self.sharpness * ratio * ratio, smallest),
-            longest_ever=jnp.maximum(eta, self.longest_ever),
+            longest_since_paid=jnp.maximum(eta, self.longest_since_paid),
         )
 
     def halved(self, smallest: float) -> Learned:
@@ -143,7 +143,8 @@ class Learned(NamedTuple):
 
     def eased(self, smallest: float) -> Learned:
         """After an epoch that has paid."""
-        return self._replace(sharpness=jnp.maximum(self.sharpness / EASED, smallest))
+        q = jnp.maximum(self.sharpness / EASED, smallest)
+        return self._replace(sharpness=q, longest_since_paid=self.step_size)
 
     def widened(self) -> Learned:
         """After an epoch that was kept."""
@@ -235,7 +236,7 @@ class FreeRadiusMachine(AcceptingMachine):
         q = jnp.where(here.norm > 0.0, 1 / here.norm, 1.0)
         begun = memory.now._replace(sharpness=q, norm_at_last_halving=here.norm)
         eta = 1 / lipschitz
-        ready = memory.now._replace(step_size=eta, longest_ever=eta).afresh()
+        ready = memory.now._replace(step_size=eta, longest_since_paid=eta).afresh()
         phase = jnp.where(first, PROBE, memory.phase)
         memory = memory._replace(
             gradient=select(first, here.gradient, memory.gradient),

@@ -104,7 +104,7 @@ class Learned:
     most: float  # the step may not grow beyond this
     sharpness: float  # q = eta^2 rho'
     norm_at_last_halving: float  # the gradient norm when its halving last allowed an early end
-    longest_ever: float  # eta at its longest in the run
+    longest_since_paid: float  # eta at its longest since an epoch has paid
     iterations_unpaid: int = 0  # of epochs that ended early and have not paid
     walls: int = 0  # how often something was not finite
     longest: float = 0.0  # eta at its longest in this epoch
@@ -141,7 +141,7 @@ class FreeRadius:
         norm = sample.grad_norm
         learned = Learned(
             eta, most=math.inf, sharpness=1 / norm if norm else 1.0, norm_at_last_halving=norm,
-            longest_ever=eta,
+            longest_since_paid=eta,
         )  # fmt: skip
         return self._at_start(oracle, sample.point, learned).as_step(sample, eta)
 
@@ -449,18 +449,19 @@ def _afresh(now: Learned) -> Learned:
 
 def _ease(now: Learned) -> Learned:
     """The same after an epoch that has paid: q may have been larger than it must be."""
-    return dataclasses.replace(now, sharpness=max(now.sharpness / EASED, SMALLEST))
+    q = max(now.sharpness / EASED, SMALLEST)
+    return dataclasses.replace(now, sharpness=q, longest_since_paid=now.step_size)
 
 
 def _change_step(now: Learned, eta: float) -> None:
-    """Set eta.  rho' = q/eta^2 stays, but while eta is longer than ever q stays.
+    """Set eta.  rho' = q/eta^2 stays; q stays while eta is longer than since an epoch last paid.
 
     If growth kept q and shrinking kept rho', a step that went up and down would let q fall
     without end, and epochs would become ever longer.
     """
-    ratio = min(eta, now.longest_ever) / now.step_size
+    ratio = min(eta, now.longest_since_paid) / now.step_size
     now.sharpness = max(now.sharpness * ratio * ratio, SMALLEST)
-    now.step_size, now.longest_ever = eta, max(eta, now.longest_ever)
+    now.step_size, now.longest_since_paid = eta, max(eta, now.longest_since_paid)
 
 
 def _change(space: Space, sample: Sample, epoch: FreeEpoch, along: float | None) -> float:
