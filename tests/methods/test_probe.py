@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from momentous.core.machine import NUMBERS
 from momentous.core.oracle import FunctionOracle
 from momentous.core.space import Space
-from momentous.methods.search.backtracking import _rounded, probed_lipschitz
+from momentous.methods.search.probe import probed_lipschitz
 
 
 def probed(dtype, parts: int) -> float:
@@ -36,4 +37,4 @@ def test_the_probe_is_the_curvature_along_the_gradient_whatever_the_order_of_sum
 
 def test_the_largest_number_stays_finite():
     largest = float(np.finfo(float).max)
-    assert 0.999 * largest < _rounded(largest, Space(np.zeros(2))) <= largest
+    assert 0.999 * largest < NUMBERS.rounded(largest, 13) <= largest

@@ -13,6 +13,7 @@ import pytest
 
 from momentous.api import iterate
 from momentous.core.checkpoint import load as load_checkpoint
+from momentous.core.machine import NUMBERS
 from momentous.lab import studies
 from momentous.lab.paper import runs as paper_runs_module
 from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
@@ -81,7 +82,7 @@ def test_the_adaptive_methods_have_the_parameters_of_section_5_1(name, profile, 
     assert schedule.hessian_lipschitz == 1.0
     assert schedule.radius == pytest.approx(1e-2, rel=1e-14)  # B, for the heavy ball as well
     assert schedule.wide_radius == 100.0  # B0
-    assert schedule.required_decrease(method.decrease) == pytest.approx(1e-5 * 1e-6)
+    assert schedule.required_decrease(NUMBERS, method.decrease) == pytest.approx(1e-5 * 1e-6)
     assert (method.failure_shrink, method.backoff) == (10.0, 2.0)  # c1, c2
 
 

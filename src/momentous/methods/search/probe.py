@@ -59,7 +59,9 @@ def probed_lipschitz(oracle: Oracle, sample: Sample) -> float:
     """L near the sample, from one extra gradient or a few."""
     m = Host.of(oracle.space)
     probe = Probe.at(m, sample)
-    while not probe.found:
+    for _ in range(TRIALS):
+        if probe.found:
+            break
         here = oracle.gradient(probe.point(m, sample.point))
         probe = probe.answered(m, sample.point, here)
     return probe.lipschitz
