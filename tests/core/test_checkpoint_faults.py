@@ -307,6 +307,17 @@ def test_saving_removes_old_shards_and_nothing_else(tmp_path):
     assert {one.name for one in tmp_path.iterdir()} == {*others, "run"}
 
 
+def test_a_folder_that_cannot_be_listed_takes_checkpoints(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "cannot be written", though it was
+        minimize(rosenbrock, START, jac=True, checkpoint=tmp_path / "run", max_iterations=3)
+    minimize(rosenbrock, START, jac=True, resume=tmp_path / "run", max_iterations=4)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="permissions")
 def test_a_checkpoint_keeps_its_permissions(tmp_path):
     path = tmp_path / "run"

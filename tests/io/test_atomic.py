@@ -11,6 +11,7 @@ import pytest
 
 from momentous.io.atomic import (
     atomic_file,
+    permissions_of,
     previous_path,
     remove_left_over,
     require_writable,
@@ -201,3 +202,19 @@ def test_permissions_that_are_given_are_the_most_that_a_file_gets(tmp_path):
             assert stat.S_IMODE(path.stat().st_mode) == expected
     finally:
         os.umask(before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who gets which group")
+def test_permissions_of_a_group_are_for_new_files_of_that_group_alone(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    write_text(path, "text")
+    path.chmod(0o640)
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    shared.mkdir()
+    own.mkdir()
+    shared.chmod(0o2755)  # new files have the folder's group
+    group = path.stat().st_gid
+    monkeypatch.setattr(os, "getegid", lambda: group)
+    assert permissions_of(path, own) == permissions_of(path, shared) == 0o640
+    monkeypatch.setattr(os, "getegid", lambda: group + 1)
+    assert [permissions_of(path, folder) for folder in (own, shared)] == [0o600, 0o640]

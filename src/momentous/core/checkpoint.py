@@ -369,7 +369,9 @@ def shards_beside(path: Path) -> list[Path]:
     """
     names = re.compile(rf"{re.escape(path.name)}\.shard-[0-9a-f]{{10}}-[0-9]+")
     remove_left_over(path.parent, names.pattern)
-    return [one for one in path.parent.iterdir() if names.fullmatch(one.name)]
+    with contextlib.suppress(PermissionError):  # a folder that may be written to, but not listed
+        return [one for one in path.parent.iterdir() if names.fullmatch(one.name)]
+    return []
 
 
 def remove_old_shards(path: Path) -> None:

@@ -411,7 +411,7 @@ class Run(Iterator[IntermediateResult]):
             problem = f"the checkpoint {self._checkpoint.path} cannot be written ({failure})"
             if raised is not None:
                 raised.add_note(f"momentous: {problem}")
-            elif not isinstance(failure, OSError):
+            elif not isinstance(failure, OSError) or not self._checkpoint.is_file:
                 raise
             elif not self._warned:
                 self._warned = True

@@ -13,6 +13,7 @@ import platform
 import re
 import secrets
 import stat
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,14 +95,21 @@ def previous_path(path: PathLike) -> Path:
     return path.with_name(path.name + ".previous")
 
 
-def permissions_of(path: PathLike) -> int | None:
-    """Who may read and write a file; None where there is no such file."""
+def permissions_of(path: PathLike, folder: PathLike | None = None) -> int | None:
+    """Who may read and write a file, as far as a new file in a folder, by default its own, can have
+    the same; None where there is no such file.
+
+    The group's are left out where a new file would belong to another group.
+    """
     if os.name != "posix":
         return None
     try:
-        return stat.S_IMODE(os.stat(path).st_mode) & 0o777
+        facts, around = os.stat(path), os.stat(Path(path).parent if folder is None else folder)
     except OSError:
         return None
+    of_folder = around.st_mode & stat.S_ISGID or sys.platform == "darwin"
+    same = facts.st_gid == (around.st_gid if of_folder else os.getegid())
+    return stat.S_IMODE(facts.st_mode) & (0o777 if same else 0o707)
 
 
 def remove_left_over(folder: PathLike, names: str = ".*") -> None:
@@ -176,7 +184,8 @@ def _take_permissions(descriptor: int, old: os.stat_result) -> None:
             os.fchown(descriptor, -1, old.st_gid)
         except OSError:
             mode &= ~0o070
-    os.fchmod(descriptor, mode)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:  # some file systems refuse any change
+        os.fchmod(descriptor, mode)
 
 
 def _opened(path: Path, flags: int, mode: str, permissions: int | None = None) -> IO[Any]:

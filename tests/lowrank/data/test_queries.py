@@ -257,3 +257,19 @@ def test_a_column_that_only_the_folder_has_is_missing(tmp_path):
     duckdb.sql(f"COPY (SELECT 1 AS item, 3.0 AS rating) TO '{place}/r.parquet'")
     with pytest.raises(RatingsFileError, match="does not say plainly which columns are user"):
         read_ratings(place / "r.parquet")
+
+
+def test_a_query_reads_a_stream_once():
+    arrow = pytest.importorskip("pyarrow")
+    users = arrow.array([1, 2, 2**63 + 1], arrow.uint64())  # the last fits no column of numbers
+    table = arrow.table({"user": users, "item": [1, 2, 3], "rating": [3.0, 4.0, 5.0]})
+    stream = arrow.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1))
+    ratings = Ratings.query("FROM plays", {"plays": stream})
+    assert ratings.row_ids.tolist() == ["1", "2", str(2**63 + 1)]
+    assert ratings.values.tolist() == [3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("tables", [["a.csv"], "a.csv", {1: "a.csv"}])
+def test_a_query_says_what_its_tables_must_be(tables):
+    with pytest.raises(TypeError, match="must be a text and tables"):
+        Ratings.query("FROM a", tables)

@@ -503,6 +503,14 @@ def test_who_may_not_read_the_ratings_may_not_read_their_cache(tmp_path):
             assert stat.S_IMODE(kept.stat().st_mode) & ~mode == 0
 
 
+def test_a_cache_that_may_not_be_read_is_said_to_be_so(write, monkeypatch):
+    path = write("r.csv", "user,item,rating\n1,2,3\n")
+    read_ratings(path)
+    monkeypatch.setattr(os, "access", lambda *given: False)
+    with pytest.warns(RuntimeWarning, match="is one that you may not read"):
+        assert read_ratings(path).values.tolist() == [3.0]
+
+
 def test_a_cache_is_a_file_of_ratings_itself(write):
     path = write("r.dat", "1::007::3.5::0\nx::7::4::0\n")
     first = read_ratings(path)

@@ -67,3 +67,15 @@ def test_saving_changes_nothing_and_a_fit_goes_on_from_the_last_one(tmp_path):
 def test_the_seconds_between_saves_are_a_number():
     with pytest.raises(ValueError, match="save_every=-1 must be"):
         fit_model(ratings(), FitConfig(rank=2), save=print, save_every=-1)
+
+
+def test_what_save_raises_passes_on_once():
+    calls = []
+
+    def save(model, step):
+        calls.append(step.nit)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        fit_model(ratings(), FitConfig(rank=2, max_iterations=5), save=save)
+    assert calls == [1]

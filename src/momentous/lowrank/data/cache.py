@@ -17,6 +17,7 @@ from momentous.io.archive import (
     read_archive,
     write_archive,
 )
+from momentous.io.atomic import permissions_of
 from momentous.lowrank.data.ratings import Ratings, checked_storage
 from momentous.lowrank.data.sources import Source
 
@@ -49,9 +50,8 @@ class Cache:
         for source in sources:
             facts = source.path.stat()
             # Who may not read every one of the files may not read the cache.
-            self._permissions &= facts.st_mode | 0o600
-            if os.name == "posix" and facts.st_gid != os.getegid():
-                self._permissions &= ~0o070  # the cache would be for another group
+            mode = permissions_of(source.path, self.path.parent)
+            self._permissions &= 0o666 if mode is None else mode | 0o600
             files.append([source.path.name, source.member, facts.st_size, facts.st_mtime_ns])
         self._key = json.dumps([files, options], sort_keys=True)
 
@@ -99,14 +99,17 @@ class Cache:
         return None
 
     def _stands_in_the_way(self) -> str | None:
-        """What has the cache's name and can be none: a link, which may lead anywhere, or a pipe."""
+        """What has the cache's name and can be none: a link, which may lead anywhere, a pipe, or
+        what somebody else keeps to himself."""
         try:
             kind = self.path.lstat().st_mode
         except OSError:
             return None
         if stat.S_ISLNK(kind):
             return "is a symbolic link"
-        return None if stat.S_ISREG(kind) else "is no plain file"
+        if not stat.S_ISREG(kind):
+            return "is no plain file"
+        return None if os.access(self.path, os.R_OK) else "is one that you may not read"
 
 
 def read_cache(path: Path) -> tuple[str, Ratings, list[str]]:

@@ -47,17 +47,19 @@ def is_table(source: Any) -> bool:
 
 @contextlib.contextmanager
 def open_table(work: Work, source: Any) -> Iterator[Scan]:
-    """A scan of all rows of a table or a query."""
+    """A scan of all rows of a table or a query.
+
+    A table may be a stream, which can be read only once: there is no second way then.
+    """
     if isinstance(source, Query):
-        yield _query_scan(work, source)
+        scan = _query_scan(work, source)
+        yield replace(scan, numbers=None) if any(map(is_table, source.tables.values())) else scan
         return
     name = f"the {type(source).__name__}"
     with duckdb_errors(name):
         work.connection.register("source_table", source)
     try:
-        scan = table_scan("SELECT * FROM source_table", name, work)
-        # A stream can be read only once, so that there is no second way.
-        yield replace(scan, numbers=None)
+        yield replace(table_scan("SELECT * FROM source_table", name, work), numbers=None)
     finally:
         work.connection.unregister("source_table")
 

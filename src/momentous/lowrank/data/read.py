@@ -183,7 +183,14 @@ def query_ratings(
     ...               {"plays": plays})
     <Ratings 1 x 2, 2 entries (100.00%), float64>
     """
-    return read_ratings(Query(sql, tables or {}, full_access), **reading)
+    named = {} if tables is None else tables
+    texts = isinstance(named, Mapping) and all(isinstance(one, str) for one in (sql, *named))
+    if not texts:
+        raise TypeError(
+            f"sql={sql!r:.60} must be a text and tables={tables!r:.60} a dict of names and what "
+            'they stand for, as in Ratings.query("SELECT * FROM plays", {"plays": "plays.csv"})'
+        )
+    return read_ratings(Query(sql, named, full_access), **reading)
 
 
 def read_pairs(

@@ -371,12 +371,13 @@ class Observer:
     def _take_run(self, state: RunState) -> None:
         self.run = self._run_of(state)
         if self._due and self.save is not None and self.last is not None:
+            self._due = False  # not again where it raises
             last, point = self.last
             if self.best is None:
                 self.save(point(last.x), self._step, self.run)
             else:
                 self.save(self.best, self._best_step, self.run)
-            self._saved_at, self._due = monotonic(), False
+            self._saved_at = monotonic()
 
     def _run_of(self, state: RunState) -> FitRun | None:
         ending = state.report.ending
