@@ -17,7 +17,9 @@ SADDLES = [
     testbed.saddle(1500, 500, 1.0, 0.5),
 ]
 LOWEST = {p.name: g for p, g in zip(SADDLES, (-1.5, -0.25, -1.0, -0.5), strict=True)}
-CHECKS = 20  # products that check others, without rho: in double precision, at most
+# Products that check others, without rho: in double precision, at most.
+CHECKS = 20
+LANCZOS_CHECKS = 13
 LIBRARIES = [
     ("numpy", "float32"),
     ("torch", "float32"),
@@ -130,7 +132,7 @@ def test_the_error_estimate_covers_the_error(dtype, lanczos):
         x = (problem.start + 0.3 * np.random.default_rng(0).standard_normal(d)).astype(dtype)
         exact = np.stack([problem.hessian_product(x.astype(float), e) for e in np.eye(d)])
         lowest = np.linalg.eigvalsh((exact + exact.T) / 2.0)[0]
-        found = ask(problem, x, eps=1e9, max_products=d + CHECKS - 1 if lanczos else None)
+        found = ask(problem, x, eps=1e9, max_products=d + LANCZOS_CHECKS if lanczos else None)
         assert found.smallest_eigenvalue + found.eigenvalue_error >= lowest, problem.name
         assert found.lower_bound <= lowest, problem.name
         if not lanczos:
@@ -238,7 +240,7 @@ def test_as_many_steps_as_variables_are_always_enough():
     found = ask_quadratic(spectrum, curvature=0.01)
     assert found.verdict is Verdict.FIRST_ORDER
     enough = int(found.message.split("max_products=")[1].split()[0])
-    assert enough == 501 + CHECKS
+    assert enough == 501 + LANCZOS_CHECKS
     assert ask_quadratic(spectrum, curvature=0.01, max_products=enough).is_second_order
 
 
@@ -389,6 +391,24 @@ def test_what_other_coordinates_are_does_not_hide_a_saddle():
         found = certify(fused, np.array([0.0, far]), jac=True, eps=1e-6)
         assert found.is_saddle
         assert found.smallest_eigenvalue == pytest.approx(-1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("given", "checks"), [({}, LANCZOS_CHECKS), ({"rho": 1.0}, 3), ({"hessp": True}, 1)], ids=str
+)
+def test_a_small_allowance_is_used_up_and_one_that_is_too_small_says_so(given, checks):
+    spectrum = np.append(-1.0, np.linspace(1.0, 2.0, 999))
+    if "hessp" in given:
+        given = {"hessp": lambda x, v: spectrum * v}
+
+    def ask_with(allowed):
+        return ask_quadratic(spectrum, max_products=allowed, **given)
+
+    found = ask_with(checks)
+    assert (found.verdict, found.products) == (Verdict.FIRST_ORDER, 0)
+    assert f"it takes {checks + 1} at least" in found.message
+    assert 0 < ask_with(checks + 1).products <= checks + 1
+    assert ask_with(checks + 12).is_saddle
 
 
 def test_an_error_in_the_users_gradient_is_theirs():

@@ -240,6 +240,20 @@ def test_whatever_the_fast_method_does_the_tolerance_is_met_at_the_cost_stated(n
     assert result.nfev + result.njev <= 17 * max(alone, K) + K + LONGEST_STEP
 
 
+@pytest.mark.parametrize("status", [Status.CONVERGED, Status.COMPLETED, Status.SMALL_CHANGE])
+def test_a_success_of_the_fast_method_is_none_without_a_tolerance_either(status):
+    """With tol=0 only a gradient of zero is within the tolerance."""
+
+    def claims(oracle, origin, here, count):
+        ending = Ending(status, "done", {"grad_norm": 0.0})
+        return look(oracle, here.point - 1e-3 * unit(here), ending)
+
+    fun, start = PROBLEMS["rosenbrock"]
+    method = Safeguarded(Adversary(claims))
+    result = minimize(fun, start, jac=True, method=method, tol=0, max_iterations=5000)
+    assert np.linalg.norm(fun(result.x)[1]) <= (0.0 if result.success else 1e-6)
+
+
 def test_long_steps_over_ripples_are_not_taken_for_noise():
     """As high as the ripples it would be, and what is lower by less would be given up."""
     starts = [(91.2003, -58.4632), (36.5, 2.5), (38.75, 25.0), (45.5, 0.25), (53.75, 29.5)]

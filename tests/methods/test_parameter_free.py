@@ -12,6 +12,7 @@ from momentous.core.acceptance import within_limit
 from momentous.core.oracle import FunctionOracle, Sample
 from momentous.core.space import Space
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
+from momentous.methods.search.backtracking import SHORTEST, search
 from momentous.methods.search.rounding import Rounding
 from reference import CHAIN, COSINES, FLAT_SADDLE, FUNCTIONS, NESTED, SADDLE, started
 
@@ -404,6 +405,25 @@ def measured(fun, start, gradient, change=1e-12, looks=1):
     assert (oracle.nfev, oracle.njev) == (1 + 4 * looks, 1)
     assert oracle.last is here
     return rounding
+
+
+def test_a_search_measures_noise_before_it_takes_the_shortest_step_of_all():
+    """Noise may shorten the step by one halving per search, so that no search is ever long."""
+    start = np.array([1e-3])
+
+    def lucky_at_the_start(x):
+        return 1.0 + 0.5 * float(x @ x) + 1e-5 * bool(np.any(x != start))
+
+    for shortest_accepted, expected in ((2.0, 1.0), (0.01, 1 / 8)):
+        oracle = FunctionOracle(lucky_at_the_start, lambda x: x, (), Space(start))
+        here = oracle.gradient(start)
+        here.value = oracle.value(start)
+        slope, trusted = float(start @ start), Rounding(0.0, 1.0, largest=1.0)
+        shortest = SHORTEST * shortest_accepted
+        found = search(oracle, here, here.gradient, slope, 1.0, shortest, trusted)
+        assert found.accepted
+        assert found.step_size == expected
+        assert found.rounding.level >= 1e-5
 
 
 def test_noise_is_told_from_curvature_and_from_a_wrong_gradient():

@@ -195,6 +195,7 @@ def certify(
     max_products : int, optional
         Hessian-vector products allowed, 0 for a look at the gradient only.  By default all that the
         whole matrix takes, or about 300 with Lanczos, which keeps a vector like x for each.
+        Some check the others: one of ``hessp``, up to 3 with ``rho``, up to 20 otherwise.
     gradient_lipschitz : float, optional
         L, a bound on the absolute eigenvalues: it may save products.
     step : float, optional
@@ -336,12 +337,15 @@ def _certified(
         return certificate(Verdict.SECOND_ORDER, "x has no entries", **ends)
 
     hessian = Hessian(oracle, sample, layout.products(hessp, space), args, step)
-    checks = hessian.check_products(rho)
-    allowed = (DENSE if d <= DENSE else STEPS) + checks if max_products is None else max_products
-    dense = d <= DENSE and d + checks <= allowed
-    steps = d if dense else min(d, int(allowed) - checks)
+    whole = d + hessian.check_products(rho, dense=True)
+    checks = hessian.check_products(rho, dense=False)
+    if max_products is None:
+        max_products = whole if d <= DENSE else STEPS + checks
+    dense = d <= DENSE and whole <= max_products
+    steps = d if dense else min(d, int(max_products) - checks)
     if steps < 1:
-        words = f"its curvature is unknown, since max_products={allowed} allows no look at it"
+        words = f"its curvature is unknown, since max_products={max_products} allows no look at "
+        words += f"it: {checks} check the others, so it takes {checks + 1} at least"
         return certificate(Verdict.FIRST_ORDER, words)
     q = space.normal(_seed(rng))
     q = q * (1.0 / space.norm(q))

@@ -46,11 +46,15 @@ class Hessian:
         self._probe: tuple[Array, list[Array | None], list[float]] | None = None
         self.products = 0
 
-    def check_products(self, rho: float | None) -> int:
-        """How many products check others, at most: those of `choose_step` and `checked`."""
+    def check_products(self, rho: float | None, dense: bool) -> int:
+        """How many products check others, at most: those of `choose_step`, of `checked` for the
+        eigenvector, and of `compare` for a whole matrix."""
         if self.hessp is not None:
             return 1
-        return 3 if rho is not None else 3 * len(self.shorter_steps) + 8
+        if rho is not None:
+            return 2 if dense else 3
+        shorter = len(self.shorter_steps)
+        return 3 * shorter + 8 if dense else 2 * shorter + 5
 
     def choose_step(self, rho: float | None, tau: float | None, columns: int, q: Array) -> None:
         """With rho: a step whose error does for tau; forward differences, at half the cost, if the

@@ -271,7 +271,7 @@ class Safeguarded(Method[SafeguardedMemory]):
         norm = report.sample.grad_norm
         return (
             ended.success
-            and (norm <= wanted or (wanted == 0.0 and math.isfinite(norm)))
+            and norm <= wanted
             and within_limit(oracle, report.sample, memory.limit_for(report))
         )
 
