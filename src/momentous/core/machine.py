@@ -63,9 +63,6 @@ class Machine(Arithmetic, Protocol):
     def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
         """An event, if it happens; events are joined by ``+``."""
 
-    def release(self, a: Array, /) -> Array:
-        """What stands for a vector that is not needed any more."""
-
     def choose(self, condition: Any, a: Array, b: Array, /) -> Array: ...
     def norm(self, a: Array, /) -> Any: ...
     def distance(self, a: Array, b: Array, /) -> Any: ...
@@ -144,9 +141,6 @@ class Host(Numbers):
         self.dimension = space.dimension
         self.norm, self.combination = space.norm, space.combination
         self.displaced = space.displaced
-
-    def release(self, a: Array) -> None:
-        return None
 
     def distance(self, a: Array, b: Array) -> float:
         return math.sqrt(self.space.distance_squared(a, b))

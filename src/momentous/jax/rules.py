@@ -112,10 +112,6 @@ class Compiled:
     norm = staticmethod(vectors.norm)
     combination = staticmethod(vectors.combination)
 
-    def release(self, a: Tree) -> Tree:
-        """A loop carries as many vectors at the end as at the beginning."""
-        return a
-
     def floor(self, a: Any) -> Any:
         return jnp.floor(a).astype(int)
 

@@ -175,7 +175,6 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             epoch=Epoch.at(memory.start.point, again=not self._scale_free),
             outcome=Outcome(schedule.step_size, events, shows=False),
             schedule=schedule,
-            probe=m.but(memory.probe, gradient=m.release(memory.probe.gradient)),
             phase=ITERATE,
         )
 
