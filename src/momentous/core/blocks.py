@@ -95,15 +95,6 @@ def add_up(fresh: np.ndarray, weights: Sequence[float], vectors: Sequence[np.nda
             out += term
 
 
-def move(a: np.ndarray, b: np.ndarray, weight: float, scratch: np.ndarray) -> None:
-    """a += weight (b - a), with room for one block."""
-    for p, q in blocks(a, b):
-        change = scratch[: p.size]
-        np.subtract(q, p, out=change)
-        change *= weight
-        p += change
-
-
 def blocks(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The blocks of two vectors side by side."""
     a, b = a.reshape(-1), b.reshape(-1)

@@ -368,19 +368,6 @@ class Space:
         fresh = self.combination(x, weight, y)
         return fresh, self.distance_squared(fresh, origin)
 
-    def move_towards(self, a: Array, b: Array, weight: float) -> Array:
-        """a + weight (b - a), written into ``a`` where the library allows it."""
-        if self._blocked:
-            on_host = self._on_host(a)
-            blocks.move(on_host, self._on_host(b), weight, self._scratch().view(on_host.dtype))
-            return a
-        if self._passes is not None:
-            return self.combination(a, weight, b, a)
-        change = b - a
-        change *= weight
-        a += change
-        return a
-
     def _ignore_overflow(self) -> contextlib.AbstractContextManager[None]:
         """In low precision a step that overflows is an answer, and nothing to warn of.
 

@@ -137,10 +137,3 @@ def int_of(status: Any) -> Any:
 def zero_or_stuck(norm: Scalar) -> Scalar:
     """The status where a step does not move x."""
     return jnp.where(norm == 0.0, int(Status.COMPLETED), int(Status.NO_PROGRESS))
-
-
-def by_promise(norm: Scalar, promise: float, tol: Scalar) -> Scalar:
-    """The status of a method whose last epoch ran through: as `methods.restarted.epoch` has it."""
-    above = (tol > 0.0) & ~(norm <= tol)
-    status = jnp.where(above, int(Status.ABOVE_TOLERANCE), int(Status.COMPLETED))
-    return jnp.where(norm > promise, int(Status.PROMISE_BROKEN), status)
