@@ -64,6 +64,7 @@ class Machine(Arithmetic, Protocol):
         """An event, if it happens; events are joined by ``+``."""
 
     def choose(self, condition: Any, a: Array, b: Array, /) -> Array: ...
+    def inner(self, a: Array, b: Array, /) -> Any: ...
     def norm(self, a: Array, /) -> Any: ...
     def distance(self, a: Array, b: Array, /) -> Any: ...
     def combination(self, x: Array, weight: Any, y: Array, z: Array = None, /) -> Array: ...
@@ -126,7 +127,9 @@ class Numbers:
 class Host(Numbers):
     """The machine of the host: vectors are arrays of a space."""
 
-    __slots__ = ("combination", "dimension", "displaced", "largest", "norm", "rounding", "space")
+    __slots__ = (
+        "combination", "dimension", "displaced", "inner", "largest", "norm", "rounding", "space",
+    )  # fmt: skip
 
     @staticmethod
     def of(space: Space) -> Host:
@@ -139,7 +142,7 @@ class Host(Numbers):
         self.space = space
         self.rounding, self.largest = space.rounding, space.largest
         self.dimension = space.dimension
-        self.norm, self.combination = space.norm, space.combination
+        self.inner, self.norm, self.combination = space.inner, space.norm, space.combination
         self.displaced = space.displaced
 
     def distance(self, a: Array, b: Array) -> float:

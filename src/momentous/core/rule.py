@@ -27,14 +27,16 @@ Sums = tuple[float, ...]
 RUNNING = -1  # in place of a `Status`
 UNKNOWN = math.nan  # in place of a value
 # What an evaluation is to bring.  A driver may bring more, and a compiled one always does.
-VALUE, GRADIENT, STEP = 0, 1, 2  # STEP: the gradient, and the rule's pass over it
+VALUE, GRADIENT = 0, 1
+STEP = 2  # the gradient, and the rule's pass over it
+BOTH = 3  # the value and, where that is finite, the gradient
 
 
 class Ask(NamedTuple):
     """One evaluation that a rule wants."""
 
     point: Array
-    need: int  # VALUE, GRADIENT or STEP
+    need: int  # VALUE, GRADIENT, STEP or BOTH
     again: bool = False  # is it the point that was evaluated last?
     value: float = UNKNOWN  # f there
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
@@ -83,11 +85,28 @@ class Rule(Method[M]):
         square of the gradient.
         """
 
+    def write(self, m: Machine, memory: M) -> M:
+        """The memory with what an evaluation adds to its long stores: one row of each at most.
+
+        It follows every `tell`, and stands outside of all branches: within one, a compiled loop
+        would copy the stores.
+        """
+        return memory
+
+    def move(self, m: Machine, memory: M, here: Sample, goal: Goal) -> M:
+        """The memory of a run that goes on at another point: with what was learned, if anything
+        was."""
+        return self.begin(m, here, goal)
+
     @abc.abstractmethod
     def accepted(self, memory: M) -> Sample:
         """The last point that was accepted by its value; x0 where values are not looked at."""
 
-    def rise_limit(self, m: Machine, memory: M) -> RiseLimit | None:
+    def noise(self, memory: M) -> Any:
+        """How far a difference of values may be off, where that was measured."""
+        return 0.0
+
+    def rise_limit(self, m: Machine, memory: M, shown: Sample) -> RiseLimit | None:
         """How far f may have risen where a run ends; None: any small gradient will do."""
         return None
 
@@ -99,7 +118,18 @@ class Rule(Method[M]):
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:
         here, m = oracle.gradient(x0), Host.of(oracle.space)
-        memory: Any = self.begin(m, here, Goal(tol, seed))
+        return self._begun(oracle, self.begin(m, here, Goal(tol, seed)), here)
+
+    def moved_to(
+        self, oracle: Oracle, memory: M, sample: Sample, tol: float | None, seed: int
+    ) -> Step[M]:
+        oracle.recall(sample)
+        memory = self.move(Host.of(oracle.space), memory, sample, Goal(tol, seed))
+        return self._begun(oracle, memory, sample)
+
+    def _begun(self, oracle: Oracle, memory: Any, here: Sample) -> Step[M]:
+        """Before the first iteration at a sample."""
+        m = Host.of(oracle.space)
         if memory.outcome.ended:
             return self._as_step(m, memory, here)
         step = self._iterate(oracle, m, memory, here)
@@ -125,7 +155,9 @@ class Rule(Method[M]):
             else:
                 here = Sample(point, oracle.value(point))
                 here = oracle.last or here  # with the gradient, where it came along
-            memory = self.tell(m, memory, here, made, sums)
+                if need == BOTH and math.isfinite(here.value):
+                    here = oracle.gradient(point)
+            memory = self.write(m, self.tell(m, memory, here, made, sums))
             outcome = memory.outcome
             if outcome.shows:
                 shown = here
@@ -142,6 +174,6 @@ class Rule(Method[M]):
             ending = self.ending(memory, shown, Status(outcome.status))
         report = Report(
             shown, outcome.step_size, outcome.events, ending, self.accepted(memory),
-            limit=self.rise_limit(m, memory),
+            self.noise(memory), self.rise_limit(m, memory, shown),
         )  # fmt: skip
         return Step(memory, report)

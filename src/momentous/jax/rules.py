@@ -109,6 +109,7 @@ class Compiled:
     maximum = staticmethod(jnp.maximum)
     sqrt = staticmethod(jnp.sqrt)
     choose = staticmethod(select)
+    inner = staticmethod(vectors.inner)
     norm = staticmethod(vectors.norm)
     combination = staticmethod(vectors.combination)
 
@@ -191,6 +192,7 @@ class RuleMachine(Machine):
             (state.begun, lambda: rule.tell(m, state.memory, sample, made, sums[1:])),
             otherwise=lambda: self._first(sample, tol),
         )
+        memory = rule.write(m, memory)
         outcome = memory.outcome
         shows = outcome.shows | ~state.begun
         value = jnp.where(shows, here.value, state.value)
@@ -199,7 +201,7 @@ class RuleMachine(Machine):
         progress = state.progress.counted(ended & state.started)
         progress = progress._replace(restarts=progress.restarts + ended * outcome.events)
         if rule.stops_at_tolerance:
-            limit = rule.rise_limit(m, memory)
+            limit = rule.rise_limit(m, memory, sample)
             good = ended & (size <= tol) & jnp.isfinite(value)
             if limit is not None:
                 good &= value <= limit.reference.value + limit.allowance

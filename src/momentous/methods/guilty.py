@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Literal
 
+from momentous.core.machine import Host
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
@@ -83,7 +84,7 @@ class GuiltyMemory:
         """The step that led here."""
         eta, outer, noise = 1 / self.smoothness, self.outer, self.rounding.seen
         # Not where f is higher than at the outer iterate.
-        limit = RiseLimit(outer, allowance=self.rounding.between(space, outer.value))
+        limit = RiseLimit(outer, allowance=self.rounding.between(Host.of(space), outer.value))
         return Step(self, Report(sample, eta, events, ending, outer, noise, limit))
 
 
@@ -215,7 +216,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             smoothness=p.smoothness,
             parameters=p,
             tol=tol or 0.0,
-            rounding=Rounding.at(oracle.space, here.value),
+            rounding=Rounding.at(Host.of(oracle.space), here.value),
         )
         return memory.as_step(oracle.space, here)
 
@@ -248,7 +249,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
             lowest=at_y if fy < memory.lowest.value else memory.lowest,
         )
         # Certify-Progress
-        noise = memory.rounding.between(space, memory.outer.value, g_y)
+        noise = memory.rounding.between(Host.of(space), memory.outer.value, g_y)
         if g_y > memory.outer.value + noise:
             return self._accused(oracle, after, at_y, memory.outer)
         z = space.combination(y, -1 / Lg, slope)
@@ -290,7 +291,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         for u, g_u in ((Sample(memory.y), memory.values[memory.t]), (w, g_w)):
             apart = space.combination(u.point, -1.0, x)
             square, rise = space.inner(apart, apart), g_u - g_x - space.inner(slope, apart)
-            noise = memory.rounding.between(space, g_u, g_x)
+            noise = memory.rounding.between(Host.of(space), g_u, g_x)
             if square > 0.0 and rise < alpha / 2 * square - noise:
                 pair = Pair(u=u.point, v=x, curvature=2 * alpha - 2 * rise / square)
                 return self._exploited(oracle, dataclasses.replace(memory, pair=pair), pair, u)
@@ -344,7 +345,7 @@ class ConvexUntilGuilty(Method[GuiltyMemory]):
         old, p = memory.outer, memory.parameters
         oracle.recall(best)
         new = oracle.gradient(best.point)
-        noise = memory.rounding.between(oracle.space, old.value)
+        noise = memory.rounding.between(Host.of(oracle.space), old.value)
         falls = new.value < old.value - noise or (
             new.value <= old.value + noise and new.grad_norm < old.grad_norm
         )

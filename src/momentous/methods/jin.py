@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from momentous.core.machine import Host
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.passes import MOMENTUM
@@ -246,7 +247,7 @@ class JinAGD(Method[JinMemory]):
             tol=tol or 0.0,
             seed=seed,
             origin=Sample(x0, sample.value),
-            rounding=Rounding.at(oracle.space, sample.value),
+            rounding=Rounding.at(Host.of(oracle.space), sample.value),
         )
         return memory.as_step(sample)
 
@@ -294,7 +295,7 @@ class JinAGD(Method[JinMemory]):
         if memory.speed == 0.0 or x is y:
             return 0.0
         back = space.combination(x, -1.0, y)
-        noise = 2 * memory.rounding.between(space, memory.value, sample.value)
+        noise = 2 * memory.rounding.between(Host.of(space), memory.value, sample.value)
         gap = sample.value - memory.value + space.inner(sample.gradient, back) - noise
         square = space.inner(back, back)
         return 2 * gap / square if square > 0.0 else 0.0
@@ -353,7 +354,7 @@ class JinAGD(Method[JinMemory]):
         if before is None or memory.waited + 1 < p.wait:
             return memory.as_step(sample, events)
         fallen = memory.energy_before - memory.energy
-        noise = memory.rounding.between(oracle.space, memory.energy_before)
+        noise = memory.rounding.between(Host.of(oracle.space), memory.energy_before)
         if fallen >= max(p.drop, noise):
             return dataclasses.replace(memory, before=None).as_step(sample, events)
         norm = before.grad_norm

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Literal
 
+from momentous.core.machine import Host
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
@@ -171,7 +172,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
             return self._as_step(oracle, after, y, found.events, found.ending(y))
         after.trial = t * self.growth
         rise = x_next.value - x.value
-        noise = after.rounding.between(space, x.value, x_next.value)
+        noise = after.rounding.between(Host.of(space), x.value, x_next.value)
         if self.restart == "gradient" or abs(rise) <= noise:
             uphill = _climbs(oracle, y, x_next, x)
         else:
@@ -201,7 +202,7 @@ class HeuristicAGD(Backtracking[HeuristicMemory]):
             )
             return self._as_step(oracle, after, y, events)
         kept, best = x if self._backtracks else x_next, memory.best
-        noise = memory.rounding.between(space, best.value)
+        noise = memory.rounding.between(Host.of(space), best.value)
         if not self._falls_back or kept.value <= best.value + noise:
             return self._begun_at(oracle, memory, y, kept, events)
         ending = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.machine import Host
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
@@ -125,7 +126,7 @@ class LBFGS(Method[LBFGSMemory]):
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[LBFGSMemory]:
         sample = oracle.gradient(x0)
-        rounding = Rounding.at(oracle.space, sample.value)
+        rounding = Rounding.at(Host.of(oracle.space), sample.value)
         curvature = self._no_pairs(oracle.space)
         return LBFGSMemory(sample, curvature, rounding).as_step(0.0)
 
@@ -160,7 +161,11 @@ class LBFGS(Method[LBFGSMemory]):
             memory = dataclasses.replace(memory, rounding=found.rounding)
             return self._forgotten(oracle, memory, found.seen)
         there, rounding = found.sample, found.rounding
-        noise = rounding.between(space, here.value, there.value) if memory.corrects else math.inf
+        noise = (
+            rounding.between(Host.of(space), here.value, there.value)
+            if memory.corrects
+            else math.inf
+        )
         curvature = memory.curvature.extended(space, here, there, noise)
         after = LBFGSMemory(there, curvature, rounding, memory.corrects)
         return Step(after, Report(there, found.step_size, (), None, there, rounding.seen))

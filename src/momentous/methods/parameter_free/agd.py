@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from momentous.core.acceptance import mean_slope
+from momentous.core.machine import Host
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
@@ -168,7 +169,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
         if self.guards:
             size = memory.size + math.sqrt(k * (memory.travelled + moved))  # at least |x_k|
             gap -= gradient_noise(space, memory.lipschitz, size)
-            excess -= memory.rounding.between(space, x.value, y.value)
+            excess -= memory.rounding.between(Host.of(space), x.value, y.value)
         cube = theta * theta * theta * moved * math.sqrt(moved)
         return max(_ratio(gap, theta * moved), _ratio(12 * excess, cube))
 

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple, Self, TypeVar
 
+from momentous.core.machine import Host
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
@@ -61,7 +62,7 @@ class ParameterFreeMemory:
         # Not to stay above the point that the next epoch would start from, unless convexity
         # allows it.
         lowest, rounding = self.lowest, self.rounding
-        level = rounding.between(space, lowest.value, sample.value)
+        level = rounding.between(Host.of(space), lowest.value, sample.value)
         limit = RiseLimit(lowest, level=level, convex=True)
         report = Report(sample, step_size, events, ending, lowest, rounding.seen, limit)
         return Step(self, report)
@@ -105,7 +106,7 @@ class ParameterFree(Method[P]):
         L = self.gradient_lipschitz or probed_lipschitz(oracle, x)
         oracle.recall(x)
         goal = self.default_tolerance if tol is None else tol
-        rounding = Rounding.at(oracle.space, x.value)
+        rounding = Rounding.at(Host.of(oracle.space), x.value)
         memory = self._epoch(oracle.space, x, max(L, SMALLEST_LIPSCHITZ), 0.0, rounding, goal)
         return memory.as_step(oracle.space, x, 1 / memory.lipschitz)
 
@@ -159,7 +160,7 @@ class ParameterFree(Method[P]):
 
     def _decided(self, space: Space, memory: P, claim: Claim) -> tuple[bool, bool]:
         """By values; within their noise by the trapezoidal rule, if they do not contradict."""
-        noise = memory.rounding.between(space, claim.before, claim.after)
+        noise = memory.rounding.between(Host.of(space), claim.before, claim.after)
         by_values, clear = claim.after - claim.before, claim.signal > SIGNAL * noise
         if clear or not self.guards:
             return by_values <= claim.bound, clear

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from momentous.core.machine import Host
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
@@ -155,7 +156,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
             return self._rejected(oracle, memory, x, best, clear=clear)
         excess, gap = by_values - by_gradients, memory.mean_norm - L / k * math.sqrt(moved)
         if self.guards:
-            excess -= memory.rounding.between(space, x_old.value, x.value)
+            excess -= memory.rounding.between(Host.of(space), x_old.value, x.value)
             gap -= gradient_noise(space, L, memory.size + math.sqrt(k * S))  # at least |x_k|
         h = memory.variation
         if excess > 0.0 and moved > 0.0:

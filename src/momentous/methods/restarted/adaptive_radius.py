@@ -218,7 +218,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
     def accepted(self, memory: AdaptiveMemory) -> Sample:
         return memory.start
 
-    def rise_limit(self, m: Machine, memory: AdaptiveMemory) -> RiseLimit:
+    def rise_limit(self, m: Machine, memory: AdaptiveMemory, shown: Sample) -> RiseLimit:
         """If the epoch has climbed, it would be discarded."""
         return memory.limit
 

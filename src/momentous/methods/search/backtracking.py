@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from momentous.core.machine import Host
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
@@ -160,7 +161,7 @@ def _too_small_to_tell(
     space: Space, rounding: Rounding, before: float, after: float, required: float
 ) -> bool:
     """Do the values say nothing about a decrease as small as the one required?"""
-    noise = rounding.between(space, before, after)
+    noise = rounding.between(Host.of(space), before, after)
     return abs(after - before) <= noise and required <= SIGNAL * noise
 
 

@@ -8,8 +8,10 @@ left, a change of f that is too small to be seen in the values; `Rounding` knows
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from momentous.core.acceptance import mean_slope
+from momentous.core.machine import Host, Machine
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
@@ -51,19 +53,18 @@ class Rounding:
     # that compares values from the first step on begins with Rounding.at.
 
     @classmethod
-    def at(cls, space: Space, value: float) -> Rounding:
+    def at(cls, m: Machine, value: float) -> Rounding:
         """What the value at a start tells: later ones may be made of terms of that size."""
-        return cls(NOISE * space.rounding * abs(value), math.inf, largest=abs(value))
+        return cls(NOISE * m.rounding * abs(value), math.inf, largest=abs(value))
 
-    def between(self, space: Space, value: float, other: float = 0.0) -> float:
+    def between(self, m: Machine, value: float, other: float = 0.0) -> float:
         """The noise of the difference of such values."""
-        size, other = abs(value), abs(other)  # `max` takes three times as long
-        noise = NOISE * space.rounding * (other if other > size else size)
-        return self.level if self.level > noise else noise
+        size = m.maximum(abs(value), abs(other))
+        return m.maximum(self.level, NOISE * m.rounding * size)  # type: ignore[no-any-return]
 
-    def size(self, space: Space, value: float) -> float:
+    def size(self, m: Machine, value: float) -> float:
         """How large the terms are, to judge by the noise, of which such a value is made."""
-        return self.between(space, value) / (NOISE * space.rounding)
+        return self.between(m, value) / (NOISE * m.rounding)
 
     def doubts(self, change: float) -> bool:
         """Is this a change of f so small that, for all that is known, noise may hide it?"""
@@ -74,45 +75,103 @@ class Rounding:
         return self if self.trusted else Rounding(self.level, change, self.seen, abs(value))
 
     def measured(
-        self,
-        oracle: Oracle,
-        here: Sample,
-        direction: Array,
-        slope: float,
-        change: float,
+        self, oracle: Oracle, here: Sample, direction: Array, slope: float, change: float,
         length: float = 1.0,
-        before: float = math.inf,
-    ) -> Rounding:
-        """The same, after a look at how values scatter near a sample; costs four of them, and four
-        more each time that noise so rare is seen that it is to be seen again on a shorter step.
-
-        ``slope`` is <grad f, direction> there, ``length`` that of a step along it and ``change``
-        what values ought to show after that step; ``before`` is what a longer one has shown.
-        """
-        space, known = oracle.space, oracle.last
-        unit = space.rounding * space.norm(here.point) / (space.norm(direction) or 1.0)
-        step = math.copysign(max(abs(length), FAR_ENOUGH * unit), length)
-
-        def change_at(t: float) -> float:
-            return oracle.value(space.combination(here.point, t, direction)) - here.value
-
-        lengths = [part * step for part in (LONG, *SHORT)]
-        changes = [change_at(t) for t in lengths]
+    ) -> Rounding:  # fmt: skip
+        """The same, after a `Look`."""
+        m, known, after = Host.of(oracle.space), oracle.last, self
+        look = Look.along(m, here, direction, slope, change, length)
+        while not look.done:
+            value = oracle.value(look.point(m, here, direction))
+            after, look = look.answered(m, after, here, value)
         if known is not None:
             oracle.recall(known)
-        far, *short = (abs(c - t * slope) for c, t in zip(changes, lengths, strict=True))
-        alike = math.isfinite(far + sum(short)) and ALIKE * far <= max(short)
-        noise = 2 * max(far, *short) if alike else 0.0
-        largest = max(self.largest, abs(here.value))
-        resolution = NOISE * space.rounding * abs(here.value)
-        if before < math.inf and not any(changes) and abs(lengths[0] * slope) > resolution:
-            noise = before  # not even the slope shows: values come in steps, longer than this one
-        if noise > max(self.level, RARE * space.rounding * largest):
-            if noise < ALIKE * before:
-                shorter = length * SHORTER * math.sqrt(noise / max(change, HIDDEN * noise))
-                return self.measured(oracle, here, direction, slope, change, shorter, noise)
-            noise = max(noise, before)  # it stays
-        return Rounding(max(self.level, noise), change, max(self.seen, noise), self.largest)
+        return after
+
+
+@record
+class Look:
+    """A look at how values scatter near a sample, which is under way: the value after one part of a
+    step after the other; and of a shorter step, where noise is seen that is rare."""
+
+    slope: float  # <grad f, direction>
+    change: float  # what values ought to show after the whole step
+    length: float  # of the step, in units of the direction
+    unit: float  # of rounding of x, the same way
+    before: float = math.inf  # the noise that a longer step has shown
+    part: int = 0
+    far: float = 0.0  # what f differs by, after the long part, from what the slope says
+    near: float = 0.0  # the same after the short ones, the most
+    flat: bool = True  # has f not changed at all?
+    done: bool = False
+
+    @staticmethod
+    def along(
+        m: Machine, here: Sample, direction: Array, slope: float, change: float, length: float = 1.0
+    ) -> Look:
+        """Before the first value."""
+        size = m.norm(direction)
+        unit = m.rounding * m.norm(here.point) / m.where(size > 0.0, size, 1.0)
+        return Look(slope, change, length, unit)
+
+    def _step(self, m: Machine) -> Any:
+        size = m.maximum(abs(self.length), FAR_ENOUGH * self.unit)
+        return m.where(self.length < 0.0, -size, size)
+
+    def _end(self, m: Machine) -> Any:
+        """Of the part under way."""
+        share: Any = SHORT[-1]
+        for i, each in reversed(list(enumerate((LONG, *SHORT[:-1])))):
+            share = m.where(self.part == i, each, share)
+        return share * self._step(m)
+
+    def point(self, m: Machine, here: Sample, direction: Array) -> Array:
+        """Where the next value is needed."""
+        return m.combination(here.point, self._end(m), direction)
+
+    def answered(
+        self, m: Machine, rounding: Rounding, here: Sample, value: float
+    ) -> tuple[Rounding, Look]:
+        """What is known after that value; and this look, which may go on."""
+        change, first = value - here.value, self.part == 0
+        missed = abs(change - self._end(m) * self.slope)
+        missed = m.where(m.isfinite(missed), missed, math.inf)
+        look = m.but(
+            self,
+            part=self.part + 1,
+            far=m.where(first, missed, self.far),
+            near=m.where(first, 0.0, m.maximum(self.near, missed)),
+            flat=self.flat & (change == 0.0),
+        )
+        last = self.part == len(SHORT)
+        return m.case((rounding, look), (last, lambda: look._concluded(m, rounding, here.value)))
+
+    def _concluded(self, m: Machine, known: Rounding, value: float) -> tuple[Rounding, Look]:
+        most = m.maximum(self.far, self.near)
+        alike = (most < math.inf) & (ALIKE * self.far <= self.near)
+        noise = m.where(alike, 2 * most, 0.0)
+        # Where not even the slope shows, values come in steps, longer than this one.
+        told = abs(LONG * self._step(m) * self.slope) > NOISE * m.rounding * abs(value)
+        noise = m.where((self.before < math.inf) & self.flat & told, self.before, noise)
+        largest = m.maximum(known.largest, abs(value))
+        rare = noise > m.maximum(known.level, RARE * m.rounding * largest)
+        again = rare & (noise < ALIKE * self.before)
+        noise = m.where(rare & m.no(again), m.maximum(noise, self.before), noise)  # it stays
+
+        def shorten() -> tuple[Rounding, Look]:
+            share = SHORTER * m.sqrt(noise / m.maximum(self.change, HIDDEN * noise))
+            return known, Look(
+                self.slope, self.change, self.length * share, self.unit, before=noise
+            )
+
+        def end() -> tuple[Rounding, Look]:
+            after = Rounding(
+                m.maximum(known.level, noise), self.change, m.maximum(known.seen, noise),
+                known.largest,
+            )  # fmt: skip
+            return after, m.but(self, done=True)
+
+        return m.case((known, self), (again, shorten), otherwise=end)
 
 
 def evaluated(oracle: Oracle, x: Array) -> Sample:
@@ -134,7 +193,7 @@ def gradient_noise(space: Space, lipschitz: float, size: float) -> float:
 def rise(space: Space, a: Sample, b: Sample, rounding: Rounding) -> float:
     """f(b) - f(a): by values, or by the trapezoidal rule where they drown in rounding."""
     by_values = b.value - a.value
-    if not abs(by_values) <= rounding.between(space, a.value, b.value):
+    if not abs(by_values) <= rounding.between(Host.of(space), a.value, b.value):
         return by_values
     return mean_slope(space, a, b, space.combination(b.point, -1.0, a.point))
 

@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from momentous.core.machine import Host
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.passes import GRADIENT_ALONG
 from momentous.core.space import Array
@@ -108,10 +109,12 @@ def search(
             value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
         falls = value <= here.value + c1 * t * slope
         if not falls and trials > PATIENCE:
-            expected, size = -t * slope, rounding.size(space, here.value)
+            expected, size = -t * slope, rounding.size(Host.of(space), here.value)
             if expected <= DOUBTFUL * size and rounding.doubts(expected):
                 rounding = rounding.measured(oracle, here, direction, slope, expected, t)
-        level = falls or abs(value - here.value) <= rounding.between(space, here.value, value)
+        level = falls or abs(value - here.value) <= rounding.between(
+            Host.of(space), here.value, value
+        )
         if level and math.isfinite(value):
             if there is None:
                 there, slope_there = _slope_at(oracle, point, direction, look)
