@@ -8,9 +8,11 @@ step, the verdict is made here from these alone.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from momentous.core.machine import Host, Machine
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import Ending, Status
@@ -28,27 +30,34 @@ def within_limit(oracle: Oracle, sample: Sample, limit: RiseLimit | None) -> boo
     if limit is None:
         return True
     oracle.learn_value(sample)
-    return not _rises(oracle.space, sample, limit)
+    return not rises(Host.of(oracle.space), sample, limit)
 
 
-def _rises(space: Space, sample: Sample, limit: RiseLimit) -> bool:
+def rises(m: Machine, sample: Sample, limit: RiseLimit) -> Any:
+    """Is f at the sample, where it is known, more above the reference than allowed?"""
     reference = limit.reference
     before, after = reference.value, sample.value
-    if not math.isfinite(after):
-        return True
     rise = after - before
-    allowed = max(limit.allowance, limit.relative * max(abs(after), abs(before)))
-    if limit.level > 0.0 and abs(rise) <= limit.level and reference.evaluated:
-        change = space.combination(sample.point, -1.0, reference.point)
-        rise = mean_slope(space, reference, sample, change)
-        falls = rise <= allowed
-    else:
-        falls = after <= before + allowed
-    if falls or not limit.convex:
-        return not falls
+    allowed = m.maximum(limit.allowance, limit.relative * m.maximum(abs(after), abs(before)))
+    falls = after <= before + allowed
+
+    def by_gradients() -> tuple[Any, Any]:
+        change = m.combination(sample.point, -1.0, reference.point)
+        told = (m.inner(reference.gradient, change) + m.inner(sample.gradient, change)) / 2
+        return told, told <= allowed
+
+    if reference.gradient is not None and sample.gradient is not None:
+        level = (limit.level > 0.0) & (abs(rise) <= limit.level)
+        rise, falls = m.case((rise, falls), (level, by_gradients))
     # A convex function cannot have risen by more than that.
-    square = space.distance_squared(sample.point, reference.point)
-    return not rise <= sample.grad_norm * math.sqrt(square)
+    falls = m.case(
+        falls,
+        (
+            limit.convex & m.no(falls),
+            lambda: rise <= sample.grad_norm * m.distance(sample.point, reference.point),
+        ),
+    )
+    return m.no(falls & m.isfinite(after))
 
 
 def verify_success(
@@ -66,15 +75,21 @@ def verify_success(
         return Ending(Status.NON_FINITE, message, numbers)
     if accepted is None or math.isnan(accepted.value):
         return ending
-    small = math.sqrt(space.rounding)
-    allowance = max(small * abs(start_value), report.noise)
-    if not _rises(space, last, RiseLimit(accepted, allowance, relative=small, convex=True)):
+    m = Host.of(space)
+    if not rises(m, last, final_limit(m, accepted, start_value, report.noise)):
         return ending
     message = (
         f"{ending.message}, but the objective has risen from {accepted.value:.6g} to "
         f"{last.value:.6g}: jac is not the gradient of fun, or the step size is too large"
     )
     return Ending(Status.OBJECTIVE_ROSE, message, numbers)
+
+
+def final_limit(m: Machine, accepted: Sample, start_value: Any, noise: Any) -> RiseLimit:
+    """How far above the last accepted point the end of a run may be, whatever the method says."""
+    small = math.sqrt(m.rounding)
+    allowance = m.maximum(small * abs(start_value), noise)
+    return RiseLimit(accepted, allowance, relative=small, convex=True)
 
 
 def lowest_first(samples: list[Sample], space: Space) -> list[Sample]:
