@@ -6,6 +6,7 @@ On the host they are Python's and an array library's.  `momentous.jax` has the c
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -47,6 +48,8 @@ class Machine(Arithmetic, Protocol):
     largest: float  # number that their entries can hold
     dimension: int
     no_events: Any
+    fused: bool  # does every evaluation bring value and gradient?
+    spent: Any  # values and gradients that the run has taken so far
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """What the first branch makes of the record whose condition holds; without one, what
@@ -63,7 +66,21 @@ class Machine(Arithmetic, Protocol):
     def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
         """An event, if it happens; events are joined by ``+``."""
 
-    def choose(self, condition: Any, a: Array, b: Array, /) -> Array: ...
+    def restarted(self, events: Any, /) -> Any:
+        """Is a `RESTART` among the events?"""
+
+    def passed_on(self, ask: Any, rule: Any, /) -> Any:
+        """What a rule within another asks, as that one asks it."""
+
+    def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any, /) -> tuple[Any, Any]:
+        """What the pass of a rule has made, for one within another that is told of it."""
+
+    def choose(self, condition: Any, a: R, b: R, /) -> R:
+        """An array or a record."""
+
+    def same(self, a: Array, b: Array, /) -> Any:
+        """Is it the same point?"""
+
     def inner(self, a: Array, b: Array, /) -> Any: ...
     def norm(self, a: Array, /) -> Any: ...
     def distance(self, a: Array, b: Array, /) -> Any: ...
@@ -128,8 +145,10 @@ class Host(Numbers):
     """The machine of the host: vectors are arrays of a space."""
 
     __slots__ = (
-        "combination", "dimension", "displaced", "inner", "largest", "norm", "rounding", "space",
+        "combination", "dimension", "displaced", "fused", "inner", "largest", "norm", "rounding",
+        "space", "spent",
     )  # fmt: skip
+    same = staticmethod(operator.is_)
 
     @staticmethod
     def of(space: Space) -> Host:
@@ -144,6 +163,19 @@ class Host(Numbers):
         self.dimension = space.dimension
         self.inner, self.norm, self.combination = space.inner, space.norm, space.combination
         self.displaced = space.displaced
+        self.fused, self.spent = False, 0  # as the driver says
+
+    @staticmethod
+    def restarted(events: tuple[Event, ...]) -> bool:
+        return any(event.kind is EventKind.RESTART for event in events)
+
+    @staticmethod
+    def passed_on(ask: Any, rule: Any) -> Any:
+        return ask if ask.work is not None else ask._replace(work=rule.work)
+
+    @staticmethod
+    def worked(rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> tuple[Any, Any]:
+        return made, sums  # it came with the evaluation
 
     def distance(self, a: Array, b: Array) -> float:
         return math.sqrt(self.space.distance_squared(a, b))

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from typing import Any, ClassVar, NamedTuple
 
-from momentous.core.machine import Host, Machine
+from momentous.core.machine import NUMBERS, Host, Machine
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.passes import MOMENTUM, Pass
@@ -41,6 +41,8 @@ class Ask(NamedTuple):
     value: float = UNKNOWN  # f there
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
     numbers: tuple[float, ...] = ()  # and its numbers
+    known: Sample | None = None  # what is known there: the host need not evaluate it again
+    work: Pass | None = None  # the pass, where it is not the rule's own
 
 
 class Goal(NamedTuple):
@@ -98,6 +100,10 @@ class Rule(Method[M]):
         was."""
         return self.begin(m, here, goal)
 
+    def shown(self, memory: M, here: Sample) -> Sample:
+        """What an evaluation that shows has shown."""
+        return here
+
     @abc.abstractmethod
     def accepted(self, memory: M) -> Sample:
         """The last point that was accepted by its value; x0 where values are not looked at."""
@@ -114,42 +120,58 @@ class Rule(Method[M]):
     def ending(self, memory: M, shown: Sample, status: Status) -> Ending:
         """The status of an outcome in words and numbers: on the host only."""
 
+    def with_tolerance(self, m: Machine, memory: M, tol: Any) -> M:
+        """The memory in a run that is asked for another tolerance."""
+        return m.but(memory, tol=tol) if hasattr(memory, "tol") else memory
+
     # A rule is a method of the host's loop.
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:
-        here, m = oracle.gradient(x0), Host.of(oracle.space)
-        return self._begun(oracle, self.begin(m, here, Goal(tol, seed)), here)
+        m, here = self._machine(oracle), oracle.gradient(x0)
+        return self._begun(oracle, m, self.begin(m, here, Goal(tol, seed)), here)
 
     def moved_to(
         self, oracle: Oracle, memory: M, sample: Sample, tol: float | None, seed: int
     ) -> Step[M]:
         oracle.recall(sample)
-        memory = self.move(Host.of(oracle.space), memory, sample, Goal(tol, seed))
-        return self._begun(oracle, memory, sample)
+        m = self._machine(oracle)
+        return self._begun(oracle, m, self.move(m, memory, sample, Goal(tol, seed)), sample)
 
-    def _begun(self, oracle: Oracle, memory: Any, here: Sample) -> Step[M]:
-        """Before the first iteration at a sample."""
+    def with_new_tolerance(self, step: Step[M], tol: float | None) -> Step[M]:
+        if tol is None:
+            return step
+        return Step(self.with_tolerance(NUMBERS, step.memory, tol), step.report)
+
+    def step(self, oracle: Oracle, memory: M) -> Step[M]:
+        return self._iterate(oracle, self._machine(oracle), memory, NO_SAMPLE)
+
+    def _machine(self, oracle: Oracle) -> Host:
         m = Host.of(oracle.space)
+        m.fused, m.spent = oracle.fused, oracle.nfev + oracle.njev
+        return m
+
+    def _begun(self, oracle: Oracle, m: Host, memory: Any, here: Sample) -> Step[M]:
+        """Before the first iteration at a sample."""
         if memory.outcome.ended:
             return self._as_step(m, memory, here)
         step = self._iterate(oracle, m, memory, here)
         oracle.recall(here)  # the first iteration begins there
         return step
 
-    def step(self, oracle: Oracle, memory: M) -> Step[M]:
-        return self._iterate(oracle, Host.of(oracle.space), memory, NO_SAMPLE)
-
     def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
         """Evaluate until an iteration ends."""
         while True:
-            point, need, _, value, vectors, numbers = self.ask(m, memory)
+            point, need, _, value, vectors, numbers, known, work = self.ask(m, memory)
             last = oracle.last
-            if value == value and (last is None or last.point is not point):
-                oracle.recall(Sample(point, value))
+            if last is None or last.point is not point:
+                if known is not None:
+                    oracle.recall(known)
+                elif value == value:
+                    oracle.recall(Sample(point, value))
             made: Vectors = ()
             sums: Sums = ()
             if need == STEP:
-                here, made, sums = oracle.gradient_with(point, self.work, vectors, numbers)
+                here, made, sums = oracle.gradient_with(point, work or self.work, vectors, numbers)
             elif need == GRADIENT:
                 here = oracle.gradient(point)
             else:
@@ -157,15 +179,15 @@ class Rule(Method[M]):
                 here = oracle.last or here  # with the gradient, where it came along
                 if need == BOTH and math.isfinite(here.value):
                     here = oracle.gradient(point)
+            m.spent = oracle.nfev + oracle.njev
             memory = self.write(m, self.tell(m, memory, here, made, sums))
             outcome = memory.outcome
             if outcome.shows:
-                shown = here
+                shown = self.shown(memory, here)
             elif here.point is shown.point:
                 shown.value = here.value
             if outcome.ended:
-                break
-        return self._as_step(m, memory, shown)
+                return self._as_step(m, memory, shown)
 
     def _as_step(self, m: Host, memory: Any, shown: Sample) -> Step[M]:
         outcome = memory.outcome

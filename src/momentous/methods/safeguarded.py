@@ -6,19 +6,34 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
-from momentous.core.acceptance import within_limit
+from momentous.core.acceptance import rises
+from momentous.core.machine import Machine
 from momentous.core.method import Method
-from momentous.core.oracle import Oracle, Sample
-from momentous.core.record import copied, record
-from momentous.core.space import Array, Space
-from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.step import Report, RiseLimit, Step, has_restarted
+from momentous.core.oracle import NO_SAMPLE, Sample
+from momentous.core.record import record
+from momentous.core.rule import (
+    GRADIENT,
+    RUNNING,
+    UNKNOWN,
+    VALUE,
+    Ask,
+    Goal,
+    Outcome,
+    Rule,
+    Sums,
+    Vectors,
+)
+from momentous.core.space import Space
+from momentous.core.status import OUTPUTS, SUCCESSES, Ending, EventKind, Status
+from momentous.core.step import RiseLimit
 from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
+from momentous.methods.replayed import Played, Replayed
 
 # Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
 DEFAULT_FAST = LBFGS()
@@ -32,22 +47,32 @@ SHARE = 16.0
 # rounds in a row must not look like a run that rests at its noise.
 MOST_STEPS = LEVEL // 4
 
-# Turns of the two methods, as the value of an event.
-FAST, GUARANTEED = 0.0, 1.0
+# Turns of the two methods, as the value of an event; and whose word the end of a run is.
+FAST, GUARANTEED, NEITHER = 0, 1, 2
+
+# What an evaluation is for.
+RUN = 0  # the method whose turn it is ...
+START = 1  # ... before its first iteration at another point
+VALUE_THERE = 2  # the value where that method stands, which it has not asked for ...
+GRADIENT_THERE = 3  # ... and the gradient
+
+
+@record
+class Part:
+    """One of the two methods."""
+
+    memory: Any
+    shown: Sample  # the point that its last iteration has reported
+    origin: Sample  # where it was last started
 
 
 @record
 class Turn:
     """Whose turn it is, and what a round must earn: what changes only where one of them ends."""
 
-    fast_from: Sample  # where the fast method was last started
-    guaranteed_from: Sample  # where the guaranteed one was
-    tol: float | None
-    seed: int
-    slack: float  # what f may be above the best point where a run ends, relative to f
     allowance: float  # K, the evaluations that a round may take
     began: int  # evaluations when the round or the turn began
-    began_at: Sample  # the best point then
+    began_value: float  # f at the best point then
     mark: float  # the smallest gradient norm when that last earned a round
     price: float = 0.0  # decrease per evaluation that a round must bring; 0: any
     pace: float = 0.0  # the most that a round has brought since the guaranteed one was last started
@@ -60,51 +85,38 @@ class Turn:
     patience: int = 1  # epochs that its next turn has if the fast method has broken down
     left: int = 0  # epochs left in its turn
     guarding: bool = False  # is it the guaranteed method's turn?
-    given_up: Ending | None = None  # why its last turn ended, if it could not go on
+    begun: bool = False  # has it ever been started?
+    given_up: int = RUNNING  # why its last turn ended, if it could not go on
 
 
 @record
 class SafeguardedMemory:
-    """The last steps of both methods, and what they have found: what every step changes.
+    """Both methods, and what they have found: what every step changes.
 
     The rest is kept apart, in a turn that steps share, so that a step has little to copy.
     """
 
-    fast: Step
-    guaranteed: Step | None  # None until its first turn
+    fast: Part
+    guaranteed: Part
+    outcome: Outcome
     best: Sample  # the lowest accepted point; of points within the noise, that with least gradient
     lowest: float  # the lowest value that the best point has had: it stays within the noise of it
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
-    ahead: bool  # is the best point one of the guaranteed method's own?
-    steps: int  # of the fast method in this round
     turn: Turn
-
-    @property
-    def noise(self) -> float:
-        """What the guaranteed method has measured; what the fast one says is not relied on."""
-        return 0.0 if self.guaranteed is None else self.guaranteed.report.noise
-
-    def as_step(
-        self, report: Report, *events: Event, ending: Ending | None = None
-    ) -> Step[SafeguardedMemory]:
-        """The step of one of the two that led here, as a step of our own."""
-        events, sample, eta = (*report.events, *events), report.sample, report.step_size
-        limit = self.limit_for(report)
-        return Step(self, Report(sample, eta, events, ending, self.best, self.noise, limit))
-
-    def limit_for(self, report: Report) -> RiseLimit | None:
-        """For an end at the report's sample: not above the lowest point.  The guaranteed method's
-        own limit will do where that point is its own."""
-        best, guaranteed = self.best, self.guaranteed
-        trusted = guaranteed is not None and report is guaranteed.report
-        accepted = report.accepted if trusted else None
-        if (accepted or report.sample).point is best.point:
-            return report.limit if trusted else None
-        return RiseLimit(best, self.noise, self.turn.slack, convex=True)
+    stand: Sample  # where the method stands whose iteration has ended, while more is asked there
+    tol: float | None
+    seed: int
+    ahead: bool = False  # is the best point one of the guaranteed method's own?
+    lowered: bool = False  # has the best point changed in this round or turn?
+    awaits: bool = False  # has an epoch of the guaranteed one ended, with no point accepted?
+    by_guard: bool = False  # is the last evaluation one of an iteration of the guaranteed method?
+    steps: int = 0  # of the fast method in this round
+    phase: int = RUN
+    word: int = NEITHER  # whose the end is
 
 
 @dataclasses.dataclass(frozen=True)
-class Safeguarded(Method[SafeguardedMemory]):
+class Safeguarded(Rule[SafeguardedMemory]):
     """A fast method (H) that must keep earning its turn, guarded by one with a guarantee (G).
 
     H runs in rounds of K evaluations (values and gradients).  A round that earns its cost is
@@ -192,261 +204,456 @@ class Safeguarded(Method[SafeguardedMemory]):
                 raise TypeError(f"Safeguarded: {role}={method!r} must be a Method, such as LBFGS()")
         check_whole(self, "shortest_round")
 
-    def start(
-        self, oracle: Oracle, x0: Array, tol: float | None, seed: int
-    ) -> Step[SafeguardedMemory]:
-        here = oracle.gradient(x0)
-        fast = self.fast.start(oracle, x0, tol, seed)
-        norm, goal = here.grad_norm, self._goal(oracle, here.grad_norm, tol)
-        ratio = norm / goal if goal > 0 else 1.0
-        turn = Turn(
-            fast_from=here,
-            guaranteed_from=here,
-            tol=tol,
-            seed=seed,
-            slack=math.sqrt(oracle.space.rounding),
-            allowance=max(float(self.shortest_round), 2 * ratio**0.25),
-            began=_evaluations(oracle),
-            began_at=here,
-            mark=norm,
-        )
-        memory = SafeguardedMemory(fast, None, here, here.value, norm, False, 0, turn)
-        report = copied(fast.report)
-        report.sample = here
-        return memory.as_step(report)
+    @cached_property
+    def _rules(self) -> tuple[Rule[Any], Rule[Any]]:
+        both = self.fast, self.guaranteed
+        fast, guaranteed = (each if isinstance(each, Rule) else Replayed(each) for each in both)
+        return fast, guaranteed
 
-    def with_new_tolerance(
-        self, step: Step[SafeguardedMemory], tol: float | None
-    ) -> Step[SafeguardedMemory]:
-        after = copied(step.memory)
-        after.fast, after.turn = self.fast.with_new_tolerance(after.fast, tol), copied(after.turn)
-        if after.guaranteed is not None:
-            after.guaranteed = self.guaranteed.with_new_tolerance(after.guaranteed, tol)
-        after.turn.tol = tol
-        return Step(after, step.report)
+    def begin(self, m: Machine, here: Sample, goal: Goal) -> SafeguardedMemory:
+        fast, guaranteed = (Part(rule.begin(m, here, goal), here, here) for rule in self._rules)
+        tol, norm = self._wanted(goal.tol), here.grad_norm
+        eps = m.maximum(tol, math.sqrt(m.rounding) * norm)
+        ratio = m.where(eps > 0.0, norm / m.where(eps > 0.0, eps, 1.0), 1.0)
+        K = m.maximum(float(self.shortest_round), 2 * ratio**0.25)
+        begun = fast.memory.outcome
+        step_size = m.where(begun.ended, begun.step_size, UNKNOWN)
+        # Are value and gradient always known where they stand?
+        whole = m.fused and not any(
+            isinstance(rule, Replayed) or rule.accepted(part.memory).gradient is None
+            for rule, part in zip(self._rules, (fast, guaranteed), strict=True)
+        )
+        return SafeguardedMemory(
+            fast, guaranteed, Outcome(step_size, m.no_events, shows=False, ended=begun.ended),
+            here, here.value, norm, Turn(K, m.spent, here.value, norm),
+            NO_SAMPLE if whole else here, goal.tol, goal.seed,
+            phase=m.where(begun.ended, RUN, START),
+        )  # fmt: skip
+
+    def _wanted(self, tol: float | None) -> Any:
+        return self.default_tolerance if tol is None else tol
+
+    def with_tolerance(self, m: Machine, memory: SafeguardedMemory, tol: Any) -> SafeguardedMemory:
+        fast, guaranteed = (
+            m.but(part, memory=rule.with_tolerance(m, part.memory, tol))
+            for rule, part in zip(self._rules, (memory.fast, memory.guaranteed), strict=True)
+        )
+        return m.but(memory, fast=fast, guaranteed=guaranteed, tol=tol)
 
     def inverse_hessian(self, space: Space, memory: SafeguardedMemory) -> Callable[[], Any] | None:
         """That of the fast method, if the lowest point is not the guaranteed one's own."""
-        if memory.ahead:
+        if memory.ahead or isinstance(self._rules[FAST], Replayed):
             return None
         return self.fast.inverse_hessian(space, memory.fast.memory)
 
-    def _goal(self, oracle: Oracle, start_norm: float, tol: float | None) -> float:
-        """eps: the tolerance, at least what rounding leaves of |grad f(x0)|."""
-        wanted = self.default_tolerance if tol is None else tol
-        return max(wanted, math.sqrt(oracle.space.rounding) * start_norm)
+    def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
+        def of(part: Part, rule: Rule[Any]) -> Ask:
+            ask = rule.ask(m, part.memory)
+            if ask.known is None and ask.point is part.origin.point:
+                ask = ask._replace(known=part.origin)
+            return m.passed_on(ask, rule)  # type: ignore[no-any-return]
 
-    def step(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
-        turn = memory.turn
-        if turn.guarding:
-            assert memory.guaranteed is not None
-            return self._guard(oracle, memory, memory.guaranteed)
-        inner = self.fast.step(oracle, memory.fast.memory)
-        report, smallest, lowest = inner.report, memory.smallest, memory.lowest
-        stand = _standing(oracle, report, turn.fast_from)
-        best = _lower(oracle, memory, stand)
-        if stand.grad_norm < smallest:
-            smallest = stand.grad_norm
-        if best.value < lowest:
-            lowest = best.value
-        ahead, steps = memory.ahead and best is memory.best, memory.steps + 1
-        after = SafeguardedMemory(
-            inner, memory.guaranteed, best, lowest, smallest, ahead, steps, turn
+        fast, guaranteed = self._rules
+        stand, guarding = memory.stand, memory.turn.guarding
+        branches = [(guarding, lambda: of(memory.guaranteed, guaranteed))]
+        if stand.point is not None:
+            there = memory.phase >= VALUE_THERE
+            need = m.where(memory.phase == VALUE_THERE, VALUE, GRADIENT)
+            branches.insert(0, (there, lambda: Ask(stand.point, need, known=stand)))
+        blank = Ask(memory.best.point, GRADIENT)
+        return m.case(blank, *branches, otherwise=lambda: of(memory.fast, fast))
+
+    def tell(
+        self, m: Machine, memory: SafeguardedMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> SafeguardedMemory:
+        def told(which: int) -> SafeguardedMemory:
+            return self._told(m, memory, which, here, made, sums)
+
+        branches = [(memory.turn.guarding, lambda: told(GUARANTEED))]
+        if memory.stand.point is not None:
+            there = memory.phase >= VALUE_THERE
+            branches.insert(0, (there, lambda: self._stands(m, memory, here)))
+        return m.case(memory, *branches, otherwise=lambda: told(FAST))
+
+    def write(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        changes = {}
+        for name, rule in zip(("fast", "guaranteed"), self._rules, strict=True):
+            part = getattr(memory, name)
+            written = rule.write(m, part.memory)
+            if written is not part.memory:
+                changes[name] = Part(written, part.shown, part.origin)
+        return m.but(memory, **changes) if changes else memory
+
+    def shown(self, memory: SafeguardedMemory, here: Sample) -> Sample:
+        part = memory.guaranteed if memory.by_guard else memory.fast
+        return part.shown if isinstance(part.memory, Played) else here
+
+    def accepted(self, memory: SafeguardedMemory) -> Sample:
+        return memory.best
+
+    def noise(self, memory: SafeguardedMemory) -> Any:
+        """What the guaranteed method has measured; what the fast one says is not relied on."""
+        return self._rules[GUARANTEED].noise(memory.guaranteed.memory)
+
+    def _noise(self, m: Machine, memory: SafeguardedMemory) -> Any:
+        return m.maximum(m.value_noise(memory.best.value), self.noise(memory))
+
+    def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit | None:
+        """Not above the lowest point.  The guaranteed method's own limit will do where that point
+        is its own."""
+        best, part, rule = memory.best, memory.guaranteed, self._rules[GUARANTEED]
+        stand = m.choose(memory.by_guard, rule.accepted(part.memory).point, shown.point)
+        general = RiseLimit(best, self.noise(memory), math.sqrt(m.rounding), convex=True)
+
+        def own() -> RiseLimit:
+            limit = rule.rise_limit(m, part.memory, shown)
+            return RiseLimit(best, math.inf) if limit is None else limit
+
+        at_best = m.same(stand, best.point)
+        return m.case(
+            general,
+            (at_best & m.no(memory.by_guard), lambda: RiseLimit(best, math.inf)),
+            (at_best, own),
         )
-        ended = report.ending
-        spent = oracle.nfev + oracle.njev - turn.began
-        if ended is None and spent < turn.allowance and steps < MOST_STEPS:
-            if best is report.sample and best is report.accepted and memory.guaranteed is None:
-                return Step(after, report)  # there is nothing to add: as most steps are
-            return after.as_step(report)
-        if ended is not None and self._is_success(oracle, after, report, ended):
-            return after.as_step(report, ending=ended)
-        return self._end_round(oracle, after, report)
 
-    def _is_success(
-        self, oracle: Oracle, memory: SafeguardedMemory, report: Report, ended: Ending
-    ) -> bool:
-        """Is it, as the fast method says, the end of the run?  Its word alone is not enough."""
-        wanted = self.default_tolerance if memory.turn.tol is None else memory.turn.tol
-        norm = report.sample.grad_norm
-        return (
-            ended.success
-            and norm <= wanted
-            and within_limit(oracle, report.sample, memory.limit_for(report))
+    def _told(
+        self, m: Machine, memory: SafeguardedMemory, which: int, here: Sample, made: Vectors,
+        sums: Sums,
+    ) -> SafeguardedMemory:  # fmt: skip
+        """After an evaluation of one of the two."""
+        rule, part = self._rules[which], memory.guaranteed if which else memory.fast
+        made, sums = m.worked(rule, part.memory, here, made, sums)
+        inner = rule.tell(m, part.memory, here, made, sums)
+        outcome, shown, before = inner.outcome, part.shown, memory.outcome
+        if here.point is shown.point and shown.value != shown.value:
+            shown = here
+        starts = memory.phase == START
+        shown = m.choose(outcome.shows & m.no(starts), rule.shown(inner, here), shown)
+        after = self._with(m, memory, which, Part(inner, shown, part.origin))
+        going = m.case(
+            Outcome(outcome.step_size, outcome.events, outcome.shows, ended=False),
+            (starts, lambda: Outcome(before.step_size, before.events, False, False)),
+        )
+        after.outcome = going
+        after.by_guard = m.where(starts, memory.by_guard, which == GUARANTEED)
+        return m.case(
+            after,
+            (outcome.ended & m.no(starts), lambda: self._iterated(m, after, which)),
+            (outcome.ended, lambda: self._started(m, after, which)),
         )
 
-    def _end_round(
-        self, oracle: Oracle, after: SafeguardedMemory, report: Report
-    ) -> Step[SafeguardedMemory]:
-        """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""
-        ended, before = report.ending, after.turn
-        after.turn = turn = copied(before)
-        total, guaranteed_spent = _evaluations(oracle), before.guaranteed_spent
-        spent, gain = total - before.began, before.began_at.value - after.best.value
-        earned = gain > _noise(oracle, after) and gain >= before.price * spent
-        pace = gain / max(spent, 1)
-        turn.pace = max(pace, before.pace)
-        if after.smallest < before.mark / 2 and not after.ahead:  # 0 is earned once: not <=
-            turn.mark, earned = after.smallest, True
-        earned = earned and ended is None
-        if earned:
-            turn.given_up, turn.patience = None, 1
-        elif before.given_up is not None and after.best.point is before.began_at.point:
-            return after.as_step(report, ending=before.given_up)
-        due = (total - guaranteed_spent) / SHARE
-        if earned and due < max(guaranteed_spent, before.allowance):
-            _begin_round(oracle, after)
-            return after.as_step(report)
-        turn.left, turn.owed, turn.lost = 1, total + due - guaranteed_spent, not earned
-        turn.until = turn.owed if earned else max(turn.owed, total + before.allowance)
-        if ended is not None:
-            turn.left, turn.patience, turn.until = before.patience, 2 * before.patience, math.inf
-        # G's turn: on with the epoch under way, or from the lowest point.
-        if after.guaranteed is None or self._leaves(oracle, after, after.guaranteed):
-            self._start_guaranteed(oracle, after)
-            turn.guaranteed_began, turn.pace = guaranteed_spent, pace
-        turn.guarding = True
-        _begin_round(oracle, after)
-        turn.began = total  # what the start has cost is G's
-        return after.as_step(report, Event(EventKind.TURN, GUARANTEED))
+    def _with(
+        self, m: Machine, memory: SafeguardedMemory, which: int, part: Part, **changes: Any
+    ) -> SafeguardedMemory:
+        changes["guaranteed" if which else "fast"] = part
+        return m.but(memory, **changes)
 
-    def _start_guaranteed(self, oracle: Oracle, memory: SafeguardedMemory) -> None:
-        """G from the lowest point."""
-        oracle.recall(memory.best)
-        best, turn = oracle.gradient(memory.best.point), memory.turn
-        method, before, goal = self.guaranteed, memory.guaranteed, (turn.tol, turn.seed)
-        memory.guaranteed = (
-            method.start(oracle, best.point, *goal)
-            if before is None
-            else method.moved_to(oracle, before.memory, best, *goal)
+    # Where a method stands: at the last point that it accepted by its value; if it has accepted
+    # none, at the last that it evaluated.
+
+    def _iterated(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
+        rule, part = self._rules[which], memory.guaranteed if which else memory.fast
+        accepted, shown = rule.accepted(part.memory), part.shown
+        own = m.same(accepted.point, part.origin.point)
+        known = own | (accepted.gradient is not None)
+        stand = m.choose(own, shown, accepted)
+        if memory.stand.point is None:
+            return self._judged(m, memory, which, stand)
+        ask = m.but(memory, stand=stand, phase=VALUE_THERE)
+        return m.case(
+            memory,
+            (stand.value != stand.value, lambda: ask),
+            otherwise=lambda: self._weighed(m, memory, which, stand, known),
         )
-        memory.best = turn.guaranteed_from = best
 
-    def _leaves(self, oracle: Oracle, memory: SafeguardedMemory, guaranteed: Step) -> bool:
-        """Does G move to the lowest point, rather than go on with the epoch under way?"""
-        if not memory.turn.midway:
-            return True
-        if memory.fast.report.ending is None:
-            return False
-        origin = memory.turn.guaranteed_from
-        lowest = min(origin.value, _standing(oracle, guaranteed.report, origin).value)
-        return lowest > memory.best.value
+    def _stands(self, m: Machine, memory: SafeguardedMemory, here: Sample) -> SafeguardedMemory:
+        """The value, or the gradient, where a method stands is known."""
+        known = (memory.phase == GRADIENT_THERE) | (here.gradient is not None)
+        if here.gradient is None:
+            stand = memory.stand
+            here = Sample(here.point, here.value, stand.gradient, stand.grad_norm, stand.image)
+            known = stand.evaluated
 
-    def _guard(
-        self, oracle: Oracle, memory: SafeguardedMemory, guaranteed: Step
-    ) -> Step[SafeguardedMemory]:
-        """A step of G."""
-        inner, before = self.guaranteed.step(oracle, guaranteed.memory), memory.turn
-        report, origin = inner.report, before.guaranteed_from
-        after = copied(memory)
-        after.guaranteed = inner
-        stand = _standing(oracle, report, origin)
-        after.best = _lower(oracle, after, stand)
-        after.lowest = min(memory.lowest, after.best.value)
-        after.ahead = memory.ahead or after.best is not memory.best
-        ended, total = report.ending, _evaluations(oracle)
-        completed = ended is not None and ended.status.is_output
-        if completed and within_limit(oracle, report.sample, after.limit_for(report)):
-            return after.as_step(report, ending=ended)
-        # G has come to its end above the lowest point, or to that of an epoch.  Where nothing was
-        # accepted, the step after an epoch shows where that has led.
-        over = completed or (has_restarted(report) and _has_accepted(report, origin))
-        over |= has_restarted(guaranteed.report) and not _has_accepted(guaranteed.report, origin)
-        if not over and ended is None and total < before.until:
-            return after.as_step(report)
-        after.turn = turn = copied(before)
-        guaranteed_spent = before.guaranteed_spent + total - before.began
-        broken = memory.fast.report.ending  # why H cannot go on from where it is
-        if over:
-            fallen, spent = origin.value - stand.value, guaranteed_spent - before.guaranteed_began
-            if fallen > 0.0:  # an epoch that has brought nothing is not the measure
-                rate = fallen / max(spent, 1)
-                turn.price = rate if rate > before.pace else 0.0
-            turn.left -= 1
-            if turn.left > 0 and not completed:
-                return after.as_step(report)
-            if total < before.owed and broken is None:
-                if completed or after.best.point is not stand.point:
-                    self._start_guaranteed(oracle, after)
-                    turn.guaranteed_began, turn.pace = guaranteed_spent, 0.0
-                return after.as_step(report)
-            if broken is not None and after.best.point is before.began_at.point:
-                return after.as_step(report, ending=_no_way(after.best, broken))
-        elif ended is not None:
-            turn.given_up = ended
-            if broken is not None and after.best.point is before.began_at.point:
-                return after.as_step(report, ending=ended)
-        turn.midway = not over and ended is None
-        self._turn_to_fast(oracle, after)
-        return after.as_step(report, Event(EventKind.TURN, FAST))
+        def go(which: int) -> SafeguardedMemory:
+            before = m.but(memory, stand=here, phase=RUN)
+            return self._weighed(m, before, which, here, known)
 
-    def _turn_to_fast(self, oracle: Oracle, memory: SafeguardedMemory) -> None:
-        """Where H was; if it has lost the turn and G has found a lower point, or if H cannot go on,
-        at the lowest."""
-        best, fast, turn = memory.best, memory.fast, memory.turn
-        turn.guaranteed_spent += _evaluations(oracle) - turn.began
-        if fast.report.ending is not None or (turn.lost and memory.ahead):
-            oracle.recall(best)
-            memory.ahead = False
-            memory.best = turn.fast_from = best = oracle.gradient(best.point)
-            memory.fast = self.fast.moved_to(oracle, fast.memory, best, turn.tol, turn.seed)
-        turn.guarding = False
-        _begin_round(oracle, memory)
+        return m.case(
+            memory, (memory.turn.guarding, lambda: go(GUARANTEED)), otherwise=lambda: go(FAST)
+        )
 
+    def _weighed(
+        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample, known: Any
+    ) -> SafeguardedMemory:
+        """The gradient is asked for where the point is lower."""
+        ask = (stand.value < memory.best.value) & m.no(known)
+        return m.case(
+            memory,
+            (ask, lambda: m.but(memory, stand=stand, phase=GRADIENT_THERE)),
+            otherwise=lambda: self._judged(m, memory, which, stand),
+        )
 
-def _no_way(best: Sample, broken: Ending) -> Ending:
-    """H has broken down, and a whole turn of G has found nothing lower."""
-    return Ending(
-        Status.NO_PROGRESS,
-        f"neither method makes progress: {broken.message}; and whole epochs of the guaranteed one "
-        f"bring no decrease at gradient norm {best.grad_norm:.3g}: rounding is reached, or jac is "
-        "not the gradient of fun",
-        {"grad_norm": best.grad_norm},
-    )
-
-
-def _begin_round(oracle: Oracle, memory: SafeguardedMemory) -> None:
-    memory.steps = 0
-    memory.turn.began, memory.turn.began_at = _evaluations(oracle), memory.best
-
-
-def _evaluations(oracle: Oracle) -> int:
-    return oracle.nfev + oracle.njev
-
-
-def _has_accepted(report: Report, origin: Sample) -> bool:
-    """Has a method that began at the origin accepted another point by its value?"""
-    return report.accepted is not None and report.accepted.point is not origin.point
-
-
-def _standing(oracle: Oracle, report: Report, origin: Sample) -> Sample:
-    """Where a method that began at the origin stands: at the last point that it accepted by its
-    value; if it has accepted none, at the last that it evaluated."""
-    stand = report.accepted
-    if stand is None or stand.point is origin.point:
-        stand = report.sample
-    if stand.value != stand.value:  # NaN: unknown
-        oracle.learn_value(stand)
-    return stand
-
-
-def _noise(oracle: Oracle, memory: SafeguardedMemory) -> float:
-    return max(oracle.space.value_noise(memory.best.value), memory.noise)
-
-
-def _lower(oracle: Oracle, memory: SafeguardedMemory, other: Sample) -> Sample:
-    """The best point or another one, whichever is lower; where noise may be all the difference, the
-    one with less gradient.  Value and gradient of the best point are finite."""
-    best = memory.best
-    change = other.value - best.value
-    if change < 0.0 and not other.evaluated:  # accepted by its value alone
-        oracle.recall(other)
-        other = oracle.gradient(other.point)
-    if not (other.has_finite_gradient and math.isfinite(other.value)):
-        return best
-    if other.grad_norm < best.grad_norm:
+    def _judged(
+        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample
+    ) -> SafeguardedMemory:
+        """The best point or where the method stands, whichever is lower; where noise may be all the
+        difference, the one with less gradient.  Value and gradient of the best are finite."""
+        best, noise = memory.best, self._noise(m, memory)
+        change = stand.value - best.value
         # Level with the lowest value: with that of the best point, rises by the noise would add up.
-        takes = change < 0.0 or other.value - memory.lowest <= _noise(oracle, memory)
-    else:
-        takes = change < 0.0 and change < -_noise(oracle, memory)
-    return other if takes else best
+        level = stand.value - memory.lowest <= noise
+        less = stand.grad_norm < best.grad_norm
+        takes = m.where(less, (change < 0.0) | level, change < -noise)
+        takes = takes & m.isfinite(stand.grad_norm) & m.isfinite(stand.value)
+        best = m.choose(takes, stand, best)
+        judge = self._after_guaranteed if which else self._after_fast
+        outcome = memory.outcome
+        inner = (memory.guaranteed if which else memory.fast).memory.outcome
+        after = m.but(
+            memory,
+            outcome=Outcome(inner.step_size, inner.events, outcome.shows),
+            best=best,
+            lowest=m.where(best.value < memory.lowest, best.value, memory.lowest),
+            ahead=(memory.ahead | takes) if which else memory.ahead & m.no(takes),
+            lowered=memory.lowered | takes,
+        )
+        return judge(m, after, stand)
+
+    # The fast method.
+
+    def _after_fast(
+        self, m: Machine, memory: SafeguardedMemory, stand: Sample
+    ) -> SafeguardedMemory:
+        less = stand.grad_norm < memory.smallest
+        memory.smallest = m.where(less, stand.grad_norm, memory.smallest)
+        memory.steps = steps = memory.steps + 1
+        turn, status = memory.turn, memory.fast.memory.outcome.status
+        ended = status != RUNNING
+        spent = m.spent - turn.began
+        goes_on = m.no(ended) & (spent < turn.allowance) & (steps < MOST_STEPS)
+        return m.case(
+            memory, (goes_on, lambda: memory), otherwise=lambda: self._end_round(m, memory, ended)
+        )
+
+    def _end_round(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> SafeguardedMemory:
+        """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""
+        before, status = memory.turn, memory.fast.memory.outcome.status
+        # Is it, as the fast method says, the end of the run?  Its word alone is not enough.
+        shown = memory.fast.shown
+        success = _is_one_of(status, SUCCESSES) & (shown.grad_norm <= self._wanted(memory.tol))
+        success = success & m.no(rises(m, shown, self.rise_limit(m, memory, shown)))
+        total, guaranteed_spent = m.spent, before.guaranteed_spent
+        spent, gain = total - before.began, before.began_value - memory.best.value
+        earned = (gain > self._noise(m, memory)) & (gain >= before.price * spent)
+        pace = gain / m.maximum(spent, 1)
+        # A gradient of 0 is earned once: not <=.
+        halved = (memory.smallest < before.mark / 2) & m.no(memory.ahead)
+        earned = (earned | halved) & m.no(ended)
+        turn = m.but(
+            before,
+            pace=m.maximum(pace, before.pace),
+            mark=m.where(halved, memory.smallest, before.mark),
+            given_up=m.where(earned, RUNNING, before.given_up),
+            patience=m.where(earned, 1, before.patience),
+        )
+        due = (total - guaranteed_spent) / SHARE
+        again = earned & (due < m.maximum(guaranteed_spent, before.allowance))
+        stuck = m.no(earned) & (before.given_up != RUNNING) & m.no(memory.lowered)
+
+        def guard() -> SafeguardedMemory:
+            """G's turn: on with the epoch under way, or from the lowest point."""
+            leaves = m.no(before.begun) | self._leaves(m, memory, ended)
+            owed = total + due - guaranteed_spent
+            until = m.where(earned, owed, m.maximum(owed, total + before.allowance))
+            outcome = memory.outcome
+            events = outcome.events + m.event(EventKind.TURN, GUARANTEED)
+            after = m.but(
+                memory,
+                outcome=Outcome(outcome.step_size, events, outcome.shows),
+                turn=m.but(
+                    turn,
+                    left=m.where(ended, before.patience, 1),
+                    patience=m.where(ended, 2 * before.patience, turn.patience),
+                    owed=owed,
+                    until=m.where(ended, math.inf, until),
+                    lost=m.no(earned),
+                    guaranteed_began=m.where(leaves, guaranteed_spent, before.guaranteed_began),
+                    pace=m.where(leaves, pace, turn.pace),
+                    guarding=True,
+                ),
+            )
+            after = self._new_round(m, after, total)  # what the start costs is G's
+            return m.case(after, (leaves, lambda: self._start(m, after, GUARANTEED)))
+
+        return m.case(
+            memory,
+            (success, lambda: self._end(m, memory, status, FAST)),
+            (stuck, lambda: self._end(m, memory, before.given_up, GUARANTEED)),
+            (again, lambda: self._new_round(m, m.but(memory, turn=turn), total)),
+            otherwise=guard,
+        )
+
+    def _leaves(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> Any:
+        """Does G move to the lowest point, rather than go on with the epoch under way?"""
+        part, rule = memory.guaranteed, self._rules[GUARANTEED]
+        accepted, origin = rule.accepted(part.memory), part.origin
+        own = m.same(accepted.point, origin.point)
+        value = m.where(own, part.shown.value, accepted.value)
+        lowest = m.where(value < origin.value, value, origin.value)
+        return m.no(memory.turn.midway) | (ended & (lowest > memory.best.value))
+
+    def _end(
+        self, m: Machine, memory: SafeguardedMemory, status: Any, word: int
+    ) -> SafeguardedMemory:
+        outcome = memory.outcome
+        outcome = Outcome(outcome.step_size, outcome.events, outcome.shows, status=status)
+        return m.but(memory, outcome=outcome, word=word)
+
+    def _new_round(self, m: Machine, memory: SafeguardedMemory, began: Any) -> SafeguardedMemory:
+        turn = m.but(memory.turn, began=began, began_value=memory.best.value)
+        return m.but(memory, turn=turn, steps=0, lowered=False)
+
+    def _start(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
+        """One of the two from the lowest point, with what it has learned."""
+        rule, part = self._rules[which], memory.guaranteed if which else memory.fast
+        best, goal = memory.best, Goal(memory.tol, memory.seed)
+        known = memory.turn.begun if which else True
+        inner = m.case(
+            part.memory,
+            (known, lambda: rule.move(m, part.memory, best, goal)),
+            otherwise=lambda: rule.begin(m, best, goal),
+        )
+        turn = m.but(memory.turn, begun=True) if which else memory.turn
+        begun, outcome = inner.outcome.ended, memory.outcome
+        outcome = Outcome(outcome.step_size, outcome.events, outcome.shows, ended=begun)
+        phase = m.where(begun, RUN, START)
+        after = self._with(
+            m, memory, which, Part(inner, best, best), outcome=outcome, turn=turn, phase=phase
+        )
+        if which:
+            after.awaits = False
+        return after
+
+    def _started(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
+        """The iteration in which a method was started again is over."""
+        step_size, part = memory.outcome.step_size, memory.guaranteed if which else memory.fast
+        step_size = m.where(step_size == step_size, step_size, part.memory.outcome.step_size)
+        outcome = Outcome(step_size, memory.outcome.events, shows=False)
+        after = m.but(memory, outcome=outcome, phase=RUN)
+        return after if which else self._new_round(m, after, m.spent)
+
+    # The guaranteed one.
+
+    def _after_guaranteed(
+        self, m: Machine, memory: SafeguardedMemory, stand: Sample
+    ) -> SafeguardedMemory:
+        turn, part, rule = memory.turn, memory.guaranteed, self._rules[GUARANTEED]
+        outcome = part.memory.outcome
+        ended = outcome.status != RUNNING
+        completed = _is_one_of(outcome.status, OUTPUTS)
+        # An epoch is over; where nothing was accepted, the step after it shows where it has led.
+        restarted = m.restarted(outcome.events)
+        accepts = m.no(m.same(rule.accepted(part.memory).point, part.origin.point))
+        over = completed | (restarted & accepts) | memory.awaits
+        memory.awaits = restarted & m.no(accepts)
+        goes_on = m.no(over) & m.no(ended) & (m.spent < turn.until)
+
+        def judge() -> SafeguardedMemory:
+            limit = self.rise_limit(m, memory, part.shown)
+            ends = completed & m.no(rises(m, part.shown, limit))
+            return m.case(
+                memory,
+                (ends, lambda: self._end(m, memory, outcome.status, GUARANTEED)),
+                otherwise=lambda: self._end_turn(m, memory, stand, over, completed, ended),
+            )
+
+        return m.case(memory, (goes_on, lambda: memory), otherwise=judge)
+
+    def _end_turn(
+        self, m: Machine, memory: SafeguardedMemory, stand: Sample, over: Any, completed: Any,
+        ended: Any,
+    ) -> SafeguardedMemory:  # fmt: skip
+        """An epoch of G has ended, or its turn; or it has ended above the lowest point."""
+        before, total, origin = memory.turn, m.spent, memory.guaranteed.origin
+        broken = memory.fast.memory.outcome.status != RUNNING  # H cannot go on from where it is
+        guaranteed_spent = before.guaranteed_spent + total - before.began
+        fallen, spent = origin.value - stand.value, guaranteed_spent - before.guaranteed_began
+        rate = fallen / m.maximum(spent, 1)
+        # An epoch that has brought nothing is not the measure.
+        price = m.where(rate > before.pace, rate, 0.0)
+        left = m.where(over, before.left - 1, before.left)
+        gives_up = ended & m.no(over)
+        turn = m.but(
+            before,
+            price=m.where(over & (fallen > 0.0), price, before.price),
+            left=left,
+            given_up=m.where(gives_up, memory.guaranteed.memory.outcome.status, before.given_up),
+        )
+        after = m.but(memory, turn=turn)
+        more = over & (left > 0) & m.no(completed)
+        owed = over & m.no(more) & (total < before.owed) & m.no(broken)
+        stuck = broken & m.no(memory.lowered)
+
+        def restart() -> SafeguardedMemory:
+            elsewhere = completed | m.no(m.same(memory.best.point, stand.point))
+
+            def start() -> SafeguardedMemory:
+                clock = m.but(turn, guaranteed_began=guaranteed_spent, pace=0.0)
+                return self._start(m, m.but(after, turn=clock), GUARANTEED)
+
+            return m.case(after, (elsewhere, start))
+
+        def pass_on() -> SafeguardedMemory:
+            """To H: where it was; if it has lost the turn and G has found a lower point, or if H
+            cannot go on, at the lowest."""
+            outcome = memory.outcome
+            events = outcome.events + m.event(EventKind.TURN, FAST)
+            moves = broken | (before.lost & memory.ahead)
+            passed = m.but(
+                after,
+                outcome=Outcome(outcome.step_size, events, outcome.shows),
+                turn=m.but(
+                    turn,
+                    midway=m.no(over) & m.no(ended),
+                    guaranteed_spent=guaranteed_spent,
+                    guarding=False,
+                ),
+                ahead=memory.ahead & m.no(moves),
+            )
+            passed = self._new_round(m, passed, total)
+            return m.case(passed, (moves, lambda: self._start(m, passed, FAST)))
+
+        no_progress = int(Status.NO_PROGRESS)
+        return m.case(
+            memory,
+            (more, lambda: after),
+            (owed, restart),
+            (over & stuck, lambda: self._end(m, after, no_progress, NEITHER)),
+            (gives_up & stuck, lambda: self._end(m, after, turn.given_up, GUARANTEED)),
+            otherwise=pass_on,
+        )
+
+    def ending(self, memory: SafeguardedMemory, shown: Sample, status: Status) -> Ending:
+        fast, guaranteed = self._rules
+        if memory.word == GUARANTEED:
+            part = memory.guaranteed
+            return guaranteed.ending(part.memory, part.shown, status)
+        part = memory.fast
+        broken = fast.ending(part.memory, part.shown, Status(part.memory.outcome.status))
+        if memory.word == FAST:
+            return broken
+        norm = memory.best.grad_norm
+        return Ending(
+            Status.NO_PROGRESS,
+            f"neither method makes progress: {broken.message}; and whole epochs of the guaranteed "
+            f"one bring no decrease at gradient norm {norm:.3g}: rounding is reached, or jac is "
+            "not the gradient of fun",
+            {"grad_norm": norm},
+        )
+
+
+def _is_one_of(status: Any, statuses: frozenset[Status]) -> Any:
+    found: Any = False
+    for each in statuses:
+        found = found | (status == int(each))
+    return found
