@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from momentous.core.method import Method
 from momentous.core.status import Status
-from momentous.jax.machines import machine_of
-from momentous.jax.turns import State, Turns, is_success, status_of
+from momentous.jax.driver import Driver, State
 from momentous.jax.vectors import Scalar, Tree
 from momentous.methods.registry import method_class
 
@@ -129,22 +128,22 @@ def _solve(
             f"fun returned {value.dtype}{list(value.shape)}; it must return one real number"
             + ("" if has_aux else ", or a pair with has_aux=True")
         )
-    turns = Turns(machine_of(method, x0, tol, key), with_aux, args, rtol, tol)
+    driver = Driver(method, with_aux, args, x0, rtol=rtol, atol=tol, key=key)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def goes_on(state: State) -> Scalar:
-        return state.memory.progress.runs & (state.evaluations < most)
+        return state.runs & (state.evaluations < most)
 
-    state = jax.lax.while_loop(goes_on, turns.after_one, turns.begin(x0, nothing))
-    progress, state = state.memory.progress, turns.output(state)
+    state = jax.lax.while_loop(goes_on, driver.after_one, driver.begin(x0, nothing))
+    state = driver.finished(state)
     return Solution(
-        x=state.y,
-        fun=state.value,
-        grad_norm=state.size,
-        aux=state.aux,
-        success=is_success(progress.status),
-        status=status_of(progress.status),
-        nit=progress.iterations,
+        x=state.shown.sample.point,
+        fun=state.shown.sample.value,
+        grad_norm=state.shown.size,
+        aux=state.shown.aux,
+        success=state.succeeded,
+        status=state.status,
+        nit=state.iterations,
         evaluations=state.evaluations,
-        restarts=progress.restarts,
+        restarts=state.restarts,
     )

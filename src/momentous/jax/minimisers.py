@@ -13,8 +13,7 @@ import optimistix as optx
 from momentous import methods
 from momentous.core.method import Method
 from momentous.core.status import Status
-from momentous.jax.machines import machine_of
-from momentous.jax.turns import State, Turns, is_success, status_of
+from momentous.jax.driver import Driver, State
 from momentous.jax.vectors import Scalar, Tree, select
 
 
@@ -57,54 +56,52 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
         self.rtol, self.atol, self.norm = rtol, atol, norm
         self.method = self.kind(**parameters)
 
-    def _turns(self, fn: Any, y: Tree, args: Any, options: dict[str, Any]) -> Turns:
+    def _driver(self, fn: Any, y: Tree, args: Any, options: dict[str, Any]) -> Driver:
         mode = options.get("autodiff_mode", "bwd")
         if mode not in ("fwd", "bwd"):
             raise ValueError(f"options: autodiff_mode={mode!r} must be 'fwd' or 'bwd'")
-        machine = machine_of(self.method, y, self.atol, options.get("key"))
-        norm = None if self.norm is optx.two_norm else self.norm
-        return Turns(machine, fn, args, self.rtol, self.atol, norm, mode == "fwd")
+        return Driver(
+            self.method, fn, args, y, rtol=self.rtol, atol=self.atol, key=options.get("key"),
+            norm=None if self.norm is optx.two_norm else self.norm, forward=mode == "fwd",
+        )  # fmt: skip
 
     def init(
         self, fn: Any, y: Tree, args: Any, options: dict[str, Any], f_struct: Any,
         aux_struct: Any, tags: Any,
     ) -> State:  # fmt: skip
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), aux_struct)
-        return self._turns(fn, y, args, options).begin(y, nothing)
+        return self._driver(fn, y, args, options).begin(y, nothing)
 
     def step(
         self, fn: Any, y: Tree, args: Any, options: dict[str, Any], state: State, tags: Any
     ) -> tuple[Tree, State, Any]:
-        after = self._turns(fn, y, args, options).after_one(state)
+        after = self._driver(fn, y, args, options).after_one(state)
         # What belongs to the y that came in; the first step evaluates it.
-        aux = select(state.evaluations == 0, after.aux, state.aux)
-        return after.y, after, aux
+        aux = select(state.evaluations == 0, after.shown.aux, state.shown.aux)
+        return after.shown.sample.point, after, aux
 
     def terminate(
         self, fn: Any, y: Tree, args: Any, options: dict[str, Any], state: State, tags: Any
     ) -> tuple[Scalar, Any]:
-        status, results = state.memory.progress.status, optx.RESULTS
-        failed = results.where(
-            status == int(Status.NON_FINITE), results.nonfinite, results.nonlinear_divergence
-        )
-        ended = ~state.memory.progress.runs
-        fine = ~ended | is_success(status)
-        return ended, results.where(fine, results.successful, failed)
+        results = optx.RESULTS
+        lost = state.status == int(Status.NON_FINITE)
+        failed = results.where(lost, results.nonfinite, results.nonlinear_divergence)
+        fine = state.runs | state.succeeded
+        return ~state.runs, results.where(fine, results.successful, failed)
 
     def postprocess(
         self, fn: Any, y: Tree, aux: Any, args: Any, options: dict[str, Any], state: State,
         tags: Any, result: Any,
     ) -> tuple[Tree, Any, dict[str, Any]]:  # fmt: skip
-        state = self._turns(fn, y, args, options).output(state)
-        progress = state.memory.progress
+        state = self._driver(fn, y, args, options).finished(state)
         stats = {
-            "num_iterations": progress.iterations,
-            "num_restarts": progress.restarts,
+            "num_iterations": state.iterations,
+            "num_restarts": state.restarts,
             "num_evaluations": state.evaluations,
-            "grad_norm": state.size,
-            "status": status_of(progress.status),
+            "grad_norm": state.shown.size,
+            "status": state.status,
         }
-        return state.y, state.aux, stats
+        return state.shown.sample.point, state.shown.aux, stats
 
 
 class RAGD(AbstractMomentous):

@@ -1,25 +1,22 @@
-"""Rules in compiled loops: the machine of JAX, and a rule as one that `Turns` can run."""
+"""The machine of rules in compiled code: branches are ``lax.switch``, vectors are pytrees."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from momentous.core.machine import Branch, R
-from momentous.core.oracle import Sample
 from momentous.core.record import RECORDS
-from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.space import Array
-from momentous.core.status import RESTARTS, EventKind, Status
+from momentous.core.status import RESTARTS, EventKind
 from momentous.jax import vectors
-from momentous.jax.machine import Evaluation, Machine, Progress
-from momentous.jax.vectors import Limits, Scalar, Tree, number, select
+from momentous.jax.vectors import Limits, Tree, select
 
 
 def register_records() -> None:
@@ -35,11 +32,12 @@ _REGISTERED: set[type] = set()
 
 
 class Compiled:
-    """The machine of compiled code: branches are ``lax.switch``, vectors are pytrees."""
+    """What branches, numbers and vectors are in compiled code."""
 
     no_events = 0
 
     def __init__(self, x0: Tree, key: Any):
+        register_records()
         limits = Limits.of(x0)
         self.rounding, self.largest = limits.rounding, limits.largest
         self.smallest, self.dimension = limits.smallest, limits.dimension
@@ -51,7 +49,7 @@ class Compiled:
         others, which may be long vectors."""
         conditions = [condition for condition, _ in branches]
         given, tree = jax.tree.flatten(record)
-        before = [_strong(leaf) for leaf in given]
+        before = [strong(leaf) for leaf in given]
         changes: list[dict[int, Any]] = []
         programs = []
         for make in [*(branch for _, branch in branches), otherwise or (lambda: record)]:
@@ -138,85 +136,7 @@ class Compiled:
         return self.combination(x, radius * share / self.norm(direction), direction)
 
 
-class RuleState(NamedTuple):
-    """The memory of a rule, and what a run tells about itself."""
-
-    memory: Any
-    value: Scalar  # f, and the size of the gradient, at the point that is shown
-    size: Scalar
-    begun: Scalar  # is x0 evaluated?
-    started: Scalar  # is all known that the first iteration needs?
-    progress: Progress
-
-
-class RuleMachine(Machine):
-    """A rule, told one evaluation per turn."""
-
-    def __init__(self, rule: Rule[Any], x0: Tree, tol: float, key: Any = None):
-        register_records()
-        self.rule, self.goal = rule, Goal(tol)
-        self.m = Compiled(x0, jax.random.key(0) if key is None else key)
-
-    def begin(self, x0: Tree) -> RuleState:
-        zero = number(0.0)
-        shape = jax.eval_shape(lambda: self._first(Sample(x0, zero, x0, zero)))
-        memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        no = jnp.asarray(False)
-        return RuleState(memory, zero, zero, no, no, Progress.none())
-
-    def _first(self, here: Sample, tol: Any = 0.0) -> Any:
-        memory = self.rule.begin(self.m, here, self.goal)
-        memory = self.m.but(memory, tol=tol)  # known with the first gradient
-        return jax.tree.map(_strong, memory)
-
-    def ask(self, state: RuleState) -> Ask:
-        return self.rule.ask(self.m, state.memory)
-
-    def point(self, state: RuleState) -> Tree:
-        return self.ask(state).point
-
-    def repeats(self, state: RuleState) -> Scalar:
-        """Is the next point the one that was evaluated last?"""
-        return state.begun & self.ask(state).again
-
-    def advance(self, state: RuleState, here: Evaluation, tol: Scalar) -> tuple[RuleState, Scalar]:
-        sample, m, rule = (
-            Sample(here.point, here.value, here.gradient, here.norm),
-            self.m,
-            self.rule,
-        )
-        ask = self.ask(state)
-        made, sums = vectors.run(rule.work, (here.gradient, *ask.vectors), ask.numbers)
-        memory = m.case(
-            state.memory,
-            (state.begun, lambda: rule.tell(m, state.memory, sample, made, sums[1:])),
-            otherwise=lambda: self._first(sample, tol),
-        )
-        memory = rule.write(m, memory)
-        outcome = memory.outcome
-        shows = outcome.shows | ~state.begun
-        value = jnp.where(shows, here.value, state.value)
-        size = jnp.where(shows, here.size, state.size)
-        ended = outcome.ended
-        progress = state.progress.counted(ended & state.started)
-        progress = progress._replace(restarts=progress.restarts + ended * outcome.events)
-        if rule.stops_at_tolerance:
-            limit = rule.rise_limit(m, memory, sample)
-            good = ended & (size <= tol) & jnp.isfinite(value)
-            if limit is not None:
-                good &= value <= limit.reference.value + limit.allowance
-            progress = progress.ending(good, Status.CONVERGED)
-        progress = progress.ending(~state.begun & ~here.usable, Status.NON_FINITE)
-        progress = progress.ending(ended & (outcome.status != RUNNING), outcome.status)
-        yes, started = jnp.asarray(True), state.started | ended
-        return RuleState(memory, value, size, yes, started, progress), shows & here.usable
-
-    def accepted(self, state: RuleState) -> tuple[Tree, Scalar]:
-        found = self.rule.accepted(state.memory)
-        return found.point, found.value
-
-
-def _strong(leaf: Any) -> Any:
+def strong(leaf: Any) -> Any:
     """A number or an array with a dtype that does not give way."""
     leaf = jnp.asarray(leaf)
     return jax.lax.convert_element_type(leaf, leaf.dtype)

@@ -6,6 +6,7 @@ import difflib
 from typing import Any
 
 from momentous.core.method import Method
+from momentous.core.rule import Rule
 from momentous.methods.classical import LBFGS, ConjugateGradient, GradientDescent, HeuristicAGD
 from momentous.methods.guilty import ConvexUntilGuilty
 from momentous.methods.jin import JinAGD
@@ -33,6 +34,12 @@ REGISTRY: dict[str, type[Method]] = {
     )
 }
 AUTO = Safeguarded
+
+
+def rules() -> list[str]:
+    """The names of those that ask and are told: whoever can evaluate can run them."""
+    return [name for name, cls in REGISTRY.items() if issubclass(cls, Rule)]
+
 
 _SYMBOLS = {
     "gradient_lipschitz": "L",

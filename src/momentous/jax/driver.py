@@ -1,0 +1,189 @@
+"""The driver of rules in compiled code: one evaluation of the function per turn.
+
+Every place where the function is called is compiled on its own, and under ``vmap`` all of them run
+all the time: so there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from momentous.core.acceptance import final_limit, rises
+from momentous.core.oracle import Sample
+from momentous.core.rule import RUNNING, Ask, Goal, Rule
+from momentous.core.status import OUTPUTS, SUCCESSES, Status
+from momentous.jax import vectors
+from momentous.jax.rules import Compiled, strong
+from momentous.jax.vectors import Scalar, Tree, number, select
+
+
+class Known(NamedTuple):
+    """What is known of a point."""
+
+    sample: Sample
+    size: Scalar  # of its gradient, by the norm that the tolerance is for
+    aux: Any  # what the function has brought along
+
+
+class State(NamedTuple):
+    """Where a run stands between two turns."""
+
+    memory: Any  # the rule's
+    shown: Known  # the point that was reported last
+    last: Known | None  # the one that was evaluated last, for a rule that asks for it again
+    tol: Scalar
+    start_value: Scalar  # f(x0)
+    evaluations: Scalar  # values and gradients, one of each
+    started: Scalar  # is all known that the first iteration needs?
+    iterations: Scalar  # as `momentous.minimize` counts them
+    restarts: Scalar  # epochs that have ended, those that were discarded included
+    status: Scalar  # RUNNING or a `Status`
+
+    @property
+    def runs(self) -> Scalar:
+        return self.status == RUNNING
+
+    @property
+    def succeeded(self) -> Scalar:
+        return is_one_of(self.status, SUCCESSES)
+
+
+class Driver:
+    """A rule at a function ``fun(x, args) -> (value, aux)``."""
+
+    def __init__(
+        self, method: Any, fun: Callable[[Tree, Any], tuple[Scalar, Any]], args: Any, x0: Tree, *,
+        rtol: float, atol: float, key: Any = None, norm: Callable[[Tree], Scalar] | None = None,
+        forward: bool = False,
+    ):  # fmt: skip
+        if not isinstance(method, Rule):
+            from momentous.methods.registry import rules
+
+            raise TypeError(
+                f"{method.name} has no compiled form; momentous.jax.minimize runs it with a "
+                f"compiled function. These have one: {', '.join(rules())}"
+            )
+        self.rule, self.fun, self.args = method, fun, args
+        self.rtol, self.atol = rtol, atol
+        self.norm = norm  # None: Euclidean
+        self.forward = forward  # differentiate in forward mode
+        self.m = Compiled(x0, jax.random.key(0) if key is None else key)
+
+    def begin(self, x0: Tree, aux: Any) -> State:
+        """Before the first turn; ``aux`` has the shapes of what the function brings along."""
+        unknown, nothing = number(jnp.inf), jnp.asarray(0)
+        first = Known(Sample(x0, unknown, x0, unknown), unknown, aux)
+        shape = jax.eval_shape(lambda: self._first(first.sample, unknown))
+        memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        last = None if self.rule.ask(self.m, memory).again is False else first
+        limit = self.rule.rise_limit(self.m, memory, first.sample)
+        if limit is None or limit.reference.gradient is None:
+            first = _without_gradient(first)  # nobody asks for it
+        return State(
+            memory, first, last, number(self.atol), unknown, nothing, jnp.asarray(False), nothing,
+            nothing, jnp.asarray(RUNNING),
+        )  # fmt: skip
+
+    def _first(self, here: Sample, tol: Any) -> Any:
+        memory = self.rule.begin(self.m, here, Goal(self.atol))
+        if hasattr(memory, "tol"):
+            memory = self.m.but(memory, tol=tol)  # known with the first gradient
+        return jax.tree.map(strong, memory)
+
+    def after_one(self, state: State) -> State:
+        """One evaluation further."""
+        first, m, rule = state.evaluations == 0, self.m, self.rule
+        ask: Ask = rule.ask(m, state.memory)
+        point = select(first, state.shown.sample.point, ask.point)
+        again: Any = False
+        if state.last is None:
+            known = self._evaluated(point)
+        else:
+            again = ask.again & ~first
+            known = jax.lax.cond(again, lambda: state.last, lambda: self._evaluated(point))
+        here, size = known.sample, known.size
+        tol = state.tol
+        if self.rtol:
+            tol = jnp.where(first, self.atol + self.rtol * size, tol)
+
+        def told() -> Any:
+            made, sums = vectors.run(rule.work, (here.gradient, *ask.vectors), ask.numbers)
+            return rule.tell(m, state.memory, here, made, sums[1:])
+
+        memory = m.case(state.memory, (first, lambda: self._first(here, tol)), otherwise=told)
+        memory = rule.write(m, memory)
+        outcome = memory.outcome
+        usable = jnp.isfinite(here.value) & jnp.isfinite(here.grad_norm)
+        shown = known if state.shown.sample.gradient is not None else _without_gradient(known)
+        shown = select(first | outcome.shows & usable, shown, state.shown)
+        ended = outcome.ended
+        status = state.status
+        for condition, reason in (
+            (self._may_end(memory, shown, tol) & ended, int(Status.CONVERGED)),
+            (first & ~usable, int(Status.NON_FINITE)),
+            (ended, outcome.status),
+        ):
+            status = jnp.where((status == RUNNING) & condition, reason, status)
+        return State(
+            memory, shown, None if state.last is None else known, tol,
+            jnp.where(first, here.value, state.start_value), state.evaluations + ~again,
+            state.started | ended, state.iterations + (ended & state.started),
+            state.restarts + ended * outcome.events, status,
+        )  # fmt: skip
+
+    def _may_end(self, memory: Any, shown: Known, tol: Scalar) -> Any:
+        """Is the gradient small where f has not risen?"""
+        if not self.rule.stops_at_tolerance:
+            return False
+        small = (shown.size <= tol) & jnp.isfinite(shown.sample.value)
+        limit = self.rule.rise_limit(self.m, memory, shown.sample)
+        if limit is None:
+            return small
+        return self.m.case(jnp.asarray(False), (small, lambda: ~rises(self.m, shown.sample, limit)))
+
+    def _evaluated(self, point: Tree) -> Known:
+        def fun(y: Tree) -> tuple[Scalar, Any]:
+            return self.fun(y, self.args)
+
+        if self.forward:
+            value, aux = fun(point)
+            gradient, _ = jax.jacfwd(fun, has_aux=True)(point)
+        else:
+            (value, aux), gradient = jax.value_and_grad(fun, has_aux=True)(point)
+        length, value = vectors.norm(gradient), number(value)
+        length = jnp.where(jnp.isfinite(value), length, jnp.nan)
+        size = length if self.norm is None else number(self.norm(gradient))
+        return Known(Sample(point, value, gradient, length), size, aux)
+
+    def finished(self, state: State) -> State:
+        """What a run returns: the point reported last or, where the run has not succeeded, the last
+        accepted one if that is lower."""
+        accepted, shown = self.rule.accepted(state.memory), state.shown
+        limit = final_limit(self.m, accepted, state.start_value, self.rule.noise(state.memory))
+        risen = is_one_of(state.status, SUCCESSES & OUTPUTS) & rises(self.m, shown.sample, limit)
+        status = jnp.where(risen, int(Status.OBJECTIVE_ROSE), state.status)
+        state = state._replace(status=status)
+        lower = ~state.succeeded & (accepted.value < shown.sample.value)
+        aux = shown.aux
+        if jax.tree.leaves(aux):
+            aux = jax.lax.cond(lower, lambda: self.fun(accepted.point, self.args)[1], lambda: aux)
+        point, value = select(
+            lower, (accepted.point, accepted.value), (shown.sample.point, shown.sample.value)
+        )
+        size = jnp.where(lower, jnp.nan, shown.size)
+        # A run that still goes on when its evaluations are spent has ended by that.
+        status = jnp.where(status == RUNNING, int(Status.MAX_EVALUATIONS), status)
+        return state._replace(shown=Known(Sample(point, value), size, aux), status=status)
+
+
+def _without_gradient(known: Known) -> Known:
+    point, value, norm = known.sample.point, known.sample.value, known.sample.grad_norm
+    return known._replace(sample=Sample(point, value, None, norm))
+
+
+def is_one_of(status: Scalar, statuses: frozenset[Status]) -> Scalar:
+    return jnp.isin(status, jnp.asarray([int(each) for each in statuses]))
