@@ -67,7 +67,7 @@ class Outcome:
 class Rule(Method[M]):
     """A method that asks and is told.  Its memory is a record with a field ``outcome``."""
 
-    work: ClassVar[Pass] = MOMENTUM  # what STEP computes
+    work: ClassVar[Pass | None] = MOMENTUM  # what STEP computes
 
     @abc.abstractmethod
     def begin(self, m: Machine, here: Sample, goal: Goal) -> M:

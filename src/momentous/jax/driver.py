@@ -90,8 +90,7 @@ class Driver:
 
     def _first(self, here: Sample, tol: Any) -> Any:
         memory = self.rule.begin(self.m, here, Goal(self.atol))
-        if hasattr(memory, "tol"):
-            memory = self.m.but(memory, tol=tol)  # known with the first gradient
+        memory = self.rule.with_tolerance(self.m, memory, tol)  # known with the first gradient
         return jax.tree.map(strong, memory)
 
     def after_one(self, state: State) -> State:
@@ -99,7 +98,7 @@ class Driver:
         first, m, rule = state.evaluations == 0, self.m, self.rule
         ask: Ask = rule.ask(m, state.memory)
         point = select(first, state.shown.sample.point, ask.point)
-        again: Any = False
+        again: Any = jnp.asarray(False)
         if state.last is None:
             known = self._evaluated(point)
         else:
@@ -110,9 +109,11 @@ class Driver:
         if self.rtol:
             tol = jnp.where(first, self.atol + self.rtol * size, tol)
 
+        m.spent = 2 * (state.evaluations + ~again)
+
         def told() -> Any:
-            made, sums = vectors.run(rule.work, (here.gradient, *ask.vectors), ask.numbers)
-            return rule.tell(m, state.memory, here, made, sums[1:])
+            made, sums = m.worked(rule, state.memory, here, (), ())
+            return rule.tell(m, state.memory, here, made, sums)
 
         memory = m.case(state.memory, (first, lambda: self._first(here, tol)), otherwise=told)
         memory = rule.write(m, memory)
@@ -130,9 +131,9 @@ class Driver:
             status = jnp.where((status == RUNNING) & condition, reason, status)
         return State(
             memory, shown, None if state.last is None else known, tol,
-            jnp.where(first, here.value, state.start_value), state.evaluations + ~again,
+            jnp.where(first, here.value, state.start_value), m.spent // 2,
             state.started | ended, state.iterations + (ended & state.started),
-            state.restarts + ended * outcome.events, status,
+            state.restarts + ended * m.restarts(outcome.events), status,
         )  # fmt: skip
 
     def _may_end(self, memory: Any, shown: Known, tol: Scalar) -> Any:

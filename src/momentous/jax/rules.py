@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from momentous.core.machine import Branch, R
+from momentous.core.oracle import Sample
 from momentous.core.record import RECORDS
 from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind
@@ -29,12 +30,15 @@ def register_records() -> None:
 
 
 _REGISTERED: set[type] = set()
+KEPT = 1024  # the number of a `RESTART` among the events of one evaluation, less 1
 
 
 class Compiled:
     """What branches, numbers and vectors are in compiled code."""
 
     no_events = 0
+    fused = True
+    spent: Any = 2  # as the driver says
 
     def __init__(self, x0: Tree, key: Any):
         register_records()
@@ -46,7 +50,7 @@ class Compiled:
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """Only the leaves that some branch changes pass through the switch: XLA would copy the
-        others, which may be long vectors."""
+        others, which may be long vectors.  What a branch leaves out stays as it was."""
         conditions = [condition for condition, _ in branches]
         given, tree = jax.tree.flatten(record)
         before = [strong(leaf) for leaf in given]
@@ -57,7 +61,7 @@ class Compiled:
 
             def trace(make: Callable[[], R] = make, changed: dict[int, Any] = changed) -> list[Any]:
                 for i, leaf in enumerate(tree.flatten_up_to(make())):
-                    if leaf is not given[i]:
+                    if leaf is not given[i] and leaf is not None:
                         changed[i] = jnp.asarray(leaf, before[i].dtype)
                 return list(changed.values())
 
@@ -94,7 +98,36 @@ class Compiled:
 
     def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
         """Restarts are counted; the rest is for a trace, which there is not."""
-        return jnp.where(happens, 1, 0) if kind in RESTARTS else 0
+        number = 1 + KEPT * (kind is EventKind.RESTART)
+        return jnp.where(happens, number, 0) if kind in RESTARTS else 0
+
+    def restarts(self, events: Any) -> Any:
+        """How many there are."""
+        return events % KEPT
+
+    def restarted(self, events: Any) -> Any:
+        return jnp.asarray(events) >= KEPT
+
+    def passed_on(self, ask: Any, rule: Any) -> Any:
+        return type(ask)(ask.point, ask.need, ask.again, ask.value)
+
+    def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> Any:
+        if rule.work is None:
+            return (), ()
+        ask = rule.ask(self, memory)
+        made, sums = vectors.run(rule.work, (here.gradient, *ask.vectors), ask.numbers)
+        return made, sums[1:]
+
+    def choose(self, condition: Any, a: Any, b: Any) -> Any:
+        """Of two samples, the one without a gradient gets that of the other in its place."""
+        if isinstance(a, Sample) and (a.gradient is None) != (b.gradient is None):
+            gradient = b.gradient if a.gradient is None else a.gradient
+            a, b = (Sample(each.point, each.value, gradient, each.grad_norm) for each in (a, b))
+        return select(condition, a, b)
+
+    def same(self, a: Array, b: Array) -> Any:
+        pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        return jnp.all(jnp.stack([jnp.all(p == q) for p, q in pairs]))
 
     def no(self, condition: Any) -> Any:
         return jnp.logical_not(condition)
@@ -106,7 +139,6 @@ class Compiled:
     minimum = staticmethod(jnp.minimum)
     maximum = staticmethod(jnp.maximum)
     sqrt = staticmethod(jnp.sqrt)
-    choose = staticmethod(select)
     inner = staticmethod(vectors.inner)
     norm = staticmethod(vectors.norm)
     combination = staticmethod(vectors.combination)

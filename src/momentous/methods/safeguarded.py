@@ -112,6 +112,8 @@ class SafeguardedMemory:
     by_guard: bool = False  # is the last evaluation one of an iteration of the guaranteed method?
     steps: int = 0  # of the fast method in this round
     phase: int = RUN
+    told: int = FAST  # which of the two has had the last evaluation
+    starts: int = NEITHER  # which is to be started at the lowest point
     word: int = NEITHER  # whose the end is
 
 
@@ -192,6 +194,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
     guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, for any fast method"
     cost = "that of the method whose turn it is (1 value, 1 gradient)"
+    work = None
 
     fast: Method = DEFAULT_FAST
     guaranteed: Method = DEFAULT_GUARANTEED
@@ -247,21 +250,27 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return self.fast.inverse_hessian(space, memory.fast.memory)
 
     def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
-        def of(part: Part, rule: Rule[Any]) -> Ask:
+        repeats = []
+
+        def of(which: int) -> Ask:
+            rule, part = self._rules[which], memory.guaranteed if which else memory.fast
             ask = rule.ask(m, part.memory)
             if ask.known is None and ask.point is part.origin.point:
                 ask = ask._replace(known=part.origin)
+            if ask.again is not False:
+                ask = ask._replace(again=ask.again & (memory.told == which))
+                repeats.append(which)
             return m.passed_on(ask, rule)  # type: ignore[no-any-return]
 
-        fast, guaranteed = self._rules
         stand, guarding = memory.stand, memory.turn.guarding
-        branches = [(guarding, lambda: of(memory.guaranteed, guaranteed))]
+        branches = [(guarding, lambda: of(GUARANTEED))]
         if stand.point is not None:
             there = memory.phase >= VALUE_THERE
             need = m.where(memory.phase == VALUE_THERE, VALUE, GRADIENT)
-            branches.insert(0, (there, lambda: Ask(stand.point, need, known=stand)))
-        blank = Ask(memory.best.point, GRADIENT)
-        return m.case(blank, *branches, otherwise=lambda: of(memory.fast, fast))
+            seen = Ask(stand.point, need, known=stand)
+            branches.insert(0, (there, lambda: m.passed_on(seen, self)))
+        ask = m.case(Ask(memory.best.point, GRADIENT), *branches, otherwise=lambda: of(FAST))
+        return ask if repeats else ask._replace(again=False)
 
     def tell(
         self, m: Machine, memory: SafeguardedMemory, here: Sample, made: Vectors, sums: Sums
@@ -273,7 +282,12 @@ class Safeguarded(Rule[SafeguardedMemory]):
         if memory.stand.point is not None:
             there = memory.phase >= VALUE_THERE
             branches.insert(0, (there, lambda: self._stands(m, memory, here)))
-        return m.case(memory, *branches, otherwise=lambda: told(FAST))
+        after = m.case(memory, *branches, otherwise=lambda: told(FAST))
+        return m.case(
+            after,
+            (after.starts == FAST, lambda: self._start(m, after, FAST)),
+            (after.starts == GUARANTEED, lambda: self._start(m, after, GUARANTEED)),
+        )
 
     def write(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
         changes = {}
@@ -336,6 +350,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         )
         after.outcome = going
         after.by_guard = m.where(starts, memory.by_guard, which == GUARANTEED)
+        after.told = which
         return m.case(
             after,
             (outcome.ended & m.no(starts), lambda: self._iterated(m, after, which)),
@@ -375,7 +390,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             known = stand.evaluated
 
         def go(which: int) -> SafeguardedMemory:
-            before = m.but(memory, stand=here, phase=RUN)
+            before = m.but(memory, stand=here, phase=RUN, told=NEITHER)
             return self._weighed(m, before, which, here, known)
 
         return m.case(
@@ -483,7 +498,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 ),
             )
             after = self._new_round(m, after, total)  # what the start costs is G's
-            return m.case(after, (leaves, lambda: self._start(m, after, GUARANTEED)))
+            after.starts = m.where(leaves, GUARANTEED, NEITHER)
+            return after
 
         return m.case(
             memory,
@@ -528,8 +544,9 @@ class Safeguarded(Rule[SafeguardedMemory]):
         outcome = Outcome(outcome.step_size, outcome.events, outcome.shows, ended=begun)
         phase = m.where(begun, RUN, START)
         after = self._with(
-            m, memory, which, Part(inner, best, best), outcome=outcome, turn=turn, phase=phase
-        )
+            m, memory, which, Part(inner, best, best), outcome=outcome, turn=turn, phase=phase,
+            told=NEITHER, starts=NEITHER,
+        )  # fmt: skip
         if which:
             after.awaits = False
         return after
@@ -594,14 +611,14 @@ class Safeguarded(Rule[SafeguardedMemory]):
         owed = over & m.no(more) & (total < before.owed) & m.no(broken)
         stuck = broken & m.no(memory.lowered)
 
-        def restart() -> SafeguardedMemory:
+        def go_on() -> SafeguardedMemory:
             elsewhere = completed | m.no(m.same(memory.best.point, stand.point))
-
-            def start() -> SafeguardedMemory:
-                clock = m.but(turn, guaranteed_began=guaranteed_spent, pace=0.0)
-                return self._start(m, m.but(after, turn=clock), GUARANTEED)
-
-            return m.case(after, (elsewhere, start))
+            clock = m.but(
+                turn,
+                guaranteed_began=m.where(elsewhere, guaranteed_spent, turn.guaranteed_began),
+                pace=m.where(elsewhere, 0.0, turn.pace),
+            )
+            return m.but(after, turn=clock, starts=m.where(elsewhere, GUARANTEED, NEITHER))
 
         def pass_on() -> SafeguardedMemory:
             """To H: where it was; if it has lost the turn and G has found a lower point, or if H
@@ -621,13 +638,14 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 ahead=memory.ahead & m.no(moves),
             )
             passed = self._new_round(m, passed, total)
-            return m.case(passed, (moves, lambda: self._start(m, passed, FAST)))
+            passed.starts = m.where(moves, FAST, NEITHER)
+            return passed
 
         no_progress = int(Status.NO_PROGRESS)
         return m.case(
             memory,
             (more, lambda: after),
-            (owed, restart),
+            (owed, go_on),
             (over & stuck, lambda: self._end(m, after, no_progress, NEITHER)),
             (gives_up & stuck, lambda: self._end(m, after, turn.given_up, GUARANTEED)),
             otherwise=pass_on,

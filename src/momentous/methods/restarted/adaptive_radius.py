@@ -140,7 +140,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         if self._by_theory:
             schedule = self._theory_schedule(m, norm, tol)
         else:
-            eps = self.eps or tol or m.where(norm > 0.0, 1e-6 * norm, 1.0)
+            eps = self.eps or m.where(tol > 0.0, tol, m.where(norm > 0.0, 1e-6 * norm, 1.0))
             schedule = self._practical_schedule(m, norm, eps, self.gradient_lipschitz or 1.0)
         memory = AdaptiveMemory(
             Epoch.at(here.point, again=True), Outcome(schedule.step_size, m.no_events), schedule,
