@@ -17,13 +17,13 @@ jax = pytest.importorskip("jax")
 optx = pytest.importorskip("optimistix")
 
 import jax.numpy as jnp  # noqa: E402
+from momentous.jax.machine import Evaluation  # noqa: E402
+from momentous.jax.machines import machine_of  # noqa: E402
 
 import momentous.jax as home  # noqa: E402
 from momentous.core.oracle import FunctionOracle  # noqa: E402
 from momentous.core.space import Space  # noqa: E402
 from momentous.jax import free_radius, parameter_free  # noqa: E402
-from momentous.jax.machine import Evaluation  # noqa: E402
-from momentous.jax.machines import machine_of  # noqa: E402
 from momentous.jax.vectors import norm  # noqa: E402
 from momentous.methods.search.rounding import Rounding  # noqa: E402
 

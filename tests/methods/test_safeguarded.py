@@ -54,6 +54,12 @@ def turns(result):
     return [(nit, event.value) for nit, event in result.trace.events if event.kind == "turn"]
 
 
+def stand(rule, part):
+    """Where one of the two stands: at what it has accepted by value, or where it was last."""
+    accepted = rule.accepted(part.memory)
+    return part.shown if accepted.point is part.origin.point else accepted
+
+
 @dataclasses.dataclass(frozen=True)
 class Idle(Method):
     """A fast method that never gets anywhere: it gives up at once, or only when it is cut off."""
@@ -122,11 +128,13 @@ SLOW = GradientDescent(backtracking=True)
 def test_turns_pass_exactly_as_the_rule_says(problem, fast):
     """The rule, applied from outside to what the steps show."""
     share, shortest = 1e-5, 30
+    method = Safeguarded(fast, GUARD, shortest_round=shortest)
+    rules = method._rules
     run = iterate(
         problem.value_and_gradient,
         problem.start,
         jac=True,
-        method=Safeguarded(fast, GUARD, shortest_round=shortest),
+        method=method,
         tol=relative(problem, share),
         max_evaluations=40_000,
     )
@@ -145,20 +153,19 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
             over = any(event.kind is EventKind.RESTART for event in step.events)
             if over:
                 price = turn.price
-                if turn.guaranteed_from is origin:
-                    fallen = origin.value - memory.guaranteed.report.accepted.value
+                if memory.guaranteed.origin is origin:
+                    fallen = origin.value - stand(rules[1], memory.guaranteed).value
                     clock = guaranteed_spent + spent if turn.guarding else turn.guaranteed_spent
                     rate = fallen / (clock - started)
                     assert price == (rate if rate > pace else 0.0)
                     priced += 1
             expected = not (total >= owed if over else total >= until)
-            if turn.guaranteed_from is not origin:  # from the lowest point, once an epoch is over
+            if memory.guaranteed.origin is not origin:  # from the lowest point, after an epoch
                 assert over
-                assert turn.guaranteed_from.value == low
-                origin, started, pace = turn.guaranteed_from, guaranteed_spent + spent, 0.0
+                assert memory.guaranteed.origin.value == low
+                origin, started, pace = memory.guaranteed.origin, guaranteed_spent + spent, 0.0
         else:
-            fast = memory.fast.report
-            smallest = min(smallest, (fast.accepted or fast.sample).grad_norm)
+            smallest = min(smallest, stand(rules[0], memory.fast).grad_norm)
             if turn.began > began:  # the round is over; a start of the guard is not part of it
                 spent = turn.began - began
                 assert spent >= K
@@ -180,8 +187,8 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
         assert seen == ([] if expected == guarding else [float(expected)])
         if seen:
             guarding, passed[expected] = expected, passed[expected] + 1
-            if guarding and turn.guaranteed_from is not origin:
-                origin, started, pace = turn.guaranteed_from, guaranteed_spent, gain / spent
+            if guarding and memory.guaranteed.origin is not origin:
+                origin, started, pace = memory.guaranteed.origin, guaranteed_spent, gain / spent
             elif not guarding:  # a start of the fast method, two evaluations, is not the guard's
                 assert 0 <= guaranteed_spent + spent - turn.guaranteed_spent <= 2
                 guaranteed_spent = turn.guaranteed_spent
@@ -263,7 +270,7 @@ def test_methods_that_accept_nothing_by_value_lose_no_round(fast):
             low = min(low, step.peek())
             assert memory.best.value <= low + 1e-12 * abs(low)
             rounds.add(memory.turn.began)
-            starts.add(memory.turn.fast_from.point.tobytes())
+            starts.add(memory.fast.origin.point.tobytes())
     assert len(rounds) >= 5
     assert len(starts) >= 2
 
@@ -363,8 +370,8 @@ def test_foreign_points_are_taken_up_with_what_was_learned():
     options = {"jac": problem.gradient, "method": method, "tol": 1e-5}
     seen, before = [], problem.start
     for step in iterate(problem.value, problem.start, **options):
-        if step.memory.turn.fast_from.point is not before:
-            before, fast = step.memory.turn.fast_from.point, step.memory.fast
+        if step.memory.fast.origin.point is not before:
+            before, fast = step.memory.fast.origin.point, step.memory.fast
             known, here = fast.memory.curvature, fast.memory.current
             assert here.point is step.memory.best.point
             seen.append(len(known))

@@ -41,7 +41,14 @@ class Arithmetic(Protocol):
         """The number with so many bits."""
 
 
-class Machine(Arithmetic, Protocol):
+class Records(Protocol):
+    """Records that change."""
+
+    def but(self, record: R, **changes: Any) -> R:
+        """The record with other values in these fields."""
+
+
+class Machine(Arithmetic, Records, Protocol):
     """What a rule may use."""
 
     rounding: float  # unit roundoff u of the vectors
@@ -59,9 +66,6 @@ class Machine(Arithmetic, Protocol):
         self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
     ) -> R:
         """What the function with that index makes of the record and what is given."""
-
-    def but(self, record: R, **changes: Any) -> R:
-        """The record with other values in these fields."""
 
     def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
         """An event, if it happens; events are joined by ``+``."""

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from typing import Any, ClassVar, NamedTuple
 
-from momentous.core.machine import NUMBERS, Host, Machine
+from momentous.core.machine import Host, Machine, Numbers, Records
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.passes import MOMENTUM, Pass
@@ -120,7 +120,7 @@ class Rule(Method[M]):
     def ending(self, memory: M, shown: Sample, status: Status) -> Ending:
         """The status of an outcome in words and numbers: on the host only."""
 
-    def with_tolerance(self, m: Machine, memory: M, tol: Any) -> M:
+    def with_tolerance(self, m: Records, memory: M, tol: Any) -> M:
         """The memory in a run that is asked for another tolerance."""
         return m.but(memory, tol=tol) if hasattr(memory, "tol") else memory
 
@@ -140,7 +140,7 @@ class Rule(Method[M]):
     def with_new_tolerance(self, step: Step[M], tol: float | None) -> Step[M]:
         if tol is None:
             return step
-        return Step(self.with_tolerance(NUMBERS, step.memory, tol), step.report)
+        return Step(self.with_tolerance(Numbers(), step.memory, tol), step.report)
 
     def step(self, oracle: Oracle, memory: M) -> Step[M]:
         return self._iterate(oracle, self._machine(oracle), memory, NO_SAMPLE)
@@ -171,7 +171,8 @@ class Rule(Method[M]):
             made: Vectors = ()
             sums: Sums = ()
             if need == STEP:
-                here, made, sums = oracle.gradient_with(point, work or self.work, vectors, numbers)
+                pass_ = work or self.work or MOMENTUM
+                here, made, sums = oracle.gradient_with(point, pass_, vectors, numbers)
             elif need == GRADIENT:
                 here = oracle.gradient(point)
             else:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from momentous.core.machine import Host
+from momentous.core.machine import Host, Machine, Records
 from momentous.core.method import Method
 from momentous.core.oracle import CachedOracle, Sample
 from momentous.core.record import record
@@ -95,7 +95,7 @@ class Replayed(Rule[Played]):
         known = None if memory.next is None else memory.last
         return Ask(memory.point, memory.need, known=known)
 
-    def tell(self, m: Any, memory: Played, here: Sample, made: Any, sums: Any) -> Played:
+    def tell(self, m: Machine, memory: Played, here: Sample, made: Any, sums: Any) -> Played:
         if memory.next is None:
             memory = m.but(memory, answers=(*memory.answers, here))
             memory = self._played(m, memory)
@@ -156,7 +156,7 @@ class Replayed(Rule[Played]):
     def rise_limit(self, m: Any, memory: Played, shown: Sample) -> RiseLimit | None:
         return None if memory.step is None else memory.step.report.limit
 
-    def with_tolerance(self, m: Any, memory: Played, tol: Any) -> Played:
+    def with_tolerance(self, m: Records, memory: Played, tol: Any) -> Played:
         step = memory.step and self.method.with_new_tolerance(memory.step, tol)
         return m.but(memory, step=step, tol=tol)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from momentous.core.acceptance import rises
-from momentous.core.machine import Machine
+from momentous.core.machine import Machine, Records
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
@@ -236,7 +236,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def _wanted(self, tol: float | None) -> Any:
         return self.default_tolerance if tol is None else tol
 
-    def with_tolerance(self, m: Machine, memory: SafeguardedMemory, tol: Any) -> SafeguardedMemory:
+    def with_tolerance(self, m: Records, memory: SafeguardedMemory, tol: Any) -> SafeguardedMemory:
         fast, guaranteed = (
             m.but(part, memory=rule.with_tolerance(m, part.memory, tol))
             for rule, part in zip(self._rules, (memory.fast, memory.guaranteed), strict=True)
@@ -312,7 +312,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def _noise(self, m: Machine, memory: SafeguardedMemory) -> Any:
         return m.maximum(m.value_noise(memory.best.value), self.noise(memory))
 
-    def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit | None:
+    def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit:
         """Not above the lowest point.  The guaranteed method's own limit will do where that point
         is its own."""
         best, part, rule = memory.best, memory.guaranteed, self._rules[GUARANTEED]
