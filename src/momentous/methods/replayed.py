@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from momentous.core.machine import Host, Machine, Records
+from momentous.core.machine import Host, Records
 from momentous.core.method import Method
 from momentous.core.oracle import CachedOracle, Sample
 from momentous.core.record import record
@@ -95,13 +95,14 @@ class Replayed(Rule[Played]):
         known = None if memory.next is None else memory.last
         return Ask(memory.point, memory.need, known=known)
 
-    def tell(self, m: Machine, memory: Played, here: Sample, made: Any, sums: Any) -> Played:
+    def tell(self, m: Any, memory: Played, here: Sample, made: Any, sums: Any) -> Played:
         if memory.next is None:
             memory = m.but(memory, answers=(*memory.answers, here))
             memory = self._played(m, memory)
         if memory.next is not None:
             return self._taken(m, memory)
-        return m.but(memory, outcome=Outcome(math.nan, (), shows=False, ended=False))
+        after: Played = m.but(memory, outcome=Outcome(math.nan, (), shows=False, ended=False))
+        return after
 
     def _played(self, m: Host, memory: Played) -> Played:
         """The step under way, as far as the answers go."""
