@@ -68,6 +68,7 @@ class Machine(Arithmetic, Protocol):
     def norm(self, a: Array, /) -> Any: ...
     def distance(self, a: Array, b: Array, /) -> Any: ...
     def combination(self, x: Array, weight: Any, y: Array, z: Array = None, /) -> Array: ...
+    def stepped(self, x: Array, weight: Any, y: Array, origin: Array, /) -> tuple[Array, Any]: ...
     def displaced(self, x: Array, radius: Any, seed: int, draw: Any, /) -> Array: ...
     def value_noise(self, value: Any, /) -> Any: ...
 
@@ -129,6 +130,7 @@ class Host(Numbers):
 
     __slots__ = (
         "combination", "dimension", "displaced", "inner", "largest", "norm", "rounding", "space",
+        "stepped",
     )  # fmt: skip
 
     @staticmethod
@@ -143,7 +145,7 @@ class Host(Numbers):
         self.rounding, self.largest = space.rounding, space.largest
         self.dimension = space.dimension
         self.inner, self.norm, self.combination = space.inner, space.norm, space.combination
-        self.displaced = space.displaced
+        self.displaced, self.stepped = space.displaced, space.stepped
 
     def distance(self, a: Array, b: Array) -> float:
         return math.sqrt(self.space.distance_squared(a, b))

@@ -25,7 +25,6 @@ Vectors = tuple[Array, ...]
 Sums = tuple[float, ...]
 
 RUNNING = -1  # in place of a `Status`
-UNKNOWN = math.nan  # in place of a value
 # What an evaluation is to bring.  A driver may bring more, and a compiled one always does.
 VALUE, GRADIENT = 0, 1
 STEP = 2  # the gradient, and the rule's pass over it
@@ -38,7 +37,7 @@ class Ask(NamedTuple):
     point: Array
     need: int  # VALUE, GRADIENT, STEP or BOTH
     again: bool = False  # is it the point that was evaluated last?
-    value: float = UNKNOWN  # f there
+    known: Sample = NO_SAMPLE  # if it is of this point, it need not be evaluated again
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
     numbers: tuple[float, ...] = ()  # and its numbers
 
@@ -142,10 +141,11 @@ class Rule(Method[M]):
     def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
         """Evaluate until an iteration ends."""
         while True:
-            point, need, _, value, vectors, numbers = self.ask(m, memory)
-            last = oracle.last
-            if value == value and (last is None or last.point is not point):
-                oracle.recall(Sample(point, value))
+            point, need, _, known, vectors, numbers = self.ask(m, memory)
+            if known.point is point:
+                last = oracle.last
+                if last is None or last.point is not point:
+                    oracle.recall(known)
             made: Vectors = ()
             sums: Sums = ()
             if need == STEP:

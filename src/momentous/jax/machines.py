@@ -8,11 +8,8 @@ from momentous.core.method import Method
 from momentous.core.rule import Rule
 from momentous.jax.free_radius import FreeRadiusMachine
 from momentous.jax.machine import Machine
-from momentous.jax.parameter_free_agd import ParameterFreeAGDMachine
 from momentous.jax.rules import RuleMachine
-from momentous.jax.universal_heavy_ball import UniversalHeavyBallMachine
 from momentous.jax.vectors import Tree
-from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
 from momentous.methods.restarted.algorithms import Adaptive
 
 
@@ -26,10 +23,6 @@ def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine
         return FreeRadiusMachine(method.free, x0, tol)
     if isinstance(method, Rule):
         return RuleMachine(method, x0, tol, key)
-    if isinstance(method, ParameterFreeAGD):
-        return ParameterFreeAGDMachine(method, x0, tol)
-    if isinstance(method, UniversalHeavyBall):
-        return UniversalHeavyBallMachine(method, x0, tol)
     raise TypeError(
         f"{method.name} has no compiled form; momentous.jax.minimize runs it with a compiled "
         "function. These have one: ragd, rhb, perturbed-ragd, ada-ragd, ada-rhb, "

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
+from momentous.core.acceptance import rises
 from momentous.core.machine import Branch, R
 from momentous.core.oracle import Sample
 from momentous.core.record import RECORDS
@@ -112,6 +113,7 @@ class Compiled:
     inner = staticmethod(vectors.inner)
     norm = staticmethod(vectors.norm)
     combination = staticmethod(vectors.combination)
+    stepped = staticmethod(vectors.stepped)
 
     def floor(self, a: Any) -> Any:
         return jnp.floor(a).astype(int)
@@ -142,8 +144,8 @@ class RuleState(NamedTuple):
     """The memory of a rule, and what a run tells about itself."""
 
     memory: Any
-    value: Scalar  # f, and the size of the gradient, at the point that is shown
-    size: Scalar
+    shown: Sample
+    size: Scalar  # of its gradient
     begun: Scalar  # is x0 evaluated?
     started: Scalar  # is all known that the first iteration needs?
     progress: Progress
@@ -162,7 +164,7 @@ class RuleMachine(Machine):
         shape = jax.eval_shape(lambda: self._first(Sample(x0, zero, x0, zero)))
         memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         no = jnp.asarray(False)
-        return RuleState(memory, zero, zero, no, no, Progress.none())
+        return RuleState(memory, Sample(x0, zero, x0, zero), zero, no, no, Progress.none())
 
     def _first(self, here: Sample, tol: Any = 0.0) -> Any:
         memory = self.rule.begin(self.m, here, self.goal)
@@ -195,21 +197,23 @@ class RuleMachine(Machine):
         memory = rule.write(m, memory)
         outcome = memory.outcome
         shows = outcome.shows | ~state.begun
-        value = jnp.where(shows, here.value, state.value)
+        shown = select(shows, sample, state.shown)
         size = jnp.where(shows, here.size, state.size)
         ended = outcome.ended
         progress = state.progress.counted(ended & state.started)
         progress = progress._replace(restarts=progress.restarts + ended * outcome.events)
         if rule.stops_at_tolerance:
-            limit = rule.rise_limit(m, memory, sample)
-            good = ended & (size <= tol) & jnp.isfinite(value)
+            limit = rule.rise_limit(m, memory, shown)
+            good = ended & (size <= tol) & jnp.isfinite(shown.value)
             if limit is not None:
-                good &= value <= limit.reference.value + limit.allowance
+                good = m.case(
+                    jnp.asarray(False), (good, lambda: jnp.logical_not(rises(m, shown, limit)))
+                )
             progress = progress.ending(good, Status.CONVERGED)
         progress = progress.ending(~state.begun & ~here.usable, Status.NON_FINITE)
         progress = progress.ending(ended & (outcome.status != RUNNING), outcome.status)
         yes, started = jnp.asarray(True), state.started | ended
-        return RuleState(memory, value, size, yes, started, progress), shows & here.usable
+        return RuleState(memory, shown, size, yes, started, progress), shows & here.usable
 
     def accepted(self, state: RuleState) -> tuple[Tree, Scalar]:
         found = self.rule.accepted(state.memory)
