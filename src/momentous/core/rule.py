@@ -150,13 +150,13 @@ class Rule(Method[M]):
             sums: Sums = ()
             if need == STEP:
                 here, made, sums = oracle.gradient_with(point, self.work, vectors, numbers)
-            elif need == GRADIENT:
-                here = oracle.gradient(point)
             else:
-                here = Sample(point, oracle.value(point))
-                here = oracle.last or here  # with the gradient, where it came along
-                if need == BOTH and math.isfinite(here.value):
-                    here = oracle.gradient(point)
+                wanted = need == GRADIENT or (need == BOTH and oracle.fused)
+                if not wanted:
+                    value = oracle.value(point)
+                    wanted = need == BOTH and math.isfinite(value)
+                # With a value its gradient may have come along.
+                here = oracle.gradient(point) if wanted else oracle.last or Sample(point, value)
             memory = self.write(m, self.tell(m, memory, here, made, sums))
             outcome = memory.outcome
             if outcome.shows:

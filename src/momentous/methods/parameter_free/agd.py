@@ -118,31 +118,41 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
         words = "(M at the start of every epoch) must be finite and not negative"
         check(self, "hessian_lipschitz", is_valid, words)
 
-    def _at_rest(self, m: Machine, memory: AGDMemory) -> AGDMemory:
+    def _at_rest(self, m: Machine, memory: AGDMemory, **own: Any) -> AGDMemory:
         x, M = memory.x, self.hessian_lipschitz
-        memory = super()._at_rest(m, memory)
-        return m.but(memory, origin_value=x.value, y=x, average=x.point, hessian=M, change=0.0)
+        return super()._at_rest(
+            m, memory, origin_value=x.value, y=x, average=x.point, hessian=M, change=0.0
+        )
 
     def _stepped(self, m: Machine, memory: AGDMemory) -> AGDMemory:
         x, y = memory.x.point, memory.y
         point, moved = m.stepped(y.point, -1 / memory.lipschitz, y.gradient, x)
         v = m.combination(point, -1.0, x)
-        return self._towards(m, memory, point, v, moved, (memory.k == 0) & (moved == 0.0))
+        return self._towards(m, memory, point, v, moved, (moved > 0.0) | (memory.k > 0))
 
     @cached_property
     def _phases(self) -> tuple[Callable[..., AGDMemory], ...]:
         return (*super()._phases, self._ahead_known)
 
     def _claim(self, m: Machine, memory: AGDMemory, here: Sample) -> Claim:
-        k, v, S = memory.k + 1, memory.v, memory.travelled + memory.moved
+        k, S = memory.k + 1, memory.travelled + memory.moved
         required = (1 - k / (k + 1)) * memory.lipschitz * S / 2
-        change = memory.change + mean_slope(m, memory.x, here, v)
+        change = memory.change + mean_slope(m, memory.x, here, memory.v)
         return Claim(memory.origin_value, here.value, change, -required, required)
 
-    def _taken(self, m: Machine, memory: AGDMemory, confirmed: Any) -> AGDMemory:
+    def _taken(
+        self, m: Machine, memory: AGDMemory, here: Sample, claim: Claim, confirmed: Any
+    ) -> AGDMemory:
         theta = (memory.k + 1) / (memory.k + 2)
-        point = m.combination(memory.new.point, theta, memory.v)
-        return m.but(memory, point=point, confirmed=confirmed, phase=AHEAD)
+        return m.but(
+            memory,
+            new=here,
+            change=claim.by_gradients,
+            confirmed=confirmed,
+            point=m.combination(here.point, theta, memory.v),
+            outcome=Outcome(1 / memory.lipschitz, m.no_events, True, False),
+            phase=AHEAD,
+        )
 
     def _ahead_known(self, m: Machine, memory: AGDMemory, here: Sample) -> AGDMemory:
         k, eta = memory.k + 1, 1 / memory.lipschitz
@@ -152,50 +162,55 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
             shows = here.grad_norm < memory.new.grad_norm
             # The mean of the gradients, with the weights of ybar_{k-1}, is -2 L v_k/(k + 1).
             mean_norm = 2 * memory.lipschitz * m.sqrt(memory.moved) / (k + 1)
-            due = (k >= 2) & (k >= memory.average_due) & (mean_norm <= memory.tol)
-            after = m.but(memory, y=here, hessian=M)
+            due = (mean_norm <= memory.tol) & (k >= 2) & (k >= memory.average_due)
 
             def look_at_mean() -> AGDMemory:
-                outcome = Outcome(eta, m.no_events, shows=shows, ended=False)
-                return m.but(after, point=memory.average, outcome=outcome, phase=MEAN)
+                outcome, mean = Outcome(eta, m.no_events, shows, False), memory.average
+                return m.but(memory, y=here, hessian=M, point=mean, outcome=outcome, phase=MEAN)
 
             return m.case(
-                memory, (due, look_at_mean), otherwise=lambda: self._close(m, after, shows)
+                memory,
+                (due, look_at_mean),
+                otherwise=lambda: self._closed(m, memory, here, M, memory.average_due, shows),
             )
 
         def lose() -> AGDMemory:  # x_k has been accepted: go on from there with shorter steps
             lost = m.event(EventKind.NON_FINITE, here.grad_norm)
             events = lost + m.event(EventKind.RESTART, k)
-            return self._restarted(m, memory, memory.new, self.backoff, events, shows=False)
+            return self._restarted(m, memory, memory.new, self.backoff, events, False)
 
         return m.case(memory, (m.isfinite(here.grad_norm), go_on), otherwise=lose)
 
     def _mean_known(self, m: Machine, memory: AGDMemory, here: Sample) -> AGDMemory:
         shows = here.grad_norm < m.minimum(memory.new.grad_norm, memory.y.grad_norm)
         due = self._next_average(m, memory.k + 1)
-        return self._close(m, m.but(memory, average_due=due), shows)
+        return self._closed(m, memory, memory.y, memory.hessian, due, shows)
 
-    def _close(self, m: Machine, memory: AGDMemory, shows: Any) -> AGDMemory:
-        """The end of an iteration in which x_k was accepted."""
+    def _closed(
+        self, m: Machine, memory: AGDMemory, y: Sample, M: Any, average_due: Any, shows: Any
+    ) -> AGDMemory:
+        """The end of an iteration in which x_k was accepted; it may be that of the epoch."""
         k, L, S = memory.k + 1, memory.lipschitz, memory.travelled + memory.moved
 
-        def restart() -> AGDMemory:
-            ended = m.event(EventKind.RESTART, k)
-            return self._restarted(m, memory, memory.new, self.relaxation, ended, shows=shows)
-
         def advance() -> AGDMemory:
-            mean, y = memory.average, memory.y.point
+            mean = memory.average
             return m.but(
                 memory,
                 x=memory.new,
                 k=k,
                 travelled=S,
-                average=m.combination(mean, 2 / (k + 2), y, mean),
-                change=memory.claim.by_gradients,
-                outcome=Outcome(1 / L, m.no_events, shows=shows),
+                average_due=average_due,
+                y=y,
+                average=m.combination(mean, 2 / (k + 2), y.point, mean),
+                hessian=M,
+                outcome=Outcome(1 / L, m.no_events, shows),
             )
 
-        straight = (k + 1) ** 2.5 * memory.hessian * m.sqrt(S) <= L
+        def restart() -> AGDMemory:
+            ended = m.event(EventKind.RESTART, k)
+            return self._restarted(m, memory, memory.new, self.relaxation, ended, shows)
+
+        straight = (k + 1) ** 2.5 * M * m.sqrt(S) <= L
         return m.case(memory, (straight, advance), otherwise=restart)
 
     def _hessian(self, m: Machine, memory: AGDMemory, y: Sample) -> Any:

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from momentous.core import passes
 from momentous.core.machine import Machine
@@ -48,11 +48,9 @@ LOOK = 1  # a value between x_{k-1} and x_k: how noisy are values?
 STAND = 2  # x_{k-1} again, where no step can be taken
 MEAN = 3  # the mean of the epoch's points
 PROBE = 4  # a point near x0, to find L
-JUDGE = -1  # nothing: x_k is to be judged
 
 
-@record
-class Claim:
+class Claim(NamedTuple):
     """That f changes by no more than the bound, and what values and gradients say about it."""
 
     before: float  # the two values
@@ -67,13 +65,12 @@ class ParameterFreeMemory:
     """Where the epoch stands after k of its iterations, and what outlives it."""
 
     x: Sample  # x_k
-    new: Sample  # x_{k+1}, while the iteration is under way
+    new: Sample  # x_{k+1}, while something else is evaluated
     v: Array  # the step from x_k to x_{k+1}
     point: Array  # where to evaluate next
     outcome: Outcome
     probe: Probe
     look: Look
-    claim: Claim  # about x_{k+1}
     rounding: Rounding  # how noisy values are
     tol: float
     lipschitz: float = 1.0  # L
@@ -114,7 +111,7 @@ class ParameterFree(Rule[P]):
     def begin(self, m: Machine, here: Sample, goal: Goal) -> P:
         memory: P = self.memory(
             here, here, here.point, here.point, Outcome(1.0, m.no_events), Probe.at(m, here),
-            Look(0.0, 0.0, 1.0, 0.0), Claim(0.0, 0.0, 0.0, 0.0, 0.0), Rounding.at(m, here.value),
+            Look(0.0, 0.0, 1.0, 0.0), Rounding.at(m, here.value),
             self.default_tolerance if goal.tol is None else goal.tol,
         )  # fmt: skip
         memory = self._at_rest(m, memory)
@@ -153,7 +150,7 @@ class ParameterFree(Rule[P]):
         return self._stepped(m, memory)
 
     def _at_rest(self, m: Machine, memory: P, **own: Any) -> P:
-        """At the start of an epoch, x_0 = x."""
+        """At the start of an epoch, x_0 = x, with what a method has of its own."""
         due = 1.0 if math.isfinite(self.average_growth) else math.inf
         size = m.norm(memory.x.point)
         return m.but(memory, size=size, average_due=due, travelled=0.0, **own)
@@ -162,11 +159,10 @@ class ParameterFree(Rule[P]):
     def _stepped(self, m: Machine, memory: P) -> P:
         """With the step to the next x_k."""
 
-    def _towards(self, m: Machine, memory: P, point: Array, v: Array, moved: Any, stands: Any) -> P:
+    def _towards(self, m: Machine, memory: P, point: Array, v: Array, moved: Any, moves: Any) -> P:
         """With that step, unless it does not move x or leads beyond all numbers."""
-        stays = stands | m.no(m.isfinite(memory.travelled + moved))
-        point = m.choose(stays, memory.x.point, point)
-        phase = m.where(stays, STAND, NEW)
+        goes = moves & m.isfinite(memory.travelled + moved)
+        point, phase = m.choose(goes, point, memory.x.point), m.where(goes, NEW, STAND)
         return m.but(memory, point=point, v=v, moved=moved, phase=phase)
 
     def accepted(self, memory: P) -> Sample:
@@ -185,11 +181,10 @@ class ParameterFree(Rule[P]):
     def ask(self, m: Machine, memory: P) -> Ask:
         phase = memory.phase
         need = m.where(phase == LOOK, VALUE, m.where(phase == PROBE, GRADIENT, BOTH))
-        return Ask(memory.point, need, known=memory.x)
+        return Ask(memory.point, need, False, m.choose(phase == STAND, memory.x, memory.new))
 
     def tell(self, m: Machine, memory: P, here: Sample, made: Vectors, sums: Sums) -> P:
         memory = m.switch(memory, memory.phase, self._phases, here)
-        memory = m.case(memory, (memory.phase == JUDGE, lambda: self._judged(m, memory)))
         return m.case(memory, (memory.outcome.ended, lambda: self._ready(m, memory)))
 
     @cached_property
@@ -220,77 +215,67 @@ class ParameterFree(Rule[P]):
         )
 
     def _new_known(self, m: Machine, memory: P, here: Sample) -> P:
-        def claim() -> P:
-            outcome = Outcome(1 / memory.lipschitz, m.no_events, ended=False)
-            claim = self._claim(m, memory, here)
-            return m.but(memory, new=here, claim=claim, outcome=outcome, phase=JUDGE)
-
         return m.case(
             memory,
-            (m.isfinite(here.grad_norm), claim),
+            (m.isfinite(here.grad_norm), lambda: self._judged(m, memory, here)),
             otherwise=lambda: self._rejected(m, memory, self.accepted(memory), here.grad_norm),
         )
+
+    def _judged(self, m: Machine, memory: P, here: Sample) -> P:
+        """Is x_k low enough?
+
+        By values; within their noise by the trapezoidal rule, if they do not contradict.  Where
+        values alone are against it, their noise is measured before they are believed.
+        """
+        L, rounding = memory.lipschitz, memory.rounding
+        claim = self._claim(m, memory, here)
+        before, after, by_gradients, bound, signal = claim
+        noise, change = rounding.between(m, before, after), after - before
+        clear, holds = signal > SIGNAL * noise, change <= bound
+        if self.guards:
+            level = (by_gradients <= bound) & (change <= bound + noise)
+            holds = m.where(clear, holds, level)
+
+        def accept() -> P:
+            confirmed = m.where(clear, m.maximum(memory.confirmed, L), memory.confirmed)
+            return self._taken(m, memory, here, claim, confirmed)
+
+        def look() -> P:
+            slope = m.inner(memory.x.gradient, memory.v)
+            first = Look.along(m, memory.x, memory.v, slope, signal)
+            outcome = Outcome(1 / L, m.no_events, True, False)
+            point = first.point(m, memory.x, memory.v)
+            return m.but(memory, new=here, look=first, point=point, outcome=outcome, phase=LOOK)
+
+        def reject() -> P:
+            lowest = self._lowest(m, memory, here)
+            return self._rejected(m, memory, lowest, here.grad_norm, clear)
+
+        doubtful = self.guards & (by_gradients <= bound) & rounding.doubts(signal)
+        return m.case(memory, (holds, accept), (doubtful, look), otherwise=reject)
 
     @abc.abstractmethod
     def _claim(self, m: Machine, memory: P, here: Sample) -> Claim:
         """What must hold for L not to be too small."""
 
-    def _judged(self, m: Machine, memory: P) -> P:
-        """Is x_k low enough?
-
-        Where values alone are against it, their noise is measured before they are believed.
-        """
-        claim = memory.claim
-        holds, clear = self._decided(m, memory.rounding, claim)
-        doubtful = (claim.by_gradients <= claim.bound) & memory.rounding.doubts(claim.signal)
-
-        def accept() -> P:
-            L, confirmed = memory.lipschitz, memory.confirmed
-            return self._taken(m, memory, m.where(clear, m.maximum(confirmed, L), confirmed))
-
-        def look() -> P:
-            slope = m.inner(memory.x.gradient, memory.v)
-            first = Look.along(m, memory.x, memory.v, slope, claim.signal)
-            return self._look(m, memory, first)
-
-        def reject() -> P:
-            lowest, norm = self._lowest(m, memory), memory.new.grad_norm
-            return self._rejected(m, memory, lowest, norm, clear, memory.outcome.shows)
-
-        branches = [(holds, accept)]
-        if self.guards:
-            branches.append((doubtful, look))
-        return m.case(memory, *branches, otherwise=reject)
-
-    def _decided(self, m: Machine, rounding: Rounding, claim: Claim) -> tuple[Any, Any]:
-        """Does the claim hold, and did values above their noise decide that?
-
-        By values; within their noise by the trapezoidal rule, if they do not contradict.
-        """
-        noise = rounding.between(m, claim.before, claim.after)
-        by_values, clear = claim.after - claim.before, claim.signal > SIGNAL * noise
-        holds = by_values <= claim.bound
-        if self.guards:
-            level = (claim.by_gradients <= claim.bound) & (by_values <= claim.bound + noise)
-            holds = m.where(clear, holds, level)
-        return holds, clear
-
-    def _look(self, m: Machine, memory: P, look: Look, **changes: Any) -> P:
-        """On with a look at the noise of values."""
-        point, phase = look.point(m, memory.x, memory.v), m.where(look.done, JUDGE, LOOK)
-        return m.but(memory, look=look, point=point, phase=phase, **changes)
-
     def _looked(self, m: Machine, memory: P, here: Sample) -> P:
-        rounding, look = memory.look.answered(m, memory.rounding, memory.x, here.value)
-        outcome = m.but(memory.outcome, shows=False)
-        return self._look(m, memory, look, rounding=rounding, outcome=outcome)
+        x, new = memory.x, memory.new.point
+        rounding, look = memory.look.answered(m, memory.rounding, x, here.value)
+        return m.but(
+            memory,
+            look=look,
+            rounding=rounding,
+            point=m.choose(look.done, new, look.point(m, x, memory.v)),
+            outcome=m.but(memory.outcome, shows=False),
+            phase=m.where(look.done, NEW, LOOK),  # x_k is judged again
+        )
 
-    def _lowest(self, m: Machine, memory: P) -> Sample:
-        """Where an epoch begins that follows on x_k, whether that is low enough or not."""
+    def _lowest(self, m: Machine, memory: P, here: Sample) -> Sample:
+        """Where the next epoch begins if x_k, which is evaluated, is rejected."""
         return memory.x
 
     @abc.abstractmethod
-    def _taken(self, m: Machine, memory: P, confirmed: Any) -> P:
+    def _taken(self, m: Machine, memory: P, here: Sample, claim: Claim, confirmed: Any) -> P:
         """x_k is low enough: on with it."""
 
     @abc.abstractmethod
@@ -301,21 +286,15 @@ class ParameterFree(Rule[P]):
         return m.maximum(k + 1.0, self.average_growth * k)
 
     def _restarted(
-        self, m: Machine, memory: P, start: Sample, factor: Any, events: Any, *, shows: Any,
+        self, m: Machine, memory: P, start: Sample, factor: Any, events: Any, shows: Any,
         status: Any = RUNNING, **own: Any,
     ) -> P:  # fmt: skip
         """A new epoch from ``start``, with L changed by the factor."""
         L = memory.lipschitz
-        outcome = Outcome(1 / L, events, shows=shows, status=status)
-        return m.but(
-            memory, x=start, lipschitz=m.maximum(factor * L, m.smallest), k=0, outcome=outcome,
-            **own,
-        )  # fmt: skip
+        outcome, L = Outcome(1 / L, events, shows, status=status), m.maximum(factor * L, m.smallest)
+        return m.but(memory, x=start, lipschitz=L, k=0, outcome=outcome, **own)
 
-    def _rejected(
-        self, m: Machine, memory: P, start: Sample, norm: Any, clear: Any = True,
-        shows: Any = True,
-    ) -> P:  # fmt: skip
+    def _rejected(self, m: Machine, memory: P, start: Sample, norm: Any, clear: Any = True) -> P:
         """The unsuccessful end of an epoch, with a gradient of that norm; ``clear``: not by
         rounding."""
         lost = m.event(EventKind.NON_FINITE, norm, m.no(m.isfinite(norm)))
@@ -325,7 +304,7 @@ class ParameterFree(Rule[P]):
         if self.guards:
             blind = m.no(clear) & (most < L) & (most > 0.0)
             status = m.where(blind, int(Status.NO_PROGRESS), RUNNING)
-        return self._restarted(m, memory, start, self.backoff, events, shows=shows, status=status)
+        return self._restarted(m, memory, start, self.backoff, events, True, status)
 
     def ending(self, memory: P, shown: Sample, status: Status) -> Ending:
         L, norm = memory.lipschitz, memory.x.grad_norm

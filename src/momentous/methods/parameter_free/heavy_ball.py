@@ -122,10 +122,11 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         check(self, "contraction", 0 <= self.contraction < 1, "must be in [0, 1)")
         check(self, "least_relaxation", 0 < self.least_relaxation <= 1, "must be in (0, 1]")
 
-    def _at_rest(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
+    def _at_rest(self, m: Machine, memory: HeavyBallMemory, **own: Any) -> HeavyBallMemory:
         x = memory.x
-        return m.but(
-            super()._at_rest(m, memory),
+        return super()._at_rest(
+            m,
+            memory,
             v=m.combination(x.point, -1.0, x.point),
             mean=x.point,
             mean_norm=x.grad_norm,
@@ -138,8 +139,8 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         x = memory.x
         v = m.combination(memory.v, -1 / memory.lipschitz, x.gradient)
         point = m.combination(x.point, 1.0, v)
-        stands = m.case(False, (memory.k == 0, lambda: m.distance(point, x.point) == 0.0))
-        return self._towards(m, memory, point, v, m.inner(v, v), stands)
+        moves = m.case(True, (memory.k == 0, lambda: m.distance(point, x.point) > 0.0))
+        return self._towards(m, memory, point, v, m.inner(v, v), moves)
 
     def accepted(self, memory: HeavyBallMemory) -> Sample:
         return memory.best
@@ -150,33 +151,28 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         change = (slope + m.inner(here.gradient, v)) / 2
         return Claim(x.value, here.value, change, slope + reach, reach)
 
-    def _taken(self, m: Machine, memory: HeavyBallMemory, confirmed: Any) -> HeavyBallMemory:
-        x, claim, moved = memory.new, memory.claim, memory.moved
-        k, L, S = memory.k + 1, memory.lipschitz, memory.travelled + moved
-        best, shows = self._lowest(m, memory), memory.outcome.shows
-        excess = claim.after - claim.before - claim.by_gradients
+    def _taken(
+        self, m: Machine, memory: HeavyBallMemory, here: Sample, claim: Claim, confirmed: Any
+    ) -> HeavyBallMemory:
+        before, after, by_gradients, *_ = claim
+        k, L, moved = memory.k + 1, memory.lipschitz, memory.moved
+        best, S = self._lowest(m, memory, here), memory.travelled + moved
+        excess = after - before - by_gradients
         gap = memory.mean_norm - L / k * m.sqrt(moved)
         if self.guards:
-            excess = excess - memory.rounding.between(m, claim.before, claim.after)
+            excess = excess - memory.rounding.between(m, before, after)
             gap = gap - gradient_noise(m, L, memory.size + m.sqrt(k * S))  # at least |x_k|
-        h, moves = memory.variation, moved > 0.0
-        by_values = m.maximum(h, 3 * excess / m.where(moves, moved, 1.0))
-        h = m.where((excess > 0.0) & moves, by_values, h)
-        by_mean = m.maximum(h, m.sqrt(8 / (k * m.where(S > 0.0, S, 1.0))) * gap)
-        h = m.where((gap > 0.0) & (S > 0.0), by_mean, h)  # not where grad f(xbar_k) is unknown
-
-        def restart() -> HeavyBallMemory:
-            mark = memory.mark
-            if self.contraction:  # it has paid for one early end
-                mark = mark / self.contraction
-            after = m.but(memory, confirmed=confirmed, mark=mark)
-            return self._succeeded(m, after, best, k, shows)
+        # Where nothing has moved, or grad f(xbar_k) is unknown, there is nothing to learn.
+        h = m.maximum(memory.variation, 3 * excess / m.where(moved > 0.0, moved, math.inf))
+        by_mean = m.sqrt(8 / (k * m.where(S > 0.0, S, math.inf))) * m.where(gap > 0.0, gap, 0.0)
+        h = m.maximum(h, by_mean)
 
         def advance() -> HeavyBallMemory:
-            mean = m.combination(memory.mean, 1 / (k + 1), x.point, memory.mean)
-            after = m.but(
+            mean, due = memory.mean, k >= memory.average_due
+            mean = m.combination(mean, 1 / (k + 1), here.point, mean)
+            moved_on = m.but(
                 memory,
-                x=x,
+                x=here,
                 k=k,
                 travelled=S,
                 confirmed=confirmed,
@@ -184,39 +180,42 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
                 mean_norm=math.nan,
                 best=best,
                 variation=h,
+                point=mean,
+                outcome=Outcome(1 / L, m.no_events, True, m.no(due)),
+                phase=MEAN,
             )
-            return m.case(
-                memory,
-                (k >= memory.average_due, lambda: m.but(after, point=mean, phase=MEAN)),
-                otherwise=lambda: self._close(m, after, m.no_events, shows),
-            )
+            return m.case(moved_on, (m.no(due), lambda: self._closed(m, moved_on)))
+
+        def restart() -> HeavyBallMemory:
+            mark = memory.mark
+            if self.contraction:  # it has paid for one early end
+                mark = mark / self.contraction
+            return self._succeeded(m, m.but(memory, confirmed=confirmed, mark=mark), best, k, True)
 
         goes_on = k * (k + 1) * h <= 3 / 8 * L
         return m.case(memory, (goes_on, advance), otherwise=restart)
 
     def _mean_known(self, m: Machine, memory: HeavyBallMemory, here: Sample) -> HeavyBallMemory:
         usable = m.isfinite(here.grad_norm)
-        best = m.case(memory.best, (usable, lambda: self._lower(m, memory, here)))
-        due = self._next_average(m, memory.k)
-        after = m.but(memory, best=best, mean_norm=here.grad_norm, average_due=due)
+        best = m.case(memory.best, (usable, lambda: self._lowest(m, memory, here)))
         lost = m.event(EventKind.NON_FINITE, here.grad_norm, m.no(usable))
-        return self._close(m, after, lost, here.grad_norm < memory.x.grad_norm)
+        shows = here.grad_norm < memory.x.grad_norm
+        after = m.but(
+            memory,
+            best=best,
+            mean_norm=here.grad_norm,
+            average_due=self._next_average(m, memory.k),
+            outcome=Outcome(1 / memory.lipschitz, lost, shows),
+        )
+        return self._closed(m, after)
 
-    def _close(
-        self, m: Machine, memory: HeavyBallMemory, events: Any, shows: Any
-    ) -> HeavyBallMemory:
-        """The end of an iteration in which x_k was accepted."""
-
-        def advance() -> HeavyBallMemory:
-            return m.but(memory, outcome=Outcome(1 / memory.lipschitz, events, shows=shows))
-
+    def _closed(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
+        """The end of an iteration in which x_k was accepted; may be that of the epoch."""
+        best, shows = memory.best, memory.outcome.shows
+        contracts = best.grad_norm <= self.contraction * memory.mark
         return m.case(
             memory,
-            (
-                memory.best.grad_norm <= self.contraction * memory.mark,
-                lambda: self._succeeded(m, memory, memory.best, memory.k, shows),
-            ),
-            otherwise=advance,
+            (contracts, lambda: self._succeeded(m, memory, best, memory.k, shows)),
         )
 
     def _succeeded(
@@ -227,18 +226,15 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         factor = beta ** (2.0 ** m.minimum(row, 60) - 1)
         factor = m.maximum(factor, min(beta, self.least_relaxation))
         ended = m.event(EventKind.RESTART, k)
-        return self._restarted(m, memory, start, factor, ended, shows=shows, successes=row)
+        return self._restarted(m, memory, start, factor, ended, shows, successes=row)
 
     def _rejected(self, m: Machine, memory: HeavyBallMemory, *how: Any) -> HeavyBallMemory:
         return m.but(super()._rejected(m, memory, *how), successes=0)
 
-    def _lowest(self, m: Machine, memory: HeavyBallMemory) -> Sample:
-        return self._lower(m, memory, memory.new)
-
-    def _lower(self, m: Machine, memory: HeavyBallMemory, other: Sample) -> Sample:
+    def _lowest(self, m: Machine, memory: HeavyBallMemory, here: Sample) -> Sample:
         """The lower of the best point and another one, the first where they are level."""
         best = memory.best
-        change = other.value - best.value
+        change = here.value - best.value
         if self.guards:
-            change = rise(m, best, other, memory.rounding)
-        return m.case(best, (change < 0.0, lambda: other))
+            change = rise(m, best, here, memory.rounding)
+        return m.case(best, (change < 0.0, lambda: here))
