@@ -15,7 +15,7 @@ import momentous
 from momentous import EventKind, iterate, minimize, testbed
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.rule import STEP, UNKNOWN, Ask, Goal, Outcome, Rule
+from momentous.core.rule import STEP, Ask, Goal, Outcome, Rule
 from momentous.core.space import to_numpy
 from momentous.methods.restarted import RAGD, AdaRAGD, PerturbedRAGD
 from momentous.methods.restarted.epoch import Average
@@ -47,7 +47,7 @@ class Toy(Rule[ToyMemory]):
 
     def ask(self, m, memory: ToyMemory) -> Ask:
         given = (memory.ahead, memory.x)
-        return Ask(memory.ahead, STEP, False, UNKNOWN, given, (-self.step_size, 0.8))
+        return Ask(memory.ahead, STEP, vectors=given, numbers=(-self.step_size, 0.8))
 
     def tell(self, m, memory: ToyMemory, here: Sample, made, sums) -> ToyMemory:
         x, ahead = made

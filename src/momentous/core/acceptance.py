@@ -43,7 +43,7 @@ def rises(m: Machine, sample: Sample, limit: RiseLimit) -> Any:
 
     def by_gradients() -> tuple[Any, Any]:
         change = m.combination(sample.point, -1.0, reference.point)
-        told = (m.inner(reference.gradient, change) + m.inner(sample.gradient, change)) / 2
+        told = mean_slope(m, reference, sample, change)
         return told, told <= allowed
 
     if reference.gradient is not None and sample.gradient is not None:
@@ -114,10 +114,10 @@ def has_risen(value: float, start_value: float) -> bool:
     return not value <= start_value + allowed < math.inf
 
 
-def mean_slope(space: Space, a: Sample, b: Sample, direction: Array) -> float:
+def mean_slope(m: Machine, a: Sample, b: Sample, direction: Array) -> Any:
     """``<grad f(a) + grad f(b), direction>/2``: for b - a, the change of f by the trapezoidal
     rule."""
-    return (space.inner(a.gradient, direction) + space.inner(b.gradient, direction)) / 2
+    return (m.inner(a.gradient, direction) + m.inner(b.gradient, direction)) / 2
 
 
 def require_finite_start(oracle: Oracle, value: float, sample: Sample) -> None:

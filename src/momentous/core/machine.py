@@ -89,6 +89,7 @@ class Machine(Arithmetic, Records, Protocol):
     def norm(self, a: Array, /) -> Any: ...
     def distance(self, a: Array, b: Array, /) -> Any: ...
     def combination(self, x: Array, weight: Any, y: Array, z: Array = None, /) -> Array: ...
+    def stepped(self, x: Array, weight: Any, y: Array, origin: Array, /) -> tuple[Array, Any]: ...
     def displaced(self, x: Array, radius: Any, seed: int, draw: Any, /) -> Array: ...
     def value_noise(self, value: Any, /) -> Any: ...
 
@@ -150,7 +151,7 @@ class Host(Numbers):
 
     __slots__ = (
         "combination", "dimension", "displaced", "fused", "inner", "largest", "norm", "rounding",
-        "space", "spent",
+        "space", "spent", "stepped",
     )  # fmt: skip
     same = staticmethod(operator.is_)
 
@@ -166,7 +167,7 @@ class Host(Numbers):
         self.rounding, self.largest = space.rounding, space.largest
         self.dimension = space.dimension
         self.inner, self.norm, self.combination = space.inner, space.norm, space.combination
-        self.displaced = space.displaced
+        self.displaced, self.stepped = space.displaced, space.stepped
         self.fused, self.spent = False, 0  # as the driver says
 
     @staticmethod

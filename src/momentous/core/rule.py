@@ -25,7 +25,6 @@ Vectors = tuple[Array, ...]
 Sums = tuple[float, ...]
 
 RUNNING = -1  # in place of a `Status`
-UNKNOWN = math.nan  # in place of a value
 # What an evaluation is to bring.  A driver may bring more, and a compiled one always does.
 VALUE, GRADIENT = 0, 1
 STEP = 2  # the gradient, and the rule's pass over it
@@ -38,10 +37,9 @@ class Ask(NamedTuple):
     point: Array
     need: int  # VALUE, GRADIENT, STEP or BOTH
     again: bool = False  # is it the point that was evaluated last?
-    value: float = UNKNOWN  # f there
+    known: Sample = NO_SAMPLE  # if it is of this point, it need not be evaluated again
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
     numbers: tuple[float, ...] = ()  # and its numbers
-    known: Sample | None = None  # what is known there: the host need not evaluate it again
     work: Pass | None = None  # the pass, where it is not the rule's own
 
 
@@ -161,25 +159,23 @@ class Rule(Method[M]):
     def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
         """Evaluate until an iteration ends."""
         while True:
-            point, need, _, value, vectors, numbers, known, work = self.ask(m, memory)
-            last = oracle.last
-            if last is None or last.point is not point:
-                if known is not None:
+            point, need, _, known, vectors, numbers, work = self.ask(m, memory)
+            if known.point is point:
+                last = oracle.last
+                if last is None or last.point is not point:
                     oracle.recall(known)
-                elif value == value:
-                    oracle.recall(Sample(point, value))
             made: Vectors = ()
             sums: Sums = ()
             if need == STEP:
                 pass_ = work or self.work or MOMENTUM
                 here, made, sums = oracle.gradient_with(point, pass_, vectors, numbers)
-            elif need == GRADIENT:
-                here = oracle.gradient(point)
             else:
-                here = Sample(point, oracle.value(point))
-                here = oracle.last or here  # with the gradient, where it came along
-                if need == BOTH and math.isfinite(here.value):
-                    here = oracle.gradient(point)
+                wanted = need == GRADIENT or (need == BOTH and oracle.fused)
+                if not wanted:
+                    value = oracle.value(point)
+                    wanted = need == BOTH and math.isfinite(value)
+                # With a value its gradient may have come along.
+                here = oracle.gradient(point) if wanted else oracle.last or Sample(point, value)
             m.spent = oracle.nfev + oracle.njev
             memory = self.write(m, self.tell(m, memory, here, made, sums))
             outcome = memory.outcome

@@ -109,7 +109,7 @@ class Compiled:
         return jnp.asarray(events) >= KEPT
 
     def passed_on(self, ask: Any, rule: Any) -> Any:
-        return type(ask)(ask.point, ask.need, ask.again, ask.value)
+        return type(ask)(ask.point, ask.need, ask.again)
 
     def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> Any:
         if rule.work is None:
@@ -142,6 +142,7 @@ class Compiled:
     inner = staticmethod(vectors.inner)
     norm = staticmethod(vectors.norm)
     combination = staticmethod(vectors.combination)
+    stepped = staticmethod(vectors.stepped)
 
     def floor(self, a: Any) -> Any:
         return jnp.floor(a).astype(int)

@@ -96,6 +96,12 @@ def combination(x: Tree, weight: Any, y: Tree, z: Tree = None) -> Tree:
     return run(passes.ADD_DIFFERENCE, (x, y, z), (weight,))[0][0]
 
 
+def stepped(x: Tree, weight: Any, y: Tree, origin: Tree) -> tuple[Tree, Scalar]:
+    """z = x + weight y, and |z - origin|^2."""
+    (made,), (square,) = run(passes.STEPPED, (x, y, origin), (weight,))
+    return made, square
+
+
 def scaled(a: Tree, factor: Scalar) -> Tree:
     return jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), a)
 

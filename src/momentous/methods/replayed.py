@@ -13,7 +13,7 @@ from typing import Any
 
 from momentous.core.machine import Host, Records
 from momentous.core.method import Method
-from momentous.core.oracle import CachedOracle, Sample
+from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample
 from momentous.core.record import record
 from momentous.core.rule import GRADIENT, RUNNING, VALUE, Ask, Goal, Outcome, Rule
 from momentous.core.space import Array
@@ -92,7 +92,7 @@ class Replayed(Rule[Played]):
         return memory if memory.next is None else self._taken(m, memory)
 
     def ask(self, m: Any, memory: Played) -> Ask:
-        known = None if memory.next is None else memory.last
+        known = NO_SAMPLE if memory.next is None else memory.last or NO_SAMPLE
         return Ask(memory.point, memory.need, known=known)
 
     def tell(self, m: Any, memory: Played, here: Sample, made: Any, sums: Any) -> Played:

@@ -255,7 +255,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         def of(which: int) -> Ask:
             rule, part = self._rules[which], memory.guaranteed if which else memory.fast
             ask = rule.ask(m, part.memory)
-            if ask.known is None and ask.point is part.origin.point:
+            if ask.known.point is not ask.point and ask.point is part.origin.point:
                 ask = ask._replace(known=part.origin)
             if ask.again is not False:
                 ask = ask._replace(again=ask.again & (memory.told == which))

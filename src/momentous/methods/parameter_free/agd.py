@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from momentous.core.acceptance import mean_slope
-from momentous.core.machine import Host
-from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
-from momentous.core.space import Array, Space
-from momentous.core.status import Event, EventKind
-from momentous.core.step import Step
+from momentous.core.rule import Outcome
+from momentous.core.space import Array
+from momentous.core.status import EventKind
 from momentous.methods.checks import check
-from momentous.methods.parameter_free.base import Claim, ParameterFree, ParameterFreeMemory
-from momentous.methods.search.rounding import (
-    evaluated,
-    gradient_noise,
-    jensen_gap,
-    smallest_gradient,
-    usable,
+from momentous.methods.parameter_free.base import (
+    MEAN,
+    PROBE,
+    Claim,
+    ParameterFree,
+    ParameterFreeMemory,
 )
+from momentous.methods.search.rounding import gradient_noise, jensen_gap
+
+AHEAD = PROBE + 1  # what an evaluation is for: y_k
 
 
 @record
 class AGDMemory(ParameterFreeMemory):
     """Nesterov's second sequence, its mean, and what is known of rho in this epoch."""
 
-    origin: Sample = NO_SAMPLE  # x_0
+    origin_value: float = math.nan  # f(x_0)
     y: Sample = NO_SAMPLE  # y_k
     average: Array = None  # ybar_k, the weighted mean of y_0, ..., y_k
     hessian: float = 0.0  # M, the estimate of rho
@@ -102,6 +106,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
         "default, 1.5"
     )
     cost = "2 values, 2 gradients"
+    memory = AGDMemory
 
     relaxation: float = 0.9
     average_growth: float = 1.5
@@ -113,79 +118,116 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
         words = "(M at the start of every epoch) must be finite and not negative"
         check(self, "hessian_lipschitz", is_valid, words)
 
-    def _at_rest(self, space: Space, **shared: Any) -> AGDMemory:
-        x, M = shared["x"], self.hessian_lipschitz
-        return AGDMemory(**shared, origin=x, y=x, average=x.point, hessian=M)
-
-    def step(self, oracle: Oracle, memory: AGDMemory) -> Step[AGDMemory]:
-        space, L, x_0, x_old = oracle.space, memory.lipschitz, memory.origin, memory.x
-        k = memory.k + 1
-        theta, ended = k / (k + 1), Event(EventKind.RESTART, float(k))
-        point, moved = space.stepped(memory.y.point, -1 / L, memory.y.gradient, x_old.point)
-        if k == 1 and moved == 0.0:
-            return self._stuck(oracle, memory)
-        S = memory.travelled + moved
-        x = evaluated(oracle, point) if math.isfinite(S) else Sample(x_old.point)
-        if not usable(x):
-            return self._rejected(oracle, memory, x, x_old)
-        v = space.combination(point, -1.0, x_old.point)
-        slope, required = space.inner(x_old.gradient, v), (1 - theta) * L * S / 2
-        change = memory.change + (slope + space.inner(x.gradient, v)) / 2
-        claim = Claim(x_0.value, x.value, change, -required, required)
-        memory, falls, clear = self._judged(oracle, memory, claim, v, slope)
-        if not falls:
-            return self._rejected(oracle, memory, x, x_old, clear=clear)
-        y = evaluated(oracle, space.combination(point, theta, v))
-        if not usable(y):  # x_k has been accepted: go on from there with shorter steps
-            lost = Event(EventKind.NON_FINITE, y.grad_norm)
-            return self._restarted(oracle, memory, x, x, self.backoff, lost, ended, clear=clear)
-        M = max(memory.hessian, self._hessian(space, memory, x, y, v, moved))
-        averaged, due = self._averaged(oracle, memory, k, moved)
-        sample = smallest_gradient(x, y, averaged)
-        if not (k + 1) ** 2.5 * M * math.sqrt(S) <= L:
-            return self._restarted(oracle, memory, sample, x, self.relaxation, ended, clear=clear)
-        after = dataclasses.replace(
-            memory,
-            x=x,
-            k=k,
-            travelled=S,
-            confirmed=self._confirmed(memory, clear),
-            average_due=due,
-            y=y,
-            average=space.combination(memory.average, 2 / (k + 2), y.point, memory.average),
-            hessian=M,
-            change=change,
+    def _at_rest(self, m: Machine, memory: AGDMemory, **own: Any) -> AGDMemory:
+        x, M = memory.x, self.hessian_lipschitz
+        return super()._at_rest(
+            m, memory, origin_value=x.value, y=x, average=x.point, hessian=M, change=0.0
         )
-        return after.as_step(space, sample, 1 / L)
 
-    def _hessian(
-        self, space: Space, memory: AGDMemory, x: Sample, y: Sample, v: Array, moved: float
-    ) -> float:
+    def _stepped(self, m: Machine, memory: AGDMemory) -> AGDMemory:
+        x, y = memory.x.point, memory.y
+        point, moved = m.stepped(y.point, -1 / memory.lipschitz, y.gradient, x)
+        v = m.combination(point, -1.0, x)
+        return self._towards(m, memory, point, v, moved, (moved > 0.0) | (memory.k > 0))
+
+    @cached_property
+    def _phases(self) -> tuple[Callable[..., AGDMemory], ...]:
+        return (*super()._phases, self._ahead_known)
+
+    def _claim(self, m: Machine, memory: AGDMemory, here: Sample) -> Claim:
+        k, S = memory.k + 1, memory.travelled + memory.moved
+        required = (1 - k / (k + 1)) * memory.lipschitz * S / 2
+        change = memory.change + mean_slope(m, memory.x, here, memory.v)
+        return Claim(memory.origin_value, here.value, change, -required, required)
+
+    def _taken(
+        self, m: Machine, memory: AGDMemory, here: Sample, claim: Claim, confirmed: Any
+    ) -> AGDMemory:
+        theta = (memory.k + 1) / (memory.k + 2)
+        return m.but(
+            memory,
+            new=here,
+            change=claim.by_gradients,
+            confirmed=confirmed,
+            point=m.combination(here.point, theta, memory.v),
+            outcome=Outcome(1 / memory.lipschitz, m.no_events, True, False),
+            phase=AHEAD,
+        )
+
+    def _ahead_known(self, m: Machine, memory: AGDMemory, here: Sample) -> AGDMemory:
+        k, eta = memory.k + 1, 1 / memory.lipschitz
+
+        def go_on() -> AGDMemory:
+            M = m.maximum(memory.hessian, self._hessian(m, memory, here))
+            shows = here.grad_norm < memory.new.grad_norm
+            # The mean of the gradients, with the weights of ybar_{k-1}, is -2 L v_k/(k + 1).
+            mean_norm = 2 * memory.lipschitz * m.sqrt(memory.moved) / (k + 1)
+            due = (mean_norm <= memory.tol) & (k >= 2) & (k >= memory.average_due)
+
+            def look_at_mean() -> AGDMemory:
+                outcome, mean = Outcome(eta, m.no_events, shows, False), memory.average
+                return m.but(memory, y=here, hessian=M, point=mean, outcome=outcome, phase=MEAN)
+
+            return m.case(
+                memory,
+                (due, look_at_mean),
+                otherwise=lambda: self._closed(m, memory, here, M, memory.average_due, shows),
+            )
+
+        def lose() -> AGDMemory:  # x_k has been accepted: go on from there with shorter steps
+            lost = m.event(EventKind.NON_FINITE, here.grad_norm)
+            events = lost + m.event(EventKind.RESTART, k)
+            return self._restarted(m, memory, memory.new, self.backoff, events, False)
+
+        return m.case(memory, (m.isfinite(here.grad_norm), go_on), otherwise=lose)
+
+    def _mean_known(self, m: Machine, memory: AGDMemory, here: Sample) -> AGDMemory:
+        shows = here.grad_norm < m.minimum(memory.new.grad_norm, memory.y.grad_norm)
+        due = self._next_average(m, memory.k + 1)
+        return self._closed(m, memory, memory.y, memory.hessian, due, shows)
+
+    def _closed(
+        self, m: Machine, memory: AGDMemory, y: Sample, M: Any, average_due: Any, shows: Any
+    ) -> AGDMemory:
+        """The end of an iteration in which x_k was accepted; it may be that of the epoch."""
+        k, L, S = memory.k + 1, memory.lipschitz, memory.travelled + memory.moved
+
+        def advance() -> AGDMemory:
+            mean = memory.average
+            return m.but(
+                memory,
+                x=memory.new,
+                k=k,
+                travelled=S,
+                average_due=average_due,
+                y=y,
+                average=m.combination(mean, 2 / (k + 2), y.point, mean),
+                hessian=M,
+                outcome=Outcome(1 / L, m.no_events, shows),
+            )
+
+        def restart() -> AGDMemory:
+            ended = m.event(EventKind.RESTART, k)
+            return self._restarted(m, memory, memory.new, self.relaxation, ended, shows)
+
+        straight = (k + 1) ** 2.5 * M * m.sqrt(S) <= L
+        return m.case(memory, (straight, advance), otherwise=restart)
+
+    def _hessian(self, m: Machine, memory: AGDMemory, y: Sample) -> Any:
         """A lower bound of rho from x_{k-1}, x_k = x_{k-1} + v and y_k = x_k + theta v."""
-        k = memory.k + 1
+        k, x, moved = memory.k + 1, memory.new, memory.moved
         theta = k / (k + 1)
-        gap = jensen_gap(space, x, y, memory.x, theta)
-        excess = y.value - x.value - theta * mean_slope(space, x, y, v)
+        gap = jensen_gap(m, x, y, memory.x, theta)
+        excess = y.value - x.value - theta * mean_slope(m, x, y, memory.v)
         if self.guards:
-            size = memory.size + math.sqrt(k * (memory.travelled + moved))  # at least |x_k|
-            gap -= gradient_noise(space, memory.lipschitz, size)
-            excess -= memory.rounding.between(Host.of(space), x.value, y.value)
-        cube = theta * theta * theta * moved * math.sqrt(moved)
-        return max(_ratio(gap, theta * moved), _ratio(12 * excess, cube))
-
-    def _averaged(
-        self, oracle: Oracle, memory: AGDMemory, k: int, moved: float
-    ) -> tuple[Sample, float]:
-        """ybar_{k-1}, where it may be the solution, and when to look again.
-
-        The mean of the gradients, with the weights of ybar_{k-1}, is -2 L v_k/(k + 1).
-        """
-        mean_norm = 2 * memory.lipschitz * math.sqrt(moved) / (k + 1)
-        if k < max(2, memory.average_due) or not mean_norm <= memory.tol:
-            return NO_SAMPLE, memory.average_due
-        return evaluated(oracle, memory.average), self._next_average(k)
+            size = memory.size + m.sqrt(k * (memory.travelled + moved))  # at least |x_k|
+            gap = gap - gradient_noise(m, memory.lipschitz, size)
+            excess = excess - memory.rounding.between(m, x.value, y.value)
+        cube = theta * theta * theta * moved * m.sqrt(moved)
+        return m.maximum(_ratio(m, gap, theta * moved), _ratio(m, 12 * excess, cube))
 
 
-def _ratio(a: float, b: float) -> float:
+def _ratio(m: Machine, a: Any, b: Any) -> Any:
     """a/b where both are positive, otherwise 0."""
-    return a / b if a > 0.0 and b > 0.0 else 0.0
+    positive = (a > 0.0) & (b > 0.0)
+    return m.where(positive, a / m.where(positive, b, 1.0), 0.0)

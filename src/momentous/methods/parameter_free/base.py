@@ -9,66 +9,45 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any, NamedTuple, Self, TypeVar
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from momentous.core.machine import Host
-from momentous.core.method import Method
-from momentous.core.oracle import Oracle, Sample
+from momentous.core import passes
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.space import Array, Space
-from momentous.core.status import Ending, Event, EventKind
-from momentous.core.step import Report, RiseLimit, Step
+from momentous.core.rule import (
+    BOTH,
+    GRADIENT,
+    RUNNING,
+    VALUE,
+    Ask,
+    Goal,
+    Outcome,
+    Rule,
+    Sums,
+    Vectors,
+)
+from momentous.core.space import Array
+from momentous.core.status import Ending, EventKind, Status
+from momentous.core.step import RiseLimit
 from momentous.methods.checks import check, check_positive
-from momentous.methods.endings import Events, no_progress, stuck
-from momentous.methods.search.probe import probed_lipschitz
-from momentous.methods.search.rounding import Rounding, evaluated
+from momentous.methods.endings import no_progress, stuck
+from momentous.methods.search.probe import Probe
+from momentous.methods.search.rounding import Look, Rounding
 
 # A change of f so many times above the noise of its values is judged by the values alone.
 SIGNAL = 10.0
 # While rounding rejects, L may exceed the largest L that values have confirmed by this factor.
 HEADROOM = 2.0**20
-# So that 1/L and its square are numbers.
-SMALLEST_LIPSCHITZ = 1e-150
 
-
-@record
-class ParameterFreeMemory:
-    """Where the epoch stands after k of its iterations, and what outlives it."""
-
-    x: Sample  # x_k
-    lipschitz: float  # L
-    confirmed: float  # the largest L that has passed its test by values above the noise
-    rounding: Rounding  # how noisy values are
-    size: float  # |x_0|
-    tol: float
-    average_due: float  # the iteration from which on the average is evaluated again
-    k: int = 0
-    travelled: float = 0.0  # S = sum of |x_i - x_{i-1}|^2, i <= k
-
-    @property
-    def lowest(self) -> Sample:
-        """The lowest point of the epoch, from which another one would start."""
-        return self.x
-
-    def as_step(
-        self,
-        space: Space,
-        sample: Sample,
-        step_size: float,
-        events: Events = (),
-        ending: Ending | None = None,
-    ) -> Step[Self]:
-        """The step that led here."""
-        # Not to stay above the point that the next epoch would start from, unless convexity
-        # allows it.
-        lowest, rounding = self.lowest, self.rounding
-        level = rounding.between(Host.of(space), lowest.value, sample.value)
-        limit = RiseLimit(lowest, level=level, convex=True)
-        report = Report(sample, step_size, events, ending, lowest, rounding.seen, limit)
-        return Step(self, report)
-
-
-P = TypeVar("P", bound=ParameterFreeMemory)
+# What an evaluation is for.
+NEW = 0  # x_k
+LOOK = 1  # a value between x_{k-1} and x_k: how noisy are values?
+STAND = 2  # x_{k-1} again, where no step can be taken
+MEAN = 3  # the mean of the epoch's points
+PROBE = 4  # a point near x0, to find L
 
 
 class Claim(NamedTuple):
@@ -81,11 +60,39 @@ class Claim(NamedTuple):
     signal: float  # what the values have to show
 
 
+@record
+class ParameterFreeMemory:
+    """Where the epoch stands after k of its iterations, and what outlives it."""
+
+    x: Sample  # x_k
+    new: Sample  # x_{k+1}, while something else is evaluated
+    v: Array  # the step from x_k to x_{k+1}
+    point: Array  # where to evaluate next
+    outcome: Outcome
+    probe: Probe
+    look: Look
+    rounding: Rounding  # how noisy values are
+    tol: float
+    lipschitz: float = 1.0  # L
+    confirmed: float = 0.0  # the largest L that has passed its test by values above the noise
+    size: float = 0.0  # |x_0|
+    average_due: float = 1.0  # the iteration from which on the mean is evaluated again
+    moved: float = 0.0  # |v|^2
+    k: int = 0
+    travelled: float = 0.0  # S = sum of |x_i - x_{i-1}|^2, i <= k
+    phase: int = NEW
+
+
+P = TypeVar("P", bound=ParameterFreeMemory)
+
+
 @dataclasses.dataclass(frozen=True)
-class ParameterFree(Method[P]):
+class ParameterFree(Rule[P]):
     """Momentum under estimates of both Lipschitz constants; see the two methods."""
 
     has_epochs = True
+    work = passes.GRADIENT
+    memory: ClassVar[type[Any]]
 
     gradient_lipschitz: float | None = None
     backoff: float = 2.0
@@ -101,109 +108,211 @@ class ParameterFree(Method[P]):
         often = "must be at least 1 (1: evaluate the average in every iteration; infinity: never)"
         check(self, "average_growth", self.average_growth >= 1, often)
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[P]:
-        x = evaluated(oracle, x0)
-        L = self.gradient_lipschitz or probed_lipschitz(oracle, x)
-        oracle.recall(x)
-        goal = self.default_tolerance if tol is None else tol
-        rounding = Rounding.at(Host.of(oracle.space), x.value)
-        memory = self._epoch(oracle.space, x, max(L, SMALLEST_LIPSCHITZ), 0.0, rounding, goal)
-        return memory.as_step(oracle.space, x, 1 / memory.lipschitz)
+    def begin(self, m: Machine, here: Sample, goal: Goal) -> P:
+        memory: P = self.memory(
+            here, here, here.point, here.point, Outcome(1.0, m.no_events), Probe.at(m, here),
+            Look(0.0, 0.0, 1.0, 0.0), Rounding.at(m, here.value),
+            self.default_tolerance if goal.tol is None else goal.tol,
+        )  # fmt: skip
+        memory = self._at_rest(m, memory)
+        if self.gradient_lipschitz is None:
+            return self._probe(m, memory)
+        return self._begin_with(m, memory, self.gradient_lipschitz)
 
-    def moved_to(
-        self, oracle: Oracle, memory: P, sample: Sample, tol: float | None, seed: int
-    ) -> Step[P]:
+    def _probe(self, m: Machine, memory: P) -> P:
+        """The next trial, until L is known."""
+        probe, x = memory.probe, memory.x.point
+
+        def ask() -> P:
+            outcome = m.but(memory.outcome, shows=False, ended=False)
+            return m.but(memory, point=probe.point(m, x), outcome=outcome, phase=PROBE)
+
+        return m.case(
+            memory,
+            (probe.found, lambda: self._begin_with(m, memory, probe.lipschitz)),
+            otherwise=ask,
+        )
+
+    def _begin_with(self, m: Machine, memory: P, lipschitz: Any) -> P:
+        """Before the first iteration."""
+        L = m.maximum(lipschitz, m.smallest)
+        outcome = Outcome(1 / L, m.no_events, shows=False)
+        return self._stepped(m, m.but(memory, lipschitz=L, outcome=outcome))
+
+    def move(self, m: Machine, memory: P, here: Sample, goal: Goal) -> P:
         """With L as it stands."""
-        after = self._epoch(
-            oracle.space, sample, memory.lipschitz, memory.confirmed, memory.rounding, memory.tol
-        )
-        return after.as_step(oracle.space, sample, 1 / after.lipschitz)
+        outcome = Outcome(1 / memory.lipschitz, m.no_events)
+        return self._ready(m, m.but(memory, x=here, k=0, outcome=outcome))
 
-    def _epoch(
-        self, space: Space, x: Sample, L: float, confirmed: float, rounding: Rounding, tol: float
-    ) -> P:
-        """The memory at the start of an epoch."""
+    def _ready(self, m: Machine, memory: P) -> P:
+        """Before the next iteration."""
+        memory = m.case(memory, (memory.k == 0, lambda: self._at_rest(m, memory)))
+        return self._stepped(m, memory)
+
+    def _at_rest(self, m: Machine, memory: P, **own: Any) -> P:
+        """At the start of an epoch, x_0 = x, with what a method has of its own."""
         due = 1.0 if math.isfinite(self.average_growth) else math.inf
-        return self._at_rest(
-            space,
-            x=x,
-            lipschitz=L,
-            confirmed=confirmed,
-            rounding=rounding,
-            size=space.norm(x.point),
-            tol=tol,
-            average_due=due,
-        )
+        size = m.norm(memory.x.point)
+        return m.but(memory, size=size, average_due=due, travelled=0.0, **own)
 
     @abc.abstractmethod
-    def _at_rest(self, space: Space, **shared: Any) -> P:
-        """The memory at the start of an epoch, given what both methods share."""
+    def _stepped(self, m: Machine, memory: P) -> P:
+        """With the step to the next x_k."""
 
-    def _next_average(self, k: int) -> float:
-        return max(k + 1.0, self.average_growth * k)
+    def _towards(self, m: Machine, memory: P, point: Array, v: Array, moved: Any, moves: Any) -> P:
+        """With that step, unless it does not move x or leads beyond all numbers."""
+        goes = moves & m.isfinite(memory.travelled + moved)
+        point, phase = m.choose(goes, point, memory.x.point), m.where(goes, NEW, STAND)
+        return m.but(memory, point=point, v=v, moved=moved, phase=phase)
 
-    def _judged(
-        self, oracle: Oracle, memory: P, claim: Claim, v: Array, slope: float
-    ) -> tuple[P, bool, bool]:
-        """Does the claim hold, and did values above their noise decide that?
+    def accepted(self, memory: P) -> Sample:
+        return memory.x
 
-        Where values alone are against it, over the step v from x_{k-1} with that slope, their noise
-        is measured before they are believed.
+    def noise(self, memory: P) -> Any:
+        return memory.rounding.seen
+
+    def rise_limit(self, m: Machine, memory: P, shown: Sample) -> RiseLimit:
+        """Not to stay above the point that the next epoch would start from, unless convexity
+        allows it."""
+        lowest = self.accepted(memory)
+        level = memory.rounding.between(m, lowest.value, shown.value)
+        return RiseLimit(lowest, level=level, convex=True)
+
+    def ask(self, m: Machine, memory: P) -> Ask:
+        phase = memory.phase
+        need = m.where(phase == LOOK, VALUE, m.where(phase == PROBE, GRADIENT, BOTH))
+        return Ask(memory.point, need, False, m.choose(phase == STAND, memory.x, memory.new))
+
+    def tell(self, m: Machine, memory: P, here: Sample, made: Vectors, sums: Sums) -> P:
+        memory = m.switch(memory, memory.phase, self._phases, here)
+        return m.case(memory, (memory.outcome.ended, lambda: self._ready(m, memory)))
+
+    @cached_property
+    def _phases(self) -> tuple[Callable[..., P], ...]:
+        """What is made of an evaluation, by what it is for."""
+        return (
+            self._new_known, self._looked, self._stood, self._mean_known, self._probed,
+        )  # fmt: skip
+
+    def _probed(self, m: Machine, memory: P, here: Sample) -> P:
+        probe = memory.probe.answered(m, memory.x.point, here)
+        return self._probe(m, m.but(memory, probe=probe))
+
+    def _stood(self, m: Machine, memory: P, here: Sample) -> P:
+        """The step overflows; or, the first of an epoch, it does not move x, and nor would a
+        shorter one."""
+
+        def end() -> P:
+            zero = memory.x.grad_norm == 0.0
+            status = m.where(zero, int(Status.COMPLETED), int(Status.NO_PROGRESS))
+            eta = 1 / memory.lipschitz
+            return m.but(memory, outcome=Outcome(eta, m.no_events, status=status))
+
+        return m.case(
+            memory,
+            (m.isfinite(memory.travelled + memory.moved), end),
+            otherwise=lambda: self._rejected(m, memory, self.accepted(memory), math.nan),
+        )
+
+    def _new_known(self, m: Machine, memory: P, here: Sample) -> P:
+        return m.case(
+            memory,
+            (m.isfinite(here.grad_norm), lambda: self._judged(m, memory, here)),
+            otherwise=lambda: self._rejected(m, memory, self.accepted(memory), here.grad_norm),
+        )
+
+    def _judged(self, m: Machine, memory: P, here: Sample) -> P:
+        """Is x_k low enough?
+
+        By values; within their noise by the trapezoidal rule, if they do not contradict.  Where
+        values alone are against it, their noise is measured before they are believed.
         """
-        holds, clear = self._decided(oracle.space, memory, claim)
-        doubtful = claim.by_gradients <= claim.bound and memory.rounding.doubts(claim.signal)
-        if self.guards and not holds and doubtful:
-            rounding = memory.rounding.measured(oracle, memory.x, v, slope, claim.signal)
-            memory = dataclasses.replace(memory, rounding=rounding)
-            holds, clear = self._decided(oracle.space, memory, claim)
-        return memory, holds, clear
+        L, rounding = memory.lipschitz, memory.rounding
+        claim = self._claim(m, memory, here)
+        before, after, by_gradients, bound, signal = claim
+        noise, change = rounding.between(m, before, after), after - before
+        clear, holds = signal > SIGNAL * noise, change <= bound
+        if self.guards:
+            level = (by_gradients <= bound) & (change <= bound + noise)
+            holds = m.where(clear, holds, level)
 
-    def _decided(self, space: Space, memory: P, claim: Claim) -> tuple[bool, bool]:
-        """By values; within their noise by the trapezoidal rule, if they do not contradict."""
-        noise = memory.rounding.between(Host.of(space), claim.before, claim.after)
-        by_values, clear = claim.after - claim.before, claim.signal > SIGNAL * noise
-        if clear or not self.guards:
-            return by_values <= claim.bound, clear
-        return claim.by_gradients <= claim.bound and by_values <= claim.bound + noise, clear
+        def accept() -> P:
+            confirmed = m.where(clear, m.maximum(memory.confirmed, L), memory.confirmed)
+            return self._taken(m, memory, here, claim, confirmed)
 
-    def _confirmed(self, memory: P, clear: bool) -> float:
-        return max(memory.confirmed, memory.lipschitz) if clear else memory.confirmed
+        def look() -> P:
+            slope = m.inner(memory.x.gradient, memory.v)
+            first = Look.along(m, memory.x, memory.v, slope, signal)
+            outcome = Outcome(1 / L, m.no_events, True, False)
+            point = first.point(m, memory.x, memory.v)
+            return m.but(memory, new=here, look=first, point=point, outcome=outcome, phase=LOOK)
+
+        def reject() -> P:
+            lowest = self._lowest(m, memory, here)
+            return self._rejected(m, memory, lowest, here.grad_norm, clear)
+
+        doubtful = self.guards & (by_gradients <= bound) & rounding.doubts(signal)
+        return m.case(memory, (holds, accept), (doubtful, look), otherwise=reject)
+
+    @abc.abstractmethod
+    def _claim(self, m: Machine, memory: P, here: Sample) -> Claim:
+        """What must hold for L not to be too small."""
+
+    def _looked(self, m: Machine, memory: P, here: Sample) -> P:
+        x, new = memory.x, memory.new.point
+        rounding, look = memory.look.answered(m, memory.rounding, x, here.value)
+        return m.but(
+            memory,
+            look=look,
+            rounding=rounding,
+            point=m.choose(look.done, new, look.point(m, x, memory.v)),
+            outcome=m.but(memory.outcome, shows=False),
+            phase=m.where(look.done, NEW, LOOK),  # x_k is judged again
+        )
+
+    def _lowest(self, m: Machine, memory: P, here: Sample) -> Sample:
+        """Where the next epoch begins if x_k, which is evaluated, is rejected."""
+        return memory.x
+
+    @abc.abstractmethod
+    def _taken(self, m: Machine, memory: P, here: Sample, claim: Claim, confirmed: Any) -> P:
+        """x_k is low enough: on with it."""
+
+    @abc.abstractmethod
+    def _mean_known(self, m: Machine, memory: P, here: Sample) -> P:
+        """The end of an iteration that has evaluated the mean."""
+
+    def _next_average(self, m: Machine, k: Any) -> Any:
+        return m.maximum(k + 1.0, self.average_growth * k)
 
     def _restarted(
-        self,
-        oracle: Oracle,
-        memory: P,
-        sample: Sample,
-        start: Sample,
-        factor: float,
-        *events: Event,
-        clear: bool = False,
-    ) -> Step[P]:
+        self, m: Machine, memory: P, start: Sample, factor: Any, events: Any, shows: Any,
+        status: Any = RUNNING, **own: Any,
+    ) -> P:  # fmt: skip
         """A new epoch from ``start``, with L changed by the factor."""
-        space, L, confirmed = oracle.space, memory.lipschitz, self._confirmed(memory, clear)
-        changed = max(factor * L, SMALLEST_LIPSCHITZ)
-        after = self._epoch(space, start, changed, confirmed, memory.rounding, memory.tol)
-        return after.as_step(space, sample, 1 / L, events)
+        L = memory.lipschitz
+        outcome, L = Outcome(1 / L, events, shows, status=status), m.maximum(factor * L, m.smallest)
+        return m.but(memory, x=start, lipschitz=L, k=0, outcome=outcome, **own)
 
-    def _rejected(
-        self, oracle: Oracle, memory: P, sample: Sample, start: Sample, *, clear: bool = True
-    ) -> Step[P]:
-        """The unsuccessful end of an epoch; ``clear``: not by rounding."""
-        events: Events = (Event(EventKind.ROLLBACK, memory.k + 1.0),)
-        if not sample.has_finite_gradient:
-            events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
-        after = self._restarted(oracle, memory, sample, start, self.backoff, *events)
-        L, norm = after.memory.lipschitz, start.grad_norm
-        if self.guards and not clear and L > HEADROOM * memory.confirmed > 0.0:
-            after.report.ending = no_progress(
-                f"no step is accepted although L has grown to {L:.3g}, 2^20 times the largest that "
-                f"values could confirm: at gradient norm {norm:.3g} rounding decides",
-                grad_norm=norm,
-                gradient_lipschitz=L,
-            )
-        return after
+    def _rejected(self, m: Machine, memory: P, start: Sample, norm: Any, clear: Any = True) -> P:
+        """The unsuccessful end of an epoch, with a gradient of that norm; ``clear``: not by
+        rounding."""
+        lost = m.event(EventKind.NON_FINITE, norm, m.no(m.isfinite(norm)))
+        events = lost + m.event(EventKind.ROLLBACK, memory.k + 1)
+        L, most = self.backoff * memory.lipschitz, HEADROOM * memory.confirmed
+        status: Any = RUNNING
+        if self.guards:
+            blind = m.no(clear) & (most < L) & (most > 0.0)
+            status = m.where(blind, int(Status.NO_PROGRESS), RUNNING)
+        return self._restarted(m, memory, start, self.backoff, events, True, status)
 
-    def _stuck(self, oracle: Oracle, memory: P) -> Step[P]:
-        """The first step of an epoch does not move x, and nor would a shorter one."""
-        x, eta = memory.x, 1 / memory.lipschitz
-        return memory.as_step(oracle.space, x, eta, ending=stuck(x.grad_norm, eta))
+    def ending(self, memory: P, shown: Sample, status: Status) -> Ending:
+        L, norm = memory.lipschitz, memory.x.grad_norm
+        if not memory.outcome.events:
+            return stuck(norm, memory.outcome.step_size)
+        return no_progress(
+            f"no step is accepted although L has grown to {L:.3g}, 2^20 times the largest that "
+            f"values could confirm: at gradient norm {norm:.3g} rounding decides",
+            grad_norm=norm,
+            gradient_lipschitz=L,
+        )

@@ -6,40 +6,32 @@ import dataclasses
 import math
 from typing import Any
 
-from momentous.core.machine import Host
-from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
-from momentous.core.space import Array, Space
-from momentous.core.status import Event, EventKind
-from momentous.core.step import Step
+from momentous.core.rule import Outcome
+from momentous.core.space import Array
+from momentous.core.status import EventKind
 from momentous.methods.checks import check
-from momentous.methods.endings import Events
-from momentous.methods.parameter_free.base import Claim, ParameterFree, ParameterFreeMemory
-from momentous.methods.search.rounding import (
-    Rounding,
-    evaluated,
-    gradient_noise,
-    rise,
-    smallest_gradient,
-    usable,
+from momentous.methods.parameter_free.base import (
+    MEAN,
+    Claim,
+    ParameterFree,
+    ParameterFreeMemory,
 )
+from momentous.methods.search.rounding import gradient_noise, rise
 
 
 @record
 class HeavyBallMemory(ParameterFreeMemory):
-    """The velocity, the mean, the lowest point and what is known of the Hessian in this epoch."""
+    """The mean, the lowest point and what is known of the Hessian in this epoch."""
 
-    v: Array = None  # v_k
     mean: Array = None  # xbar_{k+1}, the mean of x_0, ..., x_k
     mean_norm: float = math.nan  # |grad f(xbar_{k+1})|, NaN where it was not evaluated
     best: Sample = NO_SAMPLE  # the lowest of all x_i and xbar_i evaluated in this epoch
     variation: float = 0.0  # h
     successes: int = 0  # epochs in a row that have ended successfully, up to this one
-    mark: float = math.nan  # the gradient norm that the epoch has to contract to end early
-
-    @property
-    def lowest(self) -> Sample:
-        return self.best
+    mark: float = math.inf  # the gradient norm that the epoch has to contract to end early
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +112,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         "default, 1.25"
     )
     cost = "1 to 2 values and gradients"
+    memory = HeavyBallMemory
 
     contraction: float = 0.1
     least_relaxation: float = 0.01
@@ -129,119 +122,119 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         check(self, "contraction", 0 <= self.contraction < 1, "must be in [0, 1)")
         check(self, "least_relaxation", 0 < self.least_relaxation <= 1, "must be in (0, 1]")
 
-    def _at_rest(self, space: Space, **shared: Any) -> HeavyBallMemory:
-        x = shared["x"]
-        v, norm = space.combination(x.point, -1.0, x.point), x.grad_norm
-        return HeavyBallMemory(**shared, v=v, mean=x.point, mean_norm=norm, best=x, mark=norm)
-
-    def step(self, oracle: Oracle, memory: HeavyBallMemory) -> Step[HeavyBallMemory]:
-        space, L, x_old = oracle.space, memory.lipschitz, memory.x
-        k = memory.k + 1
-        ended = Event(EventKind.RESTART, float(k))
-        v = space.combination(memory.v, -1 / L, x_old.gradient)
-        point, moved = space.combination(x_old.point, 1.0, v), space.inner(v, v)
-        if k == 1 and space.distance_squared(point, x_old.point) == 0.0:
-            return self._stuck(oracle, memory)
-        S = memory.travelled + moved
-        x = evaluated(oracle, point) if math.isfinite(S) else Sample(x_old.point)
-        if not usable(x):
-            return self._rejected(oracle, memory, x, memory.best)
-        slope, reach = space.inner(x_old.gradient, v), L * moved / 2
-        by_values = x.value - x_old.value
-        by_gradients = (slope + space.inner(x.gradient, v)) / 2
-        claim = Claim(x_old.value, x.value, by_gradients, slope + reach, reach)
-        memory, falls, clear = self._judged(oracle, memory, claim, v, slope)
-        best = self._lower(space, memory.best, x, memory.rounding)
-        if not falls:
-            return self._rejected(oracle, memory, x, best, clear=clear)
-        excess, gap = by_values - by_gradients, memory.mean_norm - L / k * math.sqrt(moved)
-        if self.guards:
-            excess -= memory.rounding.between(Host.of(space), x_old.value, x.value)
-            gap -= gradient_noise(space, L, memory.size + math.sqrt(k * S))  # at least |x_k|
-        h = memory.variation
-        if excess > 0.0 and moved > 0.0:
-            h = max(h, 3 * excess / moved)
-        if gap > 0.0 and S > 0.0:  # not where grad f(xbar_k) is unknown
-            h = max(h, math.sqrt(8 / (k * S)) * gap)
-        if not k * (k + 1) * h <= 3 / 8 * L:
-            success = self._succeeded(oracle, memory, x, best, ended, clear=clear)
-            if self.contraction:  # it has paid for one early end
-                success.memory.mark = min(memory.mark / self.contraction, best.grad_norm)
-            return success
-        mean = space.combination(memory.mean, 1 / (k + 1), x.point, memory.mean)
-        middle, due = NO_SAMPLE, memory.average_due
-        events: Events = ()
-        if k >= due:
-            middle, due = evaluated(oracle, mean), self._next_average(k)
-            if not usable(middle):
-                events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
-        best = self._lower(space, best, middle, memory.rounding)
-        sample = smallest_gradient(x, middle)
-        if best.grad_norm <= self.contraction * memory.mark:
-            return self._succeeded(oracle, memory, sample, best, ended, clear=clear)
-        after = dataclasses.replace(
+    def _at_rest(self, m: Machine, memory: HeavyBallMemory, **own: Any) -> HeavyBallMemory:
+        x = memory.x
+        return super()._at_rest(
+            m,
             memory,
-            x=x,
-            k=k,
-            travelled=S,
-            confirmed=self._confirmed(memory, clear),
-            average_due=due,
-            v=v,
-            mean=mean,
-            mean_norm=middle.grad_norm,
-            best=best,
-            variation=h,
+            v=m.combination(x.point, -1.0, x.point),
+            mean=x.point,
+            mean_norm=x.grad_norm,
+            best=x,
+            variation=0.0,
+            mark=m.minimum(memory.mark, x.grad_norm),
         )
-        return after.as_step(space, sample, 1 / L, events)
+
+    def _stepped(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
+        x = memory.x
+        v = m.combination(memory.v, -1 / memory.lipschitz, x.gradient)
+        point = m.combination(x.point, 1.0, v)
+        moves = m.case(True, (memory.k == 0, lambda: m.distance(point, x.point) > 0.0))
+        return self._towards(m, memory, point, v, m.inner(v, v), moves)
+
+    def accepted(self, memory: HeavyBallMemory) -> Sample:
+        return memory.best
+
+    def _claim(self, m: Machine, memory: HeavyBallMemory, here: Sample) -> Claim:
+        x, v = memory.x, memory.v
+        slope, reach = m.inner(x.gradient, v), memory.lipschitz * memory.moved / 2
+        change = (slope + m.inner(here.gradient, v)) / 2
+        return Claim(x.value, here.value, change, slope + reach, reach)
+
+    def _taken(
+        self, m: Machine, memory: HeavyBallMemory, here: Sample, claim: Claim, confirmed: Any
+    ) -> HeavyBallMemory:
+        before, after, by_gradients, *_ = claim
+        k, L, moved = memory.k + 1, memory.lipschitz, memory.moved
+        best, S = self._lowest(m, memory, here), memory.travelled + moved
+        excess = after - before - by_gradients
+        gap = memory.mean_norm - L / k * m.sqrt(moved)
+        if self.guards:
+            excess = excess - memory.rounding.between(m, before, after)
+            gap = gap - gradient_noise(m, L, memory.size + m.sqrt(k * S))  # at least |x_k|
+        # Where nothing has moved, or grad f(xbar_k) is unknown, there is nothing to learn.
+        h = m.maximum(memory.variation, 3 * excess / m.where(moved > 0.0, moved, math.inf))
+        by_mean = m.sqrt(8 / (k * m.where(S > 0.0, S, math.inf))) * m.where(gap > 0.0, gap, 0.0)
+        h = m.maximum(h, by_mean)
+
+        def advance() -> HeavyBallMemory:
+            mean, due = memory.mean, k >= memory.average_due
+            mean = m.combination(mean, 1 / (k + 1), here.point, mean)
+            moved_on = m.but(
+                memory,
+                x=here,
+                k=k,
+                travelled=S,
+                confirmed=confirmed,
+                mean=mean,
+                mean_norm=math.nan,
+                best=best,
+                variation=h,
+                point=mean,
+                outcome=Outcome(1 / L, m.no_events, True, m.no(due)),
+                phase=MEAN,
+            )
+            return m.case(moved_on, (m.no(due), lambda: self._closed(m, moved_on)))
+
+        def restart() -> HeavyBallMemory:
+            mark = memory.mark
+            if self.contraction:  # it has paid for one early end
+                mark = mark / self.contraction
+            return self._succeeded(m, m.but(memory, confirmed=confirmed, mark=mark), best, k, True)
+
+        goes_on = k * (k + 1) * h <= 3 / 8 * L
+        return m.case(memory, (goes_on, advance), otherwise=restart)
+
+    def _mean_known(self, m: Machine, memory: HeavyBallMemory, here: Sample) -> HeavyBallMemory:
+        usable = m.isfinite(here.grad_norm)
+        best = m.case(memory.best, (usable, lambda: self._lowest(m, memory, here)))
+        lost = m.event(EventKind.NON_FINITE, here.grad_norm, m.no(usable))
+        shows = here.grad_norm < memory.x.grad_norm
+        after = m.but(
+            memory,
+            best=best,
+            mean_norm=here.grad_norm,
+            average_due=self._next_average(m, memory.k),
+            outcome=Outcome(1 / memory.lipschitz, lost, shows),
+        )
+        return self._closed(m, after)
+
+    def _closed(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
+        """The end of an iteration in which x_k was accepted; may be that of the epoch."""
+        best, shows = memory.best, memory.outcome.shows
+        contracts = best.grad_norm <= self.contraction * memory.mark
+        return m.case(
+            memory,
+            (contracts, lambda: self._succeeded(m, memory, best, memory.k, shows)),
+        )
 
     def _succeeded(
-        self,
-        oracle: Oracle,
-        memory: HeavyBallMemory,
-        sample: Sample,
-        start: Sample,
-        ended: Event,
-        *,
-        clear: bool,
-    ) -> Step[HeavyBallMemory]:
+        self, m: Machine, memory: HeavyBallMemory, start: Sample, k: Any, shows: Any
+    ) -> HeavyBallMemory:
         """The successful end of an epoch: L falls, the faster the more of them come in a row."""
         row, beta = memory.successes + 1, self.relaxation
-        factor = max(beta ** (2.0 ** min(row, 60) - 1), min(beta, self.least_relaxation))
-        after = self._restarted(oracle, memory, sample, start, factor, ended, clear=clear)
-        after.memory.successes = row
-        return after
+        factor = beta ** (2.0 ** m.minimum(row, 60) - 1)
+        factor = m.maximum(factor, min(beta, self.least_relaxation))
+        ended = m.event(EventKind.RESTART, k)
+        return self._restarted(m, memory, start, factor, ended, shows, successes=row)
 
-    def _restarted(
-        self,
-        oracle: Oracle,
-        memory: HeavyBallMemory,
-        sample: Sample,
-        start: Sample,
-        factor: float,
-        *events: Event,
-        clear: bool = False,
-    ) -> Step[HeavyBallMemory]:
-        after = super()._restarted(oracle, memory, sample, start, factor, *events, clear=clear)
-        after.memory.mark = min(memory.mark, start.grad_norm)
-        return after
+    def _rejected(self, m: Machine, memory: HeavyBallMemory, *how: Any) -> HeavyBallMemory:
+        return m.but(super()._rejected(m, memory, *how), successes=0)
 
-    def moved_to(
-        self,
-        oracle: Oracle,
-        memory: HeavyBallMemory,
-        sample: Sample,
-        tol: float | None,
-        seed: int,
-    ) -> Step[HeavyBallMemory]:
-        """With L as it stands, and with what its successes have earned."""
-        after = super().moved_to(oracle, memory, sample, tol, seed)
-        after.memory.successes = memory.successes
-        after.memory.mark = min(memory.mark, sample.grad_norm)
-        return after
-
-    def _lower(self, space: Space, best: Sample, other: Sample, rounding: Rounding) -> Sample:
-        """The lower of the two points, the first one where they are level."""
-        if not usable(other):
-            return best
-        change = rise(space, best, other, rounding) if self.guards else other.value - best.value
-        return other if change < 0.0 else best
+    def _lowest(self, m: Machine, memory: HeavyBallMemory, here: Sample) -> Sample:
+        """The lower of the best point and another one, the first where they are level."""
+        best = memory.best
+        change = here.value - best.value
+        if self.guards:
+            change = rise(m, best, here, memory.rounding)
+        return m.case(best, (change < 0.0, lambda: here))

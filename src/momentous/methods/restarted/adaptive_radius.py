@@ -16,7 +16,6 @@ from momentous.core.rule import (
     GRADIENT,
     RUNNING,
     STEP,
-    UNKNOWN,
     VALUE,
     Ask,
     Goal,
@@ -229,7 +228,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
             self.scheme.gradient_point(epoch.x, epoch.ahead),
             m.where(phase == ITERATE, STEP, m.where(of_value, VALUE, GRADIENT)),
             epoch.again,
-            m.where((phase == ITERATE) & (epoch.k == 0), memory.limit.reference.value, UNKNOWN),
+            memory.start,
             (epoch.ahead, epoch.x),
             (-now.step_size, 1 - now.theta),
         )

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from momentous.core.machine import Machine
 from momentous.core.method import DEFAULT_TOLERANCE
-from momentous.core.oracle import Sample
+from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
-from momentous.core.rule import GRADIENT, STEP, UNKNOWN, Ask, Goal, Outcome, Rule, Sums, Vectors
+from momentous.core.rule import GRADIENT, STEP, Ask, Goal, Outcome, Rule, Sums, Vectors
 from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import Step
@@ -86,7 +86,7 @@ class FixedRadius(Rule[FixedMemory]):
             self.scheme.gradient_point(epoch.x, epoch.ahead),
             m.where(memory.phase == ITERATE, STEP, GRADIENT),
             epoch.again,
-            UNKNOWN,
+            NO_SAMPLE,
             (epoch.ahead, epoch.x),
             (-p.step_size, 1 - p.theta),
         )

@@ -14,7 +14,7 @@ from momentous.core.acceptance import mean_slope
 from momentous.core.machine import Host, Machine
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
-from momentous.core.space import Array, Space
+from momentous.core.space import Array
 
 # Rounding errors of values and gradients, in units of rounding and of what they are made of.
 NOISE = 32.0
@@ -174,43 +174,36 @@ class Look:
         return m.case((known, self), (again, shorten), otherwise=end)
 
 
-def evaluated(oracle: Oracle, x: Array) -> Sample:
-    """Value and gradient at x; the gradient is not asked for where the value is not finite."""
-    value = oracle.value(x)
-    return oracle.gradient(x) if math.isfinite(value) else Sample(x, value)
-
-
-def usable(sample: Sample) -> bool:
-    """Are value and gradient known and finite?"""
-    return sample.has_finite_gradient and math.isfinite(sample.value)
-
-
-def gradient_noise(space: Space, lipschitz: float, size: float) -> float:
+def gradient_noise(m: Machine, lipschitz: Any, size: Any) -> Any:
     """How far rounding may have moved a gradient: as far as rounding x, of the given norm, does."""
-    return NOISE * space.rounding * lipschitz * size
+    return NOISE * m.rounding * lipschitz * size
 
 
-def rise(space: Space, a: Sample, b: Sample, rounding: Rounding) -> float:
+def rise(m: Machine, a: Sample, b: Sample, rounding: Rounding) -> Any:
     """f(b) - f(a): by values, or by the trapezoidal rule where they drown in rounding."""
     by_values = b.value - a.value
-    if not abs(by_values) <= rounding.between(Host.of(space), a.value, b.value):
-        return by_values
-    return mean_slope(space, a, b, space.combination(b.point, -1.0, a.point))
+    level = abs(by_values) <= rounding.between(m, a.value, b.value)
+
+    def by_gradients() -> Any:
+        return mean_slope(m, a, b, m.combination(b.point, -1.0, a.point))
+
+    return m.case(by_values, (level, by_gradients))
 
 
-def jensen_gap(space: Space, x: Sample, y: Sample, z: Sample, weight: float) -> float:
+def jensen_gap(m: Machine, x: Sample, y: Sample, z: Sample, weight: Any) -> Any:
     """``|grad f(y) + w grad f(z) - (1 + w) grad f(x)|`` for x = (y + w z)/(1 + w).
 
     At most ``rho w |y - z|^2/(2 (1 + w))``: gradients of a mean and mean of gradients differ by no
     more than half of rho times the weighted mean square of the distances.
     """
-    pulled = space.combination(y.gradient, weight, z.gradient, x.gradient)
-    return math.sqrt(space.distance_squared(pulled, x.gradient))
+    pulled = m.combination(y.gradient, weight, z.gradient, x.gradient)
+    return m.distance(pulled, x.gradient)
 
 
 def smallest_gradient(first: Sample, *others: Sample) -> Sample:
     """The sample with the smallest gradient, the first one if there are several."""
     for sample in others:
-        if usable(sample) and sample.grad_norm < first.grad_norm:
+        finite = sample.has_finite_gradient and math.isfinite(sample.value)
+        if finite and sample.grad_norm < first.grad_norm:
             first = sample
     return first
