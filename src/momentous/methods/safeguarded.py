@@ -17,7 +17,6 @@ from momentous.core.record import record
 from momentous.core.rule import (
     GRADIENT,
     RUNNING,
-    UNKNOWN,
     VALUE,
     Ask,
     Goal,
@@ -220,7 +219,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         ratio = m.where(eps > 0.0, norm / m.where(eps > 0.0, eps, 1.0), 1.0)
         K = m.maximum(float(self.shortest_round), 2 * ratio**0.25)
         begun = fast.memory.outcome
-        step_size = m.where(begun.ended, begun.step_size, UNKNOWN)
+        step_size = m.where(begun.ended, begun.step_size, math.nan)
         # Are value and gradient always known where they stand?
         whole = m.fused and not any(
             isinstance(rule, Replayed) or rule.accepted(part.memory).gradient is None
