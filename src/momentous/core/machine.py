@@ -71,6 +71,10 @@ class Machine(Arithmetic, Protocol):
     def displaced(self, x: Array, radius: Any, seed: int, draw: Any, /) -> Array: ...
     def value_noise(self, value: Any, /) -> Any: ...
 
+    def curvature(self, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
+        """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any: on
+        the host, what the function makes of its space."""
+
 
 class Numbers:
     """Numbers, branches and records on the host."""
@@ -150,6 +154,9 @@ class Host(Numbers):
 
     def value_noise(self, value: float) -> float:
         return self.space.value_noise(value)
+
+    def curvature(self, most: int | None, on_host: Callable[[Space], R]) -> R:
+        return on_host(self.space)
 
 
 NUMBERS: Arithmetic = Numbers()

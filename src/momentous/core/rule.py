@@ -41,6 +41,7 @@ class Ask(NamedTuple):
     value: float = UNKNOWN  # f there
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
     numbers: tuple[float, ...] = ()  # and its numbers
+    work: Pass | None = None  # a pass in place of the rule's, to be done with any gradient
 
 
 class Goal(NamedTuple):
@@ -66,6 +67,8 @@ class Rule(Method[M]):
     """A method that asks and is told.  Its memory is a record with a field ``outcome``."""
 
     work: ClassVar[Pass] = MOMENTUM  # what STEP computes
+    # Fields of the memory that `write` alone changes; in compiled code they begin with zeros.
+    stores: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def begin(self, m: Machine, here: Sample, goal: Goal) -> M:
@@ -142,19 +145,20 @@ class Rule(Method[M]):
     def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
         """Evaluate until an iteration ends."""
         while True:
-            point, need, _, value, vectors, numbers = self.ask(m, memory)
+            point, need, _, value, vectors, numbers, work = self.ask(m, memory)
             last = oracle.last
             if value == value and (last is None or last.point is not point):
                 oracle.recall(Sample(point, value))
             made: Vectors = ()
             sums: Sums = ()
-            if need == STEP:
-                here, made, sums = oracle.gradient_with(point, self.work, vectors, numbers)
-            elif need == GRADIENT:
+            if need == STEP or (work is not None and (need == GRADIENT or oracle.fused)):
+                work = work or self.work
+                here, made, sums = oracle.gradient_with(point, work, vectors, numbers)
+            elif need == GRADIENT or (oracle.fused and value != value):
                 here = oracle.gradient(point)
             else:
-                here = Sample(point, oracle.value(point))
-                here = oracle.last or here  # with the gradient, where it came along
+                found = oracle.value(point)
+                here = oracle.last or Sample(point, found)  # the gradient may have come along
                 if need == BOTH and math.isfinite(here.value):
                     here = oracle.gradient(point)
             memory = self.write(m, self.tell(m, memory, here, made, sums))
@@ -165,6 +169,8 @@ class Rule(Method[M]):
                 shown.value = here.value
             if outcome.ended:
                 break
+        if shown.point is None:  # nothing new: where the method stands
+            shown = self.accepted(memory)
         return self._as_step(m, memory, shown)
 
     def _as_step(self, m: Host, memory: Any, shown: Sample) -> Step[M]:

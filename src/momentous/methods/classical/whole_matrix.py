@@ -12,16 +12,17 @@ import sys
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
 
+from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
-from momentous.methods.classical.curvature import Curvature, correction, is_of_use
+from momentous.methods.classical.curvature import HostCurvature, correction, is_of_use
 from momentous.methods.classical.fused_pairs import FusedPairs
 
 PAIRS_ON_RANKS = 40  # kept in place of a matrix where x is spread over ranks
 
 
-class WholeMatrix(Curvature):
+class WholeMatrix(HostCurvature):
     """H of all pairs, from (<s, y>/<y, y>) I of the newest pair: H = scale A + C.
 
     With V_i = I - y_i s_i'/<s_i, y_i>, A is V_k' ... V_1' V_1 ... V_k, and C what the update adds;
@@ -41,6 +42,7 @@ class WholeMatrix(Curvature):
     ):
         self._first, self._rest = first, rest  # A and C; only the upper triangles are used
         self._scale, self._count = scale, count
+        self._line = None
         self._update = update  # of A and C by the newest pair: s, a, c and <s, y>, see `extended`
 
     @classmethod
@@ -52,8 +54,11 @@ class WholeMatrix(Curvature):
     def __len__(self) -> int:
         return self._count
 
-    def at(self, space: Space, sample: Sample) -> WholeMatrix:
-        return self
+    def without_pairs(self) -> WholeMatrix:
+        return WholeMatrix.unknown(len(self._first))
+
+    def at(self, m: Host, here: Sample) -> WholeMatrix:
+        return WholeMatrix(self._first, self._rest, self._scale, self._count, self._update)
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
         if self._update is not None:
@@ -64,7 +69,7 @@ class WholeMatrix(Curvature):
         s, y = x_new - x, g_new - g
         n, sy, yy = s.size, ddot(s, y), ddot(y, y)
         if not is_of_use(ddot(s, s), sy, yy):
-            return self
+            return self.at(Host.of(space), there)
         t = correction(here.value - there.value, ddot(s, g), sy, noise)
         # V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
         # s s'/(t <s, y>) is added.
@@ -132,7 +137,7 @@ class StoredMatrix:
     first: tuple[float, ...]
     rest: tuple[float, ...]
 
-    def unpacked(self, space: Space | None) -> Curvature:
+    def unpacked(self, space: Space | None) -> HostCurvature:
         """As it was; where x is now spread over ranks, no pairs yet."""
         d = math.isqrt(2 * len(self.first))
         if space is not None and space.is_part and space.dimension == d:
