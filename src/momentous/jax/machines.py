@@ -33,5 +33,5 @@ def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine
     raise TypeError(
         f"{method.name} has no compiled form; momentous.jax.minimize runs it with a compiled "
         "function. These have one: ragd, rhb, perturbed-ragd, ada-ragd, ada-rhb, "
-        "parameter-free-agd, universal-hb"
+        "parameter-free-agd, universal-hb, lbfgs"
     )

@@ -18,8 +18,10 @@ from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind, Status
 from momentous.jax import vectors
+from momentous.jax.curvature import no_pairs
 from momentous.jax.machine import Evaluation, Machine, Progress
 from momentous.jax.vectors import Limits, Scalar, Tree, number, select
+from momentous.methods.classical.curvature import Curvature
 
 
 def register_records() -> None:
@@ -44,7 +46,7 @@ class Compiled:
         self.rounding, self.largest = limits.rounding, limits.largest
         self.smallest, self.dimension = limits.smallest, limits.dimension
         self.tiny = float(jnp.finfo(vectors.wide()).tiny)
-        self.key = key
+        self.key, self.like = key, x0
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """Only the leaves that some branch changes pass through the switch: XLA would copy the
@@ -126,6 +128,9 @@ class Compiled:
     def value_noise(self, value: Any) -> Any:
         return 8.0 * self.rounding * jnp.abs(value)
 
+    def curvature(self, most: int | None, on_host: Any) -> Curvature:
+        return no_pairs(self.like, most)
+
     def displaced(self, x: Tree, radius: Any, seed: int, draw: Any) -> Tree:
         leaves, tree = jax.tree.flatten(x)
         keys = jax.random.split(jax.random.fold_in(self.key, draw), len(leaves) + 1)
@@ -166,7 +171,8 @@ class RuleMachine(Machine):
 
     def _first(self, here: Sample, tol: Any = 0.0) -> Any:
         memory = self.rule.begin(self.m, here, self.goal)
-        memory = self.m.but(memory, tol=tol)  # known with the first gradient
+        if hasattr(memory, "tol"):
+            memory = self.m.but(memory, tol=tol)  # known with the first gradient
         return jax.tree.map(_strong, memory)
 
     def ask(self, state: RuleState) -> Ask:
@@ -187,10 +193,11 @@ class RuleMachine(Machine):
         )
         ask = self.ask(state)
         made, sums = vectors.run(rule.work, (here.gradient, *ask.vectors), ask.numbers)
+        stores = {name: getattr(state.memory, name) for name in rule.stores}
         memory = m.case(
             state.memory,
             (state.begun, lambda: rule.tell(m, state.memory, sample, made, sums[1:])),
-            otherwise=lambda: self._first(sample, tol),
+            otherwise=lambda: m.but(self._first(sample, tol), **stores),
         )
         memory = rule.write(m, memory)
         outcome = memory.outcome
