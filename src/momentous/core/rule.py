@@ -42,6 +42,7 @@ class Ask(NamedTuple):
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
     numbers: tuple[float, ...] = ()  # and its numbers
     work: Pass | None = None  # a pass in place of the rule's, to be done with any gradient
+    below: float = UNKNOWN  # with VALUE: where that is at most this, the gradient too
 
 
 class Goal(NamedTuple):
@@ -145,9 +146,8 @@ class Rule(Method[M]):
     def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
         """Evaluate until an iteration ends."""
         while True:
-            point, need, _, value, vectors, numbers, work = self.ask(m, memory)
-            last = oracle.last
-            if value == value and (last is None or last.point is not point):
+            point, need, _, value, vectors, numbers, work, below = self.ask(m, memory)
+            if value == value and ((last := oracle.last) is None or last.point is not point):
                 oracle.recall(Sample(point, value))
             made: Vectors = ()
             sums: Sums = ()
@@ -159,7 +159,7 @@ class Rule(Method[M]):
             else:
                 found = oracle.value(point)
                 here = oracle.last or Sample(point, found)  # the gradient may have come along
-                if need == BOTH and math.isfinite(here.value):
+                if (need == BOTH or here.value <= below) and math.isfinite(here.value):
                     here = oracle.gradient(point)
             memory = self.write(m, self.tell(m, memory, here, made, sums))
             outcome = memory.outcome

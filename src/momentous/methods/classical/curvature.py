@@ -10,7 +10,7 @@ from typing import Any
 from momentous.core.machine import NUMBERS, Arithmetic, Host
 from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT_ALONG, Pass
-from momentous.core.rule import VALUE, Ask, Sums, Vectors
+from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array, Space
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
@@ -56,13 +56,8 @@ class HostCurvature(Curvature):
 
     _line: Line | FusedLine | None  # once it is known
 
-    @abc.abstractmethod
     def __len__(self) -> int:
-        """The number of pairs."""
-
-    @property
-    def count(self) -> int:
-        return len(self)
+        return self.count  # type: ignore[no-any-return]
 
     @abc.abstractmethod
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> HostCurvature:
@@ -79,16 +74,17 @@ class HostCurvature(Curvature):
 
     def line(self, m: Host, here: Sample) -> Line | FusedLine:
         # It is made where the next step begins: by then nobody holds the curvature before.
-        if self._line is None:
-            self._line = self._make_line(m, here)
-        return self._line
+        line = self._line
+        if line is None:
+            line = self._line = self._make_line(m, here)
+        return line
 
     def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
-        g, guess = here.gradient, not len(self)
-        d = self.direction(m.space, g)
-        if not m.space.fuses:
-            return Line.of(m, here, d, m.inner(g, d), m.inner(d, d), guess)
-        return FusedLine(d, lambda: Line.of(m, here, d, m.inner(g, d), m.inner(d, d), guess), guess)
+        space, g, guess = m.space, here.gradient, self.count == 0
+        d, inner = self.direction(space, g), m.inner
+        if not space.fuses:
+            return Line.of(m, here, d, inner(g, d), inner(d, d), guess)
+        return FusedLine(d, lambda: Line.of(m, here, d, inner(g, d), inner(d, d), guess))
 
     def after(
         self, m: Host, moved: bool, failed: bool, here: Sample, there: Sample,
@@ -110,15 +106,15 @@ class FusedLine:
     not wait for that: its pass makes a new pair, on trust that the search will take it.
     """
 
-    __slots__ = ("_along", "_known", "direction", "end", "found", "guess", "vectors", "work")
+    __slots__ = ("_along", "_known", "direction", "end", "found", "vectors", "work")
 
     def __init__(
-        self, direction: Array, along: Callable[[], Line], guess: bool,
-        end: Array = None, work: Pass = GRADIENT_ALONG, vectors: Vectors = (),
+        self, direction: Array, along: Callable[[], Line], end: Array = None,
+        work: Pass = GRADIENT_ALONG, vectors: Vectors = (),
     ):  # fmt: skip
-        self._along, self._known = along, None
-        self.direction, self.guess = direction, guess
-        self.end, self.work, self.vectors = end, work, vectors
+        self._along = along
+        self._known: Line | None = None
+        self.direction, self.end, self.work, self.vectors = direction, end, work, vectors
         self.found: tuple[Sample | None, Vectors, Sums] = None, (), ()  # by the last pass
 
     @property
@@ -137,28 +133,35 @@ class FusedLine:
         return self.known.longest
 
     @property
+    def guess(self) -> bool:
+        return self.known.guess
+
+    @property
     def descends(self) -> bool:
         return self.known.descends
 
-    def length(self, m: Host, search: Search) -> Any:
-        is_end = self.end is not None and not search.trials
-        return 1.0 if is_end else self.known.length(m, search)
+    @property
+    def first(self) -> float:
+        return self.known.first if self.end is None else 1.0
 
-    def ask(self, m: Host, here: Sample, search: Search) -> Ask:
-        if self.end is not None and not search.trials and search.phase != LOOK:
+    def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
+        if self.end is not None and not search.trials:
             return self._with_pass(Ask(self.end, VALUE))
-        ask = self.known.ask(m, here, search)
-        return ask if search.phase == LOOK else self._with_pass(ask)
+        ask = self.known.ask(m, here, search, c1)
+        is_trial = self.descends and search.phase != LOOK
+        return self._with_pass(ask) if is_trial else ask
 
     def ask_gradient(self, there: Sample) -> Ask:
         return self._with_pass(self.known.ask_gradient(there))
 
     def _with_pass(self, ask: Ask) -> Ask:
+        work, vectors = GRADIENT_ALONG, (self.direction,)
         if ask.point is self.end:
-            return ask._replace(work=self.work, vectors=self.vectors)
-        return ask._replace(work=GRADIENT_ALONG, vectors=(self.direction,))
+            work, vectors = self.work, self.vectors
+        # A gradient that is asked for apart has its pass; one that a value brings has none.
+        return ask._replace(work=work, vectors=vectors, below=UNKNOWN)
 
-    def slope_at(self, m: Host, there: Sample, made: Vectors, sums: Sums) -> Any:
+    def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
         if sums:
             self.found = there, made, sums
         if self.found[0] is there:

@@ -38,9 +38,10 @@ class FusedPairs(Listed):
 
         # Not after an exception: it may be one of this rank alone, and this is a call over ranks.
         def line() -> Line:
-            return Line.of(m, here, d, *along(), guess=False)
+            slope, square = along()
+            return Line.of(m, here, d, slope, square, guess=False)
 
-        return FusedLine(d, line, False, end, *self._new_pair(here.gradient, d))
+        return FusedLine(d, line, end, *self._new_pair(here.gradient, d))
 
     def _kept(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """The pairs for which there is room beside a new one."""
@@ -53,13 +54,13 @@ class FusedPairs(Listed):
         group = padded((*steps, *changes)[:MOST])
         return new_pair(len(group)), (gradient, s, *group)
 
-    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> FusedPairs:
-        line, s, (found, made, sums) = self._line, None, (None, (), ())
+    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
+        line, s, y = self._line, None, None
         if isinstance(line, FusedLine) and there.point is line.end:
             s, (found, made, sums) = line.direction, line.found
-        if found is there and made:
-            (y,) = made
-        else:
+            if found is there and made:
+                (y,) = made
+        if y is None:
             if s is None:
                 s = space.combination(there.point, -1.0, here.point)
             work, others = self._new_pair(here.gradient, s)

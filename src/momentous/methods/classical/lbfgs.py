@@ -18,7 +18,7 @@ from momentous.core.rule import Ask, Goal, Outcome, Rule, Sums, Vectors
 from momentous.core.space import Space
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check
-from momentous.methods.classical.curvature import Curvature, HostCurvature
+from momentous.methods.classical.curvature import Curvature, FusedLine, HostCurvature
 from momentous.methods.classical.fused_pairs import FusedPairs
 from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
@@ -31,6 +31,7 @@ from momentous.methods.search.wolfe import (
     NEW,
     SEARCHING,
     TRIAL,
+    Line,
     Search,
     Wolfe,
 )
@@ -150,22 +151,22 @@ class LBFGS(Rule[LBFGSMemory]):
         )
 
     def ask(self, m: Machine, memory: LBFGSMemory) -> Ask:
-        search, line = memory.search, memory.curvature.line(m, memory.current)
+        here, search, c1 = memory.current, memory.search, self.sufficient_decrease
+        line: Line | FusedLine = memory.curvature.line(m, here)
         if memory.held.gradient is not None:
-            return line.ask(m, memory.current, search)
-        return m.case(  # values come alone, and this one waits for its gradient, or for a look
-            None,
-            (search.phase == TRIAL, lambda: line.ask_gradient(memory.held)),
-            otherwise=lambda: line.ask(m, memory.current, search),
-        )
+            return line.ask(m, here, search, c1)
+        # Values come alone, and this one waits for its gradient, or for a look at the noise.
+        ask = line.ask_gradient(memory.held)
+        return m.case(ask, (search.phase == LOOK, lambda: line.ask(m, here, search, c1)))
 
     def tell(
         self, m: Machine, memory: LBFGSMemory, here: Sample, made: Vectors, sums: Sums
     ) -> LBFGSMemory:
-        current, search, wolfe = memory.current, memory.search, self._wolfe
+        current, search = memory.current, memory.search
         line = memory.curvature.line(m, current)
-        t, slope = line.length(m, search), line.slope_at(m, here, made, sums)
-        falls = wolfe.falls(current, line, t, here.value) & (search.phase == TRIAL) & line.descends
+        t = m.where(search.trials == 0, line.first, search.t)
+        slope = line.slope_at(m, here, made, sums)
+        passes = self._wolfe.passes(m, current, line, t, here, slope)
 
         def accept() -> LBFGSMemory:
             return LBFGSMemory(
@@ -173,46 +174,38 @@ class LBFGS(Rule[LBFGSMemory]):
                 Outcome(t, m.no_events), FOUND, memory.corrects,
             )  # fmt: skip
 
-        def hold() -> LBFGSMemory:
-            return LBFGSMemory(
-                current, memory.there, here, memory.curvature, memory.rounding, search,
-                Outcome(0.0, m.no_events, False, False), SEARCHING, memory.corrects,
-            )  # fmt: skip
-
-        if here.gradient is None:  # values come alone
-            branch = falls & m.isfinite(here.value), hold
-        else:  # as most trials do
-            branch = falls & wolfe.flattens(line, slope) & m.isfinite(here.grad_norm), accept
         return m.case(
-            memory, branch, otherwise=lambda: self._search(m, memory, line, here, made, sums)
+            memory,
+            (passes & line.descends & (search.phase == TRIAL), accept),
+            otherwise=lambda: self._search(m, memory, line, t, here, made, sums),
         )
 
     def _search(
-        self, m: Machine, memory: LBFGSMemory, line: Any, here: Sample, made: Vectors, sums: Sums
-    ) -> LBFGSMemory:
+        self, m: Machine, memory: LBFGSMemory, line: Any, t: Any, here: Sample, made: Vectors,
+        sums: Sums,
+    ) -> LBFGSMemory:  # fmt: skip
         current, before = memory.current, memory.search
-        looks, alone = before.phase == LOOK, memory.held.gradient is None
+        looks = before.phase == LOOK
         search, rounding = m.case(
             (before, memory.rounding),
             (looks, lambda: before.looked(m, memory.rounding, current, here.value)),
         )
         there = m.choose(looks, memory.held, here)
         slope = line.slope_at(m, there, made, sums)
-        search = m.case(
-            search,
-            (
-                search.phase == TRIAL,
-                lambda: self._wolfe.tell(m, search, rounding, current, line, there, slope, alone),
-            ),
-        )
-        verdict, takes = search.verdict, search.taken == line.length(m, before)
-        waits = search.phase == LOOK
-        if there.gradient is None:
-            waits = waits | ((verdict == SEARCHING) & (search.trials == before.trials))
+        end_slope = math.nan if memory.held.gradient is None else slope
+
+        def judge() -> Search:
+            return self._wolfe.tell(m, search, rounding, current, line, t, there, slope, end_slope)
+
+        after = m.case(search, (search.phase == TRIAL, judge))
+        verdict, takes = after.verdict, after.taken == t
+        waits = after.phase == LOOK
+        if there.gradient is None:  # it may be wanted
+            waits = waits | ((verdict == SEARCHING) & (after.trials == before.trials))
         known = LBFGSMemory(
             current, m.choose(takes, there, memory.there), m.choose(waits, there, current),
-            memory.curvature, rounding, search,
-            Outcome(search.taken, m.no_events, takes & m.no(looks), verdict != SEARCHING),
+            memory.curvature, rounding, after,
+            Outcome(after.taken, m.no_events, takes & m.no(looks), verdict != SEARCHING),
             verdict, memory.corrects,
         )  # fmt: skip
         return m.case(
@@ -238,7 +231,7 @@ class LBFGS(Rule[LBFGSMemory]):
         return m.case(memory, ((count > 0) & m.no(zero), drop), otherwise=end)
 
     def write(self, m: Machine, memory: LBFGSMemory) -> LBFGSMemory:
-        """The step that the search has found."""
+        """With the step that the search has found."""
         here, there, rounding = memory.current, memory.there, memory.rounding
         moved, failed = memory.verdict == FOUND, memory.verdict == FAILED
 
@@ -249,10 +242,9 @@ class LBFGS(Rule[LBFGSMemory]):
         curvature = memory.curvature.after(m, moved, failed, here, there, noise)
         if curvature is memory.curvature:
             return memory
-        current = m.choose(moved, there, here)
         return LBFGSMemory(
-            current, current, memory.held, curvature, rounding, memory.search, memory.outcome,
-            memory.verdict, memory.corrects,
+            m.choose(moved, there, here), there, memory.held, curvature, rounding, memory.search,
+            memory.outcome, memory.verdict, memory.corrects,
         )  # fmt: skip
 
     def accepted(self, memory: LBFGSMemory) -> Sample:
@@ -273,7 +265,7 @@ class LBFGS(Rule[LBFGSMemory]):
 
     def inverse_hessian(self, space: Space, memory: LBFGSMemory) -> Callable[[], Any] | None:
         """H, for vectors on the host: what has stayed on a device is not kept for this."""
-        curvature = memory.curvature
+        curvature: Any = memory.curvature
         on_host = isinstance(curvature, WholeMatrix) or space.library is np.ndarray
         if space.has_own_inner or space.is_part or not on_host:
             return None

@@ -99,16 +99,13 @@ class Pairs(HostCurvature):
 class Listed(Pairs):
     """Pairs of arrays of any library, or of long ones."""
 
-    __slots__ = ("changes", "steps")
+    __slots__ = ("changes", "count", "steps")
 
     def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
         self.most, self._blas, self._line = most, blas(), None
-        self.steps, self.changes = steps, changes
+        self.steps, self.changes, self.count = steps, changes, len(steps)
         self.steps_changes = self.changes_changes = np.empty((0, 0))
         self.diagonal = self.to_steps = self.to_changes = np.empty(0)
-
-    def __len__(self) -> int:
-        return len(self.steps)
 
     def without_pairs(self) -> Listed:
         return type(self)(self.most)
@@ -247,9 +244,6 @@ class Stacked(Pairs):
         made.to_steps, made.to_changes = np.zeros(most), np.zeros(most)
         made._take_matrices()
         return made
-
-    def __len__(self) -> int:
-        return self.count
 
     def without_pairs(self) -> Stacked:
         return Stacked.filled(self.most, self.shape)

@@ -30,7 +30,7 @@ class WholeMatrix(HostCurvature):
     then nobody holds the curvature before it any more, as a rule, and its matrices need no copy.
     """
 
-    __slots__ = ("_count", "_first", "_rest", "_scale", "_update")
+    __slots__ = ("_first", "_rest", "_scale", "_update", "count")
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class WholeMatrix(HostCurvature):
         update: tuple[np.ndarray, np.ndarray, np.ndarray, float] | None = None,
     ):
         self._first, self._rest = first, rest  # A and C; only the upper triangles are used
-        self._scale, self._count = scale, count
+        self._scale, self.count = scale, count
         self._line = None
         self._update = update  # of A and C by the newest pair: s, a, c and <s, y>, see `extended`
 
@@ -51,14 +51,11 @@ class WholeMatrix(HostCurvature):
         first = np.eye(dimension, order="F")
         return cls(first, np.zeros_like(first), 1.0, 0)
 
-    def __len__(self) -> int:
-        return self._count
-
     def without_pairs(self) -> WholeMatrix:
         return WholeMatrix.unknown(len(self._first))
 
     def at(self, m: Host, here: Sample) -> WholeMatrix:
-        return WholeMatrix(self._first, self._rest, self._scale, self._count, self._update)
+        return WholeMatrix(self._first, self._rest, self._scale, self.count, self._update)
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
         if self._update is not None:
@@ -76,7 +73,7 @@ class WholeMatrix(HostCurvature):
         a, c = dsymv(1.0, self._first, y), dsymv(1.0, self._rest, y)
         daxpy(s, a, n, -0.5 * ddot(y, a) / sy)
         daxpy(s, c, n, -0.5 * ddot(y, c) / sy - 0.5 / t)
-        return WholeMatrix(self._first, self._rest, sy / yy, self._count + 1, (s, a, c, sy))
+        return WholeMatrix(self._first, self._rest, sy / yy, self.count + 1, (s, a, c, sy))
 
     def _settle(self) -> None:
         """Update A and C by the newest pair: in place where nobody else holds them."""
@@ -89,7 +86,7 @@ class WholeMatrix(HostCurvature):
         except BaseException:  # interrupted: A and C do not belong together any more
             nothing = WholeMatrix.unknown(n)
             self._first, self._rest = nothing._first, nothing._rest
-            self._scale, self._count = 1.0, 0
+            self._scale, self.count = 1.0, 0
             raise
         finally:
             self._update = None
@@ -120,7 +117,7 @@ class WholeMatrix(HostCurvature):
             self._settle()
         corner = np.tril_indices(len(self._first))
         parts = (tuple(part.T[corner].tolist()) for part in (self._first, self._rest))
-        return StoredMatrix(self._count, self._scale, *parts)
+        return StoredMatrix(self.count, self._scale, *parts)
 
 
 # The reference count of a matrix that one curvature holds.  How many references a call adds depends

@@ -56,22 +56,20 @@ class Line:
     ) -> Line:
         """``square`` is |d|^2.  A guess is a step of length 1 along the gradient."""
         norm = here.grad_norm
-        first = m.where(guess, 1.0 / m.where(norm > 0.0, norm, 1.0), 1.0)
+        first = m.where(guess, 1.0 / (norm + (norm == 0.0)), 1.0)
         # Where f has no lower bound, steps grow without bound.
         longest = math.sqrt(m.largest) / m.maximum(m.sqrt(square), 1.0)
         descends = (slope < 0.0) & (slope > -math.inf)
         return Line(direction, slope, descends, longest, m.minimum(first, longest), guess)
 
-    def length(self, m: Machine, search: Search) -> Any:
-        """t of the trial under way."""
-        return m.where(search.trials == 0, self.first, search.t)
-
-    def ask(self, m: Machine, here: Sample, search: Search) -> Ask:
-        """The next trial or look; where the line does not descend, what is known here."""
-        t = m.case(self.length(m, search), (search.phase == LOOK, lambda: search.look.end(m)))
-        descends = self.descends
+    def ask(self, m: Machine, here: Sample, search: Search, c1: float) -> Ask:
+        """The next trial, with its gradient where f has fallen enough, or the next look; where the
+        line does not descend, what is known here."""
+        t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
         point = m.choose(descends, m.combination(here.point, t, self.direction), here.point)
-        return Ask(point, VALUE, m.no(descends), m.where(descends, UNKNOWN, here.value))
+        known = m.where(descends, UNKNOWN, here.value)
+        below = m.where(search.phase == LOOK, UNKNOWN, here.value + c1 * t * self.slope)
+        return Ask(point, VALUE, m.no(descends), known, (), (), None, below)
 
     def ask_gradient(self, there: Sample) -> Ask:
         """The gradient at a trial of which the value is known."""
@@ -99,8 +97,9 @@ NO_END = Trial(math.inf, math.nan)  # the high end as long as there is none
 class Search:
     """A search under way."""
 
-    t: float = 0.0  # of the trial under way, if it is not the first: see `Line.length`
-    trials: int = 0  # before that
+    t: float = 0.0  # of the trial under way, if it is not the first, which the line knows
+    next: float = 0.0  # t of the next evaluation: of that trial, or of a look
+    trials: int = 0  # before this one
     phase: int = TRIAL
     verdict: int = SEARCHING
     low: Trial = START
@@ -115,7 +114,8 @@ class Search:
     ) -> tuple[Search, Rounding]:
         """After a value that a look at the noise has asked for."""
         rounding, look = self.look.answered(m, rounding, here, value)
-        return m.but(self, look=look, phase=m.where(look.done, TRIAL, LOOK)), rounding
+        phase = m.where(look.done, TRIAL, LOOK)
+        return m.but(self, next=look.end(m), phase=phase, look=look), rounding
 
     def seen(self, most: int) -> str:
         """What the trials were like, if there is none to take."""
@@ -146,23 +146,23 @@ class Wolfe:
     c2: float
     most: int
 
-    def falls(self, here: Sample, line: Line, t: float, value: float) -> Any:
-        """The first condition, by values."""
-        return value <= here.value + self.c1 * t * line.slope
-
-    def flattens(self, line: Line, slope: float) -> Any:
-        """The second condition."""
-        return slope >= self.c2 * line.slope
+    def passes(
+        self, m: Machine, here: Sample, line: Line, t: float, there: Sample, slope: float
+    ) -> Any:
+        """Are both conditions met by values, as they are by most trials?"""
+        falls = there.value <= here.value + self.c1 * t * line.slope
+        return falls & (slope >= self.c2 * line.slope) & m.isfinite(there.grad_norm)
 
     def tell(
-        self, m: Machine, search: Search, rounding: Rounding, here: Sample, line: Line,
-        there: Sample, slope: float, alone: bool,
+        self, m: Machine, search: Search, rounding: Rounding, here: Sample, line: Line, t: float,
+        there: Sample, slope: float, end_slope: float,
     ) -> Search:  # fmt: skip
-        """After a trial ``there``, with that slope; ``here`` is where the line begins, and
-        ``alone`` says whether values come without gradients."""
-        t, trials, value = line.length(m, search), search.trials + 1, there.value
-        falls, usable = self.falls(here, line, t, value), m.isfinite(there.grad_norm)
-        change = -t * line.slope
+        """After a trial ``there``, with that slope; ``here`` is where the line begins.
+
+        ``end_slope`` is what a high end of the bracket has in its place: NaN where values come
+        alone, as few of these ends have a gradient then."""
+        trials, value, usable = search.trials + 1, there.value, m.isfinite(there.grad_norm)
+        falls, change = value <= here.value + self.c1 * t * line.slope, -t * line.slope
         small = (change <= DOUBTFUL * rounding.size(m, here.value)) & rounding.doubts(change)
         level = falls | (abs(value - here.value) <= rounding.between(m, here.value, value))
         level = level & m.isfinite(value)
@@ -171,7 +171,7 @@ class Wolfe:
 
         def look() -> Search:
             begun = Look.along(m, here, line.direction, line.slope, change, t)
-            return m.but(search, phase=LOOK, look=begun)
+            return m.but(search, next=begun.end(m), phase=LOOK, look=begun)
 
         def verdict(taken: Any, spent: Any) -> Any:
             return m.where(spent, m.where(taken > 0.0, FOUND, FAILED), SEARCHING)
@@ -183,22 +183,22 @@ class Wolfe:
             taken = m.where(falls, t, search.taken)
             spent = (trials >= self.most) | (open_ended & (t >= line.longest))
             return Search(
-                t_next, trials, TRIAL, verdict(taken, spent), new, search.high, 0, True, taken,
-                search.look,
+                t_next, t_next, trials, TRIAL, verdict(taken, spent), new, search.high, 0, True,
+                taken, search.look,
             )  # fmt: skip
 
         def shorten() -> Search:
             # Without a usable gradient there is nothing to interpolate.
             known = m.where(level & m.no(usable), math.nan, value)
-            new = Trial(t, known, math.nan if alone else slope)
+            new = Trial(t, known, end_slope)
             too_long = search.too_long + 1
             nearest = NEAREST ** m.maximum(too_long - PATIENCE, 1)
             nearest = m.where(line.guess & (low.t == 0.0), FIRST_NEAREST, nearest)
             t_next, finite = _between(m, low, new, nearest), search.finite | m.isfinite(known)
             taken, spent = search.taken, trials >= self.most
             return Search(
-                t_next, trials, TRIAL, verdict(taken, spent), low, new, too_long, finite, taken,
-                search.look,
+                t_next, t_next, trials, TRIAL, verdict(taken, spent), low, new, too_long, finite,
+                taken, search.look,
             )  # fmt: skip
 
         branches = [
@@ -210,7 +210,7 @@ class Wolfe:
         return m.case(
             search,
             *branches,
-            (good & self.flattens(line, slope), lambda: m.but(search, verdict=FOUND, taken=t)),
+            (good & (slope >= self.c2 * line.slope), lambda: m.but(search, verdict=FOUND, taken=t)),
             (good, lengthen),
             otherwise=shorten,
         )
