@@ -15,9 +15,11 @@ from momentous import LBFGS, AdaRAGD, AdaRHB, Method, minimize
 from momentous.core import cuda_passes, layout, passes
 from momentous.core.admission import Admission
 from momentous.core.blocks import BLOCK
-from momentous.core.oracle import FunctionOracle, Sample
+from momentous.core.machine import Host
+from momentous.core.oracle import Sample
 from momentous.core.space import Space
 from momentous.methods.classical import lbfgs
+from momentous.methods.classical.curvature import FusedLine
 from momentous.methods.classical.fused_pairs import FusedPairs
 from momentous.methods.classical.limited_memory import Listed
 from momentous.methods.restarted.free_radius import FreeRadius
@@ -168,22 +170,22 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
     space, alone = Space(np.ones(40), total=lambda sums: sums), Space(np.ones(40))
     fused, listed = FusedPairs(3), Listed(3)
     hessian = np.diag(np.linspace(1, 5, 40))
-    oracle = FunctionOracle(lambda x: (x @ hessian @ x / 2, hessian @ x), True, (), space)
     here = Sample(random.standard_normal(40))
     here.gradient = hessian @ here.point
-    fused, listed = fused.at(space, here), listed.at(alone, here)
+    m, apart = Host.of(space), Host.of(alone)
+    fused, listed = fused.at(m, here), listed.at(apart, here)
     for _ in range(6):
         there = Sample(here.point + 0.1 * random.standard_normal(40))
         there.gradient = hessian @ there.point
         fused = fused.extended(space, here, there, 0.0)
         listed = listed.extended(alone, here, there, 0.0)
-        d, slope, ahead = fused.line(oracle, there)
+        line, d = fused.line(m, there), fused.line(m, there).direction
         other = listed.direction(alone, there.gradient)
         np.testing.assert_allclose(d, other, atol=1e-9)
-        assert slope == pytest.approx(there.gradient @ other)
-        assert ahead is not None
-        assert ahead.square == pytest.approx(other @ other)
-        end = ahead.end
+        assert line.slope == pytest.approx(there.gradient @ other)
+        assert isinstance(line, FusedLine)
+        end = line.end
+        assert np.array_equal(end, there.point + d)
         # A step that ends there takes its direction as it is.
         here = Sample(end, gradient=hessian @ end)
         fused, listed = (
@@ -192,10 +194,9 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
     assert fused.steps[-1] is d
     again = fused.packed().unpacked(space)
     assert isinstance(again, FusedPairs)
-    assert np.array_equal(again.line(oracle, here)[0], fused.line(oracle, here)[0])
-    assert np.allclose(
-        fused.packed().unpacked(alone).direction(alone, here.gradient), fused.line(oracle, here)[0]
-    )
+    d = fused.line(m, here).direction
+    assert np.array_equal(again.line(m, here).direction, d)
+    assert np.allclose(fused.packed().unpacked(alone).direction(alone, here.gradient), d)
 
 
 # --- gradients are taken as they are where nobody else has them ----------------------------------

@@ -17,10 +17,13 @@ from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import STEP, Ask, Goal, Outcome, Rule
 from momentous.core.space import to_numpy
+from momentous.methods.classical import LBFGS
 from momentous.methods.restarted import RAGD, AdaRAGD, PerturbedRAGD
 from momentous.methods.restarted.epoch import Average
 from momentous.methods.restarted.schedule import Schedule
 from momentous.methods.search.probe import Probe
+from momentous.methods.search.rounding import Look, Rounding
+from momentous.methods.search.wolfe import Line, Search, Wolfe
 
 
 @record
@@ -140,7 +143,13 @@ def test_a_toy_rule_resumes_bit_for_bit(tmp_path):
     assert np.array_equal(again.x, result.x)
 
 
-@pytest.mark.parametrize("cls", [RAGD, PerturbedRAGD, AdaRAGD, Schedule, Average, Probe, Toy])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        RAGD, PerturbedRAGD, AdaRAGD, Schedule, Average, Probe, Toy, LBFGS, Wolfe, Search, Line,
+        Look, Rounding,
+    ],
+)  # fmt: skip
 def test_rules_never_ask_for_the_truth_of_a_condition(cls):
     """In a compiled loop there is none: ``not``, ``and``, ``or`` and ``if`` are for parameters."""
     for function in _functions_of_machines(cls):
@@ -169,7 +178,10 @@ def _functions_of_machines(cls):
 
 
 def _is_static(node):
-    """Does it look at nothing but parameters of the method, which are known when it is compiled?"""
+    """Does it look at nothing but parameters of the method, and whether something is there at all,
+    which are known when it is compiled?"""
+    if isinstance(node, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+        return True
     names = {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
     return names <= {"self", "goal", "tol", "L", "largest_theta", "epoch_length"}
 

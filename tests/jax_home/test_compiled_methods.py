@@ -92,6 +92,8 @@ CASES = {
     "ada-rhb": (home.AdaRHB, {}, 120),
     "parameter-free-agd": (home.ParameterFreeAGD, {}, STEPS),
     "universal-hb": (home.UniversalHeavyBall, {}, STEPS),
+    "lbfgs": (home.LBFGS, {}, STEPS),
+    "lbfgs, pairs": (home.LBFGS, {"memory": 3}, STEPS),
 }
 # The functions of Optimistix's own tests, and which of them a method does not solve in so many
 # evaluations: with one step size for all of them it is too short for some.

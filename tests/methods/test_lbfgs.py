@@ -9,6 +9,7 @@ import pytest
 
 import momentous
 from momentous import LBFGS, Status, iterate, minimize, testbed
+from momentous.core.machine import NUMBERS
 from momentous.core.space import Space
 from momentous.methods.classical.lbfgs import default_memory
 from momentous.methods.classical.limited_memory import Listed, Stacked
@@ -260,8 +261,8 @@ def test_bad_parameters_are_refused_by_name():
 def test_between_two_trials_powers_are_met_exactly(power):
     low, high = Trial(0.0, 0.0, -1.0), Trial(1.0, 4.0, 5.0 * power - 1.0)  # -t + 5 t^power
     least = (5 * power) ** (-1 / (power - 1))
-    assert between(low, high, 0.0) == pytest.approx(least, rel=1e-12)
-    parabola = between(low, Trial(1.0, 4.0), 0.0)  # the slope at the end is not known
+    assert between(NUMBERS, low, high, 0.0) == pytest.approx(least, rel=1e-12)
+    parabola = between(NUMBERS, low, Trial(1.0, 4.0), 0.0)  # the slope at the end is not known
     assert parabola == pytest.approx(0.1, rel=1e-12)
 
 

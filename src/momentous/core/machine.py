@@ -18,6 +18,8 @@ from momentous.core.status import Event, EventKind
 R = TypeVar("R")
 Branch = tuple[Any, Callable[[], R]]
 
+STEP = 2  # what an evaluation may bring: the gradient, and the rule's pass over it
+
 
 class Arithmetic(Protocol):
     """Numbers and conditions.
@@ -92,6 +94,10 @@ class Machine(Arithmetic, Records, Protocol):
     def stepped(self, x: Array, weight: Any, y: Array, origin: Array, /) -> tuple[Array, Any]: ...
     def displaced(self, x: Array, radius: Any, seed: int, draw: Any, /) -> Array: ...
     def value_noise(self, value: Any, /) -> Any: ...
+
+    def curvature(self, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
+        """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any: on
+        the host, what the function makes of its space."""
 
 
 class Numbers:
@@ -176,7 +182,7 @@ class Host(Numbers):
 
     @staticmethod
     def passed_on(ask: Any, rule: Any) -> Any:
-        return ask if ask.work is not None else ask._replace(work=rule.work)
+        return ask if ask.need != STEP or ask.work else ask._replace(work=rule.work)
 
     @staticmethod
     def worked(rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> tuple[Any, Any]:
@@ -187,6 +193,9 @@ class Host(Numbers):
 
     def value_noise(self, value: float) -> float:
         return self.space.value_noise(value)
+
+    def curvature(self, most: int | None, on_host: Callable[[Space], R]) -> R:
+        return on_host(self.space)
 
 
 NUMBERS: Arithmetic = Numbers()

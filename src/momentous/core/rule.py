@@ -12,7 +12,7 @@ import dataclasses
 import math
 from typing import Any, ClassVar, NamedTuple
 
-from momentous.core.machine import Host, Machine, Numbers, Records
+from momentous.core.machine import STEP, Host, Machine, Numbers, Records
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.passes import MOMENTUM, Pass
@@ -25,9 +25,9 @@ Vectors = tuple[Array, ...]
 Sums = tuple[float, ...]
 
 RUNNING = -1  # in place of a `Status`
+UNKNOWN = math.nan  # in place of a value
 # What an evaluation is to bring.  A driver may bring more, and a compiled one always does.
 VALUE, GRADIENT = 0, 1
-STEP = 2  # the gradient, and the rule's pass over it
 BOTH = 3  # the value and, where that is finite, the gradient
 
 
@@ -40,7 +40,8 @@ class Ask(NamedTuple):
     known: Sample = NO_SAMPLE  # if it is of this point, it need not be evaluated again
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
     numbers: tuple[float, ...] = ()  # and its numbers
-    work: Pass | None = None  # the pass, where it is not the rule's own
+    work: Pass | None = None  # a pass in place of the rule's, to be done with any gradient
+    below: float = UNKNOWN  # with VALUE: where that is at most this, the gradient too
 
 
 class Goal(NamedTuple):
@@ -159,23 +160,22 @@ class Rule(Method[M]):
     def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
         """Evaluate until an iteration ends."""
         while True:
-            point, need, _, known, vectors, numbers, work = self.ask(m, memory)
-            if known.point is point:
-                last = oracle.last
-                if last is None or last.point is not point:
-                    oracle.recall(known)
+            point, need, _, known, vectors, numbers, work, below = self.ask(m, memory)
+            is_known = known.point is point
+            if is_known and ((last := oracle.last) is None or last.point is not point):
+                oracle.recall(known)
             made: Vectors = ()
             sums: Sums = ()
-            if need == STEP:
-                pass_ = work or self.work or MOMENTUM
-                here, made, sums = oracle.gradient_with(point, pass_, vectors, numbers)
+            if need == STEP or (work is not None and (need == GRADIENT or oracle.fused)):
+                work = work or self.work or MOMENTUM
+                here, made, sums = oracle.gradient_with(point, work, vectors, numbers)
+            elif need == GRADIENT or (oracle.fused and not is_known):
+                here = oracle.gradient(point)
             else:
-                wanted = need == GRADIENT or (need == BOTH and oracle.fused)
-                if not wanted:
-                    value = oracle.value(point)
-                    wanted = need == BOTH and math.isfinite(value)
-                # With a value its gradient may have come along.
-                here = oracle.gradient(point) if wanted else oracle.last or Sample(point, value)
+                value = oracle.value(point)
+                here = oracle.last or Sample(point, value)  # the gradient may have come along
+                if (need == BOTH or value <= below) and math.isfinite(value):
+                    here = oracle.gradient(point)
             m.spent = oracle.nfev + oracle.njev
             memory = self.write(m, self.tell(m, memory, here, made, sums))
             outcome = memory.outcome
@@ -184,7 +184,10 @@ class Rule(Method[M]):
             elif here.point is shown.point:
                 shown.value = here.value
             if outcome.ended:
-                return self._as_step(m, memory, shown)
+                break
+        if shown.point is None:  # nothing new: where the method stands
+            shown = self.accepted(memory)
+        return self._as_step(m, memory, shown)
 
     def _as_step(self, m: Host, memory: Any, shown: Sample) -> Step[M]:
         outcome = memory.outcome

@@ -1,9 +1,9 @@
 """For users of JAX: functions of pytrees, and whole runs that are compiled.
 
 - `minimize` and `iterate`: every method, over pytrees, with a compiled gradient;
-- `solve`: the paper's methods and the parameter-free ones as one compiled loop;
-- `RAGD`, `RHB`, `PerturbedRAGD`, `AdaRAGD`, `AdaRHB`, `ParameterFreeAGD` and `UniversalHeavyBall`:
-  the same as minimisers of Optimistix (which must be installed).
+- `solve`: the paper's methods, the parameter-free ones and L-BFGS as one compiled loop;
+- `RAGD`, `RHB`, `PerturbedRAGD`, `AdaRAGD`, `AdaRHB`, `ParameterFreeAGD`, `UniversalHeavyBall` and
+  `LBFGS`: the same as minimisers of Optimistix (which must be installed).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from momentous.jax.compiled import Solution, solve  # noqa: E402
 from momentous.jax.pytrees import iterate, minimize  # noqa: E402
 
 if TYPE_CHECKING:
+    from momentous.jax.minimisers import LBFGS as LBFGS
     from momentous.jax.minimisers import RAGD as RAGD
     from momentous.jax.minimisers import RHB as RHB
     from momentous.jax.minimisers import AdaRAGD as AdaRAGD
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _MINIMISERS = (
     "RAGD", "RHB", "PerturbedRAGD", "AdaRAGD", "AdaRHB", "ParameterFreeAGD", "UniversalHeavyBall",
+    "LBFGS",
 )  # fmt: skip
 
 __all__ = ["Solution", "iterate", "minimize", "solve", *_MINIMISERS]

@@ -51,7 +51,7 @@ def solve(
 ) -> Solution:
     """Minimise a function of JAX operations in one compiled loop.
 
-    The paper's methods and the parameter-free ones take the same steps here as in
+    The paper's methods, the parameter-free ones and L-BFGS take the same steps here as in
     `momentous.minimize`.  There is no trace, no callback and no checkpoint, and the limit is one of
     evaluations; in return nothing waits for the host, and the whole run can be jitted, vmapped and
     put into loops.
@@ -67,7 +67,7 @@ def solve(
         Further arguments; arrays in it may change from call to call without another compilation.
     method : str or Method
         "ada-ragd", "ada-rhb", "ragd", "rhb", "perturbed-ragd", "parameter-free-agd",
-        "universal-hb", or an instance of one of their classes.
+        "universal-hb", "lbfgs", or an instance of one of their classes.
     tol, rtol : float
         Stop when the Euclidean norm of the gradient is at most tol + rtol |grad f(x0)|.
     max_evaluations : int

@@ -19,6 +19,7 @@ from momentous.core.status import OUTPUTS, SUCCESSES, Status
 from momentous.jax import vectors
 from momentous.jax.rules import Compiled, strong
 from momentous.jax.vectors import Scalar, Tree, number, select
+from momentous.methods.classical.curvature import Curvature
 
 
 class Known(NamedTuple):
@@ -115,7 +116,14 @@ class Driver:
             made, sums = m.worked(rule, state.memory, here, (), ())
             return rule.tell(m, state.memory, here, made, sums)
 
-        memory = m.case(state.memory, (first, lambda: self._first(here, tol)), otherwise=told)
+        def begun() -> Any:
+            # Stores begin with zeros, as they are: in a branch they would be copied.
+            return jax.tree.map(
+                lambda new, old: old if isinstance(new, Curvature) else new,
+                self._first(here, tol), state.memory, is_leaf=lambda a: isinstance(a, Curvature),
+            )  # fmt: skip
+
+        memory = m.case(state.memory, (first, begun), otherwise=told)
         memory = rule.write(m, memory)
         outcome = memory.outcome
         usable = jnp.isfinite(here.value) & jnp.isfinite(here.grad_norm)

@@ -146,3 +146,9 @@ class UniversalHeavyBall(AbstractMomentous):
     """`momentous.UniversalHeavyBall` (Marumo & Takeda 2025) for Optimistix."""
 
     kind = methods.UniversalHeavyBall
+
+
+class LBFGS(AbstractMomentous):
+    """`momentous.LBFGS` for Optimistix."""
+
+    kind = methods.LBFGS

@@ -17,7 +17,9 @@ from momentous.core.record import RECORDS
 from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind
 from momentous.jax import vectors
+from momentous.jax.curvature import no_pairs
 from momentous.jax.vectors import Limits, Tree, select
+from momentous.methods.classical.curvature import Curvature
 
 
 def register_records() -> None:
@@ -46,7 +48,7 @@ class Compiled:
         self.rounding, self.largest = limits.rounding, limits.largest
         self.smallest, self.dimension = limits.smallest, limits.dimension
         self.tiny = float(jnp.finfo(vectors.wide()).tiny)
-        self.key = key
+        self.key, self.like = key, x0
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """Only the leaves that some branch changes pass through the switch: XLA would copy the
@@ -156,6 +158,9 @@ class Compiled:
 
     def value_noise(self, value: Any) -> Any:
         return 8.0 * self.rounding * jnp.abs(value)
+
+    def curvature(self, most: int | None, on_host: Any) -> Curvature:
+        return no_pairs(self.like, most)
 
     def displaced(self, x: Tree, radius: Any, seed: int, draw: Any) -> Tree:
         leaves, tree = jax.tree.flatten(x)

@@ -13,55 +13,35 @@ import dataclasses
 
 import numpy as np
 
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Host
+from momentous.core.oracle import Sample
 from momentous.core.passes import MOST, Pass, new_pair, padded
 from momentous.core.record import record
 from momentous.core.space import Array, Space
-from momentous.methods.classical.curvature import correction, is_of_use
+from momentous.methods.classical.curvature import FusedLine, correction, is_of_use
 from momentous.methods.classical.limited_memory import Listed, Pairs, StoredPairs, grown
-from momentous.methods.search.wolfe import Ahead
+from momentous.methods.search.wolfe import Line
 
 
 class FusedPairs(Listed):
     """`Listed` pairs, with fewer passes over memory."""
 
-    __slots__ = ("_found", "_step")
+    __slots__ = ()
 
-    def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
-        super().__init__(most, steps, changes)
-        # A direction d and x + d; and what the look at that point has found.
-        self._step: tuple[Array, Array] = (None, None)
-        self._found: tuple[Sample, Array, tuple[float, ...]] | None = None
-
-    def at(self, space: Space, sample: Sample) -> FusedPairs:
-        moved = FusedPairs(self.most, self.steps, self.changes)
-        moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
-        moved.diagonal = self.diagonal
-        products = space.inners((*self.steps, *self.changes), sample.gradient)
-        moved.to_steps, moved.to_changes = np.array(products).reshape(2, -1)
-        return moved
-
-    def line(self, oracle: Oracle, here: Sample) -> tuple[Array, float, Ahead | None]:
+    def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
         if not len(self):
-            return super().line(oracle, here)
+            return super()._make_line(m, here)
         scale, p, q = self._weights()
         weights = [-scale, *(scale * p).tolist(), *(-q).tolist()]
         vectors = (here.gradient, *self.changes, *self.steps)
-        d, end, along = oracle.space.direction(here.point, weights, vectors)
-        self._step, self._found = (d, end), None
+        d, end, along = m.space.direction(here.point, weights, vectors)
 
-        def look() -> tuple[Sample, float]:
-            if self._found is None:
-                work, others = self._new_pair(here.gradient, d)
-                there, (y,), sums = oracle.gradient_with(end, work, others)
-                self._found = there, y, sums
-            return self._found[0], self._found[2][0]
-
-        if oracle.fused:
-            look()  # the device has this to do before the sums of the pass are waited for
         # Not after an exception: it may be one of this rank alone, and this is a call over ranks.
-        slope, square = along()
-        return d, slope, Ahead(square, end, look)
+        def line() -> Line:
+            slope, square = along()
+            return Line.of(m, here, d, slope, square, guess=False)
+
+        return FusedLine(d, line, end, *self._new_pair(here.gradient, d))
 
     def _kept(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """The pairs for which there is room beside a new one."""
@@ -74,19 +54,21 @@ class FusedPairs(Listed):
         group = padded((*steps, *changes)[:MOST])
         return new_pair(len(group)), (gradient, s, *group)
 
-    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> FusedPairs:
-        s, end = self._step
-        if self._found is not None and self._found[0] is there:
-            _, y, sums = self._found
-        else:
-            if there.point is not end:
+    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
+        line, s, y = self._line, None, None
+        if isinstance(line, FusedLine) and there.point is line.end:
+            s, (found, made, sums) = line.direction, line.found
+            if found is there and made:
+                (y,) = made
+        if y is None:
+            if s is None:
                 s = space.combination(there.point, -1.0, here.point)
             work, others = self._new_pair(here.gradient, s)
-            (y,), (_, *found), _ = space.compute(work, (there.gradient, *others))
-            sums = tuple(found)
+            (y,), (_, *rest), _ = space.compute(work, (there.gradient, *others))
+            sums = tuple(rest)
         to_s, to_y, ss, sy, yy, *products = sums
         if not is_of_use(ss, sy, yy):
-            return self.at(space, there)
+            return self.at(Host.of(space), there)
         steps, changes = self._kept()
         rows, old = (*steps, *changes), len(self) - len(steps)
         products = [*products[: len(rows)], *space.inners(rows[MOST:], there.gradient)]

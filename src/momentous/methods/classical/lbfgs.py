@@ -10,21 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.machine import Host
-from momentous.core.method import Method
-from momentous.core.oracle import Oracle, Sample
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
+from momentous.core.passes import GRADIENT
 from momentous.core.record import record
-from momentous.core.space import Array, Space
-from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.step import Report, Step
+from momentous.core.rule import Ask, Goal, Outcome, Rule, Sums, Vectors
+from momentous.core.space import Space
+from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check
-from momentous.methods.classical.curvature import Curvature
+from momentous.methods.classical.curvature import Curvature, FusedLine, HostCurvature
 from momentous.methods.classical.fused_pairs import FusedPairs
 from momentous.methods.classical.limited_memory import Listed, Stacked
 from momentous.methods.classical.whole_matrix import WholeMatrix
-from momentous.methods.endings import Events, zero_gradient
+from momentous.methods.endings import zero_gradient
 from momentous.methods.search.rounding import Rounding
-from momentous.methods.search.wolfe import search
+from momentous.methods.search.wolfe import (
+    FAILED,
+    FOUND,
+    LOOK,
+    NEW,
+    SEARCHING,
+    TRIAL,
+    Line,
+    Search,
+    Wolfe,
+)
 
 # Up to so many variables the default is the matrix of all pairs: as costly there as 80 pairs.
 WHOLE = 128
@@ -41,23 +51,21 @@ def default_memory(dimension: float) -> int:
 
 @record
 class LBFGSMemory:
-    """The iterate, and what is known of the curvature."""
+    """The iterate, what is known of the curvature, and the search that is under way."""
 
     current: Sample
-    curvature: Curvature
+    there: Sample  # the trial that the search takes, if it has found one
+    held: Sample  # the trial that waits for its gradient or for a look at the noise
+    curvature: Curvature  # changed by `write` alone
     rounding: Rounding  # how noisy values are
+    search: Search
+    outcome: Outcome
+    verdict: int = SEARCHING  # on the search, after the last evaluation
     corrects: bool = True  # until a search fails: are pairs corrected by values?
-
-    def as_step(
-        self, step_size: float, events: Events = (), ending: Ending | None = None
-    ) -> Step[LBFGSMemory]:
-        """The step that led here."""
-        here, noise = self.current, self.rounding.seen
-        return Step(self, Report(here, step_size, events, ending, here, noise))
 
 
 @dataclasses.dataclass(frozen=True)
-class LBFGS(Method[LBFGSMemory]):
+class LBFGS(Rule[LBFGSMemory]):
     """Limited-memory BFGS with a weak Wolfe line search (Nocedal [1]_, Liu & Nocedal [2]_).
 
     The direction is -H g, with H the BFGS update of (<s, y>/<y, y>) I of the newest pair by all
@@ -104,6 +112,8 @@ class LBFGS(Method[LBFGSMemory]):
     summary = "limited-memory BFGS"
     guarantee = "none"
     cost = "1 value and 1 gradient per trial (about 1)"
+    work = GRADIENT
+    stores = ("curvature",)
 
     memory: int | None = None
     sufficient_decrease: float = 1e-4
@@ -124,93 +134,165 @@ class LBFGS(Method[LBFGSMemory]):
                 "0 < c1 < 1/2 and c1 < c2 < 1"
             )
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[LBFGSMemory]:
-        sample = oracle.gradient(x0)
-        rounding = Rounding.at(Host.of(oracle.space), sample.value)
-        curvature = self._no_pairs(oracle.space)
-        return LBFGSMemory(sample, curvature, rounding).as_step(0.0)
+    @functools.cached_property
+    def _wolfe(self) -> Wolfe:
+        return Wolfe(self.sufficient_decrease, self.curvature, self.max_trials)
 
-    def moved_to(
-        self, oracle: Oracle, memory: LBFGSMemory, sample: Sample, tol: float | None, seed: int
-    ) -> Step[LBFGSMemory]:
+    def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
+        curvature = m.curvature(self._pairs_to_keep(m.dimension), self._no_pairs)
+        rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
+        return LBFGSMemory(here, here, here, curvature, rounding, NEW, outcome)
+
+    def move(self, m: Machine, memory: LBFGSMemory, here: Sample, goal: Goal) -> LBFGSMemory:
         """With the pairs: they are still what is known of the curvature."""
-        curvature = memory.curvature.at(oracle.space, sample)
-        return dataclasses.replace(memory, current=sample, curvature=curvature).as_step(0.0)
+        curvature, outcome = memory.curvature.at(m, here), Outcome(0.0, m.no_events)
+        return LBFGSMemory(
+            here, here, here, curvature, memory.rounding, NEW, outcome, corrects=memory.corrects
+        )
 
-    def step(self, oracle: Oracle, memory: LBFGSMemory) -> Step[LBFGSMemory]:
-        space, here = oracle.space, memory.current
-        if here.grad_norm == 0.0:
-            return memory.as_step(0.0, ending=zero_gradient(0.0))
-        direction, slope, ahead = memory.curvature.line(oracle, here)
-        if not (slope < 0 and math.isfinite(slope)):
-            return self._forgotten(oracle, memory, "this is not a descent direction")
-        known = len(memory.curvature) > 0
-        found = search(
-            oracle,
-            here,
-            direction,
-            slope,
-            1.0 if known else 1.0 / here.grad_norm,
-            memory.rounding,
-            conditions=(self.sufficient_decrease, self.curvature),
-            most=self.max_trials,
-            guess=not known,
-            ahead=ahead,
+    def ask(self, m: Machine, memory: LBFGSMemory) -> Ask:
+        here, search, c1 = memory.current, memory.search, self.sufficient_decrease
+        line: Line | FusedLine = memory.curvature.line(m, here)
+        if memory.held.gradient is not None:
+            return line.ask(m, here, search, c1)
+        # Values come alone, and this one waits for its gradient, or for a look at the noise.
+        ask = line.ask_gradient(memory.held)
+        return m.case(ask, (search.phase == LOOK, lambda: line.ask(m, here, search, c1)))
+
+    def tell(
+        self, m: Machine, memory: LBFGSMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> LBFGSMemory:
+        current, search = memory.current, memory.search
+        line = memory.curvature.line(m, current)
+        t = m.where(search.trials == 0, line.first, search.t)
+        slope = line.slope_at(m, here, made, sums)
+        passes = self._wolfe.passes(m, current, line, t, here, slope)
+
+        def accept() -> LBFGSMemory:
+            return LBFGSMemory(
+                current, here, current, memory.curvature, memory.rounding, NEW,
+                Outcome(t, m.no_events), FOUND, memory.corrects,
+            )  # fmt: skip
+
+        return m.case(
+            memory,
+            (passes & line.descends & (search.phase == TRIAL), accept),
+            otherwise=lambda: self._search(m, memory, line, t, here, made, sums),
         )
-        if found.sample is None:
-            memory = dataclasses.replace(memory, rounding=found.rounding)
-            return self._forgotten(oracle, memory, found.seen)
-        there, rounding = found.sample, found.rounding
-        noise = (
-            rounding.between(Host.of(space), here.value, there.value)
-            if memory.corrects
-            else math.inf
+
+    def _search(
+        self, m: Machine, memory: LBFGSMemory, line: Any, t: Any, here: Sample, made: Vectors,
+        sums: Sums,
+    ) -> LBFGSMemory:  # fmt: skip
+        current, before = memory.current, memory.search
+        looks = before.phase == LOOK
+        search, rounding = m.case(
+            (before, memory.rounding),
+            (looks, lambda: before.looked(m, memory.rounding, current, here.value)),
         )
-        curvature = memory.curvature.extended(space, here, there, noise)
-        after = LBFGSMemory(there, curvature, rounding, memory.corrects)
-        return Step(after, Report(there, found.step_size, (), None, there, rounding.seen))
+        there = m.choose(looks, memory.held, here)
+        slope = line.slope_at(m, there, made, sums)
+        end_slope = math.nan if memory.held.gradient is None else slope
+
+        def judge() -> Search:
+            return self._wolfe.tell(m, search, rounding, current, line, t, there, slope, end_slope)
+
+        after = m.case(search, (search.phase == TRIAL, judge))
+        verdict, takes = after.verdict, after.taken == t
+        waits = after.phase == LOOK
+        if there.gradient is None:  # it may be wanted
+            waits = waits | ((verdict == SEARCHING) & (after.trials == before.trials))
+        known = LBFGSMemory(
+            current, m.choose(takes, there, memory.there), m.choose(waits, there, current),
+            memory.curvature, rounding, after,
+            Outcome(after.taken, m.no_events, takes & m.no(looks), verdict != SEARCHING),
+            verdict, memory.corrects,
+        )  # fmt: skip
+        return m.case(
+            known,
+            (verdict == FOUND, lambda: m.but(known, search=NEW)),
+            (verdict == FAILED, lambda: self._failed(m, known)),
+        )
+
+    def _failed(self, m: Machine, memory: LBFGSMemory) -> LBFGSMemory:
+        """No way along that direction: drop the pairs; without pairs there is no way at all."""
+        count, zero = memory.curvature.count, memory.current.grad_norm == 0.0
+
+        def drop() -> LBFGSMemory:
+            event = m.event(EventKind.RESTART, count)
+            # Values that cancel are noisier than they look: they may have spoilt the pairs.
+            return m.but(memory, search=NEW, outcome=Outcome(0.0, event, False), corrects=False)
+
+        def end() -> LBFGSMemory:
+            status = m.where(zero, int(Status.COMPLETED), int(Status.NO_PROGRESS))
+            outcome = Outcome(0.0, m.no_events, False, status=status)
+            return m.but(memory, outcome=outcome, verdict=SEARCHING)  # with its pairs
+
+        return m.case(memory, ((count > 0) & m.no(zero), drop), otherwise=end)
+
+    def write(self, m: Machine, memory: LBFGSMemory) -> LBFGSMemory:
+        """With the step that the search has found."""
+        here, there, rounding = memory.current, memory.there, memory.rounding
+        moved, failed = memory.verdict == FOUND, memory.verdict == FAILED
+
+        def noise() -> Any:
+            found = rounding.between(m, here.value, there.value)
+            return m.where(memory.corrects, found, math.inf)
+
+        curvature = memory.curvature.after(m, moved, failed, here, there, noise)
+        if curvature is memory.curvature:
+            return memory
+        return LBFGSMemory(
+            m.choose(moved, there, here), there, memory.held, curvature, rounding, memory.search,
+            memory.outcome, memory.verdict, memory.corrects,
+        )  # fmt: skip
+
+    def accepted(self, memory: LBFGSMemory) -> Sample:
+        return memory.current
+
+    def noise(self, memory: LBFGSMemory) -> Any:
+        return memory.rounding.seen
+
+    def ending(self, memory: LBFGSMemory, shown: Sample, status: Status) -> Ending:
+        if status is Status.COMPLETED:
+            return zero_gradient(0.0)
+        norm, seen = memory.current.grad_norm, memory.search.seen(self.max_trials)
+        return Ending(
+            status,
+            f"no step along the gradient, of norm {norm:.3g}, is accepted: {seen}",
+            {"grad_norm": norm, "trials": self.max_trials},
+        )
 
     def inverse_hessian(self, space: Space, memory: LBFGSMemory) -> Callable[[], Any] | None:
         """H, for vectors on the host: what has stayed on a device is not kept for this."""
-        curvature = memory.curvature
+        curvature: Any = memory.curvature
         on_host = isinstance(curvature, WholeMatrix) or space.library is np.ndarray
         if space.has_own_inner or space.is_part or not on_host:
             return None
         return functools.partial(_inverse_hessian, curvature, space.size)
 
-    def _no_pairs(self, space: Space) -> Curvature:
-        """What is known before the first step."""
-        most, size = self.memory, space.dimension
-        if most is None:
-            if space.has_own_inner:  # x is a part of a vector
-                ones = space.from_numpy(np.ones(space.shape))
-                size = round(space.inner(ones, ones))
-            elif size <= WHOLE and not space.is_part:
-                return WholeMatrix.unknown(size)
-            most = default_memory(size)
+    def _pairs_to_keep(self, dimension: int) -> int | None:
+        """None: all of them, as a matrix."""
+        if self.memory is None and dimension <= WHOLE:
+            return None
+        return self.memory or default_memory(dimension)
+
+    def _no_pairs(self, space: Space) -> HostCurvature:
+        """What is known before the first step, on the host."""
+        size, whole = space.dimension, not space.is_part
+        if space.has_own_inner:  # x is a part of a vector
+            ones = space.from_numpy(np.ones(space.shape))
+            size, whole = round(space.inner(ones, ones)), False
+        most = self._pairs_to_keep(size)
+        if most is None and whole:
+            return WholeMatrix.unknown(size)
+        most = most or default_memory(size)
         if Stacked.suits(space):
             return Stacked.filled(most, space.shape)
         return FusedPairs(most) if space.fuses else Listed(most)
 
-    def _forgotten(self, oracle: Oracle, memory: LBFGSMemory, why: str) -> Step[LBFGSMemory]:
-        """No way along that direction: drop the pairs; without pairs there is no way at all."""
-        if memory.curvature:
-            event = Event(EventKind.RESTART, float(len(memory.curvature)))
-            # Values that cancel are noisier than they look: they may have spoilt the pairs.
-            after = dataclasses.replace(
-                memory, curvature=self._no_pairs(oracle.space), corrects=False
-            )
-            return after.as_step(0.0, (event,))
-        norm = memory.current.grad_norm
-        ending = Ending(
-            Status.NO_PROGRESS,
-            f"no step along the gradient, of norm {norm:.3g}, is accepted: {why}",
-            {"grad_norm": norm, "trials": self.max_trials},
-        )
-        return memory.as_step(0.0, ending=ending)
 
-
-def _inverse_hessian(curvature: Curvature, size: int) -> Any:
+def _inverse_hessian(curvature: HostCurvature, size: int) -> Any:
     from momentous.methods.classical.inverse_hessian import InverseHessian  # imports scipy.sparse
 
     return InverseHessian.of(curvature, size)

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from momentous.core.blocks import ROW
+from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
-from momentous.methods.classical.curvature import Curvature, blas, correction, is_of_use
+from momentous.methods.classical.curvature import HostCurvature, blas, correction, is_of_use
 
 # Vectors up to this length are stacked: there calls cost more than arithmetic.
 STACKED = 1 << 17
@@ -34,7 +35,7 @@ STACKED = 1 << 17
 ONE_THREAD = 9216
 
 
-class Pairs(Curvature):
+class Pairs(HostCurvature):
     """The newest pairs, the oldest of them first, and their products.
 
     H is the BFGS update of (<s, y>/<y, y>) I of the newest pair by all pairs.
@@ -98,22 +99,22 @@ class Pairs(Curvature):
 class Listed(Pairs):
     """Pairs of arrays of any library, or of long ones."""
 
-    __slots__ = ("changes", "steps")
+    __slots__ = ("changes", "count", "steps")
 
     def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
-        self.most, self._blas = most, blas()
-        self.steps, self.changes = steps, changes
+        self.most, self._blas, self._line = most, blas(), None
+        self.steps, self.changes, self.count = steps, changes, len(steps)
         self.steps_changes = self.changes_changes = np.empty((0, 0))
         self.diagonal = self.to_steps = self.to_changes = np.empty(0)
 
-    def __len__(self) -> int:
-        return len(self.steps)
+    def without_pairs(self) -> Listed:
+        return type(self)(self.most)
 
-    def at(self, space: Space, sample: Sample) -> Listed:
-        moved = Listed(self.most, self.steps, self.changes)
+    def at(self, m: Host, here: Sample) -> Listed:
+        moved = type(self)(self.most, self.steps, self.changes)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
         moved.diagonal = self.diagonal
-        moved._take_gradient(space, sample.gradient)
+        moved._take_gradient(m.space, here.gradient)
         return moved
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Listed:
@@ -121,7 +122,7 @@ class Listed(Pairs):
         y = space.combination(there.gradient, -1.0, here.gradient)
         (ss, sy), yy = space.inners((s, y), s), space.inner(y, y)
         if not is_of_use(ss, sy, yy):
-            return self.at(space, there)
+            return self.at(Host.of(space), there)
         old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
         steps, changes = self.steps[old:], self.changes[old:]
         after = Listed(self.most, (*steps, s), (*changes, y))
@@ -214,7 +215,7 @@ class Stacked(Pairs):
     __slots__ = ("changes", "count", "end", "rows", "shape", "steps")
 
     def __init__(self, shape: tuple[int, ...], rows: _Rows, end: int, count: int):
-        self.most, self._blas = rows.most, rows.blas
+        self.most, self._blas, self._line = rows.most, rows.blas, None
         self.shape, self.rows, self.end, self.count = shape, rows, end, count
         begin = end - rows.most
         self.steps, self.changes = rows.steps[begin:end].T, rows.changes[begin:end].T
@@ -244,13 +245,13 @@ class Stacked(Pairs):
         made._take_matrices()
         return made
 
-    def __len__(self) -> int:
-        return self.count
+    def without_pairs(self) -> Stacked:
+        return Stacked.filled(self.most, self.shape)
 
-    def at(self, space: Space, sample: Sample) -> Stacked:
+    def at(self, m: Host, here: Sample) -> Stacked:
         moved = Stacked(self.shape, self.rows, self.end, self.count)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
-        moved._take_gradient(sample.gradient.reshape(-1))
+        moved._take_gradient(here.gradient.reshape(-1))
         return moved
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Stacked:
@@ -265,7 +266,7 @@ class Stacked(Pairs):
         inner = self._blas.ddot if s.size <= ROW else space.inner
         sy = inner(s, y)
         if not is_of_use(inner(s, s), sy, inner(y, y)):
-            return self.at(space, there)
+            return self.at(Host.of(space), there)
         t = correction(here.value - there.value, inner(s, before), sy, noise)
         rows.diagonal[end] = sy / t
         after = Stacked(self.shape, rows, end + 1, min(self.count + 1, self.most))

@@ -12,16 +12,17 @@ import sys
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
 
+from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
-from momentous.methods.classical.curvature import Curvature, correction, is_of_use
+from momentous.methods.classical.curvature import HostCurvature, correction, is_of_use
 from momentous.methods.classical.fused_pairs import FusedPairs
 
 PAIRS_ON_RANKS = 40  # kept in place of a matrix where x is spread over ranks
 
 
-class WholeMatrix(Curvature):
+class WholeMatrix(HostCurvature):
     """H of all pairs, from (<s, y>/<y, y>) I of the newest pair: H = scale A + C.
 
     With V_i = I - y_i s_i'/<s_i, y_i>, A is V_k' ... V_1' V_1 ... V_k, and C what the update adds;
@@ -29,7 +30,7 @@ class WholeMatrix(Curvature):
     then nobody holds the curvature before it any more, as a rule, and its matrices need no copy.
     """
 
-    __slots__ = ("_count", "_first", "_rest", "_scale", "_update")
+    __slots__ = ("_first", "_rest", "_scale", "_update", "count")
 
     def __init__(
         self,
@@ -40,7 +41,8 @@ class WholeMatrix(Curvature):
         update: tuple[np.ndarray, np.ndarray, np.ndarray, float] | None = None,
     ):
         self._first, self._rest = first, rest  # A and C; only the upper triangles are used
-        self._scale, self._count = scale, count
+        self._scale, self.count = scale, count
+        self._line = None
         self._update = update  # of A and C by the newest pair: s, a, c and <s, y>, see `extended`
 
     @classmethod
@@ -49,11 +51,11 @@ class WholeMatrix(Curvature):
         first = np.eye(dimension, order="F")
         return cls(first, np.zeros_like(first), 1.0, 0)
 
-    def __len__(self) -> int:
-        return self._count
+    def without_pairs(self) -> WholeMatrix:
+        return WholeMatrix.unknown(len(self._first))
 
-    def at(self, space: Space, sample: Sample) -> WholeMatrix:
-        return self
+    def at(self, m: Host, here: Sample) -> WholeMatrix:
+        return WholeMatrix(self._first, self._rest, self._scale, self.count, self._update)
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> WholeMatrix:
         if self._update is not None:
@@ -64,14 +66,14 @@ class WholeMatrix(Curvature):
         s, y = x_new - x, g_new - g
         n, sy, yy = s.size, ddot(s, y), ddot(y, y)
         if not is_of_use(ddot(s, s), sy, yy):
-            return self
+            return self.at(Host.of(space), there)
         t = correction(here.value - there.value, ddot(s, g), sy, noise)
         # V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
         # s s'/(t <s, y>) is added.
         a, c = dsymv(1.0, self._first, y), dsymv(1.0, self._rest, y)
         daxpy(s, a, n, -0.5 * ddot(y, a) / sy)
         daxpy(s, c, n, -0.5 * ddot(y, c) / sy - 0.5 / t)
-        return WholeMatrix(self._first, self._rest, sy / yy, self._count + 1, (s, a, c, sy))
+        return WholeMatrix(self._first, self._rest, sy / yy, self.count + 1, (s, a, c, sy))
 
     def _settle(self) -> None:
         """Update A and C by the newest pair: in place where nobody else holds them."""
@@ -84,7 +86,7 @@ class WholeMatrix(Curvature):
         except BaseException:  # interrupted: A and C do not belong together any more
             nothing = WholeMatrix.unknown(n)
             self._first, self._rest = nothing._first, nothing._rest
-            self._scale, self._count = 1.0, 0
+            self._scale, self.count = 1.0, 0
             raise
         finally:
             self._update = None
@@ -115,7 +117,7 @@ class WholeMatrix(Curvature):
             self._settle()
         corner = np.tril_indices(len(self._first))
         parts = (tuple(part.T[corner].tolist()) for part in (self._first, self._rest))
-        return StoredMatrix(self._count, self._scale, *parts)
+        return StoredMatrix(self.count, self._scale, *parts)
 
 
 # The reference count of a matrix that one curvature holds.  How many references a call adds depends
@@ -132,7 +134,7 @@ class StoredMatrix:
     first: tuple[float, ...]
     rest: tuple[float, ...]
 
-    def unpacked(self, space: Space | None) -> Curvature:
+    def unpacked(self, space: Space | None) -> HostCurvature:
         """As it was; where x is now spread over ranks, no pairs yet."""
         d = math.isqrt(2 * len(self.first))
         if space is not None and space.is_part and space.dimension == d:

@@ -118,7 +118,7 @@ class Look:
         size = m.maximum(abs(self.length), FAR_ENOUGH * self.unit)
         return m.where(self.length < 0.0, -size, size)
 
-    def _end(self, m: Machine) -> Any:
+    def end(self, m: Machine) -> Any:
         """Of the part under way."""
         share: Any = SHORT[-1]
         for i, each in reversed(list(enumerate((LONG, *SHORT[:-1])))):
@@ -127,14 +127,14 @@ class Look:
 
     def point(self, m: Machine, here: Sample, direction: Array) -> Array:
         """Where the next value is needed."""
-        return m.combination(here.point, self._end(m), direction)
+        return m.combination(here.point, self.end(m), direction)
 
     def answered(
         self, m: Machine, rounding: Rounding, here: Sample, value: float
     ) -> tuple[Rounding, Look]:
         """What is known after that value; and this look, which may go on."""
         change, first = value - here.value, self.part == 0
-        missed = abs(change - self._end(m) * self.slope)
+        missed = abs(change - self.end(m) * self.slope)
         missed = m.where(m.isfinite(missed), missed, math.inf)
         look = m.but(
             self,
@@ -172,6 +172,9 @@ class Look:
             return after, m.but(self, done=True)
 
         return m.case((known, self), (again, shorten), otherwise=end)
+
+
+NO_LOOK = Look(0.0, 0.0, 0.0, 0.0)
 
 
 def gradient_noise(m: Machine, lipschitz: Any, size: Any) -> Any:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from typing import Any
 
-from momentous.core.machine import Host
-from momentous.core.oracle import Oracle, Sample
-from momentous.core.passes import GRADIENT_ALONG
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
+from momentous.core.record import record
+from momentous.core.rule import GRADIENT, UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array
-from momentous.methods.search.backtracking import limited
-from momentous.methods.search.rounding import Rounding
+from momentous.methods.search.rounding import NO_LOOK, Look, Rounding
 
 # A search that goes on for longer asks how noisy the values are.
 PATIENCE = 3
@@ -35,21 +35,51 @@ LEAST_POWER, MOST_POWER = 2.0, 10.0
 # this one, is squared each time, and the search soon ends at the longest step of the dtype.
 ORDINARY, ENDLESS_GROWTH = 10, 4.0
 
-
-Look = Callable[[], tuple[Sample, float]]
-
-
-@dataclasses.dataclass(slots=True)
-class Ahead:
-    """What is known of a line before the search: the square of the direction, the point at t = 1,
-    and what gives the sample and the slope there."""
-
-    square: float
-    end: Array
-    look: Look
+SEARCHING, FOUND, FAILED = 0, 1, 2  # verdicts
+TRIAL, LOOK = 0, 1  # what an evaluation is for: a trial, or a look at the noise of values
 
 
-@dataclasses.dataclass(slots=True)
+@record
+class Line:
+    """The way from a sample along a direction d, as far as it is known before the search."""
+
+    direction: Array
+    slope: float  # <g, d>
+    descends: bool  # is that a number below 0?
+    longest: float  # t of the longest step that the dtype can hold
+    first: float  # t of the first trial
+    guess: bool  # is that a mere guess, which may be far off?
+
+    @staticmethod
+    def of(
+        m: Machine, here: Sample, direction: Array, slope: float, square: float, guess: bool
+    ) -> Line:
+        """``square`` is |d|^2.  A guess is a step of length 1 along the gradient."""
+        norm = here.grad_norm
+        first = m.where(guess, 1.0 / (norm + (norm == 0.0)), 1.0)
+        # Where f has no lower bound, steps grow without bound.
+        longest = math.sqrt(m.largest) / m.maximum(m.sqrt(square), 1.0)
+        descends = (slope < 0.0) & (slope > -math.inf)
+        return Line(direction, slope, descends, longest, m.minimum(first, longest), guess)
+
+    def ask(self, m: Machine, here: Sample, search: Search, c1: float) -> Ask:
+        """The next trial, with its gradient where f has fallen enough, or the next look; where the
+        line does not descend, what is known here."""
+        t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
+        point = m.choose(descends, m.combination(here.point, t, self.direction), here.point)
+        below = m.where(search.phase == LOOK, UNKNOWN, here.value + c1 * t * self.slope)
+        return Ask(point, VALUE, m.no(descends), here, below=below)
+
+    def ask_gradient(self, there: Sample) -> Ask:
+        """The gradient at a trial of which the value is known."""
+        return Ask(there.point, GRADIENT, known=there)
+
+    def slope_at(self, m: Machine, there: Sample, made: Vectors, sums: Sums) -> Any:
+        """<grad f, d> at another sample; ``made`` and ``sums`` come with its evaluation."""
+        return math.nan if there.gradient is None else m.inner(there.gradient, self.direction)
+
+
+@record
 class Trial:
     """A step length, and what is known there."""
 
@@ -58,140 +88,157 @@ class Trial:
     slope: float = math.nan
 
 
-@dataclasses.dataclass(slots=True)
-class Found:
-    """The end of a search."""
-
-    step_size: float
-    sample: Sample | None  # None: no trial has lowered f
-    rounding: Rounding
-    seen: str  # what the trials were like, if there is none to take
+START = Trial(0.0, math.nan)  # the low end as long as no trial has fallen
+NO_END = Trial(math.inf, math.nan)  # the high end as long as there is none
 
 
-def search(
-    oracle: Oracle,
-    here: Sample,
-    direction: Array,
-    slope: float,
-    first: float,
-    rounding: Rounding,
-    *,
-    conditions: tuple[float, float],
-    most: int,
-    guess: bool = False,
-    ahead: Ahead | None = None,
-) -> Found:
+@record
+class Search:
+    """A search under way."""
+
+    t: float = 0.0  # of the trial under way, if it is not the first, which the line knows
+    next: float = 0.0  # t of the next evaluation: of that trial, or of a look
+    trials: int = 0  # before this one
+    phase: int = TRIAL
+    verdict: int = SEARCHING
+    low: Trial = START
+    high: Trial = NO_END
+    too_long: int = 0  # trials in a row
+    finite: bool = False  # was anything finite?
+    taken: float = 0.0  # t of the trial to take: the last that lowered f so far; 0: none has
+    look: Look = NO_LOOK
+
+    def looked(
+        self, m: Machine, rounding: Rounding, here: Sample, value: float
+    ) -> tuple[Search, Rounding]:
+        """After a value that a look at the noise has asked for."""
+        rounding, look = self.look.answered(m, rounding, here, value)
+        phase = m.where(look.done, TRIAL, LOOK)
+        return m.but(self, next=look.end(m), phase=phase, look=look), rounding
+
+    def seen(self, most: int) -> str:
+        """What the trials were like, if there is none to take."""
+        if not self.trials:
+            return "this is not a descent direction"
+        if self.finite:
+            return (
+                f"{most} trials do not lower the objective: rounding is reached, or jac is not the "
+                "gradient of fun"
+            )
+        return f"value or gradient is not finite in {most} trials, down to a step of {self.t:.3g}"
+
+
+NEW = Search()
+
+
+@dataclasses.dataclass(frozen=True)
+class Wolfe:
     """Seek t with f(x + t d) <= f(x) + c1 t <g, d> and <grad f(x + t d), d> >= c2 <g, d>.
 
-    ``slope`` is <g, d> < 0, ``conditions`` are c1 and c2.  Where values are level within their
-    noise the first condition is <grad f(x + t d), d> <= (2 c1 - 1) <g, d>.  The noise is measured
-    where the fourth trial fails and the change sought is small.  After ``most`` trials the last
-    whose value satisfies the first condition is taken.  Where the first trial is a mere ``guess``
-    the next may be much nearer.
+    Where values are level within their noise the first condition is <grad f(x + t d), d> <=
+    (2 c1 - 1) <g, d>.  The noise is measured where the fourth trial fails and the change sought is
+    small.  After ``most`` trials the last whose value satisfies the first condition is taken.
+    Where the first trial is a mere guess the next may be much nearer.
     """
-    space, (c1, c2) = oracle.space, conditions
-    square = space.inner(direction, direction) if ahead is None else ahead.square
-    longest = limited(space, math.inf, math.sqrt(square))
-    t = min(first, longest)
-    low, high = None, None
-    too_long = 0  # trials in a row
-    taken, finite = None, False  # the last trial whose value has fallen; was anything finite?
-    for trials in range(1, most + 1):
-        there = look = None
-        if ahead is not None and t == 1.0:
-            point, look = ahead.end, ahead.look
-        else:
-            point = space.combination(here.point, t, direction)
-        if oracle.fused and space.fuses:
-            there, slope_there = _slope_at(oracle, point, direction, look)
-            value = there.value
-        else:
-            value = oracle.gradient(point).value if oracle.fused else oracle.value(point)
-        falls = value <= here.value + c1 * t * slope
-        if not falls and trials > PATIENCE:
-            expected, size = -t * slope, rounding.size(Host.of(space), here.value)
-            if expected <= DOUBTFUL * size and rounding.doubts(expected):
-                rounding = rounding.measured(oracle, here, direction, slope, expected, t)
-        level = falls or abs(value - here.value) <= rounding.between(
-            Host.of(space), here.value, value
+
+    c1: float
+    c2: float
+    most: int
+
+    def passes(
+        self, m: Machine, here: Sample, line: Line, t: float, there: Sample, slope: float
+    ) -> Any:
+        """Are both conditions met by values, as they are by most trials?"""
+        falls = there.value <= here.value + self.c1 * t * line.slope
+        return falls & (slope >= self.c2 * line.slope) & m.isfinite(there.grad_norm)
+
+    def tell(
+        self, m: Machine, search: Search, rounding: Rounding, here: Sample, line: Line, t: float,
+        there: Sample, slope: float, end_slope: float,
+    ) -> Search:  # fmt: skip
+        """After a trial ``there``, with that slope; ``here`` is where the line begins.
+
+        ``end_slope`` is what a high end of the bracket has in its place: NaN where values come
+        alone, as few of these ends have a gradient then."""
+        trials, value, usable = search.trials + 1, there.value, m.isfinite(there.grad_norm)
+        falls, change = value <= here.value + self.c1 * t * line.slope, -t * line.slope
+        small = (change <= DOUBTFUL * rounding.size(m, here.value)) & rounding.doubts(change)
+        level = falls | (abs(value - here.value) <= rounding.between(m, here.value, value))
+        level = level & m.isfinite(value)
+        good = level & usable & (falls | (slope <= (2 * self.c1 - 1) * line.slope))
+        low = m.choose(search.low.t > 0.0, search.low, Trial(0.0, here.value, line.slope))
+
+        def look() -> Search:
+            begun = Look.along(m, here, line.direction, line.slope, change, t)
+            return m.but(search, next=begun.end(m), phase=LOOK, look=begun)
+
+        def verdict(taken: Any, spent: Any) -> Any:
+            return m.where(spent, m.where(taken > 0.0, FOUND, FAILED), SEARCHING)
+
+        def lengthen() -> Search:
+            new, open_ended = Trial(t, value, slope), search.high.t == math.inf
+            further = m.minimum(_beyond(m, low, new, trials), line.longest)
+            t_next = m.where(open_ended, further, _between(m, new, search.high, NEAREST))
+            taken = m.where(falls, t, search.taken)
+            spent = (trials >= self.most) | (open_ended & (t >= line.longest))
+            return Search(
+                t_next, t_next, trials, TRIAL, verdict(taken, spent), new, search.high, 0, True,
+                taken, search.look,
+            )  # fmt: skip
+
+        def shorten() -> Search:
+            # Without a usable gradient there is nothing to interpolate.
+            known = m.where(level & m.no(usable), math.nan, value)
+            new = Trial(t, known, end_slope)
+            too_long = search.too_long + 1
+            nearest = NEAREST ** m.maximum(too_long - PATIENCE, 1)
+            nearest = m.where(line.guess & (low.t == 0.0), FIRST_NEAREST, nearest)
+            t_next, finite = _between(m, low, new, nearest), search.finite | m.isfinite(known)
+            taken, spent = search.taken, trials >= self.most
+            return Search(
+                t_next, t_next, trials, TRIAL, verdict(taken, spent), low, new, too_long, finite,
+                taken, search.look,
+            )  # fmt: skip
+
+        branches = [
+            (m.no(line.descends), lambda: m.but(search, verdict=FAILED)),
+            (m.no(falls) & (trials > PATIENCE) & small, look),
+        ]
+        if there.gradient is None:
+            branches += [(level, lambda: search)]  # the gradient first
+        return m.case(
+            search,
+            *branches,
+            (good & (slope >= self.c2 * line.slope), lambda: m.but(search, verdict=FOUND, taken=t)),
+            (good, lengthen),
+            otherwise=shorten,
         )
-        if level and math.isfinite(value):
-            if there is None:
-                there, slope_there = _slope_at(oracle, point, direction, look)
-            usable = math.isfinite(there.grad_norm)
-            if usable:
-                finite = True
-            else:
-                value = math.nan  # there is nothing to interpolate
-            if usable and (falls or slope_there <= (2 * c1 - 1) * slope):
-                if slope_there >= c2 * slope:
-                    return Found(t, there, rounding, "")
-                before, low = low or Trial(0.0, here.value, slope), Trial(t, value, slope_there)
-                if falls:
-                    taken = Found(t, there, rounding, "")
-                if high is None and t >= longest:
-                    break
-                too_long = 0
-                if high is None:
-                    t = min(_beyond(before, low, trials), longest)
-                else:
-                    t = _between(low, high, NEAREST)
-                continue
-        finite |= math.isfinite(value)
-        low, high = low or Trial(0.0, here.value, slope), Trial(t, value)
-        if oracle.fused and math.isfinite(value):  # the gradient has come with the value
-            high.slope = space.inner(oracle.gradient(point).gradient, direction)
-        too_long += 1
-        nearest = NEAREST ** max(too_long - PATIENCE, 1)
-        t = _between(low, high, FIRST_NEAREST if guess and low.t == 0.0 else nearest)
-    if taken is not None:
-        return dataclasses.replace(taken, rounding=rounding)
-    seen = (
-        f"{most} trials do not lower the objective: rounding is reached, or jac is not the "
-        "gradient of fun"
-        if finite
-        else f"value or gradient is not finite in {most} trials, down to a step of {t:.3g}"
-    )
-    return Found(0.0, None, rounding, seen)
 
 
-def _slope_at(
-    oracle: Oracle, point: Array, direction: Array, look: Look | None
-) -> tuple[Sample, float]:
-    """The sample at a point and the slope along the direction there, in one pass if possible."""
-    if look is not None:
-        return look()
-    if oracle.space.fuses:
-        sample, _, (slope,) = oracle.gradient_with(point, GRADIENT_ALONG, (direction,))
-        return sample, slope
-    sample = oracle.gradient(point)
-    return sample, oracle.space.inner(
-        sample.gradient, direction
-    ) if sample.has_finite_gradient else math.nan
-
-
-def _between(low: Trial, high: Trial, nearest: float) -> float:
+def _between(m: Machine, low: Trial, high: Trial, nearest: float) -> Any:
     """Where a + b u + c u^p is least, u the way from low, not too near to either end; the middle
     where it has no least value.
 
     Value and slope at low and value at high give a, b and c.  The slope at high gives p; where that
     is not known, p = 2, a parabola.
     """
-    width, share = high.t - low.t, math.nan
+    width = high.t - low.t
     bend = high.value - low.value - low.slope * width  # c width^p
-    if bend > 0.0:
-        power = (high.slope - low.slope) * width / bend
-        power = min(max(power, LEAST_POWER), MOST_POWER) if math.isfinite(power) else 2.0
-        share = (-low.slope * width / (power * bend)) ** (1.0 / (power - 1.0))
-    if not math.isfinite(share):
-        share = 0.5
-    return low.t + width * min(max(share, nearest), 1.0 - NEAREST)
+    bends = bend > 0.0
+    bend = m.where(bends, bend, 1.0)
+    power = (high.slope - low.slope) * width / bend
+    within = m.minimum(m.maximum(power, LEAST_POWER), MOST_POWER)
+    power = m.where(m.isfinite(power), within, 2.0)
+    share = (-low.slope * width / (power * bend)) ** (1.0 / (power - 1.0))
+    share = m.where(bends & m.isfinite(share), share, 0.5)
+    return low.t + width * m.minimum(m.maximum(share, nearest), 1.0 - NEAREST)
 
 
-def _beyond(before: Trial, low: Trial, trials: int) -> float:
+def _beyond(m: Machine, before: Trial, low: Trial, trials: int) -> Any:
     """Where the slope would vanish if it went on changing as it did, within bounds."""
-    if trials > ORDINARY:
-        return low.t * math.pow(ENDLESS_GROWTH, 2.0 ** min(trials - ORDINARY, 8))
     change = low.slope - before.slope
-    further = low.t - low.slope * (low.t - before.t) / change if change > 0.0 else math.inf
-    return min(max(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)
+    secant = low.slope * (low.t - before.t) / m.where(change > 0.0, change, 1.0)
+    further = m.where(change > 0.0, low.t - secant, math.inf)
+    further = m.minimum(m.maximum(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)
+    growth = ENDLESS_GROWTH ** (2.0 ** m.minimum(m.maximum(trials - ORDINARY, 0), 8))
+    return m.where(trials > ORDINARY, growth * low.t, further)

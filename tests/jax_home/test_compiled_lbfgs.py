@@ -1,0 +1,193 @@
+"""L-BFGS in one compiled loop: the counts of the host, on vectors, on trees, from many starts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import momentous
+from momentous import LBFGS, Status
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+from momentous.jax import solve  # noqa: E402
+
+DRAWN = np.random.default_rng(7)
+ROWS, SIGNS = DRAWN.standard_normal((60, 10)), np.sign(DRAWN.standard_normal(60))
+TARGETS = ROWS @ DRAWN.standard_normal(10) + DRAWN.standard_t(1.5, 60)
+LOW_RANK = DRAWN.standard_normal((8, 3)) @ DRAWN.standard_normal((3, 6))
+WEIGHTS = np.logspace(0, 3, 60)
+
+
+def rosenbrock(x):
+    return jnp.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+def logistic(x):
+    return jnp.sum(jnp.logaddexp(0.0, -SIGNS * (ROWS @ x))) + 0.05 * jnp.sum(x * x)
+
+
+def dixon_price(x):
+    terms = jnp.arange(2.0, len(x) + 1) * (2 * x[1:] ** 2 - x[:-1]) ** 2
+    return (x[0] - 1) ** 2 + jnp.sum(terms)
+
+
+def powell(x):
+    a, b, c, d = x.reshape(-1, 4).T
+    terms = (a + 10 * b) ** 2 + 5 * (c - d) ** 2 + (b - 2 * c) ** 4 + 10 * (a - d) ** 4
+    return jnp.sum(terms)
+
+
+def trigonometric(x):
+    n, i = len(x), jnp.arange(1.0, len(x) + 1)
+    return jnp.sum((n - jnp.sum(jnp.cos(x)) + i * (1 - jnp.cos(x)) - jnp.sin(x)) ** 2)
+
+
+def log_sum_exp(x):
+    return jax.nn.logsumexp(ROWS @ x + SIGNS) + 1e-3 * jnp.sum(x * x)
+
+
+def robust_regression(x):
+    return jnp.sum(jnp.log1p((ROWS @ x - TARGETS) ** 2))
+
+
+def factorisation(x):
+    u, v = x[:24].reshape(8, 3), x[24:].reshape(6, 3)
+    return jnp.sum((u @ v.T - LOW_RANK) ** 2) / 2 + 1e-3 * jnp.sum(x * x)
+
+
+def quadratic_with_cosines(x):
+    return jnp.sum(WEIGHTS * x * x) / 2 + 5 * jnp.sum(jnp.cos(3 * x + jnp.roll(x, 1)))
+
+
+def styblinski_tang(x):
+    return jnp.sum(x**4 - 16 * x**2 + 5 * x) / 2
+
+
+def helix(x):
+    turn, radius = jnp.arctan2(x[1], x[0]) / (2 * np.pi), jnp.hypot(x[0], x[1])
+    return 100 * ((x[2] - 10 * turn) ** 2 + (radius - 1) ** 2) + x[2] ** 2
+
+
+def wall(x):
+    """Not finite beyond a radius that the first trials pass."""
+    return jnp.where(jnp.sum(x * x) < 9.0, rosenbrock(x), jnp.nan)
+
+
+START = DRAWN.standard_normal(60)
+PROBLEMS = {
+    "rosenbrock 10": (rosenbrock, np.tile([-1.2, 1.0], 5)),
+    "rosenbrock 100": (rosenbrock, np.tile([-1.2, 1.0], 50)),
+    "logistic": (logistic, np.zeros(10)),
+    "dixon-price": (dixon_price, np.ones(15)),
+    "powell": (powell, np.tile([3.0, -1.0, 0.0, 1.0], 5)),
+    "trigonometric": (trigonometric, np.linspace(0.08, 0.2, 12)),
+    "log-sum-exp": (log_sum_exp, START[:10]),
+    "robust regression": (robust_regression, np.zeros(10)),
+    "factorisation": (factorisation, START[:42] / 2),
+    "quadratic with cosines": (quadratic_with_cosines, START),
+    "styblinski-tang": (styblinski_tang, START[:10]),
+    "helix": (helix, np.array([-1.0, 0.1, 0.0])),
+    "wall": (wall, np.array([-1.2, 1.0])),
+}
+QUICK = {("rosenbrock 10", None), ("rosenbrock 10", 5), ("wall", None)}
+CASES = [
+    pytest.param(name, memory, marks=[] if (name, memory) in QUICK else pytest.mark.slow)
+    for name in PROBLEMS
+    for memory in (None, 5)
+]
+
+
+@pytest.fixture(autouse=True)
+def _doubles():
+    with jax.enable_x64(True):
+        yield
+
+
+def on_host(fun, x0, method, tol=1e-7):
+    both = jax.jit(jax.value_and_grad(fun))
+
+    def evaluate(x):
+        value, gradient = both(x)
+        return float(value), np.array(gradient)
+
+    return momentous.minimize(evaluate, x0, jac=True, method=method, tol=tol)
+
+
+@pytest.mark.parametrize(("name", "memory"), CASES)
+def test_counts_are_those_of_minimize(name, memory):
+    (fun, x0), method = PROBLEMS[name], LBFGS(memory=memory)
+    found, host = solve(fun, x0, method=method, tol=1e-7), on_host(fun, x0, method)
+    assert bool(found.success)
+    assert host.success
+    assert abs(int(found.evaluations) - host.nfev) <= 0.1 * host.nfev + 5
+    assert float(found.fun) == pytest.approx(host.fun, rel=1e-9, abs=1e-12)
+    if host.nfev < 50:  # before rounding tells the two apart
+        assert (int(found.evaluations), int(found.nit)) == (host.nfev, host.nit)
+        np.testing.assert_allclose(found.x, host.x, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("memory", [None, 3])
+def test_a_tree_is_one_vector_and_many_starts_are_many_runs(memory):
+    def of_tree(tree):
+        return rosenbrock(jnp.concatenate([tree["a"].reshape(-1), tree["b"][None]]))
+
+    x0 = np.array([-1.2, 1.0, 0.5, 0.8, -0.3])
+    starts = x0 * np.array([[1.0], [0.3], [-2.0], [0.0]])
+    trees = {"a": jnp.array(starts[:, :4].reshape(-1, 2, 2)), "b": jnp.array(starts[:, 4])}
+
+    @jax.jit
+    @jax.vmap
+    def run(tree):
+        return solve(of_tree, tree, method="lbfgs", memory=memory, tol=1e-8)
+
+    found = run(trees)
+    assert bool(found.success.all())
+    assert found.x["a"].shape == (4, 2, 2)
+    for i, start in enumerate(starts):
+        host = on_host(rosenbrock, start, LBFGS(memory=memory), 1e-8)
+        assert abs(int(found.evaluations[i]) - host.nfev) <= 5
+        assert float(found.x["b"][i]) == pytest.approx(host.x[-1], abs=1e-6)
+
+
+def test_leaves_keep_their_precision():
+    x0 = {"a": jnp.full(3, 2.0, jnp.float32), "b": jnp.array([1.0, -1.0])}
+
+    def fun(x):
+        return jnp.sum((x["a"] ** 2 - 2.0) ** 2) + jnp.sum((x["b"] - 3.0) ** 4)
+
+    for memory in (None, 4):
+        found = solve(fun, x0, method="lbfgs", memory=memory, tol=1e-3)
+        assert bool(found.success)
+        assert (found.x["a"].dtype, found.x["b"].dtype) == (jnp.float32, jnp.float64)
+
+
+@jax.custom_jvp
+def wrong_sign(x):
+    return jnp.sum(x * x)
+
+
+@wrong_sign.defjvp
+def _(points, directions):
+    return wrong_sign(*points), -2 * jnp.sum(points[0] * directions[0])
+
+
+@pytest.mark.parametrize("memory", [None, 3])
+def test_a_search_that_fails_ends_the_run_as_on_the_host(memory):
+    method = LBFGS(memory=memory)
+    found, host = (
+        solve(wrong_sign, np.ones(3), method=method),
+        on_host(wrong_sign, np.ones(3), method),
+    )
+    assert Status(int(found.status)) is host.status is Status.NO_PROGRESS
+    assert int(found.evaluations) == host.nfev
+    np.testing.assert_array_equal(found.x, np.ones(3))
+
+
+def test_pairs_are_dropped_where_rounding_is_reached():
+    found = solve(rosenbrock, np.tile([-1.2, 1.0], 5), method="lbfgs", memory=10, tol=0.0)
+    assert int(found.restarts) >= 1
+    assert found.message == "no progress"
+    assert float(found.fun) <= 1e-25
