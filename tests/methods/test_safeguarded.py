@@ -54,10 +54,10 @@ def turns(result):
     return [(nit, event.value) for nit, event in result.trace.events if event.kind == "turn"]
 
 
-def stand(rule, part):
-    """Where one of the two stands: at what it has accepted by value, or where it was last."""
-    accepted = rule.accepted(part.memory)
-    return part.shown if accepted.point is part.origin.point else accepted
+def stand(rule, memory, shown, origin):
+    """Where a method stands: at what it has accepted by value, or where it was last."""
+    accepted = rule.accepted(memory)
+    return shown if accepted.point is origin.point else accepted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,19 +153,24 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
             over = any(event.kind is EventKind.RESTART for event in step.events)
             if over:
                 price = turn.price
-                if memory.guaranteed.origin is origin:
-                    fallen = origin.value - stand(rules[1], memory.guaranteed).value
+                if memory.guard.origin is origin:
+                    guard = memory.guard
+                    fallen = (
+                        origin.value
+                        - stand(rules[1], guard.memory, guard.shown, guard.origin).value
+                    )
                     clock = guaranteed_spent + spent if turn.guarding else turn.guaranteed_spent
                     rate = fallen / (clock - started)
                     assert price == (rate if rate > pace else 0.0)
                     priced += 1
             expected = not (total >= owed if over else total >= until)
-            if memory.guaranteed.origin is not origin:  # from the lowest point, after an epoch
+            if memory.guard.origin is not origin:  # from the lowest point, after an epoch
                 assert over
-                assert memory.guaranteed.origin.value == low
-                origin, started, pace = memory.guaranteed.origin, guaranteed_spent + spent, 0.0
+                assert memory.guard.origin.value == low
+                origin, started, pace = memory.guard.origin, guaranteed_spent + spent, 0.0
         else:
-            smallest = min(smallest, stand(rules[0], memory.fast).grad_norm)
+            here = stand(rules[0], memory.fast, memory.shown, turn.origin)
+            smallest = min(smallest, here.grad_norm)
             if turn.began > began:  # the round is over; a start of the guard is not part of it
                 spent = turn.began - began
                 assert spent >= K
@@ -187,8 +192,8 @@ def test_turns_pass_exactly_as_the_rule_says(problem, fast):
         assert seen == ([] if expected == guarding else [float(expected)])
         if seen:
             guarding, passed[expected] = expected, passed[expected] + 1
-            if guarding and memory.guaranteed.origin is not origin:
-                origin, started, pace = memory.guaranteed.origin, guaranteed_spent, gain / spent
+            if guarding and memory.guard.origin is not origin:
+                origin, started, pace = memory.guard.origin, guaranteed_spent, gain / spent
             elif not guarding:  # a start of the fast method, two evaluations, is not the guard's
                 assert 0 <= guaranteed_spent + spent - turn.guaranteed_spent <= 2
                 guaranteed_spent = turn.guaranteed_spent
@@ -270,7 +275,7 @@ def test_methods_that_accept_nothing_by_value_lose_no_round(fast):
             low = min(low, step.peek())
             assert memory.best.value <= low + 1e-12 * abs(low)
             rounds.add(memory.turn.began)
-            starts.add(memory.fast.origin.point.tobytes())
+            starts.add(memory.turn.origin.point.tobytes())
     assert len(rounds) >= 5
     assert len(starts) >= 2
 
@@ -370,9 +375,9 @@ def test_foreign_points_are_taken_up_with_what_was_learned():
     options = {"jac": problem.gradient, "method": method, "tol": 1e-5}
     seen, before = [], problem.start
     for step in iterate(problem.value, problem.start, **options):
-        if step.memory.fast.origin.point is not before:
-            before, fast = step.memory.fast.origin.point, step.memory.fast
-            known, here = fast.memory.curvature, fast.memory.current
+        if step.memory.turn.origin.point is not before:
+            before, fast = step.memory.turn.origin.point, step.memory
+            known, here = fast.fast.curvature, fast.fast.current
             assert here.point is step.memory.best.point
             seen.append(len(known))
             for vectors, products in zip(

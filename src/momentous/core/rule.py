@@ -126,14 +126,14 @@ class Rule(Method[M]):
     # A rule is a method of the host's loop.
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:
-        m, here = self._machine(oracle), oracle.gradient(x0)
+        m, here = self.machine(oracle), oracle.gradient(x0)
         return self._begun(oracle, m, self.begin(m, here, Goal(tol, seed)), here)
 
     def moved_to(
         self, oracle: Oracle, memory: M, sample: Sample, tol: float | None, seed: int
     ) -> Step[M]:
         oracle.recall(sample)
-        m = self._machine(oracle)
+        m = self.machine(oracle)
         return self._begun(oracle, m, self.move(m, memory, sample, Goal(tol, seed)), sample)
 
     def with_new_tolerance(self, step: Step[M], tol: float | None) -> Step[M]:
@@ -142,9 +142,9 @@ class Rule(Method[M]):
         return Step(self.with_tolerance(Numbers(), step.memory, tol), step.report)
 
     def step(self, oracle: Oracle, memory: M) -> Step[M]:
-        return self._iterate(oracle, self._machine(oracle), memory, NO_SAMPLE)
+        return self._iterate(oracle, self.machine(oracle), memory, NO_SAMPLE)
 
-    def _machine(self, oracle: Oracle) -> Host:
+    def machine(self, oracle: Oracle) -> Host:
         m = Host.of(oracle.space)
         m.fused, m.spent = oracle.fused, oracle.nfev + oracle.njev
         return m
@@ -158,7 +158,12 @@ class Rule(Method[M]):
         return step
 
     def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
-        """Evaluate until an iteration ends."""
+        return self._as_step(m, *self.evaluate(oracle, m, memory, shown))
+
+    def evaluate(
+        self, oracle: Oracle, m: Host, memory: Any, shown: Sample = NO_SAMPLE
+    ) -> tuple[Any, Sample]:
+        """Until an iteration ends: the memory, and the sample that is shown."""
         while True:
             point, need, _, known, vectors, numbers, work, below = self.ask(m, memory)
             is_known = known.point is point
@@ -187,7 +192,7 @@ class Rule(Method[M]):
                 break
         if shown.point is None:  # nothing new: where the method stands
             shown = self.accepted(memory)
-        return self._as_step(m, memory, shown)
+        return memory, shown
 
     def _as_step(self, m: Host, memory: Any, shown: Sample) -> Step[M]:
         outcome = memory.outcome

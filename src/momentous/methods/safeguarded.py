@@ -12,7 +12,7 @@ from typing import Any
 from momentous.core.acceptance import rises
 from momentous.core.machine import Machine, Records
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, Sample
+from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.record import record
 from momentous.core.rule import (
     GRADIENT,
@@ -27,12 +27,12 @@ from momentous.core.rule import (
 )
 from momentous.core.space import Space
 from momentous.core.status import OUTPUTS, SUCCESSES, Ending, EventKind, Status
-from momentous.core.step import RiseLimit
+from momentous.core.step import RiseLimit, Step
 from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
-from momentous.methods.replayed import Played, Replayed
+from momentous.methods.replayed import Replayed
 
 # Chosen on one half of the problems of testbed.suite; docs/scoreboard.md reports on the other half.
 DEFAULT_FAST = LBFGS()
@@ -57,12 +57,14 @@ GRADIENT_THERE = 3  # ... and the gradient
 
 
 @record
-class Part:
-    """One of the two methods."""
+class Guard:
+    """The guaranteed method."""
 
     memory: Any
     shown: Sample  # the point that its last iteration has reported
     origin: Sample  # where it was last started
+    begun: bool = False  # has it ever been?
+    awaits: bool = False  # has an epoch ended, with no point accepted?
 
 
 @record
@@ -73,6 +75,11 @@ class Turn:
     began: int  # evaluations when the round or the turn began
     began_value: float  # f at the best point then
     mark: float  # the smallest gradient norm when that last earned a round
+    origin: Sample  # where the fast method was last started
+    stand: Sample  # where a method stands whose iteration has ended, while more is asked there
+    pending: Outcome  # of an iteration at whose end a method is started again
+    tol: float | None
+    seed: int
     price: float = 0.0  # decrease per evaluation that a round must bring; 0: any
     pace: float = 0.0  # the most that a round has brought since the guaranteed one was last started
     guaranteed_spent: int = 0  # evaluations of the guaranteed method before this turn
@@ -84,36 +91,32 @@ class Turn:
     patience: int = 1  # epochs that its next turn has if the fast method has broken down
     left: int = 0  # epochs left in its turn
     guarding: bool = False  # is it the guaranteed method's turn?
-    begun: bool = False  # has it ever been started?
     given_up: int = RUNNING  # why its last turn ended, if it could not go on
+    phase: int = RUN
+    told: int = FAST  # which of the two has had the last evaluation
+    by_guard: bool = False  # ... and whose is the last iteration: the guaranteed method's?
+    starts: int = NEITHER  # which is to be started at the lowest point
+    word: int = NEITHER  # whose the end is
 
 
 @record
 class SafeguardedMemory:
-    """Both methods, and what they have found: what every step changes.
+    """The fast method, and what both have found: what each of its steps changes.
 
     The rest is kept apart, in a turn that steps share, so that a step has little to copy.
     """
 
-    fast: Part
-    guaranteed: Part
+    fast: Any
+    shown: Sample  # the point that its last iteration has reported
     outcome: Outcome
     best: Sample  # the lowest accepted point; of points within the noise, that with least gradient
     lowest: float  # the lowest value that the best point has had: it stays within the noise of it
     smallest: float  # the smallest gradient norm at an accepted point of the fast method
+    guard: Guard
     turn: Turn
-    stand: Sample  # where the method stands whose iteration has ended, while more is asked there
-    tol: float | None
-    seed: int
     ahead: bool = False  # is the best point one of the guaranteed method's own?
     lowered: bool = False  # has the best point changed in this round or turn?
-    awaits: bool = False  # has an epoch of the guaranteed one ended, with no point accepted?
-    by_guard: bool = False  # is the last evaluation one of an iteration of the guaranteed method?
     steps: int = 0  # of the fast method in this round
-    phase: int = RUN
-    told: int = FAST  # which of the two has had the last evaluation
-    starts: int = NEITHER  # which is to be started at the lowest point
-    word: int = NEITHER  # whose the end is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,198 +216,244 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return fast, guaranteed
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> SafeguardedMemory:
-        fast, guaranteed = (Part(rule.begin(m, here, goal), here, here) for rule in self._rules)
+        fast, guaranteed = (rule.begin(m, here, goal) for rule in self._rules)
         tol, norm = self._wanted(goal.tol), here.grad_norm
         eps = m.maximum(tol, math.sqrt(m.rounding) * norm)
         ratio = m.where(eps > 0.0, norm / m.where(eps > 0.0, eps, 1.0), 1.0)
         K = m.maximum(float(self.shortest_round), 2 * ratio**0.25)
-        begun = fast.memory.outcome
-        step_size = m.where(begun.ended, begun.step_size, math.nan)
+        begun = fast.outcome
         # Are value and gradient always known where they stand?
         whole = m.fused and not any(
-            isinstance(rule, Replayed) or rule.accepted(part.memory).gradient is None
-            for rule, part in zip(self._rules, (fast, guaranteed), strict=True)
+            isinstance(rule, Replayed) or rule.accepted(memory).gradient is None
+            for rule, memory in zip(self._rules, (fast, guaranteed), strict=True)
         )
-        return SafeguardedMemory(
-            fast, guaranteed, Outcome(step_size, m.no_events, shows=False, ended=begun.ended),
-            here, here.value, norm, Turn(K, m.spent, here.value, norm),
-            NO_SAMPLE if whole else here, goal.tol, goal.seed,
-            phase=m.where(begun.ended, RUN, START),
+        step_size = m.where(begun.ended, begun.step_size, math.nan)
+        outcome = Outcome(step_size, m.no_events, shows=False, ended=begun.ended)
+        turn = Turn(
+            K, m.spent, here.value, norm, here, NO_SAMPLE if whole else here, outcome, goal.tol,
+            goal.seed, phase=m.where(begun.ended, RUN, START),
         )  # fmt: skip
+        guard = Guard(guaranteed, here, here)
+        return SafeguardedMemory(fast, here, outcome, here, here.value, norm, guard, turn)
 
     def _wanted(self, tol: float | None) -> Any:
         return self.default_tolerance if tol is None else tol
 
     def with_tolerance(self, m: Records, memory: SafeguardedMemory, tol: Any) -> SafeguardedMemory:
-        fast, guaranteed = (
-            m.but(part, memory=rule.with_tolerance(m, part.memory, tol))
-            for rule, part in zip(self._rules, (memory.fast, memory.guaranteed), strict=True)
+        fast, guaranteed = self._rules
+        inner = guaranteed.with_tolerance(m, memory.guard.memory, tol)
+        return m.but(
+            memory,
+            fast=fast.with_tolerance(m, memory.fast, tol),
+            guard=m.but(memory.guard, memory=inner),
+            turn=m.but(memory.turn, tol=tol),
         )
-        return m.but(memory, fast=fast, guaranteed=guaranteed, tol=tol)
 
     def inverse_hessian(self, space: Space, memory: SafeguardedMemory) -> Callable[[], Any] | None:
         """That of the fast method, if the lowest point is not the guaranteed one's own."""
         if memory.ahead or isinstance(self._rules[FAST], Replayed):
             return None
-        return self.fast.inverse_hessian(space, memory.fast.memory)
+        return self.fast.inverse_hessian(space, memory.fast)
 
     def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
-        repeats = []
+        turn, repeats = memory.turn, []
 
         def of(which: int) -> Ask:
-            rule, part = self._rules[which], memory.guaranteed if which else memory.fast
-            ask = rule.ask(m, part.memory)
-            if ask.known.point is not ask.point and ask.point is part.origin.point:
-                ask = ask._replace(known=part.origin)
+            rule = self._rules[which]
+            inner, origin = memory.fast, turn.origin
+            if which:
+                inner, origin = memory.guard.memory, memory.guard.origin
+            ask = rule.ask(m, inner)
+            if ask.point is origin.point and ask.known.point is not ask.point:
+                ask = ask._replace(known=origin)
             if ask.again is not False:
-                ask = ask._replace(again=ask.again & (memory.told == which))
+                ask = ask._replace(again=ask.again & (turn.told == which))
                 repeats.append(which)
             return m.passed_on(ask, rule)  # type: ignore[no-any-return]
 
-        stand, guarding = memory.stand, memory.turn.guarding
-        branches = [(guarding, lambda: of(GUARANTEED))]
+        branches = [(turn.guarding, lambda: of(GUARANTEED))]
+        stand = turn.stand
         if stand.point is not None:
-            there = memory.phase >= VALUE_THERE
-            need = m.where(memory.phase == VALUE_THERE, VALUE, GRADIENT)
-            seen = Ask(stand.point, need, known=stand)
-            branches.insert(0, (there, lambda: m.passed_on(seen, self)))
+            need = m.where(turn.phase == VALUE_THERE, VALUE, GRADIENT)
+            there = lambda: m.passed_on(Ask(stand.point, need, known=stand), self)  # noqa: E731
+            branches.insert(0, (turn.phase >= VALUE_THERE, there))
         ask = m.case(Ask(memory.best.point, GRADIENT), *branches, otherwise=lambda: of(FAST))
         return ask if repeats else ask._replace(again=False)
 
     def tell(
         self, m: Machine, memory: SafeguardedMemory, here: Sample, made: Vectors, sums: Sums
     ) -> SafeguardedMemory:
-        def told(which: int) -> SafeguardedMemory:
-            return self._told(m, memory, which, here, made, sums)
+        """What the method makes of it whose turn it is; `write` judges."""
+        turn, fast, guaranteed = memory.turn, *self._rules
 
-        branches = [(memory.turn.guarding, lambda: told(GUARANTEED))]
-        if memory.stand.point is not None:
-            there = memory.phase >= VALUE_THERE
-            branches.insert(0, (there, lambda: self._stands(m, memory, here)))
-        after = m.case(memory, *branches, otherwise=lambda: told(FAST))
-        return m.case(
-            after,
-            (after.starts == FAST, lambda: self._start(m, after, FAST)),
-            (after.starts == GUARANTEED, lambda: self._start(m, after, GUARANTEED)),
-        )
+        def told(rule: Rule[Any], inner: Any, shown: Sample) -> tuple[Any, Sample]:
+            after = rule.tell(m, inner, here, *m.worked(rule, inner, here, made, sums))
+            if here.point is shown.point and shown.value != shown.value:
+                shown = here
+            shows = after.outcome.shows & (turn.phase != START)
+            return after, m.choose(shows, rule.shown(after, here), shown)
+
+        def of(which: int) -> Turn:
+            """The turn, in which this method has had an evaluation."""
+            its = which == GUARANTEED
+            if turn.told is which and turn.by_guard is its and turn.phase is RUN:
+                return turn  # as it was, on the host
+            by_guard = m.where(turn.phase == START, turn.by_guard, its)
+            return m.but(turn, told=which, by_guard=by_guard)
+
+        def tell_fast() -> SafeguardedMemory:
+            after, shown = told(fast, memory.fast, memory.shown)
+            return SafeguardedMemory(
+                after, shown, after.outcome, memory.best, memory.lowest, memory.smallest,
+                memory.guard, of(FAST), memory.ahead, memory.lowered, memory.steps,
+            )  # fmt: skip
+
+        def tell_guaranteed() -> SafeguardedMemory:
+            guard = memory.guard
+            after, shown = told(guaranteed, guard.memory, guard.shown)
+            guard = Guard(after, shown, guard.origin, guard.begun, guard.awaits)
+            return m.but(memory, guard=guard, outcome=after.outcome, turn=of(GUARANTEED))
+
+        branches = [(turn.guarding, tell_guaranteed)]
+        if turn.stand.point is not None:
+            branches.insert(0, (turn.phase >= VALUE_THERE, lambda: self._stands(m, memory, here)))
+        return m.case(memory, *branches, otherwise=tell_fast)
+
+    def _stands(self, m: Machine, memory: SafeguardedMemory, here: Sample) -> SafeguardedMemory:
+        """The value, or the gradient, where a method stands is known."""
+        if here.gradient is None:
+            stand = memory.turn.stand
+            here = Sample(here.point, here.value, stand.gradient, stand.grad_norm, stand.image)
+        return m.but(memory, turn=m.but(memory.turn, stand=here, told=NEITHER))
 
     def write(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
-        changes = {}
-        for name, rule in zip(("fast", "guaranteed"), self._rules, strict=True):
-            part = getattr(memory, name)
-            written = rule.write(m, part.memory)
-            if written is not part.memory:
-                changes[name] = Part(written, part.shown, part.origin)
-        return m.but(memory, **changes) if changes else memory
+        """The stores of both; and, where an iteration has ended, who goes on."""
+        fast, guaranteed = self._rules
+        inner, turn = fast.write(m, memory.fast), memory.turn
+        if inner is not memory.fast:
+            outcome = m.choose(turn.told == FAST, inner.outcome, memory.outcome)
+            memory = SafeguardedMemory(
+                inner, memory.shown, outcome, memory.best, memory.lowest, memory.smallest,
+                memory.guard, turn, memory.ahead, memory.lowered, memory.steps,
+            )  # fmt: skip
+        inner = guaranteed.write(m, memory.guard.memory)
+        if inner is not memory.guard.memory:
+            outcome = m.choose(turn.told == GUARANTEED, inner.outcome, memory.outcome)
+            memory = m.but(memory, guard=m.but(memory.guard, memory=inner), outcome=outcome)
+        starts = turn.phase == START
+        branches = [
+            (m.no(memory.outcome.ended), lambda: self._unfinished(m, memory, starts)),
+            (starts, lambda: self._started(m, memory)),
+            (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED)),
+        ]
+        if turn.stand.point is not None:
+            there = turn.phase >= VALUE_THERE
+            branches.insert(0, (there, lambda: self._weighed(m, memory)))
+        after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST))
+        return self._with_start(m, after)
+
+    def _with_start(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        starts = memory.turn.starts
+        return m.case(
+            memory,
+            (starts == FAST, lambda: self._start(m, memory, FAST)),
+            (starts == GUARANTEED, lambda: self._start(m, memory, GUARANTEED)),
+        )
+
+    def _unfinished(self, m: Machine, memory: SafeguardedMemory, starts: Any) -> SafeguardedMemory:
+        pending = memory.turn.pending
+        waits = Outcome(pending.step_size, pending.events, shows=False, ended=False)
+        return m.case(memory, (starts, lambda: m.but(memory, outcome=waits)))
 
     def shown(self, memory: SafeguardedMemory, here: Sample) -> Sample:
-        part = memory.guaranteed if memory.by_guard else memory.fast
-        return part.shown if isinstance(part.memory, Played) else here
+        by_guard = memory.turn.by_guard
+        replayed = isinstance(self._rules[by_guard], Replayed)
+        return (memory.guard if by_guard else memory).shown if replayed else here
 
     def accepted(self, memory: SafeguardedMemory) -> Sample:
         return memory.best
 
     def noise(self, memory: SafeguardedMemory) -> Any:
         """What the guaranteed method has measured; what the fast one says is not relied on."""
-        return self._rules[GUARANTEED].noise(memory.guaranteed.memory)
+        return self._rules[GUARANTEED].noise(memory.guard.memory)
 
     def _noise(self, m: Machine, memory: SafeguardedMemory) -> Any:
         return m.maximum(m.value_noise(memory.best.value), self.noise(memory))
 
-    def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit:
+    def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit | None:
         """Not above the lowest point.  The guaranteed method's own limit will do where that point
         is its own."""
-        best, part, rule = memory.best, memory.guaranteed, self._rules[GUARANTEED]
-        stand = m.choose(memory.by_guard, rule.accepted(part.memory).point, shown.point)
+        best, by_guard = memory.best, memory.turn.by_guard
+        if shown.point is best.point and by_guard is False:
+            return None  # as most steps of the fast method are, on the host
+        guard, rule = memory.guard, self._rules[GUARANTEED]
+        stand = m.choose(by_guard, rule.accepted(guard.memory).point, shown.point)
         general = RiseLimit(best, self.noise(memory), math.sqrt(m.rounding), convex=True)
 
         def own() -> RiseLimit:
-            limit = rule.rise_limit(m, part.memory, shown)
+            limit = rule.rise_limit(m, guard.memory, shown)
             return RiseLimit(best, math.inf) if limit is None else limit
 
         at_best = m.same(stand, best.point)
         return m.case(
             general,
-            (at_best & m.no(memory.by_guard), lambda: RiseLimit(best, math.inf)),
+            (at_best & m.no(by_guard), lambda: RiseLimit(best, math.inf)),
             (at_best, own),
         )
 
-    def _told(
-        self, m: Machine, memory: SafeguardedMemory, which: int, here: Sample, made: Vectors,
-        sums: Sums,
-    ) -> SafeguardedMemory:  # fmt: skip
-        """After an evaluation of one of the two."""
-        rule, part = self._rules[which], memory.guaranteed if which else memory.fast
-        made, sums = m.worked(rule, part.memory, here, made, sums)
-        inner = rule.tell(m, part.memory, here, made, sums)
-        outcome, shown, before = inner.outcome, part.shown, memory.outcome
-        if here.point is shown.point and shown.value != shown.value:
-            shown = here
-        starts = memory.phase == START
-        shown = m.choose(outcome.shows & m.no(starts), rule.shown(inner, here), shown)
-        after = self._with(m, memory, which, Part(inner, shown, part.origin))
-        going = m.case(
-            Outcome(outcome.step_size, outcome.events, outcome.shows, ended=False),
-            (starts, lambda: Outcome(before.step_size, before.events, False, False)),
-        )
-        after.outcome = going
-        after.by_guard = m.where(starts, memory.by_guard, which == GUARANTEED)
-        after.told = which
-        return m.case(
-            after,
-            (outcome.ended & m.no(starts), lambda: self._iterated(m, after, which)),
-            (outcome.ended, lambda: self._started(m, after, which)),
-        )
+    def _may_end(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> Any:
+        limit = self.rise_limit(m, memory, shown)
+        return True if limit is None else m.no(rises(m, shown, limit))
 
-    def _with(
-        self, m: Machine, memory: SafeguardedMemory, which: int, part: Part, **changes: Any
-    ) -> SafeguardedMemory:
-        changes["guaranteed" if which else "fast"] = part
-        return m.but(memory, **changes)
+    def step(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
+        """On the host an iteration of the fast method runs by itself: until it ends there is
+        nothing to judge.  That takes half of the time of two rules within each other."""
+        turn, fast, m = memory.turn, self._rules[FAST], self.machine(oracle)
+        if turn.guarding or turn.by_guard or turn.told != FAST:
+            return self._iterate(oracle, m, memory, NO_SAMPLE)
+        inner, shown = fast.evaluate(oracle, m, memory.fast)
+        after = SafeguardedMemory(
+            inner, shown, inner.outcome, memory.best, memory.lowest, memory.smallest, memory.guard,
+            turn, memory.ahead, memory.lowered, memory.steps,
+        )  # fmt: skip
+        after = self._iterated(m, after, FAST)
+        if after.turn is not turn:
+            after = self._with_start(m, after)
+        if after.outcome.ended:
+            return self._as_step(m, after, shown)
+        return self._iterate(oracle, m, after, shown)
 
     # Where a method stands: at the last point that it accepted by its value; if it has accepted
     # none, at the last that it evaluated.
 
     def _iterated(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
-        rule, part = self._rules[which], memory.guaranteed if which else memory.fast
-        accepted, shown = rule.accepted(part.memory), part.shown
-        own = m.same(accepted.point, part.origin.point)
-        known = own | (accepted.gradient is not None)
-        stand = m.choose(own, shown, accepted)
-        if memory.stand.point is None:
+        turn, rule, guard = memory.turn, self._rules[which], memory.guard
+        inner, shown, origin = memory.fast, memory.shown, turn.origin
+        if which:
+            inner, shown, origin = guard.memory, guard.shown, guard.origin
+        accepted = rule.accepted(inner)
+        stand = m.choose(m.same(accepted.point, origin.point), shown, accepted)
+        if turn.stand.point is None:
             return self._judged(m, memory, which, stand)
-        ask = m.but(memory, stand=stand, phase=VALUE_THERE)
+        ask = m.but(memory, turn=m.but(turn, stand=stand))
+        return self._weighed(m, ask)
+
+    def _weighed(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        """Where a method stands the value is needed and, if the point is lower, the gradient."""
+        turn, stand, outcome = memory.turn, memory.turn.stand, memory.outcome
+        unknown = (stand.value != stand.value) & (turn.phase != VALUE_THERE)
+        lower = (stand.value < memory.best.value) & (turn.phase != GRADIENT_THERE)
+        asks = unknown | (lower & (stand.grad_norm != stand.grad_norm))
+        phase = m.where(asks, m.where(unknown, VALUE_THERE, GRADIENT_THERE), RUN)
+        pending = m.case(outcome, (turn.phase >= VALUE_THERE, lambda: turn.pending))
+        outcome = m.case(outcome, (turn.phase >= VALUE_THERE, lambda: m.but(pending, shows=False)))
+        waits = Outcome(outcome.step_size, outcome.events, outcome.shows, ended=False)
+        after = m.but(memory, turn=m.but(turn, phase=phase, pending=pending), outcome=outcome)
         return m.case(
-            memory,
-            (stand.value != stand.value, lambda: ask),
-            otherwise=lambda: self._weighed(m, memory, which, stand, known),
-        )
-
-    def _stands(self, m: Machine, memory: SafeguardedMemory, here: Sample) -> SafeguardedMemory:
-        """The value, or the gradient, where a method stands is known."""
-        known = (memory.phase == GRADIENT_THERE) | (here.gradient is not None)
-        if here.gradient is None:
-            stand = memory.stand
-            here = Sample(here.point, here.value, stand.gradient, stand.grad_norm, stand.image)
-            known = stand.evaluated
-
-        def go(which: int) -> SafeguardedMemory:
-            before = m.but(memory, stand=here, phase=RUN, told=NEITHER)
-            return self._weighed(m, before, which, here, known)
-
-        return m.case(
-            memory, (memory.turn.guarding, lambda: go(GUARANTEED)), otherwise=lambda: go(FAST)
-        )
-
-    def _weighed(
-        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample, known: Any
-    ) -> SafeguardedMemory:
-        """The gradient is asked for where the point is lower."""
-        ask = (stand.value < memory.best.value) & m.no(known)
-        return m.case(
-            memory,
-            (ask, lambda: m.but(memory, stand=stand, phase=GRADIENT_THERE)),
-            otherwise=lambda: self._judged(m, memory, which, stand),
+            after,
+            (asks, lambda: m.but(after, outcome=waits)),
+            (turn.guarding, lambda: self._judged(m, after, GUARANTEED, stand)),
+            otherwise=lambda: self._judged(m, after, FAST, stand),
         )
 
     def _judged(
@@ -417,45 +466,33 @@ class Safeguarded(Rule[SafeguardedMemory]):
         # Level with the lowest value: with that of the best point, rises by the noise would add up.
         level = stand.value - memory.lowest <= noise
         less = stand.grad_norm < best.grad_norm
-        takes = m.where(less, (change < 0.0) | level, change < -noise)
+        takes = (change < -noise) | (less & ((change < 0.0) | level))
         takes = takes & m.isfinite(stand.grad_norm) & m.isfinite(stand.value)
-        best = m.choose(takes, stand, best)
-        judge = self._after_guaranteed if which else self._after_fast
-        outcome = memory.outcome
-        inner = (memory.guaranteed if which else memory.fast).memory.outcome
-        after = m.but(
-            memory,
-            outcome=Outcome(inner.step_size, inner.events, outcome.shows),
-            best=best,
-            lowest=m.where(best.value < memory.lowest, best.value, memory.lowest),
-            ahead=(memory.ahead | takes) if which else memory.ahead & m.no(takes),
-            lowered=memory.lowered | takes,
-        )
-        return judge(m, after, stand)
-
-    # The fast method.
-
-    def _after_fast(
-        self, m: Machine, memory: SafeguardedMemory, stand: Sample
-    ) -> SafeguardedMemory:
-        less = stand.grad_norm < memory.smallest
-        memory.smallest = m.where(less, stand.grad_norm, memory.smallest)
-        memory.steps = steps = memory.steps + 1
-        turn, status = memory.turn, memory.fast.memory.outcome.status
-        ended = status != RUNNING
-        spent = m.spent - turn.began
-        goes_on = m.no(ended) & (spent < turn.allowance) & (steps < MOST_STEPS)
+        best, lowered = m.choose(takes, stand, best), memory.lowered | takes
+        lowest = m.minimum(memory.lowest, best.value)
+        if which:
+            after = m.but(
+                memory, best=best, lowest=lowest, ahead=memory.ahead | takes, lowered=lowered
+            )
+            return self._after_guaranteed(m, after, stand)
+        smallest = m.where(stand.grad_norm < memory.smallest, stand.grad_norm, memory.smallest)
+        after = SafeguardedMemory(
+            memory.fast, memory.shown, memory.outcome, best, lowest, smallest, memory.guard,
+            memory.turn, memory.ahead & m.no(takes), lowered, memory.steps + 1,
+        )  # fmt: skip
+        turn, ended = after.turn, after.fast.outcome.status != RUNNING
+        goes_on = m.no(ended) & (m.spent - turn.began < turn.allowance)
+        goes_on = goes_on & (after.steps < MOST_STEPS)
         return m.case(
-            memory, (goes_on, lambda: memory), otherwise=lambda: self._end_round(m, memory, ended)
+            after, (goes_on, lambda: after), otherwise=lambda: self._end_round(m, after, ended)
         )
 
     def _end_round(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> SafeguardedMemory:
         """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""
-        before, status = memory.turn, memory.fast.memory.outcome.status
+        before, status, shown = memory.turn, memory.fast.outcome.status, memory.shown
         # Is it, as the fast method says, the end of the run?  Its word alone is not enough.
-        shown = memory.fast.shown
-        success = _is_one_of(status, SUCCESSES) & (shown.grad_norm <= self._wanted(memory.tol))
-        success = success & m.no(rises(m, shown, self.rise_limit(m, memory, shown)))
+        success = _is_one_of(status, SUCCESSES) & (shown.grad_norm <= self._wanted(before.tol))
+        success = success & self._may_end(m, memory, shown)
         total, guaranteed_spent = m.spent, before.guaranteed_spent
         spent, gain = total - before.began, before.began_value - memory.best.value
         earned = (gain > self._noise(m, memory)) & (gain >= before.price * spent)
@@ -476,122 +513,128 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
         def guard() -> SafeguardedMemory:
             """G's turn: on with the epoch under way, or from the lowest point."""
-            leaves = m.no(before.begun) | self._leaves(m, memory, ended)
+            leaves = m.no(memory.guard.begun) | self._leaves(m, memory, ended)
             owed = total + due - guaranteed_spent
             until = m.where(earned, owed, m.maximum(owed, total + before.allowance))
-            outcome = memory.outcome
-            events = outcome.events + m.event(EventKind.TURN, GUARANTEED)
-            after = m.but(
-                memory,
-                outcome=Outcome(outcome.step_size, events, outcome.shows),
-                turn=m.but(
-                    turn,
-                    left=m.where(ended, before.patience, 1),
-                    patience=m.where(ended, 2 * before.patience, turn.patience),
-                    owed=owed,
-                    until=m.where(ended, math.inf, until),
-                    lost=m.no(earned),
-                    guaranteed_began=m.where(leaves, guaranteed_spent, before.guaranteed_began),
-                    pace=m.where(leaves, pace, turn.pace),
-                    guarding=True,
-                ),
+            passed = m.but(
+                turn,
+                left=m.where(ended, before.patience, 1),
+                patience=m.where(ended, 2 * before.patience, turn.patience),
+                owed=owed,
+                until=m.where(ended, math.inf, until),
+                lost=m.no(earned),
+                guaranteed_began=m.where(leaves, guaranteed_spent, before.guaranteed_began),
+                pace=m.where(leaves, pace, turn.pace),
+                guarding=True,
+                starts=m.where(leaves, GUARANTEED, NEITHER),
             )
-            after = self._new_round(m, after, total)  # what the start costs is G's
-            after.starts = m.where(leaves, GUARANTEED, NEITHER)
-            return after
+            events = m.event(EventKind.TURN, GUARANTEED)
+            return self._new_round(m, memory, passed, total, events)  # what a start costs is G's
 
         return m.case(
             memory,
             (success, lambda: self._end(m, memory, status, FAST)),
             (stuck, lambda: self._end(m, memory, before.given_up, GUARANTEED)),
-            (again, lambda: self._new_round(m, m.but(memory, turn=turn), total)),
+            (again, lambda: self._new_round(m, memory, turn, total)),
             otherwise=guard,
         )
 
     def _leaves(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> Any:
         """Does G move to the lowest point, rather than go on with the epoch under way?"""
-        part, rule = memory.guaranteed, self._rules[GUARANTEED]
-        accepted, origin = rule.accepted(part.memory), part.origin
+        guard, rule = memory.guard, self._rules[GUARANTEED]
+        accepted, origin = rule.accepted(guard.memory), guard.origin
         own = m.same(accepted.point, origin.point)
-        value = m.where(own, part.shown.value, accepted.value)
+        value = m.where(own, guard.shown.value, accepted.value)
         lowest = m.where(value < origin.value, value, origin.value)
         return m.no(memory.turn.midway) | (ended & (lowest > memory.best.value))
 
     def _end(
         self, m: Machine, memory: SafeguardedMemory, status: Any, word: int
     ) -> SafeguardedMemory:
-        outcome = memory.outcome
-        outcome = Outcome(outcome.step_size, outcome.events, outcome.shows, status=status)
-        return m.but(memory, outcome=outcome, word=word)
+        outcome = m.but(memory.outcome, status=status)
+        return m.but(memory, outcome=outcome, turn=m.but(memory.turn, word=word))
 
-    def _new_round(self, m: Machine, memory: SafeguardedMemory, began: Any) -> SafeguardedMemory:
-        turn = m.but(memory.turn, began=began, began_value=memory.best.value)
-        return m.but(memory, turn=turn, steps=0, lowered=False)
+    def _new_round(
+        self, m: Machine, memory: SafeguardedMemory, turn: Turn, began: Any, events: Any = None
+    ) -> SafeguardedMemory:
+        """The word of the method that is judged here, that it has ended, is not the run's."""
+        before = memory.outcome
+        added = before.events if events is None else before.events + events
+        return m.but(
+            memory,
+            outcome=Outcome(before.step_size, added, before.shows),
+            turn=m.but(turn, began=began, began_value=memory.best.value),
+            steps=0,
+            lowered=False,
+        )
 
     def _start(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
         """One of the two from the lowest point, with what it has learned."""
-        rule, part = self._rules[which], memory.guaranteed if which else memory.fast
-        best, goal = memory.best, Goal(memory.tol, memory.seed)
-        known = memory.turn.begun if which else True
+        rule, turn, best, guard = self._rules[which], memory.turn, memory.best, memory.guard
+        goal, before = Goal(turn.tol, turn.seed), guard.memory if which else memory.fast
         inner = m.case(
-            part.memory,
-            (known, lambda: rule.move(m, part.memory, best, goal)),
+            before,
+            (guard.begun if which else True, lambda: rule.move(m, before, best, goal)),
             otherwise=lambda: rule.begin(m, best, goal),
         )
-        turn = m.but(memory.turn, begun=True) if which else memory.turn
         begun, outcome = inner.outcome.ended, memory.outcome
-        outcome = Outcome(outcome.step_size, outcome.events, outcome.shows, ended=begun)
-        phase = m.where(begun, RUN, START)
-        after = self._with(
-            m, memory, which, Part(inner, best, best), outcome=outcome, turn=turn, phase=phase,
-            told=NEITHER, starts=NEITHER,
-        )  # fmt: skip
+        turn = m.but(
+            turn,
+            phase=m.where(begun, RUN, START),
+            pending=outcome,
+            told=NEITHER,
+            starts=NEITHER,
+        )
+        memory = m.but(memory, outcome=m.but(outcome, ended=begun), turn=turn)
         if which:
-            after.awaits = False
-        return after
+            return m.but(memory, guard=Guard(inner, best, best, True))
+        return m.but(memory, fast=inner, shown=best, turn=m.but(turn, origin=best))
 
-    def _started(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
-        """The iteration in which a method was started again is over."""
-        step_size, part = memory.outcome.step_size, memory.guaranteed if which else memory.fast
-        step_size = m.where(step_size == step_size, step_size, part.memory.outcome.step_size)
-        outcome = Outcome(step_size, memory.outcome.events, shows=False)
-        after = m.but(memory, outcome=outcome, phase=RUN)
-        return after if which else self._new_round(m, after, m.spent)
+    def _started(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        """The iteration in which a method was started is over."""
+        turn, step_size = memory.turn, memory.turn.pending.step_size
+        step_size = m.where(step_size == step_size, step_size, memory.outcome.step_size)
+        began = m.where(turn.guarding, turn.began, m.spent)  # the start of H is not of its round
+        return m.but(
+            memory,
+            outcome=Outcome(step_size, turn.pending.events, shows=False),
+            turn=m.but(turn, phase=RUN, began=began),
+        )
 
     # The guaranteed one.
 
     def _after_guaranteed(
         self, m: Machine, memory: SafeguardedMemory, stand: Sample
     ) -> SafeguardedMemory:
-        turn, part, rule = memory.turn, memory.guaranteed, self._rules[GUARANTEED]
-        outcome = part.memory.outcome
+        guard, rule = memory.guard, self._rules[GUARANTEED]
+        outcome = guard.memory.outcome
         ended = outcome.status != RUNNING
         completed = _is_one_of(outcome.status, OUTPUTS)
         # An epoch is over; where nothing was accepted, the step after it shows where it has led.
         restarted = m.restarted(outcome.events)
-        accepts = m.no(m.same(rule.accepted(part.memory).point, part.origin.point))
-        over = completed | (restarted & accepts) | memory.awaits
-        memory.awaits = restarted & m.no(accepts)
+        accepts = m.no(m.same(rule.accepted(guard.memory).point, guard.origin.point))
+        over = completed | (restarted & accepts) | guard.awaits
+        turn = memory.turn
+        after = m.but(memory, guard=m.but(guard, awaits=restarted & m.no(accepts)))
         goes_on = m.no(over) & m.no(ended) & (m.spent < turn.until)
 
         def judge() -> SafeguardedMemory:
-            limit = self.rise_limit(m, memory, part.shown)
-            ends = completed & m.no(rises(m, part.shown, limit))
+            ends = completed & self._may_end(m, after, guard.shown)
             return m.case(
-                memory,
-                (ends, lambda: self._end(m, memory, outcome.status, GUARANTEED)),
-                otherwise=lambda: self._end_turn(m, memory, stand, over, completed, ended),
+                after,
+                (ends, lambda: self._end(m, after, outcome.status, GUARANTEED)),
+                otherwise=lambda: self._end_turn(m, after, stand, over, completed, ended),
             )
 
-        return m.case(memory, (goes_on, lambda: memory), otherwise=judge)
+        return m.case(after, (goes_on, lambda: after), otherwise=judge)
 
     def _end_turn(
         self, m: Machine, memory: SafeguardedMemory, stand: Sample, over: Any, completed: Any,
         ended: Any,
     ) -> SafeguardedMemory:  # fmt: skip
         """An epoch of G has ended, or its turn; or it has ended above the lowest point."""
-        before, total, origin = memory.turn, m.spent, memory.guaranteed.origin
-        broken = memory.fast.memory.outcome.status != RUNNING  # H cannot go on from where it is
+        before, total, origin = memory.turn, m.spent, memory.guard.origin
+        broken = memory.fast.outcome.status != RUNNING  # H cannot go on from where it is
         guaranteed_spent = before.guaranteed_spent + total - before.began
         fallen, spent = origin.value - stand.value, guaranteed_spent - before.guaranteed_began
         rate = fallen / m.maximum(spent, 1)
@@ -603,9 +646,9 @@ class Safeguarded(Rule[SafeguardedMemory]):
             before,
             price=m.where(over & (fallen > 0.0), price, before.price),
             left=left,
-            given_up=m.where(gives_up, memory.guaranteed.memory.outcome.status, before.given_up),
+            given_up=m.where(gives_up, memory.guard.memory.outcome.status, before.given_up),
         )
-        after = m.but(memory, turn=turn)
+        after = m.but(memory, turn=turn, outcome=m.but(memory.outcome, status=RUNNING))
         more = over & (left > 0) & m.no(completed)
         owed = over & m.no(more) & (total < before.owed) & m.no(broken)
         stuck = broken & m.no(memory.lowered)
@@ -616,29 +659,25 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 turn,
                 guaranteed_began=m.where(elsewhere, guaranteed_spent, turn.guaranteed_began),
                 pace=m.where(elsewhere, 0.0, turn.pace),
+                starts=m.where(elsewhere, GUARANTEED, NEITHER),
             )
-            return m.but(after, turn=clock, starts=m.where(elsewhere, GUARANTEED, NEITHER))
+            return m.but(after, turn=clock)
 
         def pass_on() -> SafeguardedMemory:
             """To H: where it was; if it has lost the turn and G has found a lower point, or if H
             cannot go on, at the lowest."""
-            outcome = memory.outcome
-            events = outcome.events + m.event(EventKind.TURN, FAST)
             moves = broken | (before.lost & memory.ahead)
             passed = m.but(
-                after,
-                outcome=Outcome(outcome.step_size, events, outcome.shows),
-                turn=m.but(
-                    turn,
-                    midway=m.no(over) & m.no(ended),
-                    guaranteed_spent=guaranteed_spent,
-                    guarding=False,
-                ),
-                ahead=memory.ahead & m.no(moves),
+                turn,
+                midway=m.no(over) & m.no(ended),
+                guaranteed_spent=guaranteed_spent,
+                guarding=False,
+                starts=m.where(moves, FAST, NEITHER),
             )
-            passed = self._new_round(m, passed, total)
-            passed.starts = m.where(moves, FAST, NEITHER)
-            return passed
+            events = m.event(EventKind.TURN, FAST)
+            return self._new_round(
+                m, m.but(after, ahead=memory.ahead & m.no(moves)), passed, total, events
+            )
 
         no_progress = int(Status.NO_PROGRESS)
         return m.case(
@@ -652,12 +691,10 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def ending(self, memory: SafeguardedMemory, shown: Sample, status: Status) -> Ending:
         fast, guaranteed = self._rules
-        if memory.word == GUARANTEED:
-            part = memory.guaranteed
-            return guaranteed.ending(part.memory, part.shown, status)
-        part = memory.fast
-        broken = fast.ending(part.memory, part.shown, Status(part.memory.outcome.status))
-        if memory.word == FAST:
+        if memory.turn.word == GUARANTEED:
+            return guaranteed.ending(memory.guard.memory, memory.guard.shown, status)
+        broken = fast.ending(memory.fast, memory.shown, Status(memory.fast.outcome.status))
+        if memory.turn.word == FAST:
             return broken
         norm = memory.best.grad_norm
         return Ending(

@@ -244,7 +244,7 @@ class LBFGS(Rule[LBFGSMemory]):
             return memory
         return LBFGSMemory(
             m.choose(moved, there, here), there, memory.held, curvature, rounding, memory.search,
-            memory.outcome, memory.verdict, memory.corrects,
+            memory.outcome, SEARCHING, memory.corrects,
         )  # fmt: skip
 
     def accepted(self, memory: LBFGSMemory) -> Sample:
