@@ -18,9 +18,11 @@ from momentous.core.record import record
 from momentous.core.rule import STEP, Ask, Goal, Outcome, Rule
 from momentous.core.space import to_numpy
 from momentous.methods.classical import LBFGS
+from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
 from momentous.methods.restarted import RAGD, AdaRAGD, PerturbedRAGD
 from momentous.methods.restarted.epoch import Average
 from momentous.methods.restarted.schedule import Schedule
+from momentous.methods.safeguarded import Safeguarded
 from momentous.methods.search.probe import Probe
 from momentous.methods.search.rounding import Look, Rounding
 from momentous.methods.search.wolfe import Line, Search, Wolfe
@@ -143,13 +145,11 @@ def test_a_toy_rule_resumes_bit_for_bit(tmp_path):
     assert np.array_equal(again.x, result.x)
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [
-        RAGD, PerturbedRAGD, AdaRAGD, Schedule, Average, Probe, Toy, LBFGS, Wolfe, Search, Line,
-        Look, Rounding,
-    ],
-)  # fmt: skip
+RULES = [RAGD, PerturbedRAGD, AdaRAGD, ParameterFreeAGD, UniversalHeavyBall, LBFGS, Safeguarded]
+PARTS = [Schedule, Average, Probe, Rounding, Look, Wolfe, Search, Line]
+
+
+@pytest.mark.parametrize("cls", [*RULES, *PARTS, Toy])
 def test_rules_never_ask_for_the_truth_of_a_condition(cls):
     """In a compiled loop there is none: ``not``, ``and``, ``or`` and ``if`` are for parameters."""
     for function in _functions_of_machines(cls):

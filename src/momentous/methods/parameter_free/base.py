@@ -151,8 +151,7 @@ class ParameterFree(Rule[P]):
 
     def _at_rest(self, m: Machine, memory: P, **own: Any) -> P:
         """At the start of an epoch, x_0 = x, with what a method has of its own."""
-        due = 1.0 if math.isfinite(self.average_growth) else math.inf
-        size = m.norm(memory.x.point)
+        size, due = m.norm(memory.x.point), self._first_average
         return m.but(memory, size=size, average_due=due, travelled=0.0, **own)
 
     @abc.abstractmethod
@@ -281,6 +280,10 @@ class ParameterFree(Rule[P]):
     @abc.abstractmethod
     def _mean_known(self, m: Machine, memory: P, here: Sample) -> P:
         """The end of an iteration that has evaluated the mean."""
+
+    @property
+    def _first_average(self) -> float:
+        return 1.0 if math.isfinite(self.average_growth) else math.inf
 
     def _next_average(self, m: Machine, k: Any) -> Any:
         return m.maximum(k + 1.0, self.average_growth * k)

@@ -173,6 +173,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
             moved_on = m.but(
                 memory,
                 x=here,
+                new=here,  # so that an older one is let go
                 k=k,
                 travelled=S,
                 confirmed=confirmed,
