@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from momentous.core.passes import Pass
 from momentous.core.record import copied
 from momentous.core.space import Array, Space
 from momentous.core.status import Event, EventKind
@@ -63,6 +64,15 @@ class Machine(Arithmetic, Protocol):
     def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
         """An event, if it happens; events are joined by ``+``."""
 
+    def run(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[Any], skip: int = 0
+    ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
+        """The new vectors of a pass, and its sums but for the first ones."""
+
+    def reuse(self, valid: Any, known: tuple[Any, ...], make: Callable[[], R]) -> R:
+        """What ``make`` makes, which is ``known``, unless that is empty, where the condition holds.
+        In a compiled loop it is made in any case: to choose would cost more."""
+
     def choose(self, condition: Any, a: Array, b: Array, /) -> Array: ...
     def inner(self, a: Array, b: Array, /) -> Any: ...
     def norm(self, a: Array, /) -> Any: ...
@@ -109,6 +119,10 @@ class Numbers:
     def where(condition: bool, a: Any, b: Any) -> Any:
         return a if condition else b
 
+    @staticmethod
+    def reuse(valid: bool, known: Any, make: Callable[[], Any]) -> Any:
+        return known if known and valid else make()
+
     choose = where
     isfinite = staticmethod(math.isfinite)
     minimum = staticmethod(min)
@@ -128,7 +142,8 @@ class Host(Numbers):
     """The machine of the host: vectors are arrays of a space."""
 
     __slots__ = (
-        "combination", "dimension", "displaced", "inner", "largest", "norm", "rounding", "space",
+        "combination", "dimension", "displaced", "distance", "inner", "largest", "norm", "rounding",
+        "space", "value_noise",
     )  # fmt: skip
 
     @staticmethod
@@ -143,13 +158,13 @@ class Host(Numbers):
         self.rounding, self.largest = space.rounding, space.largest
         self.dimension = space.dimension
         self.inner, self.norm, self.combination = space.inner, space.norm, space.combination
-        self.displaced = space.displaced
+        self.displaced, self.distance = space.displaced, space.distance
+        self.value_noise = space.value_noise
 
-    def distance(self, a: Array, b: Array) -> float:
-        return math.sqrt(self.space.distance_squared(a, b))
-
-    def value_noise(self, value: float) -> float:
-        return self.space.value_noise(value)
+    def run(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float], skip: int = 0
+    ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
+        return self.space.compute(work, vectors, numbers, None, skip)[:2]
 
 
 NUMBERS: Arithmetic = Numbers()

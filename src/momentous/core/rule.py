@@ -30,13 +30,16 @@ UNKNOWN = math.nan  # in place of a value
 VALUE, GRADIENT = 0, 1
 STEP = 2  # the gradient, and the rule's pass over it
 BOTH = 3  # the value and, where that is finite, the gradient
+# The gradient; and the rule's pass, where it costs next to nothing with a gradient: its numbers may
+# turn out to be others.
+GUESS = 4
 
 
 class Ask(NamedTuple):
     """One evaluation that a rule wants."""
 
     point: Array
-    need: int  # VALUE, GRADIENT, STEP or BOTH
+    need: int  # VALUE, GRADIENT, STEP, BOTH or GUESS
     again: bool = False  # is it the point that was evaluated last?
     value: float = UNKNOWN  # f there
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
@@ -82,7 +85,7 @@ class Rule(Method[M]):
 
         The norm of the gradient ``here`` is NaN where value or gradient is not finite.  ``made``
         and ``sums`` are the new vectors of the pass and its sums after the first, which is the
-        square of the gradient.
+        square of the gradient; or empty, where it was not asked for or only guessed.
         """
 
     def write(self, m: Machine, memory: M) -> M:
@@ -145,12 +148,13 @@ class Rule(Method[M]):
             point, need, _, value, vectors, numbers = self.ask(m, memory)
             last = oracle.last
             if value == value and (last is None or last.point is not point):
-                oracle.recall(Sample(point, value))
+                known = self.accepted(memory)  # maybe with its gradient
+                oracle.recall(known if known.point is point else Sample(point, value))
             made: Vectors = ()
             sums: Sums = ()
-            if need == STEP:
+            if need == STEP or (need == GUESS and m.space.fuses):
                 here, made, sums = oracle.gradient_with(point, self.work, vectors, numbers)
-            elif need == GRADIENT:
+            elif need in (GRADIENT, GUESS):
                 here = oracle.gradient(point)
             else:
                 here = Sample(point, oracle.value(point))

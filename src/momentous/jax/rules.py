@@ -13,6 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from momentous.core.machine import Branch, R
 from momentous.core.oracle import Sample
+from momentous.core.passes import Pass
 from momentous.core.record import RECORDS
 from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.space import Array
@@ -98,6 +99,13 @@ class Compiled:
         """Restarts are counted; the rest is for a trace, which there is not."""
         return jnp.where(happens, 1, 0) if kind in RESTARTS else 0
 
+    def run(self, work: Pass, given: Sequence[Tree], numbers: Sequence[Any], skip: int = 0) -> Any:
+        made, sums = vectors.run(work, tuple(given), tuple(numbers))
+        return made, sums[skip:]
+
+    def reuse(self, valid: Any, known: tuple[Any, ...], make: Callable[[], R]) -> R:
+        return make()
+
     def no(self, condition: Any) -> Any:
         return jnp.logical_not(condition)
 
@@ -166,7 +174,8 @@ class RuleMachine(Machine):
 
     def _first(self, here: Sample, tol: Any = 0.0) -> Any:
         memory = self.rule.begin(self.m, here, self.goal)
-        memory = self.m.but(memory, tol=tol)  # known with the first gradient
+        if hasattr(memory, "tol"):
+            memory = self.m.but(memory, tol=tol)  # known with the first gradient
         return jax.tree.map(_strong, memory)
 
     def ask(self, state: RuleState) -> Ask:
