@@ -109,14 +109,9 @@ def run(
     vectors: Sequence[np.ndarray],
     numbers: Sequence[float],
     skip: int = 0,
-    scratch: np.ndarray | None = None,
 ) -> np.ndarray:
     """A pass, block by block: its new vectors into ``fresh``; returns its sums, but for the first
-    ones.  With ``scratch``, room for a block, some are made in place: a few passes that do not make
-    arrays on their way take 0.8 of the time of one that does (a million entries)."""
-    before, in_place = IN_PLACE.get(work, (0, None))
-    if in_place is not None and scratch is not None and skip == before:
-        return np.array([in_place(fresh, vectors, *numbers, scratch)])
+    ones."""
     flat, out = [a.reshape(-1) for a in vectors], [a.reshape(-1) for a in fresh]
     total, length = np.zeros(0), BLOCK // 8
     for i in range(0, flat[0].size, length):
@@ -128,38 +123,70 @@ def run(
     return total
 
 
-Vectors = Sequence[np.ndarray]
+
+# --- steps with momentum --------------------------------------------------------------------------
+
+Block = Sequence[np.ndarray]
 
 
-def _momentum(z: Vectors, given: Vectors, w: float, m: float, scratch: np.ndarray) -> float:
+def _momentum(made: Block, given: Block, moved: np.ndarray, w: float, m: float) -> None:
+    z, ahead = made
     g, e, x = given
-    square = combine(z[0], e, w, g, None, x, scratch)
-    combine(z[1], z[0], m, z[0], x)
-    return square
+    np.multiply(g, w, out=z)
+    z += e
+    np.subtract(z, x, out=moved, dtype=np.float64)
+    np.multiply(moved if z.dtype == np.float64 else z - x, m, out=ahead)
+    ahead += z
 
 
 def _free_nesterov(
-    z: Vectors, given: Vectors, w: float, m: float, share: float, scratch: np.ndarray
-) -> float:
+    made: Block, given: Block, moved: np.ndarray, w: float, m: float, share: float
+) -> None:
+    z, ahead, total = made
     g, _, y, x, points = given
-    combine(z[2], points, share, y, None)
-    return _momentum(z, (g, y, x), w, m, scratch)
+    _momentum((z, ahead), (g, y, x), moved, w, m)
+    np.multiply(y, share, out=total)
+    total += points
 
 
 def _free_heavy_ball(
-    z: Vectors, given: Vectors, w: float, m: float, share: float, scratch: np.ndarray
-) -> float:
+    made: Block, given: Block, moved: np.ndarray, w: float, m: float, share: float
+) -> None:
+    z, total = made
     g, _, x, x_prev, points = given
-    combine(z[1], x, m, x, x_prev)  # for a while
-    square = combine(z[0], z[1], w, g, None, x, scratch)
-    combine(z[1], points, share, x, None)
-    return square
+    np.subtract(x, x_prev, out=total)
+    total *= m
+    total += x
+    np.multiply(g, w, out=z)
+    z += total
+    np.subtract(z, x, out=moved, dtype=np.float64)
+    np.multiply(x, share, out=total)
+    total += points
 
 
-# Passes with momentum, whose last sum is |x' - x|^2: how many sums come before it, and how the
-# rest is made in place.
-IN_PLACE: dict[Pass, tuple[int, Callable[..., float]]] = {
+# These passes end with the sum |x' - x|^2.  How many sums come before it, and how a block is made
+# in place, with x' - x in float64 besides: the formula makes arrays on its way, and takes longer.
+_STEPS: dict[Pass, tuple[int, Callable[..., None]]] = {
     passes.MOMENTUM: (1, _momentum),
     passes.FREE_NESTEROV: (2, _free_nesterov),
     passes.FREE_HEAVY_BALL: (2, _free_heavy_ball),
 }
+
+
+def is_step(work: Pass, skip: int) -> bool:
+    """Does `step` make this pass, of whose sums the first ones are not wanted?"""
+    return work in _STEPS and _STEPS[work][0] == skip
+
+
+def step(
+    work: Pass, fresh: Block, vectors: Block, numbers: Sequence[float], scratch: np.ndarray
+) -> float:
+    """A pass with momentum, block by block; ``scratch`` is room for a block in float64."""
+    flat, out = [a.reshape(-1) for a in vectors], [a.reshape(-1) for a in fresh]
+    total = 0.0
+    for i in range(0, flat[0].size, BLOCK):
+        made, given = ([a[i : i + BLOCK] for a in arrays] for arrays in (out, flat))
+        moved = scratch[: given[0].size]
+        _STEPS[work][1](made, given, moved, *numbers)
+        total += dot_by_rows(moved, moved)
+    return total

@@ -47,6 +47,7 @@ class Machine(Arithmetic, Protocol):
     rounding: float  # unit roundoff u of the vectors
     largest: float  # number that their entries can hold
     dimension: int
+    fuses: bool  # is a pass best asked for together with the gradient that it reads?
     no_events: Any
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
@@ -68,10 +69,6 @@ class Machine(Arithmetic, Protocol):
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[Any], skip: int = 0
     ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
         """The new vectors of a pass, and its sums but for the first ones."""
-
-    def reuse(self, valid: Any, known: tuple[Any, ...], make: Callable[[], R]) -> R:
-        """What ``make`` makes, which is ``known``, unless that is empty, where the condition holds.
-        In a compiled loop it is made in any case: to choose would cost more."""
 
     def choose(self, condition: Any, a: Array, b: Array, /) -> Array: ...
     def inner(self, a: Array, b: Array, /) -> Any: ...
@@ -119,10 +116,6 @@ class Numbers:
     def where(condition: bool, a: Any, b: Any) -> Any:
         return a if condition else b
 
-    @staticmethod
-    def reuse(valid: bool, known: Any, make: Callable[[], Any]) -> Any:
-        return known if known and valid else make()
-
     choose = where
     isfinite = staticmethod(math.isfinite)
     minimum = staticmethod(min)
@@ -142,8 +135,8 @@ class Host(Numbers):
     """The machine of the host: vectors are arrays of a space."""
 
     __slots__ = (
-        "combination", "dimension", "displaced", "distance", "inner", "largest", "norm", "rounding",
-        "space", "value_noise",
+        "combination", "dimension", "displaced", "distance", "fuses", "inner", "largest", "norm",
+        "rounding", "space", "value_noise",
     )  # fmt: skip
 
     @staticmethod
@@ -156,7 +149,7 @@ class Host(Numbers):
     def __init__(self, space: Space):
         self.space = space
         self.rounding, self.largest = space.rounding, space.largest
-        self.dimension = space.dimension
+        self.dimension, self.fuses = space.dimension, space.fuses
         self.inner, self.norm, self.combination = space.inner, space.norm, space.combination
         self.displaced, self.distance = space.displaced, space.distance
         self.value_noise = space.value_noise

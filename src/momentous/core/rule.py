@@ -30,16 +30,13 @@ UNKNOWN = math.nan  # in place of a value
 VALUE, GRADIENT = 0, 1
 STEP = 2  # the gradient, and the rule's pass over it
 BOTH = 3  # the value and, where that is finite, the gradient
-# The gradient; and the rule's pass, where it costs next to nothing with a gradient: its numbers may
-# turn out to be others.
-GUESS = 4
 
 
 class Ask(NamedTuple):
     """One evaluation that a rule wants."""
 
     point: Array
-    need: int  # VALUE, GRADIENT, STEP, BOTH or GUESS
+    need: int  # VALUE, GRADIENT, STEP or BOTH
     again: bool = False  # is it the point that was evaluated last?
     value: float = UNKNOWN  # f there
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient
@@ -85,7 +82,7 @@ class Rule(Method[M]):
 
         The norm of the gradient ``here`` is NaN where value or gradient is not finite.  ``made``
         and ``sums`` are the new vectors of the pass and its sums after the first, which is the
-        square of the gradient; or empty, where it was not asked for or only guessed.
+        square of the gradient; both are empty where it was not asked for.
         """
 
     def write(self, m: Machine, memory: M) -> M:
@@ -152,9 +149,9 @@ class Rule(Method[M]):
                 oracle.recall(known if known.point is point else Sample(point, value))
             made: Vectors = ()
             sums: Sums = ()
-            if need == STEP or (need == GUESS and m.space.fuses):
+            if need == STEP:
                 here, made, sums = oracle.gradient_with(point, self.work, vectors, numbers)
-            elif need in (GRADIENT, GUESS):
+            elif need == GRADIENT:
                 here = oracle.gradient(point)
             else:
                 here = Sample(point, oracle.value(point))

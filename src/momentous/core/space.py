@@ -61,8 +61,8 @@ class Space:
     """
 
     __slots__ = (
-        "_block", "_blocked", "_low_precision", "_passes", "_pool", "_total", "_unused_count",
-        "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner", "inner",
+        "_block", "_blocked", "_low_precision", "_passes", "_pool", "_steps_in_blocks", "_total",
+        "_unused_count", "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner", "inner",
         "is_part", "largest", "library", "machine", "offset", "plain", "rounding", "shape", "size",
         "xp",
     )  # fmt: skip
@@ -109,6 +109,12 @@ class Space:
             and len(self.shape) > 0
             and self.size <= BLOCK
         )
+        # Steps are made in place.  (Over ranks every run of a pass has to make its sums alike.)
+        self._steps_in_blocks = (
+            (self._blocked or (self.plain and self.size > ROW))
+            and not self.has_own_inner
+            and self._total is None
+        )
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
         self.inner: Inner = _default_inner(like)
@@ -137,7 +143,8 @@ class Space:
         A ``value`` that it `brings` comes to the host in one transfer with the sums; otherwise it
         is to be a float already.  The first ``skip`` sums are not wanted.
         """
-        if self.plain and self._total is None:
+        steps = skip and self._steps_in_blocks and blocks.is_step(work, skip)
+        if self.plain and self._total is None and not steps:
             made, products = work.formula(*vectors, *numbers)
             return made, tuple([self.inner(a, b) for a, b in products[skip:]]), value
         if self._passes is not None:
@@ -146,12 +153,13 @@ class Space:
             sums, found = answer()
             return made, self._totalled(sums[skip:]), value if brought is None else found
         with self._ignore_overflow():
-            if self._blocked and not self.has_own_inner:
+            if steps or (self._blocked and not self.has_own_inner):
                 given = [self._on_host(a) for a in vectors]
                 fresh = [self._fresh() for _ in range(work.made)]
-                # Over ranks every run of a pass makes its sums alike.
-                scratch = self._scratch() if self._total is None else None
-                sums = blocks.run(work, fresh, given, numbers, skip, scratch)
+                if steps:
+                    sums = [blocks.step(work, fresh, given, numbers, self._scratch())]
+                else:
+                    sums = blocks.run(work, fresh, given, numbers, skip)
                 return tuple(map(self._from_host, fresh)), self._totalled(sums), value
             made, products = work.formula(*vectors, *numbers)
             if self.library is np.ndarray and not self.shape:  # NumPy makes numbers of 0-d arrays

@@ -6,14 +6,12 @@ from typing import Any
 
 from momentous.core.method import Method
 from momentous.core.rule import Rule
-from momentous.jax.free_radius import FreeRadiusMachine
 from momentous.jax.machine import Machine
 from momentous.jax.parameter_free_agd import ParameterFreeAGDMachine
 from momentous.jax.rules import RuleMachine
 from momentous.jax.universal_heavy_ball import UniversalHeavyBallMachine
 from momentous.jax.vectors import Tree
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
-from momentous.methods.restarted.algorithms import Adaptive
 
 
 def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine:
@@ -22,8 +20,6 @@ def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine
     ``tol`` is the absolute tolerance, from which some methods take their eps; ``key`` is where the
     randomised one draws from.
     """
-    if isinstance(method, Adaptive) and method.is_free:
-        return FreeRadiusMachine(method.free, x0, tol)
     if isinstance(method, Rule):
         return RuleMachine(method, x0, tol, key)
     if isinstance(method, ParameterFreeAGD):

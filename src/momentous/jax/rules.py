@@ -38,7 +38,7 @@ _REGISTERED: set[type] = set()
 class Compiled:
     """The machine of compiled code: branches are ``lax.switch``, vectors are pytrees."""
 
-    no_events = 0
+    no_events, fuses = 0, False
 
     def __init__(self, x0: Tree, key: Any):
         limits = Limits.of(x0)
@@ -102,9 +102,6 @@ class Compiled:
     def run(self, work: Pass, given: Sequence[Tree], numbers: Sequence[Any], skip: int = 0) -> Any:
         made, sums = vectors.run(work, tuple(given), tuple(numbers))
         return made, sums[skip:]
-
-    def reuse(self, valid: Any, known: tuple[Any, ...], make: Callable[[], R]) -> R:
-        return make()
 
     def no(self, condition: Any) -> Any:
         return jnp.logical_not(condition)
@@ -195,10 +192,12 @@ class RuleMachine(Machine):
             self.rule,
         )
         ask = self.ask(state)
-        made, sums = vectors.run(rule.work, (here.gradient, *ask.vectors), ask.numbers)
+        made, sums = (), ()
+        if ask.vectors:
+            made, sums = m.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
         memory = m.case(
             state.memory,
-            (state.begun, lambda: rule.tell(m, state.memory, sample, made, sums[1:])),
+            (state.begun, lambda: rule.tell(m, state.memory, sample, made, sums)),
             otherwise=lambda: self._first(sample, tol),
         )
         memory = rule.write(m, memory)

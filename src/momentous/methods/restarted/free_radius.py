@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from momentous.core.machine import Machine
@@ -18,8 +20,8 @@ from momentous.core.record import record
 from momentous.core.rule import (
     BOTH,
     GRADIENT,
-    GUESS,
     RUNNING,
+    STEP,
     UNKNOWN,
     VALUE,
     Ask,
@@ -78,7 +80,7 @@ class FreeEpoch:
     points: Array  # sum of (t + 1) eta_t/eta_0 y^t, t < k; x^0 for k = 0
     gradient: Array  # g_{k-1}; any vector for k = 0
     first_step: float  # eta_0
-    expected_step: float  # what the next eta is expected to be: a pass is made with it
+    expected_step: float  # what the next eta is expected to be, where a pass is made with it
     least_move: float  # |v_1| up to this is none; no |v_k| afterwards
     mean_due: int  # the iteration from which on the mean is looked at again
     early_due: int = 1  # ... and from which on the epoch may end early
@@ -118,12 +120,11 @@ class Learned:
         without end, and epochs would become ever longer.
         """
         ratio = m.minimum(eta, self.longest_since_paid) / self.step_size
-        return m.but(
-            self,
-            sharpness=m.maximum(self.sharpness * ratio * ratio, m.smallest**2),
-            step_size=eta,
-            longest_since_paid=m.maximum(eta, self.longest_since_paid),
-        )
+        return Learned(
+            eta, self.most, m.maximum(self.sharpness * ratio * ratio, m.smallest**2),
+            self.norm_at_last_halving, m.maximum(eta, self.longest_since_paid),
+            self.iterations_unpaid, self.walls, m.maximum(self.longest, eta),
+        )  # fmt: skip
 
     def halved(self, m: Machine) -> Learned:
         """Where something was not finite."""
@@ -205,34 +206,34 @@ class FreeRadius(Rule[FreeMemory]):
 
     def ask(self, m: Machine, memory: FreeMemory) -> Ask:
         """One gradient per iteration, and now and then one of the mean or a value."""
-        epoch, phase = memory.epoch, memory.phase
-        vectors, numbers = self._given(m, memory, epoch.expected_step)
+        epoch, phase, need = memory.epoch, memory.phase, GRADIENT
+        vectors: Vectors = ()
+        numbers: tuple[Any, ...] = ()
+        if m.fuses:
+            eta, need = epoch.expected_step, STEP
+            vectors, numbers = self.scheme.free_given(
+                epoch, memory.point, epoch.k + 1, eta, epoch.share(m, eta)
+            )
         iterates = phase == ITERATE
         alone = m.where(phase < END, GRADIENT, m.where(memory.again, BOTH, VALUE))
         return Ask(
             memory.point,
-            m.where(iterates, GUESS, alone),
+            m.where(iterates, need, alone),
             memory.again,
             m.where(iterates & (epoch.k == 0), memory.limit.reference.value, UNKNOWN),
             vectors,
             numbers,
         )
 
-    def _given(self, m: Machine, memory: FreeMemory, eta: Any) -> tuple[Vectors, tuple[Any, ...]]:
-        """What the pass of an iteration with this step size reads behind the gradient, and its
-        numbers."""
-        epoch = memory.epoch
-        vectors, numbers = self.scheme.free_given(
-            memory.point, epoch.x, epoch.x_prev, epoch.points, epoch.k + 1, eta,
-            epoch.share(m, eta),
-        )  # fmt: skip
-        return (epoch.gradient, *vectors), numbers
-
     def tell(
         self, m: Machine, memory: FreeMemory, here: Sample, made: Vectors, sums: Sums
     ) -> FreeMemory:
-        phases = (self._iterated, self._mean_known, self._probed, self._end_known)
-        return m.switch(memory, m.minimum(memory.phase, END), phases, here, made, sums)
+        return m.switch(memory, m.minimum(memory.phase, END), self._phases, here, made, sums)
+
+    @cached_property
+    def _phases(self) -> tuple[Callable[..., FreeMemory], ...]:
+        """What is made of an evaluation, by what it is for."""
+        return self._iterated, self._mean_known, self._probed, self._end_known
 
     def _probed(self, m: Machine, memory: FreeMemory, here: Sample, *_: Any) -> FreeMemory:
         start = memory.start
@@ -247,27 +248,22 @@ class FreeRadius(Rule[FreeMemory]):
         # The step size, by what the gradients show.
         step = eta * epoch.grad_norm
         apart = scheme.distance_apart(m, epoch.k, epoch.moved, eta * epoch.slope, step)
-        later = apart > 0.0
-        change = self._change(m, epoch, here, sums, later)
-        bend = m.where(later, eta * change / m.where(later, apart, 1.0), 0.0)
-        curvature = m.where(epoch.k > 0, bend / eta, math.nan)
+        change = self._change(m, epoch, here, sums, apart > 0.0)
+        bend = eta * change / m.maximum(apart, m.tiny)
         too_long = (bend > c.longest) & m.isfinite(norm)
         grows = (eta < before.most) & (bend < scheme.growth_threshold(m, k)) & (epoch.k > 0)
         now = m.case(
             before,
             (too_long | grows, lambda: self._other_step(m, before, norm, k, bend, too_long)),
         )
-        eta = now.step_size
-
-        def run() -> tuple[Any, ...]:
-            vectors, numbers = self._given(m, memory, eta)
-            vectors, (moved,) = m.run(self.work, (here.gradient, *vectors), numbers, 2)
-            return (*vectors, moved)
-
-        *vectors, moved = m.reuse(eta == epoch.expected_step, (*made, *sums[1:]), run)
-        x_next, y_next, points = scheme.free_made(*vectors)
+        eta, share = now.step_size, epoch.share(m, now.step_size)
+        # The step.
+        if not made or eta != epoch.expected_step:
+            vectors, numbers = scheme.free_given(epoch, memory.point, k, eta, share)
+            made, sums = m.run(scheme.free_work, (here.gradient, *vectors), numbers, 2)
+        x_next, y_next, points = scheme.free_made(*made)
+        moved = sums[-1]
         # Where the epoch stands then.
-        share = epoch.share(m, eta)
         weight, path = epoch.weight + share, epoch.path + apart
         ahead = path - epoch.mean_path
         mean_path = epoch.mean_path + share / weight * ahead
@@ -275,11 +271,14 @@ class FreeRadius(Rule[FreeMemory]):
         # beta v_k = v_{k+1} + eta g: the three squares give the product of the last two.
         beta, step = epoch.k / k, eta * norm
         slope = (beta * beta * epoch.moved - moved - step * step) / (2 * eta)
+        expected, curvature = eta, math.nan
+        if m.fuses:
+            curvature = m.where(epoch.k > 0, bend / before.step_size, math.nan)
+            expected = self._expected_step(m, now, k + 1, curvature, epoch.curvature)
         reached = FreeEpoch(
-            x_next, epoch.x, points, here.gradient, epoch.first_step,
-            self._expected_step(m, now, k + 1, curvature, epoch.curvature),
-            -1.0, epoch.mean_due, epoch.early_due, norm, k, moved, slope, travelled,
-            weight, path, mean_path, epoch.spread + share * ahead * (path - mean_path), curvature,
+            x_next, epoch.x, points, here.gradient, epoch.first_step, expected, -1.0,
+            epoch.mean_due, epoch.early_due, norm, k, moved, slope, travelled, weight, path,
+            mean_path, epoch.spread + share * ahead * (path - mean_path), curvature,
         )  # fmt: skip
         limit = memory.limit
         if limit.reference.gradient is None:  # it is known now
@@ -288,7 +287,7 @@ class FreeRadius(Rule[FreeMemory]):
         finite = m.isfinite(norm) & m.isfinite(travelled)
         long, far = too_long & (k == 2), eta < c.shortest * now.longest
         stands = m.sqrt(moved) <= epoch.least_move
-        full = m.no(k**2.5 * now.sharpness * m.sqrt(travelled) <= c.restart * eta)
+        full = k**2.5 * now.sharpness * m.sqrt(travelled) > c.restart * eta
         full = full | (moved == 0.0)  # x does not move any more: there is nothing to wait for
         early = (slope > 0.0) & (k >= epoch.early_due)
         looks = (k >= epoch.mean_due) & (moved * k <= c.flat * travelled)
@@ -296,53 +295,55 @@ class FreeRadius(Rule[FreeMemory]):
         def advance() -> FreeMemory:
             return FreeMemory(reached, now, Outcome(eta, m.no_events), limit, y_next)
 
-        def end(phase: int, point: Array, again: Any = False) -> FreeMemory:
-            return self._judge(m, advance(), eta, phase, point, again)
+        def decide() -> FreeMemory:
+            def end(phase: int, point: Array, again: Any = False) -> FreeMemory:
+                return self._judge(m, advance(), eta, phase, point, again)
 
-        def end_before(phase: int, learned: Learned) -> FreeMemory:
-            """Before this step, which is not taken."""
-            after = m.but(memory, learned=learned)
-            at_x = scheme.takes_gradient_at_x
-            return self._judge(m, after, before.step_size, phase, epoch.x, at_x)
+            def end_before(phase: int, learned: Learned) -> FreeMemory:
+                """Before this step, which is not taken."""
+                after = m.but(memory, learned=learned)
+                at_x = scheme.takes_gradient_at_x
+                return self._judge(m, after, before.step_size, phase, epoch.x, at_x)
 
-        def end_early() -> FreeMemory:
-            # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
-            climb = (slope + eta * norm * norm) * k / m.maximum(epoch.k, 1)
-            point, again = scheme.turning_point(
-                m, x_next, epoch.x, epoch.x_prev, climb, epoch.slope
+            def end_early() -> FreeMemory:
+                # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
+                climb = (slope + eta * norm * norm) * k / m.maximum(epoch.k, 1)
+                point, again = scheme.turning_point(
+                    m, x_next, epoch.x, epoch.x_prev, climb, epoch.slope
+                )
+                return end(EARLY, point, again)
+
+            def look() -> FreeMemory:
+                (mean,), _ = m.run(weighted_sum(1), (points,), (1 / weight,))
+                outcome = Outcome(eta, m.no_events, ended=False)
+                return FreeMemory(reached, now, outcome, limit, mean, phase=MEAN)
+
+            def stand() -> FreeMemory:
+                status = m.where(norm == 0.0, int(Status.COMPLETED), int(Status.NO_PROGRESS))
+                return m.but(memory, outcome=Outcome(eta, m.no_events, status=status))
+
+            return m.case(
+                memory,
+                (long, lambda: end_before(LONG, before)),
+                (far, lambda: end_before(FAR, now)),
+                (m.no(finite), lambda: self._not_finite(m, memory, norm)),
+                (stands, stand),
+                (full, lambda: end(END, x_next)),
+                (early, end_early),
+                otherwise=look,
             )
-            return end(EARLY, point, again)
 
-        def look() -> FreeMemory:
-            (mean,), _ = m.run(weighted_sum(1), (points,), (1 / weight,))
-            outcome = Outcome(eta, m.no_events, ended=False)
-            return FreeMemory(reached, now, outcome, limit, mean, phase=MEAN)
-
-        def stand() -> FreeMemory:
-            zero = norm == 0.0
-            status = m.where(zero, int(Status.COMPLETED), int(Status.NO_PROGRESS))
-            return m.but(memory, outcome=Outcome(eta, m.no_events, status=status))
-
-        return m.case(
-            memory,
-            (finite & m.no(full | early | looks | long | far | stands), advance),  # most iterations
-            (long, lambda: end_before(LONG, before)),
-            (far, lambda: end_before(FAR, now)),
-            (m.no(finite), lambda: self._not_finite(m, memory, norm)),
-            (stands, stand),
-            (full, lambda: end(END, x_next)),
-            (early, end_early),
-            otherwise=look,
-        )
+        usual = finite & m.no(full | early | looks | long | far | stands)
+        return m.case(memory, (usual, advance), otherwise=decide)
 
     def _change(self, m: Machine, epoch: FreeEpoch, here: Sample, sums: Sums, later: Any) -> Any:
-        """|g_k - g_{k-1}|, from the norms and one product where these tell."""
+        """|g_k - g_{k-1}|, from the norms and one product where these tell; 0 for k = 0."""
         along = sums[0] if sums else m.inner(here.gradient, epoch.gradient)
         squares = here.grad_norm * here.grad_norm + epoch.grad_norm * epoch.grad_norm
         square = squares - 2 * along
         told = (self.constants.cancelled * squares < square) & (square < math.inf)
         return m.case(
-            m.sqrt(m.where(told, square, 0.0)),
+            m.sqrt(m.where(told & later, square, 0.0)),
             (later & m.no(told), lambda: m.distance(here.gradient, epoch.gradient)),
         )
 
@@ -367,8 +368,7 @@ class FreeRadius(Rule[FreeMemory]):
         # Where f has no lower bound, a step must stay within what the dtype can hold.
         most = m.minimum(now.most, math.sqrt(m.largest) / m.maximum(norm, 1.0))
         longer = m.maximum(eta, m.minimum(growth * eta, most))
-        now = now.with_step(m, m.where(too_long, shorter, longer))
-        return m.but(now, longest=m.maximum(now.longest, now.step_size))
+        return now.with_step(m, m.where(too_long, shorter, longer))
 
     def _judge(
         self, m: Machine, memory: FreeMemory, eta: Any, phase: int, point: Array, again: Any

@@ -50,11 +50,11 @@ class Momentum:
     free_work: ClassVar[Pass] = passes.FREE_NESTEROV
 
     def free_given(
-        self, y: Array, x: Array, x_prev: Array, points: Array, k: Any, eta: Any, share: Any
+        self, epoch: Any, y: Array, k: Any, eta: Any, share: Any
     ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-        """What the pass reads behind the gradients, and its numbers; y is where the gradient is
-        taken, x is x^{k-1}, and ``share`` the weight of y in the sum of points."""
-        return (y, x, points), (-eta, 1 - 1 / (k + 1), share)
+        """What the pass reads behind the gradient, and its numbers; y is where that is taken, and
+        ``share`` the weight of y in the sum of points."""
+        return (epoch.gradient, y, epoch.x, epoch.points), (-eta, 1 - 1 / (k + 1), share)
 
     def free_made(self, x_next: Array, y_next: Array, points: Array) -> tuple[Array, Array, Array]:
         """x^k, where the next gradient is taken, and the sum of points, of what the pass makes."""
@@ -146,9 +146,9 @@ class HeavyBall(Momentum):
     free_work = passes.FREE_HEAVY_BALL
 
     def free_given(
-        self, y: Array, x: Array, x_prev: Array, points: Array, k: Any, eta: Any, share: Any
+        self, epoch: Any, y: Array, k: Any, eta: Any, share: Any
     ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-        return (x, x_prev, points), (-eta, 1 - 1 / k, share)
+        return (epoch.gradient, epoch.x, epoch.x_prev, epoch.points), (-eta, 1 - 1 / k, share)
 
     def free_made(self, x_next: Array, points: Array) -> tuple[Array, Array, Array]:  # type: ignore[override]
         return x_next, x_next, points
