@@ -81,7 +81,6 @@ class FreeEpoch:
     gradient: Array  # g_{k-1}; any vector for k = 0
     first_step: float  # eta_0
     expected_step: float  # what the next eta is expected to be, where a pass is made with it
-    least_move: float  # |v_1| up to this is none; no |v_k| afterwards
     mean_due: int  # the iteration from which on the mean is looked at again
     early_due: int = 1  # ... and from which on the epoch may end early
     grad_norm: float = 0.0  # |g_{k-1}|
@@ -94,6 +93,11 @@ class FreeEpoch:
     mean_path: float = 0.0  # the mean of that length up to y^t, with the weights of W
     spread: float = 0.0  # W times its variance, no less than that of the y^t
     curvature: float = math.nan  # |g - g'|/|y - y'| in the last iteration
+
+    @staticmethod
+    def at(x: Array, gradient: Array, eta: Any, mean_due: int) -> FreeEpoch:
+        """A fresh epoch: x^{-1} = x^0 = x."""
+        return FreeEpoch(x, x, x, gradient, eta, eta, mean_due)
 
     def share(self, m: Machine, eta: Any) -> Any:
         """The weight of the next point in the mean, besides that of y^0."""
@@ -169,7 +173,7 @@ class FreeRadius(Rule[FreeMemory]):
         q = m.where(norm > 0.0, 1 / m.where(norm > 0.0, norm, 1.0), 1.0)
         learned = Learned(1.0, math.inf, q, norm, 1.0)
         memory = FreeMemory(
-            self._fresh_epoch(m, here.point, here.gradient, 1.0), learned,
+            FreeEpoch.at(here.point, here.gradient, 1.0, self.constants.looks), learned,
             Outcome(1.0, m.no_events), RiseLimit(here), here.point,
         )  # fmt: skip
         return self._probe(m, memory, Probe.at(m, here))
@@ -276,7 +280,7 @@ class FreeRadius(Rule[FreeMemory]):
             curvature = m.where(epoch.k > 0, bend / before.step_size, math.nan)
             expected = self._expected_step(m, now, k + 1, curvature, epoch.curvature)
         reached = FreeEpoch(
-            x_next, epoch.x, points, here.gradient, epoch.first_step, expected, -1.0,
+            x_next, epoch.x, points, here.gradient, epoch.first_step, expected,
             epoch.mean_due, epoch.early_due, norm, k, moved, slope, travelled, weight, path,
             mean_path, epoch.spread + share * ahead * (path - mean_path), curvature,
         )  # fmt: skip
@@ -286,7 +290,6 @@ class FreeRadius(Rule[FreeMemory]):
         # What comes of it.
         finite = m.isfinite(norm) & m.isfinite(travelled)
         long, far = too_long & (k == 2), eta < c.shortest * now.longest
-        stands = m.sqrt(moved) <= epoch.least_move
         full = k**2.5 * now.sharpness * m.sqrt(travelled) > c.restart * eta
         full = full | (moved == 0.0)  # x does not move any more: there is nothing to wait for
         early = (slope > 0.0) & (k >= epoch.early_due)
@@ -318,22 +321,48 @@ class FreeRadius(Rule[FreeMemory]):
                 outcome = Outcome(eta, m.no_events, ended=False)
                 return FreeMemory(reached, now, outcome, limit, mean, phase=MEAN)
 
+            def is_none() -> Any:
+                return m.sqrt(moved) <= c.standstill * m.rounding * m.norm(epoch.x)
+
             def stand() -> FreeMemory:
                 status = m.where(norm == 0.0, int(Status.COMPLETED), int(Status.NO_PROGRESS))
                 return m.but(memory, outcome=Outcome(eta, m.no_events, status=status))
+
+            at_x = scheme.takes_gradient_at_x
+            lost = m.no(m.isfinite(norm))
+            behind = lost & at_x  # x itself is bad
+
+            def go_back() -> FreeMemory:
+                events = m.event(EventKind.NON_FINITE, norm, lost)
+                events = events + m.event(EventKind.ROLLBACK, epoch.k)
+                hopeless = lost & (epoch.k == 0)  # the gradient at the start is not finite
+                status = m.where(hopeless, int(Status.NON_FINITE), RUNNING)
+                return self._new_epoch(
+                    m, memory, memory.start, before.halved(m), before.step_size, events,
+                    status=status, shows=True,
+                )  # fmt: skip
+
+            def find_good() -> FreeMemory:
+                """Half of the step, from the last good point if it is low enough: the wall is near
+                it."""
+                good = m.choose(behind, epoch.x_prev, epoch.x)
+                after = m.but(memory, epoch=m.but(epoch, grad_norm=norm))
+                return self._judge(m, after, before.step_size, GOOD, good, m.no(lost) & at_x)
 
             return m.case(
                 memory,
                 (long, lambda: end_before(LONG, before)),
                 (far, lambda: end_before(FAR, now)),
-                (m.no(finite), lambda: self._not_finite(m, memory, norm)),
-                (stands, stand),
+                (m.no(finite) & (epoch.k <= m.where(behind, 1, 0)), go_back),
+                (m.no(finite), find_good),
+                (m.case(False, (epoch.k == 0, is_none)), stand),
                 (full, lambda: end(END, x_next)),
                 (early, end_early),
-                otherwise=look,
+                (looks, look),
+                otherwise=advance,
             )
 
-        usual = finite & m.no(full | early | looks | long | far | stands)
+        usual = finite & (epoch.k > 0) & m.no(full | early | looks | long | far)
         return m.case(memory, (usual, advance), otherwise=decide)
 
     def _change(self, m: Machine, epoch: FreeEpoch, here: Sample, sums: Sums, later: Any) -> Any:
@@ -384,30 +413,6 @@ class FreeRadius(Rule[FreeMemory]):
             required=self.constants.decrease * epoch.travelled / (eta * epoch.k),
         )
 
-    def _not_finite(self, m: Machine, memory: FreeMemory, norm: Any) -> FreeMemory:
-        """Half of the step, from the last good point if it is low enough: the wall is near it."""
-        epoch, eta, lost = memory.epoch, memory.learned.step_size, m.no(m.isfinite(norm))
-        at_x = self.scheme.takes_gradient_at_x
-        behind = lost & at_x  # x itself is bad
-
-        def back() -> FreeMemory:
-            events = m.event(EventKind.NON_FINITE, norm, lost) + m.event(
-                EventKind.ROLLBACK, epoch.k
-            )
-            hopeless = lost & (epoch.k == 0)  # the gradient at the start of the epoch is not finite
-            status = m.where(hopeless, int(Status.NON_FINITE), RUNNING)
-            halved = memory.learned.halved(m)
-            return self._new_epoch(
-                m, memory, memory.start, halved, eta, events, status=status, shows=True
-            )
-
-        def judge() -> FreeMemory:
-            good = m.choose(behind, epoch.x_prev, epoch.x)
-            ended = m.but(memory, epoch=m.but(epoch, grad_norm=norm))
-            return self._judge(m, ended, eta, GOOD, good, m.no(lost) & at_x)
-
-        return m.case(memory, (epoch.k <= m.where(behind, 1, 0), back), otherwise=judge)
-
     def _mean_known(self, m: Machine, memory: FreeMemory, here: Sample, *_: Any) -> FreeMemory:
         """rho' becomes at least what the gradient at ybar proves of rho.
 
@@ -455,7 +460,7 @@ class FreeRadius(Rule[FreeMemory]):
         level = finite & (memory.required <= SIGNAL * noise) & (abs(change) <= noise)
         # Is an early end paid for?  By what a full epoch of k iterations with the present q brings.
         q, eta = now.sharpness, now.step_size
-        min_decrease_rate = c.decrease * c.restart * eta * (c.restart / q) / q / k**7.0
+        min_decrease_rate = c.decrease * c.restart * eta * (c.restart / q) / q / (1.0 * k) ** 7
         pays = -change / k >= min_decrease_rate
         affords = now.iterations_unpaid + k <= c.allowance
         paid_for = pays | affords | m.no(early | far)
@@ -463,49 +468,18 @@ class FreeRadius(Rule[FreeMemory]):
         kept = low & (paid_for | (norm <= now.norm_at_last_halving / 2))
 
         def ask_gradient() -> FreeMemory:
-            outcome = m.but(memory.outcome, shows=False)
-            return m.but(memory, outcome=outcome, again=True)
-
-        def ease() -> Learned:
-            """The epoch has paid: q may have been larger than it must be."""
-            return m.but(
-                now, sharpness=m.maximum(q / c.eased, m.smallest**2), longest_since_paid=eta
-            )
-
-        def grant() -> Learned:
-            unpaid = m.but(now, iterations_unpaid=now.iterations_unpaid + k)
-            halved = m.but(now, norm_at_last_halving=norm)
-            return m.case(now, (pays, ease), (affords, lambda: unpaid), otherwise=lambda: halved)
-
-        def widen(now: Learned) -> Learned:
-            # Where walls are met again and again, the step may not come back each time.
-            return m.but(now, most=now.most * c.widened ** (1 / (1 + now.walls)))
-
-        def quarter() -> Learned:
-            """What is too long far away says little of x^0."""
-            there = now.with_step(m, now.longest / 4)
-            return m.but(there, longest=there.step_size)
-
-        def learn() -> Learned:
-            return m.case(
-                now,
-                (kept & end, lambda: widen(ease())),
-                (kept & early, lambda: widen(grant())),
-                (kept & far, grant),
-                (long, lambda: now.with_step(m, eta / 2)),
-                (far, lambda: self._discarded(m, epoch, quarter())),
-                (end & finite, lambda: self._discarded(m, epoch, now)),
-                otherwise=lambda: now.halved(m),
-            )
+            return m.but(memory, outcome=m.but(memory.outcome, shows=False), again=True)
 
         def begin() -> FreeMemory:
             lost = good & (kept | m.no(m.isfinite(epoch.grad_norm)))
             events = m.event(EventKind.NON_FINITE, epoch.grad_norm, lost)
             events = events + m.event(EventKind.RESTART, k, kept)
             events = events + m.event(EventKind.ROLLBACK, k, m.no(kept))
+            walled = good | (end & m.no(finite))
+            learned = self._learned(m, memory, kept, pays, affords, walled, norm)
             used = m.where(far & m.no(kept), now.longest / 4, memory.outcome.step_size)
-            found = m.case(start, (kept, lambda: here))
-            return self._new_epoch(m, memory, found, learn(), used, events, again=kept)
+            found = m.choose(kept, here, start)
+            return self._new_epoch(m, memory, found, learned, used, events, again=kept)
 
         def try_before() -> FreeMemory:
             outcome = m.but(memory.outcome, shows=False)
@@ -524,20 +498,43 @@ class FreeRadius(Rule[FreeMemory]):
             branches.insert(0, (decides, ask_gradient))
         return m.case(memory, *branches, otherwise=begin)
 
-    def _discarded(self, m: Machine, epoch: FreeEpoch, now: Learned) -> Learned:
-        """After an epoch that has not lowered f enough: q is such that half as many iterations end
-        the next one.
-
-        The step is halved only if the epoch has shown that it was too long: by |g - g'|, or
-        because a mere gradient step has not lowered f enough.
-        """
-        k, too_long = epoch.k, (epoch.k == 1) | (now.longest > now.step_size)
-        now = m.case(now, (too_long, lambda: now.with_step(m, now.step_size / 2)))
-        eta, q = now.step_size, now.sharpness * 2
-        moves = epoch.travelled > 0.0
-        root = m.sqrt(m.where(moves, epoch.travelled, 1.0))
-        shorter = self.constants.restart * eta / ((k / 2) ** 2.5 * root)
-        return m.but(now, most=eta, sharpness=m.where(k > 2, m.maximum(q, shorter), q))
+    def _learned(
+        self, m: Machine, memory: FreeMemory, kept: Any, pays: Any, affords: Any, walled: Any,
+        norm: Any,
+    ) -> Learned:  # fmt: skip
+        """What is known after an epoch that is kept or discarded."""
+        c, epoch, before, k = self.constants, memory.epoch, memory.learned, memory.epoch.k
+        end, early, long, far, _ = (memory.phase == kind for kind in range(END, GOOD + 1))
+        granted = kept & (early | far)  # to end early
+        paid = (kept & end) | (granted & pays)
+        discarded = (end | far) & m.no(kept | walled)
+        # The step of an epoch that is discarded is halved only if the epoch has shown that it was
+        # too long: by |g - g'|, or because a mere gradient step has not lowered f enough.  What is
+        # too long far away says little of x^0.
+        eta = before.step_size
+        halves = long | walled | (end & discarded & ((k == 1) | (before.longest > eta)))
+        eta = m.where(far & discarded, before.longest / 4, m.where(halves, eta / 2, eta))
+        now = before.with_step(m, eta)
+        # After an epoch that has paid q may have been larger than it must be; after one that is
+        # discarded it is such that half as many iterations end the next one.
+        q = m.where(discarded, 2 * now.sharpness, now.sharpness)
+        root = m.sqrt(m.maximum(epoch.travelled, m.tiny))
+        shorter = c.restart * eta / ((k / 2) ** 2.5 * root)
+        q = m.where(discarded & (k > 2), m.maximum(q, shorter), q)
+        q = m.where(paid, m.maximum(q / c.eased, m.smallest**2), q)
+        # Where walls are met again and again, the step may not come back each time.
+        most = m.where(discarded | walled, eta, before.most)
+        wider = most * c.widened ** (1 / (1 + before.walls))
+        return Learned(
+            eta,
+            m.where(kept & (end | early), wider, most),
+            q,
+            m.where(granted & m.no(pays | affords), norm, before.norm_at_last_halving),
+            m.where(paid, eta, now.longest_since_paid),
+            before.iterations_unpaid + m.where(granted & affords & m.no(pays), k, 0),
+            before.walls + m.where(walled, 1, 0),
+            eta,
+        )
 
     def _new_epoch(
         self, m: Machine, memory: FreeMemory, start: Sample, learned: Learned, step_size: Any,
@@ -547,20 +544,14 @@ class FreeRadius(Rule[FreeMemory]):
         eta = learned.step_size
         return m.but(
             memory,
-            epoch=self._fresh_epoch(m, start.point, memory.epoch.gradient, eta),
+            epoch=FreeEpoch.at(start.point, memory.epoch.gradient, eta, self.constants.looks),
             learned=m.but(learned, longest=eta),
             outcome=Outcome(step_size, events, shows=shows, status=status),
-            limit=RiseLimit(start, allowance=m.value_noise(start.value)),
+            limit=m.but(memory.limit, reference=start, allowance=m.value_noise(start.value)),
             point=start.point,
             again=again,
             phase=ITERATE,
         )
-
-    def _fresh_epoch(self, m: Machine, x: Array, gradient: Array, eta: Any) -> FreeEpoch:
-        """x^{-1} = x^0 = x."""
-        c = self.constants
-        least = c.standstill * m.rounding * m.norm(x)
-        return FreeEpoch(x, x, x, gradient, eta, eta, least, c.looks)
 
     def ending(self, memory: FreeMemory, shown: Sample, status: Status) -> Ending:
         norm, eta = shown.grad_norm, memory.learned.step_size
