@@ -123,7 +123,6 @@ def run(
     return total
 
 
-
 # --- steps with momentum --------------------------------------------------------------------------
 
 Block = Sequence[np.ndarray]

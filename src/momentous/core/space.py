@@ -62,9 +62,9 @@ class Space:
 
     __slots__ = (
         "_block", "_blocked", "_low_precision", "_passes", "_pool", "_steps_in_blocks", "_total",
-        "_unused_count", "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner", "inner",
-        "is_part", "largest", "library", "machine", "offset", "plain", "rounding", "shape", "size",
-        "xp",
+        "_unused_count", "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner",
+        "inner", "is_part", "largest", "library", "machine", "offset", "plain", "rounding", "shape",
+        "size", "xp",
     )  # fmt: skip
 
     def __init__(

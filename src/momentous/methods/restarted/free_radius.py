@@ -440,16 +440,14 @@ class FreeRadius(Rule[FreeMemory]):
     ) -> FreeMemory:
         """With the next iteration."""
         point = self.scheme.next_point(m, epoch.x, epoch.x_prev, epoch.k)
-        return m.but(
-            memory, epoch=epoch, outcome=outcome, point=point, again=False, phase=ITERATE
-        )
+        return m.but(memory, epoch=epoch, outcome=outcome, point=point, again=False, phase=ITERATE)
 
     def _end_known(self, m: Machine, memory: FreeMemory, here: Sample, *_: Any) -> FreeMemory:
         """Is the epoch kept that may end here, and what is known then?"""
         c, epoch, now, start, k = (
             self.constants, memory.epoch, memory.learned, memory.start, memory.epoch.k,
         )  # fmt: skip
-        end, early, long, far, good = (memory.phase == kind for kind in range(END, GOOD + 1))
+        end, early, _, far, good = (memory.phase == kind for kind in range(END, GOOD + 1))
         value, norm = here.value, here.grad_norm
         finite = m.isfinite(value)
         if here.gradient is not None:

@@ -187,4 +187,3 @@ class HeavyBall(Momentum):
 NESTEROV = Momentum()
 ESCAPING_NESTEROV = EscapingNesterov()
 HEAVY_BALL = HeavyBall()
-
