@@ -175,7 +175,11 @@ def compare(seen, last, sure, method, start, problem):
     run = momentous.iterate(
         both, np.array(start), jac=True, method=method, tol=TOLERANCE, max_evaluations=2 * STEPS
     )
-    points = {step.nit: (step.x.copy(), step.restarts) for step in run}
+    points, x = {}, np.array(start)
+    for step in run:
+        if step.report.sample.has_finite_gradient:  # what is not finite is not reported
+            x = step.x.copy()
+        points[step.nit] = (x, step.restarts)
     for turn in range(last + 1):
         nit, evaluations = int(seen["num_iterations"][turn]), turn + 1
         if nit == 0 or evaluations > sure or nit == seen["num_iterations"][turn - 1]:

@@ -147,6 +147,7 @@ class FreeMemory:
     point: Array  # where the next evaluation is
     again: bool = False  # was the last one there, too?
     phase: int = ITERATE
+    need: int = GRADIENT  # what it is to bring: a pass comes with it only where that is best
     required: float = 0.0  # the decrease of f that an end of the epoch must have brought
     probe_distance: float = 0.0  # of the probe under way
     probe_trials: int = 0
@@ -210,24 +211,17 @@ class FreeRadius(Rule[FreeMemory]):
 
     def ask(self, m: Machine, memory: FreeMemory) -> Ask:
         """One gradient per iteration, and now and then one of the mean or a value."""
-        epoch, phase, need = memory.epoch, memory.phase, GRADIENT
+        epoch, need, iterates = memory.epoch, memory.need, memory.phase == ITERATE
         vectors: Vectors = ()
         numbers: tuple[Any, ...] = ()
         if m.fuses:
-            eta, need = epoch.expected_step, STEP
+            eta, need = epoch.expected_step, m.where(iterates, STEP, need)
             vectors, numbers = self.scheme.free_given(
                 epoch, memory.point, epoch.k + 1, eta, epoch.share(m, eta)
             )
-        iterates = phase == ITERATE
-        alone = m.where(phase < END, GRADIENT, m.where(memory.again, BOTH, VALUE))
-        return Ask(
-            memory.point,
-            m.where(iterates, need, alone),
-            memory.again,
-            m.where(iterates & (epoch.k == 0), memory.limit.reference.value, UNKNOWN),
-            vectors,
-            numbers,
-        )
+        known = iterates & (epoch.k == 0)
+        value = m.where(known, memory.limit.reference.value, UNKNOWN)
+        return Ask(memory.point, need, memory.again, value, vectors, numbers)
 
     def tell(
         self, m: Machine, memory: FreeMemory, here: Sample, made: Vectors, sums: Sums
@@ -254,13 +248,16 @@ class FreeRadius(Rule[FreeMemory]):
         apart = scheme.distance_apart(m, epoch.k, epoch.moved, eta * epoch.slope, step)
         change = self._change(m, epoch, here, sums, apart > 0.0)
         bend = eta * change / m.maximum(apart, m.tiny)
-        too_long = (bend > c.longest) & m.isfinite(norm)
+        is_known = m.isfinite(norm)
+        too_long = (bend > c.longest) & is_known
         grows = (eta < before.most) & (bend < scheme.growth_threshold(m, k)) & (epoch.k > 0)
         now = m.case(
             before,
-            (too_long | grows, lambda: self._other_step(m, before, norm, k, bend, too_long)),
+            (grows, lambda: self._longer(m, before, norm, k, bend)),
+            (too_long, lambda: self._shorter(m, before, bend)),
         )
-        eta, share = now.step_size, epoch.share(m, now.step_size)
+        eta = now.step_size
+        share = epoch.share(m, eta)
         # The step.
         if not made or eta != epoch.expected_step:
             vectors, numbers = scheme.free_given(epoch, memory.point, k, eta, share)
@@ -288,7 +285,7 @@ class FreeRadius(Rule[FreeMemory]):
         if limit.reference.gradient is None:  # it is known now
             limit = RiseLimit(here, limit.allowance)
         # What comes of it.
-        finite = m.isfinite(norm) & m.isfinite(travelled)
+        finite = is_known & m.isfinite(travelled)
         long, far = too_long & (k == 2), eta < c.shortest * now.longest
         full = k**2.5 * now.sharpness * m.sqrt(travelled) > c.restart * eta
         full = full | (moved == 0.0)  # x does not move any more: there is nothing to wait for
@@ -385,19 +382,18 @@ class FreeRadius(Rule[FreeMemory]):
         longer = m.maximum(eta, m.minimum(scheme.growth(m, k) * eta, now.most))
         return m.where(eta * curvature < scheme.growth_threshold(m, k), longer, eta)
 
-    def _other_step(
-        self, m: Machine, now: Learned, norm: Any, k: Any, bend: Any, too_long: Any
-    ) -> Learned:
-        """A shorter step where it is too long, or a longer one."""
-        c, eta = self.constants, now.step_size
-        bend = m.maximum(bend, m.tiny)
-        shorter = eta * (c.shortened * m.maximum(c.longest / bend, 0.5))
-        growth = self.scheme.growth(m, k)
-        growth = m.where(growth * bend > c.shortened, c.shortened / bend, growth)
+    def _shorter(self, m: Machine, now: Learned, bend: Any) -> Learned:
+        c = self.constants
+        share = c.shortened * m.maximum(c.longest / bend, 0.5)
+        return now.with_step(m, now.step_size * share)
+
+    def _longer(self, m: Machine, now: Learned, norm: Any, k: Any, bend: Any) -> Learned:
+        c, eta, growth = self.constants, now.step_size, self.scheme.growth(m, k)
+        cut = growth * bend > c.shortened
+        growth = m.where(cut, c.shortened / m.where(cut, bend, 1.0), growth)
         # Where f has no lower bound, a step must stay within what the dtype can hold.
         most = m.minimum(now.most, math.sqrt(m.largest) / m.maximum(norm, 1.0))
-        longer = m.maximum(eta, m.minimum(growth * eta, most))
-        return now.with_step(m, m.where(too_long, shorter, longer))
+        return now.with_step(m, m.maximum(eta, m.minimum(growth * eta, most)))
 
     def _judge(
         self, m: Machine, memory: FreeMemory, eta: Any, phase: int, point: Array, again: Any
@@ -410,6 +406,7 @@ class FreeRadius(Rule[FreeMemory]):
             point=point,
             again=again,
             phase=phase,
+            need=m.where(again, BOTH, VALUE),
             required=self.constants.decrease * epoch.travelled / (eta * epoch.k),
         )
 
@@ -440,14 +437,23 @@ class FreeRadius(Rule[FreeMemory]):
     ) -> FreeMemory:
         """With the next iteration."""
         point = self.scheme.next_point(m, epoch.x, epoch.x_prev, epoch.k)
-        return m.but(memory, epoch=epoch, outcome=outcome, point=point, again=False, phase=ITERATE)
+        return m.but(
+            memory,
+            epoch=epoch,
+            outcome=outcome,
+            point=point,
+            again=False,
+            phase=ITERATE,
+            need=GRADIENT,
+        )
 
     def _end_known(self, m: Machine, memory: FreeMemory, here: Sample, *_: Any) -> FreeMemory:
         """Is the epoch kept that may end here, and what is known then?"""
         c, epoch, now, start, k = (
             self.constants, memory.epoch, memory.learned, memory.start, memory.epoch.k,
         )  # fmt: skip
-        end, early, _, far, good = (memory.phase == kind for kind in range(END, GOOD + 1))
+        phase = memory.phase
+        end, early, far, good = phase == END, phase == EARLY, phase == FAR, phase == GOOD
         value, norm = here.value, here.grad_norm
         finite = m.isfinite(value)
         if here.gradient is not None:
@@ -466,7 +472,7 @@ class FreeRadius(Rule[FreeMemory]):
         kept = low & (paid_for | (norm <= now.norm_at_last_halving / 2))
 
         def ask_gradient() -> FreeMemory:
-            return m.but(memory, outcome=m.but(memory.outcome, shows=False), again=True)
+            return m.but(memory, outcome=m.but(memory.outcome, shows=False), again=True, need=BOTH)
 
         def begin() -> FreeMemory:
             lost = good & (kept | m.no(m.isfinite(epoch.grad_norm)))
@@ -481,7 +487,9 @@ class FreeRadius(Rule[FreeMemory]):
 
         def try_before() -> FreeMemory:
             outcome = m.but(memory.outcome, shows=False)
-            return m.but(memory, outcome=outcome, point=epoch.x_prev, again=False, phase=GOOD)
+            return m.but(
+                memory, outcome=outcome, point=epoch.x_prev, again=False, phase=GOOD, need=VALUE
+            )
 
         def refuse() -> FreeMemory:
             later = m.but(epoch, early_due=-m.floor(-c.again * k))
@@ -502,7 +510,8 @@ class FreeRadius(Rule[FreeMemory]):
     ) -> Learned:  # fmt: skip
         """What is known after an epoch that is kept or discarded."""
         c, epoch, before, k = self.constants, memory.epoch, memory.learned, memory.epoch.k
-        end, early, long, far, _ = (memory.phase == kind for kind in range(END, GOOD + 1))
+        phase = memory.phase
+        end, early, long, far = phase == END, phase == EARLY, phase == LONG, phase == FAR
         granted = kept & (early | far)  # to end early
         paid = (kept & end) | (granted & pays)
         discarded = (end | far) & m.no(kept | walled)
@@ -549,6 +558,7 @@ class FreeRadius(Rule[FreeMemory]):
             point=start.point,
             again=again,
             phase=ITERATE,
+            need=GRADIENT,
         )
 
     def ending(self, memory: FreeMemory, shown: Sample, status: Status) -> Ending:
