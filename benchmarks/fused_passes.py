@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import time
+from functools import partial
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def problems(name: str, dimension: int, device: str):
             y = jax.lax.fori_loop(0, repeats, lambda i, y: jnp.sin(y) * 0 + y, s * x)
             return (x * y).sum() / 2 + jnp.cos(x).sum(), y - jnp.sin(x)
 
-        return x0, jax.jit(fun, static_argnums=1), lambda: None
+        return x0, jax.jit(fun, static_argnames="repeats"), lambda: None
     s, x0 = scales, start
 
     def fun(x, repeats):
@@ -122,7 +123,7 @@ def main() -> None:
             row = []
             for which in (fused, lambda like: None, fused, lambda like: None):
                 passes.device_passes = which
-                row.append(timed(lambda x: fun(x, repeats), x0, method, 120))
+                row.append(timed(partial(fun, repeats=repeats), x0, method, 120))
             best, plain = min(row[::2]), min(row[1::2])
             print(
                 f"{name} {method:14} fused {1e6 * best:8.0f} us, one by one {1e6 * plain:8.0f} us, "

@@ -97,7 +97,7 @@ PASSES = [
     (passes.ADD_DIFFERENCE, 3, 1),
     (passes.STEPPED, 3, 1), (passes.GRADIENT_ALONG, 2, 0), (passes.MOMENTUM, 3, 2),
     (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3),
-    (passes.HEAVY_BALL_WITH_SUM, 4, 3), (passes.inners(8), 9, 0), (passes.weighted_sum(4), 4, 4),
+    (passes.inners(8), 9, 0), (passes.weighted_sum(4), 4, 4),
     (passes.direction(9), 10, 9), (passes.new_pair(20), 23, 0),
 ]  # fmt: skip
 

@@ -29,7 +29,7 @@ PASSES = [
     (passes.INNER, 2, 0), (passes.DISTANCE, 2, 0), (passes.ADD, 2, 1),
     (passes.ADD_DIFFERENCE, 3, 1), (passes.STEPPED, 3, 1), (passes.GRADIENT, 1, 0),
     (passes.GRADIENT_ALONG, 2, 0), (passes.MOMENTUM, 3, 2),
-    (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3), (passes.FIRST_STEP, 2, 2),
+    (passes.FREE_NESTEROV, 5, 3), (passes.FREE_HEAVY_BALL, 5, 3),
     (passes.inners(4), 5, 0), (passes.weighted_sum(4), 4, 4), (passes.direction(5), 6, 5),
     (passes.new_pair(4), 7, 0),
 ]  # fmt: skip
@@ -151,14 +151,14 @@ def test_whatever_step_size_was_expected_the_run_is_the_same(
         return minimize(both, np.ones(300), jac=True, method=method, tol=1e-4, max_iterations=40)
 
     expected = run()
-    own = FreeRadius._expected
+    own = FreeRadius._expected_step
     for factor in (1.0, 1.2, 0.5):
 
-        def other(self: FreeRadius, epoch: Any, now: Any, k: int, factor: float = factor) -> float:
-            asked.append(now.step_size / own(self, epoch, now, k))
-            return factor * now.step_size
+        def other(self: FreeRadius, m: Any, now: Any, *seen: Any, factor: float = factor) -> float:
+            asked.append(now.step_size / own(self, m, now, *seen))
+            return float(factor * now.step_size)
 
-        monkeypatch.setattr(FreeRadius, "_expected", other)
+        monkeypatch.setattr(FreeRadius, "_expected_step", other)
         found = run()
         assert np.array_equal(found.x, expected.x)
         assert (found.nit, found.njev) == (expected.nit, expected.njev)

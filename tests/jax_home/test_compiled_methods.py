@@ -19,11 +19,9 @@ optx = pytest.importorskip("optimistix")
 import jax.numpy as jnp  # noqa: E402
 
 import momentous.jax as home  # noqa: E402
+from momentous.core.machine import Host  # noqa: E402
 from momentous.core.oracle import FunctionOracle, Sample  # noqa: E402
 from momentous.core.space import Space  # noqa: E402
-from momentous.jax import free_radius  # noqa: E402
-from momentous.jax.machine import Evaluation  # noqa: E402
-from momentous.jax.machines import machine_of  # noqa: E402
 from momentous.jax.rules import Compiled, register_records  # noqa: E402
 from momentous.jax.vectors import norm  # noqa: E402
 from momentous.methods.search.rounding import Look, Rounding  # noqa: E402
@@ -178,7 +176,11 @@ def compare(seen, last, sure, method, start, problem):
     run = momentous.iterate(
         both, np.array(start), jac=True, method=method, tol=TOLERANCE, max_evaluations=2 * STEPS
     )
-    points = {step.nit: (step.x.copy(), step.restarts) for step in run}
+    points, x = {}, np.array(start)
+    for step in run:
+        if step.report.sample.has_finite_gradient:  # what is not finite is not reported
+            x = step.x.copy()
+        points[step.nit] = (x, step.restarts)
     for turn in range(last + 1):
         nit, evaluations = int(seen["num_iterations"][turn]), turn + 1
         if nit == 0 or evaluations > sure or nit == seen["num_iterations"][turn - 1]:
@@ -198,14 +200,13 @@ def compare(seen, last, sure, method, start, problem):
     )  # fmt: skip
     assert Status(int(seen["status"][last])) is result.status
     # The gradient at x0 is taken again after the search for a step size, and after rollbacks of
-    # the rule without constants; its heavy ball asks again where it may end early.  The
-    # parameter-free methods ask for x_k again after a look at the noise of values.
+    # the rule without constants.  The parameter-free methods ask for x_k again after a look at the
+    # noise of values.
     extra = int(seen["num_evaluations"][last]) - result.njev
     free = getattr(method, "is_free", False)
     probed = getattr(method, "by_paper", False) or free
     rollbacks = len(result.trace.when("rollback"))
-    most = probed + free * (rollbacks + (method.name == "ada-rhb") * result.restarts)
-    most += 2 * hasattr(method, "guards")
+    most = probed + free * rollbacks + 2 * hasattr(method, "guards")
     assert probed <= extra <= most
 
 
@@ -227,26 +228,6 @@ def test_a_function_of_tiny_values_is_not_solved_at_its_start():
     np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
 
 
-def test_a_refused_early_end_changes_nothing_but_when_to_ask_again():
-    """Of the heavy ball without constants: the epoch goes on from where it was."""
-    x = jnp.array([1.0, 2.0])
-    machine = machine_of(momentous.AdaRHB(), x, 1e-5)
-    memory = machine.begin(x)
-    memory = memory._replace(
-        phase=jnp.asarray(free_radius.EARLY),
-        end=x + 1.0,
-        value=jnp.asarray(-1.0),
-        epoch=memory.epoch._replace(k=jnp.asarray(6), travelled=jnp.asarray(1.0)),
-    )
-    size = jnp.asarray(3.0)
-    higher = Evaluation(machine.point(memory), jnp.asarray(5.0), jnp.ones(2), size, size)
-    after, shown = machine.advance(memory, higher, jnp.asarray(1e-5))
-    assert higher.point.tolist() == [2.0, 3.0]
-    assert after.x.tolist() == x.tolist()
-    assert (int(after.phase), int(after.epoch.k), int(after.epoch.early_due)) == (0, 6, 9)
-    assert not bool(shown)
-
-
 @pytest.mark.parametrize("length", [0.5, 20.0, 300.0])
 @pytest.mark.parametrize("noise", [0.0, 1e-12, 1e-3])
 def test_noise_is_measured_as_by_minimize(noise, length):
@@ -260,7 +241,7 @@ def test_noise_is_measured_as_by_minimize(noise, length):
     here = oracle.gradient(x)
     here.value = oracle.value(x)
     v = np.array([-length])
-    known = Rounding.at(oracle.space, here.value)
+    known = Rounding.at(Host.of(oracle.space), here.value)
     known = known.measured(oracle, here, v, -length * slope, change)
 
     register_records()

@@ -6,10 +6,11 @@ two vectors ever exists in full.  Sums do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from momentous.core import passes
 from momentous.core.passes import Pass
 
 BLOCK = 1 << 17
@@ -119,4 +120,72 @@ def run(
             a[i : i + length] = b
         sums = np.array([inner(a, b) for a, b in products[skip:]])
         total = sums + total if i else sums
+    return total
+
+
+# --- steps with momentum --------------------------------------------------------------------------
+
+Block = Sequence[np.ndarray]
+
+
+def _momentum(made: Block, given: Block, moved: np.ndarray, w: float, m: float) -> None:
+    z, ahead = made
+    g, e, x = given
+    np.multiply(g, w, out=z)
+    z += e
+    np.subtract(z, x, out=moved, dtype=np.float64)
+    np.multiply(moved if z.dtype == np.float64 else z - x, m, out=ahead)
+    ahead += z
+
+
+def _free_nesterov(
+    made: Block, given: Block, moved: np.ndarray, w: float, m: float, share: float
+) -> None:
+    z, ahead, total = made
+    g, _, y, x, points = given
+    _momentum((z, ahead), (g, y, x), moved, w, m)
+    np.multiply(y, share, out=total)
+    total += points
+
+
+def _free_heavy_ball(
+    made: Block, given: Block, moved: np.ndarray, w: float, m: float, share: float
+) -> None:
+    z, total = made
+    g, _, x, x_prev, points = given
+    np.subtract(x, x_prev, out=total)
+    total *= m
+    total += x
+    np.multiply(g, w, out=z)
+    z += total
+    np.subtract(z, x, out=moved, dtype=np.float64)
+    np.multiply(x, share, out=total)
+    total += points
+
+
+# These passes end with the sum |x' - x|^2.  How many sums come before it, and how a block is made
+# in place, with x' - x in float64 besides: the formula makes arrays on its way, and takes longer.
+_STEPS: dict[Pass, tuple[int, Callable[..., None]]] = {
+    passes.MOMENTUM: (1, _momentum),
+    passes.FREE_NESTEROV: (2, _free_nesterov),
+    passes.FREE_HEAVY_BALL: (2, _free_heavy_ball),
+}
+
+
+def is_step(work: Pass, skip: int) -> bool:
+    """Does `step` make this pass, of whose sums the first ones are not wanted?"""
+    return work in _STEPS and _STEPS[work][0] == skip
+
+
+def step(
+    work: Pass, fresh: Block, vectors: Block, numbers: Sequence[float], scratch: np.ndarray
+) -> float:
+    """A pass with momentum, block by block; ``scratch`` is room for a block in float64."""
+    flat, out = [a.reshape(-1) for a in vectors], [a.reshape(-1) for a in fresh]
+    total = 0.0
+    for i in range(0, flat[0].size, BLOCK):
+        made, given = ([a[i : i + BLOCK] for a in arrays] for arrays in (out, flat))
+        moved = scratch[: given[0].size]
+        _STEPS[work][1](made, given, moved, *numbers)
+        total += dot_by_rows(moved, moved)
     return total

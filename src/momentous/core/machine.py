@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from momentous.core.passes import Pass
 from momentous.core.record import copied
 from momentous.core.space import Array, Space
 from momentous.core.status import Event, EventKind
@@ -56,6 +57,7 @@ class Machine(Arithmetic, Records, Protocol):
     rounding: float  # unit roundoff u of the vectors
     largest: float  # number that their entries can hold
     dimension: int
+    fuses: bool  # is a pass best asked for together with the gradient that it reads?
     no_events: Any
     fused: bool  # does every evaluation bring value and gradient?
     spent: Any  # values and gradients that the run has taken so far
@@ -86,6 +88,11 @@ class Machine(Arithmetic, Records, Protocol):
 
     def same(self, a: Array, b: Array, /) -> Any:
         """Is it the same point?"""
+
+    def run(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[Any], skip: int = 0
+    ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
+        """The new vectors of a pass, and its sums but for the first ones."""
 
     def inner(self, a: Array, b: Array, /) -> Any: ...
     def norm(self, a: Array, /) -> Any: ...
@@ -156,8 +163,8 @@ class Host(Numbers):
     """The machine of the host: vectors are arrays of a space."""
 
     __slots__ = (
-        "combination", "dimension", "displaced", "fused", "inner", "largest", "norm", "rounding",
-        "space", "spent", "stepped",
+        "combination", "dimension", "displaced", "distance", "fused", "fuses", "inner", "largest",
+        "norm", "rounding", "space", "spent", "stepped", "value_noise",
     )  # fmt: skip
     same = staticmethod(operator.is_)
 
@@ -171,9 +178,10 @@ class Host(Numbers):
     def __init__(self, space: Space):
         self.space = space
         self.rounding, self.largest = space.rounding, space.largest
-        self.dimension = space.dimension
+        self.dimension, self.fuses = space.dimension, space.fuses
         self.inner, self.norm, self.combination = space.inner, space.norm, space.combination
-        self.displaced, self.stepped = space.displaced, space.stepped
+        self.displaced, self.distance = space.displaced, space.distance
+        self.stepped, self.value_noise = space.stepped, space.value_noise
         self.fused, self.spent = False, 0  # as the driver says
 
     @staticmethod
@@ -188,11 +196,10 @@ class Host(Numbers):
     def worked(rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> tuple[Any, Any]:
         return made, sums  # it came with the evaluation
 
-    def distance(self, a: Array, b: Array) -> float:
-        return math.sqrt(self.space.distance_squared(a, b))
-
-    def value_noise(self, value: float) -> float:
-        return self.space.value_noise(value)
+    def run(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float], skip: int = 0
+    ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
+        return self.space.compute(work, vectors, numbers, None, skip)[:2]
 
     def curvature(self, most: int | None, on_host: Callable[[Space], R]) -> R:
         return on_host(self.space)

@@ -66,18 +66,8 @@ def _stepped(x: Any, y: Any, origin: Any, w: Any) -> tuple[Vectors, Products]:
     return (z,), ((c, c),)
 
 
-def _first_step(g: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
-    z = x + w * g
-    c = z - x
-    return (z, z + m * c), ((c, c), (x, x))
-
-
 def _gradient(g: Any) -> tuple[Vectors, Products]:
     return (), ((g, g),)
-
-
-def _gradient_and_point(g: Any, x: Any) -> tuple[Vectors, Products]:
-    return (), ((g, g), (x, x))
 
 
 def _gradient_along(g: Any, d: Any) -> tuple[Vectors, Products]:
@@ -90,34 +80,20 @@ def _momentum(g: Any, e: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products
     return (z, z + m * c), ((g, g), (c, c))
 
 
-def _nesterov_with_sum(
-    g: Any, y: Any, x: Any, points: Any, w: Any, m: Any, share: Any
-) -> tuple[Vectors, Products]:
-    z = y + w * g
-    c = z - x
-    return (z, z + m * c, points + share * y), ((c, c),)
-
-
-def _heavy_ball_with_sum(
-    g: Any, x: Any, x_prev: Any, points: Any, w: Any, m: Any, share: Any
-) -> tuple[Vectors, Products]:
-    z = x + m * (x - x_prev) + w * g
-    c = z - x
-    return (z, points + share * x), ((c, c),)
-
-
 def _free_nesterov(
     g: Any, g_prev: Any, y: Any, x: Any, points: Any, w: Any, m: Any, share: Any
 ) -> tuple[Vectors, Products]:
-    made, products = _nesterov_with_sum(g, y, x, points, w, m, share)
-    return made, ((g, g), (g, g_prev), *products)
+    z = y + w * g
+    c = z - x
+    return (z, z + m * c, points + share * y), ((g, g), (g, g_prev), (c, c))
 
 
 def _free_heavy_ball(
     g: Any, g_prev: Any, x: Any, x_prev: Any, points: Any, w: Any, m: Any, share: Any
 ) -> tuple[Vectors, Products]:
-    made, products = _heavy_ball_with_sum(g, x, x_prev, points, w, m, share)
-    return made, ((g, g), (g, g_prev), *products)
+    z = x + m * (x - x_prev) + w * g
+    c = z - x
+    return (z, points + share * x), ((g, g), (g, g_prev), (c, c))
 
 
 INNER = Pass("inner", _inner)  # <a, b>
@@ -125,17 +101,12 @@ DISTANCE = Pass("distance", _distance)  # |a - b|^2
 ADD = Pass("add", _add, 1)  # x + w y
 ADD_DIFFERENCE = Pass("add_difference", _add_difference, 1)  # x + w (y - z)
 STEPPED = Pass("stepped", _stepped, 1)  # z = x + w y, |z - origin|^2
-# x' = x + w g, x' + m (x' - x); |x' - x|^2, |x|^2
-FIRST_STEP = Pass("first_step", _first_step, 2)
 GRADIENT = Pass("gradient", _gradient)  # |g|^2
-GRADIENT_AND_POINT = Pass("gradient_and_point", _gradient_and_point)  # |g|^2, |x|^2
 GRADIENT_ALONG = Pass("gradient_along", _gradient_along)  # |g|^2, <g, d>
 # x' = e + w g, e' = x' + m (x' - x); |g|^2, |x' - x|^2
 MOMENTUM = Pass("gradient_momentum", _momentum, 2)
-# x' as y + w g, or as x + m (x - x_prev) + w g, with points + share y, or points + share x.
-NESTEROV_WITH_SUM = Pass("nesterov_with_sum", _nesterov_with_sum, 3)
-HEAVY_BALL_WITH_SUM = Pass("heavy_ball_with_sum", _heavy_ball_with_sum, 2)
-# These two with |g|^2 and <g, g_prev>.
+# x' as y + w g, with y' = x' + m (x' - x), or as x + m (x - x_prev) + w g; points + share y, or
+# points + share x; |g|^2, <g, g_prev>, |x' - x|^2
 FREE_NESTEROV = Pass("gradient_free_nesterov", _free_nesterov, 3)
 FREE_HEAVY_BALL = Pass("gradient_free_heavy_ball", _free_heavy_ball, 2)
 

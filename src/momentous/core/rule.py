@@ -12,7 +12,8 @@ import dataclasses
 import math
 from typing import Any, ClassVar, NamedTuple
 
-from momentous.core.machine import STEP, Host, Machine, Numbers, Records
+from momentous.core.machine import STEP as STEP
+from momentous.core.machine import Host, Machine, Numbers, Records
 from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.passes import MOMENTUM, Pass
@@ -66,7 +67,7 @@ class Outcome:
 class Rule(Method[M]):
     """A method that asks and is told.  Its memory is a record with a field ``outcome``."""
 
-    work: ClassVar[Pass | None] = MOMENTUM  # what STEP computes
+    work: ClassVar[Pass] = MOMENTUM  # what STEP computes
 
     @abc.abstractmethod
     def begin(self, m: Machine, here: Sample, goal: Goal) -> M:
@@ -83,7 +84,7 @@ class Rule(Method[M]):
 
         The norm of the gradient ``here`` is NaN where value or gradient is not finite.  ``made``
         and ``sums`` are the new vectors of the pass and its sums after the first, which is the
-        square of the gradient.
+        square of the gradient; both are empty where it was not asked for.
         """
 
     def write(self, m: Machine, memory: M) -> M:
@@ -172,7 +173,7 @@ class Rule(Method[M]):
             made: Vectors = ()
             sums: Sums = ()
             if need == STEP or (work is not None and (need == GRADIENT or oracle.fused)):
-                work = work or self.work or MOMENTUM
+                work = work or self.work
                 here, made, sums = oracle.gradient_with(point, work, vectors, numbers)
             elif need == GRADIENT or (oracle.fused and not is_known):
                 here = oracle.gradient(point)

@@ -61,10 +61,10 @@ class Space:
     """
 
     __slots__ = (
-        "_block", "_blocked", "_low_precision", "_passes", "_pool", "_total", "_unused_count",
-        "ahead", "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner", "inner",
-        "is_part", "largest", "library", "machine", "offset", "plain", "rounding", "shape", "size",
-        "xp",
+        "_block", "_blocked", "_low_precision", "_passes", "_pool", "_steps_in_blocks", "_total",
+        "_unused_count", "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner",
+        "inner", "is_part", "largest", "library", "machine", "offset", "plain", "rounding", "shape",
+        "size", "xp",
     )  # fmt: skip
 
     def __init__(
@@ -99,7 +99,6 @@ class Space:
         self._passes = None if inner is not None else passes.device_passes(like)
         # Is `compute` better than its parts one by one?
         self.fuses = self._passes is not None or self._total is not None
-        self.ahead: tuple[Array, ...] = ()  # see `extrapolated`
         # Long vectors in the memory of the host are handled block by block.
         self._blocked = self.size > BLOCK and (self.library is np.ndarray or _is_host_tensor(like))
         self._low_precision = self.library is np.ndarray and self.dtype.itemsize < 8
@@ -109,6 +108,12 @@ class Space:
             and self.dtype == np.float64
             and len(self.shape) > 0
             and self.size <= BLOCK
+        )
+        # Steps are made in place.  (Over ranks every run of a pass has to make its sums alike.)
+        self._steps_in_blocks = (
+            (self._blocked or (self.plain and self.size > ROW))
+            and not self.has_own_inner
+            and self._total is None
         )
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
@@ -138,7 +143,8 @@ class Space:
         A ``value`` that it `brings` comes to the host in one transfer with the sums; otherwise it
         is to be a float already.  The first ``skip`` sums are not wanted.
         """
-        if self.plain and self._total is None:
+        steps = skip and self._steps_in_blocks and blocks.is_step(work, skip)
+        if self.plain and self._total is None and not steps:
             made, products = work.formula(*vectors, *numbers)
             return made, tuple([self.inner(a, b) for a, b in products[skip:]]), value
         if self._passes is not None:
@@ -147,11 +153,11 @@ class Space:
             sums, found = answer()
             return made, self._totalled(sums[skip:]), value if brought is None else found
         with self._ignore_overflow():
-            if self._blocked and not self.has_own_inner:
+            if steps or (self._blocked and not self.has_own_inner):
                 given = [self._on_host(a) for a in vectors]
                 fresh = [self._fresh() for _ in range(work.made)]
-                if work is passes.MOMENTUM and skip:
-                    sums = self._step_in_blocks(fresh, given, *numbers)
+                if steps:
+                    sums = [blocks.step(work, fresh, given, numbers, self._scratch())]
                 else:
                     sums = blocks.run(work, fresh, given, numbers, skip)
                 return tuple(map(self._from_host, fresh)), self._totalled(sums), value
@@ -162,16 +168,6 @@ class Space:
                 return made, tuple([self.inner(a, b) for a, b in products[skip:]]), value
             local = _default_inner(vectors[0])
             return made, self._totalled([local(a, b) for a, b in products[skip:]]), value
-
-    def _step_in_blocks(
-        self, fresh: list[np.ndarray], vectors: list[np.ndarray], w: float, m: float
-    ) -> list[float]:
-        """`passes.MOMENTUM`, whose sum is |x' - x|^2.  Two passes that work in place take 0.8 of
-        the time of one that makes arrays on its way (a million entries)."""
-        g, e, x = vectors
-        square = blocks.combine(fresh[0], e, w, g, None, x, self._scratch())
-        blocks.combine(fresh[1], fresh[0], m, fresh[0], x)
-        return [square]
 
     def start(
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float] = ()
@@ -346,14 +342,6 @@ class Space:
         (d, z), along = self.start(passes.direction(1 + len(rows)), (x, first, *rows), given)
         return d, z, along
 
-    def extrapolated(self, x: Array, x_prev: Array, weight: float) -> Array:
-        """x + weight (x - x_prev): as a pass that made x has left it, or made here."""
-        if self.ahead:
-            z, *made_of = self.ahead
-            if made_of[0] is x and made_of[1] is x_prev and made_of[2] == weight:
-                return z
-        return self.combination(x, weight, x, x_prev)
-
     def stepped(self, x: Array, weight: float, y: Array, origin: Array) -> tuple[Array, float]:
         """z = x + weight y as a fresh array, and |z - origin|^2, in one pass where possible."""
         if self.fuses:
@@ -407,7 +395,6 @@ class Space:
     def release(self) -> None:
         """Let go of the arrays that were kept for reuse."""
         self._pool.clear()
-        self.ahead = ()
 
     def whole(self, a: Array) -> np.ndarray:
         """The entries of ``a`` on all ranks as one flat array of NumPy: for short vectors."""

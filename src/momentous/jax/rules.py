@@ -13,6 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from momentous.core.machine import Branch, R
 from momentous.core.oracle import Sample
+from momentous.core.passes import Pass
 from momentous.core.record import RECORDS
 from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind
@@ -38,7 +39,7 @@ KEPT = 1024  # the number of a `RESTART` among the events of one evaluation, les
 class Compiled:
     """What branches, numbers and vectors are in compiled code."""
 
-    no_events = 0
+    no_events, fuses = 0, False
     fused = True
     spent: Any = 2  # as the driver says
 
@@ -114,11 +115,10 @@ class Compiled:
         return type(ask)(ask.point, ask.need, ask.again)
 
     def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> Any:
-        if rule.work is None:
-            return (), ()
         ask = rule.ask(self, memory)
-        made, sums = vectors.run(rule.work, (here.gradient, *ask.vectors), ask.numbers)
-        return made, sums[1:]
+        if not ask.vectors:
+            return (), ()
+        return self.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
 
     def choose(self, condition: Any, a: Any, b: Any) -> Any:
         """Of two samples, the one without a gradient gets that of the other in its place."""
@@ -130,6 +130,10 @@ class Compiled:
     def same(self, a: Array, b: Array) -> Any:
         pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
         return jnp.all(jnp.stack([jnp.all(p == q) for p, q in pairs]))
+
+    def run(self, work: Pass, given: Sequence[Tree], numbers: Sequence[Any], skip: int = 0) -> Any:
+        made, sums = vectors.run(work, tuple(given), tuple(numbers))
+        return made, sums[skip:]
 
     def no(self, condition: Any) -> Any:
         return jnp.logical_not(condition)

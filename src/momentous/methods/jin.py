@@ -23,7 +23,6 @@ from momentous.methods.checks import (
     square_over,
 )
 from momentous.methods.endings import Events, by_own_rule, stuck
-from momentous.methods.restarted.momentum import NESTEROV
 from momentous.methods.search.rounding import Rounding
 
 
@@ -260,7 +259,9 @@ class JinAGD(Method[JinMemory]):
                 return displaced
             memory, events = displaced.memory, displaced.report.events
         p, x = memory.parameters, memory.x
-        y = NESTEROV.asked(oracle.space, x, memory.x_prev, p.theta)
+        y = x  # the first step, or no momentum at all
+        if x is not memory.x_prev and p.theta < 1.0:
+            y = oracle.space.combination(x, 1 - p.theta, x, memory.x_prev)
         sample, (x_next, _), (moved,) = oracle.gradient_with(
             y, MOMENTUM, (y, x), (-p.step_size, 1 - p.theta)
         )

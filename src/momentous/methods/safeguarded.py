@@ -196,7 +196,6 @@ class Safeguarded(Rule[SafeguardedMemory]):
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
     guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, for any fast method"
     cost = "that of the method whose turn it is (1 value, 1 gradient)"
-    work = None
 
     fast: Method = DEFAULT_FAST
     guaranteed: Method = DEFAULT_GUARANTEED

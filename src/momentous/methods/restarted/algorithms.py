@@ -14,14 +14,17 @@ a radius without eps (`FreeRadius`)     `AdaRAGD` with nothing      `AdaRHB` wit
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from momentous.core.oracle import Oracle, Sample
-from momentous.core.space import Array
-from momentous.core.step import Step
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
+from momentous.core.passes import Pass
+from momentous.core.rule import Ask, Goal, Sums, Vectors
+from momentous.core.status import Ending, Status
 from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius
-from momentous.methods.restarted.free_radius import FreeMemory, FreeRadius
+from momentous.methods.restarted.free_radius import FreeRadius
 from momentous.methods.restarted.momentum import HEAVY_BALL, NESTEROV
 
 
@@ -108,22 +111,29 @@ class Adaptive(AdaptiveRadius):
         """Is nothing given?"""
         return all(getattr(self, f.name) == f.default for f in dataclasses.fields(self))
 
-    def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[Any]:
-        if self.is_free:
-            return self.free.start(oracle, x0)
-        return super().start(oracle, x0, tol, seed)
+    @cached_property
+    def _rule(self) -> Any:
+        """The one that runs."""
+        return self.free if self.is_free else super()
 
-    def step(self, oracle: Oracle, memory: Any) -> Step[Any]:
-        if isinstance(memory, FreeMemory):
-            return self.free.step(oracle, memory)
-        return super().step(oracle, memory)
+    @property
+    def work(self) -> Pass:  # type: ignore[override]
+        return self._rule.work  # type: ignore[no-any-return]
 
-    def moved_to(
-        self, oracle: Oracle, memory: Any, sample: Sample, tol: float | None, seed: int
-    ) -> Step[Any]:
-        if isinstance(memory, FreeMemory):
-            return self.free.moved_to(oracle, memory, sample)
-        return super().moved_to(oracle, memory, sample, tol, seed)
+    def begin(self, m: Machine, here: Sample, goal: Goal) -> Any:
+        return self._rule.begin(m, here, goal)
+
+    def ask(self, m: Machine, memory: Any) -> Ask:
+        return self._rule.ask(m, memory)  # type: ignore[no-any-return]
+
+    def tell(self, m: Machine, memory: Any, here: Sample, made: Vectors, sums: Sums) -> Any:
+        return self._rule.tell(m, memory, here, made, sums)
+
+    def move(self, m: Machine, memory: Any, here: Sample, goal: Goal) -> Any:
+        return self._rule.move(m, memory, here, goal)
+
+    def ending(self, memory: Any, shown: Sample, status: Status) -> Ending:
+        return self._rule.ending(memory, shown, status)  # type: ignore[no-any-return]
 
 
 @dataclasses.dataclass(frozen=True)

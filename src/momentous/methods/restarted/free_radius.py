@@ -9,35 +9,65 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
-from momentous.core.oracle import Oracle, Sample
-from momentous.core.passes import GRADIENT_AND_POINT
-from momentous.core.record import copied, record
-from momentous.core.space import Array, Space
-from momentous.core.status import Ending, Event, EventKind, Status
-from momentous.core.step import Report, RiseLimit, Step
-from momentous.methods.endings import Events, no_progress, zero_gradient
+from momentous.core.machine import Machine
+from momentous.core.oracle import Sample
+from momentous.core.passes import Pass, weighted_sum
+from momentous.core.record import record
+from momentous.core.rule import (
+    BOTH,
+    GRADIENT,
+    RUNNING,
+    STEP,
+    VALUE,
+    Ask,
+    Goal,
+    Outcome,
+    Rule,
+    Sums,
+    Vectors,
+)
+from momentous.core.space import Array
+from momentous.core.status import Ending, EventKind, Status
+from momentous.core.step import RiseLimit
+from momentous.methods.endings import no_progress, zero_gradient
 from momentous.methods.restarted.momentum import Momentum
-from momentous.methods.search.backtracking import SIGNAL, limited
-from momentous.methods.search.probe import probed_lipschitz
-from momentous.methods.search.rounding import NOISE, smallest_gradient
+from momentous.methods.search.backtracking import SIGNAL
+from momentous.methods.search.probe import Probe
+from momentous.methods.search.rounding import NOISE
 
-# Chosen on one half of the problems of testbed.suite; none of them is critical.
-RESTART = 64.0  # c of the restart rule
-DECREASE = 0.05  # an epoch must lower f by this times S/(eta k)
-LONGEST = 1.0  # eta |g - g'|/|y - y'| above this: the step is too long ...
-SHORTENED = 0.7  # ... and becomes this much of what would do
-SHORTEST = 1 / 64  # an epoch ends where its step is this much shorter than it was in it
-GROWTH = 1.2
-CANCELLED = 1e-12  # a difference of squares this much smaller than they are says nothing
-EASED = 3.0  # q after an epoch that has paid is divided by this
-WIDENED = 2.0  # the largest step allowed is multiplied by this
-AGAIN = 1.5  # an early end that was refused is asked for again so many times later
-ALLOWANCE = 500  # iterations that epochs may take in all which end early and have not paid
-SMALLEST = 1e-300  # q is above 0
-STANDSTILL = 2.0**-10  # a first step of this many units of rounding of x is none
-LOOKS = 4  # the mean is looked at in iterations 4, 16, 64, ... or after, ...
-FLAT = 4.0  # ... where |v|^2 <= FLAT S/k
+# What an evaluation is for.
+ITERATE = 0  # the next iteration
+MEAN = 1  # the gradient at the mean of the epoch's points, which may prove rho' too small
+PROBE = 2  # a point near x0, to find the step size
+# The value where an epoch may end, and the gradient there if it has to decide:
+END = 3  # the restart rule has ended it at x
+EARLY = 4  # the momentum leads uphill
+LONG = 5  # the first step was too long: keep where it led?
+FAR = 6  # the step has become far too short: keep where the epoch has led?
+GOOD = 7  # the last good point before something was not finite
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    """Chosen on one half of the problems of `testbed.suite`; none of them is critical."""
+
+    restart: float = 64.0  # c of the restart rule
+    decrease: float = 0.05  # an epoch must lower f by this times S/(eta k)
+    longest: float = 1.0  # b = eta |g - g'|/|y - y'| above this: the step is too long ...
+    shortened: float = 0.7  # ... and becomes this much of what would do
+    shortest: float = 1 / 64  # an epoch ends where eta is this much shorter than it was in it
+    cancelled: float = 1e-12  # a difference of squares this much smaller than they are says nothing
+    eased: float = 3.0  # q after an epoch that has paid is divided by this
+    widened: float = 2.0  # the largest step allowed is multiplied by this
+    again: float = 1.5  # an early end that was refused is asked for again so many times later
+    allowance: int = 500  # iterations of all epochs that ended early and have not paid
+    standstill: float = 2.0**-10  # a first step of this many units of rounding of x is none
+    looks: int = 4  # the mean is looked at in iterations 4, 16, 64, ... or after, ...
+    flat: float = 4.0  # ... where |v|^2 <= this times S/k
 
 
 @record
@@ -46,54 +76,31 @@ class FreeEpoch:
 
     x: Array  # x^k
     x_prev: Array  # x^{k-1}
-    points: Array  # sum of (t + 1) eta_t/eta_0 y^t, t < k
-    gradient: Array = None  # g_{k-1}
-    grad_norm: float = math.nan  # |g_{k-1}|
+    points: Array  # sum of (t + 1) eta_t/eta_0 y^t, t < k; x^0 for k = 0
+    gradient: Array  # g_{k-1}; any vector for k = 0
+    first_step: float  # eta_0
+    expected_step: float  # what the next eta is expected to be, where a pass is made with it
+    mean_due: int  # the iteration from which on the mean is looked at again
+    early_due: int = 1  # ... and from which on the epoch may end early
+    grad_norm: float = 0.0  # |g_{k-1}|
     k: int = 0
     moved: float = 0.0  # |v_k|^2
     slope: float = 0.0  # <g_{k-1}, v_k>
     travelled: float = 0.0  # S, the sum of the |v_t|^2
-    first_step: float = 0.0  # eta_0
-    weight: float = 0.0  # W = sum of (t + 1) eta_t/eta_0
+    weight: float = 1.0  # W = sum of (t + 1) eta_t/eta_0, t < k, that of y^0 included
     path: float = 0.0  # the length of the way y^0, y^1, .., y^{k-1}
     mean_path: float = 0.0  # the mean of that length up to y^t, with the weights of W
     spread: float = 0.0  # W times its variance, no less than that of the y^t
-    mean_due: int = LOOKS  # the iteration from which on the mean is looked at again
-    early_due: int = 1  # ... and from which on the epoch may end early
-    curvature: float = math.nan  # |g - g'|/|y - y'| in the last iteration ...
-    curvature_prev: float = math.nan  # ... and in the one before
+    curvature: float = math.nan  # |g - g'|/|y - y'| in the last iteration
 
     @staticmethod
-    def at(x: Array) -> FreeEpoch:
+    def at(x: Array, gradient: Array, eta: Any, mean_due: int) -> FreeEpoch:
         """A fresh epoch: x^{-1} = x^0 = x."""
-        return FreeEpoch(x=x, x_prev=x, points=x)
+        return FreeEpoch(x, x, x, gradient, eta, eta, mean_due)
 
-    def share(self, eta: float) -> float:
-        """The weight of the next point in the mean, k > 0; of the first one it is 1."""
-        return (self.k + 1) * (eta / self.first_step)
-
-    def advanced(
-        self, sample: Sample, x_next: Array, moved: float, points: Array, eta: float, apart: float,
-        curvature: float,
-    ) -> FreeEpoch:  # fmt: skip
-        """The same after one more iteration, at a sample that is ``apart`` from the one before."""
-        k, norm = self.k + 1, sample.grad_norm
-        first, weight, path, mean_path, spread = eta, 1.0, 0.0, 0.0, 0.0
-        if k > 1:
-            first, share = self.first_step, self.share(eta)
-            weight = self.weight + share
-            path = self.path + apart
-            ahead = path - self.mean_path
-            mean_path = self.mean_path + share / weight * ahead
-            spread = self.spread + share * ahead * (path - mean_path)
-        # beta v_k = v_{k+1} + eta g: the three squares give the product of the last two.
-        beta, step = self.k / k, eta * norm
-        slope = (beta * beta * self.moved - moved - step * step) / (2 * eta)
-        return FreeEpoch(
-            x_next, self.x, points, sample.gradient, norm, k, moved, slope,
-            self.travelled + moved, first, weight, path, mean_path, spread,
-            self.mean_due, self.early_due, curvature, self.curvature,
-        )  # fmt: skip
+    def share(self, m: Machine, eta: Any) -> Any:
+        """The weight of the next point in the mean, besides that of y^0."""
+        return m.where(self.k > 0, (self.k + 1) * (eta / self.first_step), 0.0)
 
 
 @record
@@ -109,6 +116,24 @@ class Learned:
     walls: int = 0  # how often something was not finite
     longest: float = 0.0  # eta at its longest in this epoch
 
+    def with_step(self, m: Machine, eta: Any) -> Learned:
+        """rho' = q/eta^2 stays; q stays while eta is longer than since an epoch last paid.
+
+        If growth kept q and shrinking kept rho', a step that went up and down would let q fall
+        without end, and epochs would become ever longer.
+        """
+        ratio = m.minimum(eta, self.longest_since_paid) / self.step_size
+        return Learned(
+            eta, self.most, m.maximum(self.sharpness * ratio * ratio, m.smallest**2),
+            self.norm_at_last_halving, m.maximum(eta, self.longest_since_paid),
+            self.iterations_unpaid, self.walls, m.maximum(self.longest, eta),
+        )  # fmt: skip
+
+    def halved(self, m: Machine) -> Learned:
+        """Where something was not finite."""
+        half = self.with_step(m, self.step_size / 2)
+        return m.but(half, most=half.step_size, walls=half.walls + 1)
+
 
 @record
 class FreeMemory:
@@ -116,361 +141,437 @@ class FreeMemory:
 
     epoch: FreeEpoch
     learned: Learned
-    start: Sample  # x^0, the last accepted point; its gradient is known from the first step on
-    limit: RiseLimit  # for an end within the epoch: if it has climbed, it would be discarded
+    outcome: Outcome
+    limit: RiseLimit  # x^0, the last accepted point: if an epoch has climbed, it is discarded
+    point: Array  # where the next evaluation is
+    again: bool = False  # was the last one there, too?
+    phase: int = ITERATE
+    need: int = GRADIENT  # what it is to bring: a pass comes with it only where that is best
+    required: float = 0.0  # the decrease of f that an end of the epoch must have brought
+    probe_distance: float = 0.0  # of the probe under way
+    probe_trials: int = 0
 
-    def as_step(
-        self, sample: Sample, step_size: float, events: Events = (), ending: Ending | None = None
-    ) -> Step[FreeMemory]:
-        """The step that led here."""
-        report = Report(sample, step_size, events, ending, self.start, 0.0, self.limit)
-        return Step(self, report)
+    @property
+    def start(self) -> Sample:
+        return self.limit.reference
 
 
 @dataclasses.dataclass(frozen=True)
-class FreeRadius:
+class FreeRadius(Rule[FreeMemory]):
     """The rule, around one of the two momentum iterations, with 1 - theta = k/(k + 1)."""
 
     scheme: Momentum
+    constants: Constants = Constants()
 
-    def start(self, oracle: Oracle, x0: Array) -> Step[FreeMemory]:
+    @property
+    def work(self) -> Pass:  # type: ignore[override]
+        return self.scheme.free_work
+
+    def begin(self, m: Machine, here: Sample, goal: Goal) -> FreeMemory:
         """The first step: its size comes from one extra gradient, and q = 1/|grad f(x0)|."""
-        sample = oracle.gradient(x0)
-        eta = 1 / probed_lipschitz(oracle, sample)
-        oracle.recall(sample)
-        norm = sample.grad_norm
-        learned = Learned(
-            eta, most=math.inf, sharpness=1 / norm if norm else 1.0, norm_at_last_halving=norm,
-            longest_since_paid=eta,
+        norm = here.grad_norm
+        q = m.where(norm > 0.0, 1 / m.where(norm > 0.0, norm, 1.0), 1.0)
+        learned = Learned(1.0, math.inf, q, norm, 1.0)
+        memory = FreeMemory(
+            FreeEpoch.at(here.point, here.gradient, 1.0, self.constants.looks), learned,
+            Outcome(1.0, m.no_events), RiseLimit(here), here.point,
         )  # fmt: skip
-        return self._at_start(oracle, sample.point, learned).as_step(sample, eta)
+        return self._probe(m, memory, Probe.at(m, here))
 
-    def moved_to(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
-        """On at another point with what was learned."""
-        oracle.recall(sample)
-        after = self._at_start(oracle, sample.point, memory.learned)
-        return after.as_step(sample, memory.learned.step_size)
+    def _probe(self, m: Machine, memory: FreeMemory, probe: Probe) -> FreeMemory:
+        """The next trial, until the step size is known."""
 
-    def _at_start(self, oracle: Oracle, x: Array, learned: Learned) -> FreeMemory:
-        """The memory at the start of an epoch, whose value is asked for if it is not known."""
-        value, start = oracle.value(x), oracle.last
-        assert start is not None
-        limit = RiseLimit(start, allowance=oracle.space.value_noise(value))
-        return FreeMemory(FreeEpoch.at(x), _afresh(learned), start, limit)
-
-    def step(self, oracle: Oracle, memory: FreeMemory) -> Step[FreeMemory]:
-        """One iteration: one gradient, and now and then one of the mean or a value."""
-        epoch, now, space, start = memory.epoch, memory.learned, oracle.space, memory.start
-        k, theta = epoch.k + 1, 1 / (epoch.k + 1)
-        y = self.scheme.asked(space, epoch.x, epoch.x_prev, theta)
-        eta, apart, curvature = now.step_size, 0.0, math.nan
-        trusted, along, made, moved = math.nan, None, (), math.nan
-        if space.fuses and k > 1:
-            # One pass with the step size that is expected; with another one, one more.
-            trusted = self._expected(epoch, now, k)
-            sample, along, made, moved = self.scheme.looked(
-                oracle, y, epoch.gradient, epoch.x, epoch.x_prev, trusted, k, epoch.points,
-                epoch.share(trusted),
-            )  # fmt: skip
-        else:
-            sample = oracle.gradient(y)
-        if not sample.has_finite_gradient:
-            return self._not_finite(oracle, memory, sample, sample.point)
-        if k > 1:
-            step = eta * epoch.grad_norm
-            apart = self.scheme.apart(theta, epoch.moved, eta * epoch.slope, step)
-            bend = eta * _change(space, sample, epoch, along) / apart if apart else 0.0
-            curvature = bend / eta
-            if bend > LONGEST and k == 2:
-                return self._too_long(oracle, memory, sample)
-            if bend > LONGEST or (eta < now.most and bend < self.scheme.roomy(k)):
-                now = self._with_other_step(space, now, sample, k, bend)
-                eta = now.step_size
-                if eta < SHORTEST * now.longest:
-                    return self._far_too_long(oracle, memory, sample, now)
-        points = epoch.points
-        if k == 1:
-            x_next, moved, size = self.scheme.first(space, epoch.x, sample.gradient, eta)
-        elif eta == trusted:
-            x_next, moved, points = self.scheme.taken(space, epoch.x, k, made, moved)
-        else:
-            del made  # make room
-            x_next, moved, points = self.scheme.stepped(
-                space, epoch.x, epoch.x_prev, sample, eta, k, points, epoch.share(eta)
+        def ask() -> FreeMemory:
+            return m.but(
+                memory,
+                point=probe.point(m, memory.start.point),
+                outcome=Outcome(1.0, m.no_events, shows=False, ended=False),
+                phase=PROBE,
+                probe_distance=probe.distance,
+                probe_trials=probe.trials,
             )
-        if not math.isfinite(epoch.travelled + moved):
-            return self._not_finite(oracle, memory, sample, x_next)
-        if k == 1:
-            if math.sqrt(moved) <= STANDSTILL * space.rounding * size:
-                return memory.as_step(sample, eta, ending=_at_rounding(sample.grad_norm, eta))
-            sample.value, start = start.value, sample
-        reached = epoch.advanced(sample, x_next, moved, points, eta, apart, curvature)
-        after = FreeMemory(reached, now, start, memory.limit)
-        full = not k**2.5 * now.sharpness * math.sqrt(reached.travelled) <= RESTART * eta
-        if full or moved == 0.0:  # x does not move any more: there is nothing to wait for
-            return self._ended(oracle, after, sample)
-        if reached.slope > 0.0 and k >= epoch.early_due:
-            return self._ended_early(oracle, memory, after, sample)
-        if k >= epoch.mean_due and moved * k <= FLAT * reached.travelled:
-            return self._looked_at_mean(oracle, after, sample)
-        return after.as_step(sample, eta)
 
-    def _expected(self, epoch: FreeEpoch, now: Learned, k: int) -> float:
+        def go() -> FreeMemory:
+            eta = 1 / probe.lipschitz
+            learned = m.but(memory.learned, step_size=eta, longest_since_paid=eta)
+            return self._new_epoch(m, memory, memory.start, learned, eta, m.no_events)
+
+        return m.case(memory, (probe.found, go), otherwise=ask)
+
+    def move(self, m: Machine, memory: FreeMemory, here: Sample, goal: Goal) -> FreeMemory:
+        now = memory.learned
+        return self._new_epoch(m, memory, here, now, now.step_size, m.no_events, again=True)
+
+    def accepted(self, memory: FreeMemory) -> Sample:
+        return memory.limit.reference
+
+    def rise_limit(self, m: Machine, memory: FreeMemory, shown: Sample) -> RiseLimit:
+        return memory.limit
+
+    def ask(self, m: Machine, memory: FreeMemory) -> Ask:
+        """One gradient per iteration, and now and then one of the mean or a value."""
+        epoch, need, iterates = memory.epoch, memory.need, memory.phase == ITERATE
+        vectors: Vectors = ()
+        numbers: tuple[Any, ...] = ()
+        if m.fuses:
+            eta, need = epoch.expected_step, m.where(iterates, STEP, need)
+            vectors, numbers = self.scheme.free_given(
+                epoch, memory.point, epoch.k + 1, eta, epoch.share(m, eta)
+            )
+        return Ask(memory.point, need, memory.again, memory.limit.reference, vectors, numbers)
+
+    def tell(
+        self, m: Machine, memory: FreeMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> FreeMemory:
+        return m.switch(memory, m.minimum(memory.phase, END), self._phases, here, made, sums)
+
+    @cached_property
+    def _phases(self) -> tuple[Callable[..., FreeMemory], ...]:
+        """What is made of an evaluation, by what it is for."""
+        return self._iterated, self._mean_known, self._probed, self._end_known
+
+    def _probed(self, m: Machine, memory: FreeMemory, here: Sample, *_: Any) -> FreeMemory:
+        start = memory.start
+        probe = Probe(start.gradient, start.grad_norm, memory.probe_distance, memory.probe_trials)
+        return self._probe(m, memory, probe.answered(m, start.point, here))
+
+    def _iterated(
+        self, m: Machine, memory: FreeMemory, here: Sample, made: Vectors, sums: Sums
+    ) -> FreeMemory:
+        c, scheme, epoch, before = self.constants, self.scheme, memory.epoch, memory.learned
+        k, norm, eta = epoch.k + 1, here.grad_norm, before.step_size
+        # The step size, by what the gradients show.
+        step = eta * epoch.grad_norm
+        apart = scheme.distance_apart(m, epoch.k, epoch.moved, eta * epoch.slope, step)
+        change = self._change(m, epoch, here, sums, apart > 0.0)
+        bend = eta * change / m.maximum(apart, m.tiny)
+        is_known = m.isfinite(norm)
+        too_long = (bend > c.longest) & is_known
+        grows = (eta < before.most) & (bend < scheme.growth_threshold(m, k)) & (epoch.k > 0)
+        now = m.case(
+            before,
+            (grows, lambda: self._longer(m, before, norm, k, bend)),
+            (too_long, lambda: self._shorter(m, before, bend)),
+        )
+        eta = now.step_size
+        share = epoch.share(m, eta)
+        # The step.
+        if not made or eta != epoch.expected_step:
+            vectors, numbers = scheme.free_given(epoch, memory.point, k, eta, share)
+            made, sums = m.run(scheme.free_work, (here.gradient, *vectors), numbers, 2)
+        x_next, y_next, points = scheme.free_made(*made)
+        moved = sums[-1]
+        # Where the epoch stands then.
+        weight, path = epoch.weight + share, epoch.path + apart
+        ahead = path - epoch.mean_path
+        mean_path = epoch.mean_path + share / weight * ahead
+        travelled = epoch.travelled + moved
+        # beta v_k = v_{k+1} + eta g: the three squares give the product of the last two.
+        beta, step = epoch.k / k, eta * norm
+        slope = (beta * beta * epoch.moved - moved - step * step) / (2 * eta)
+        expected, curvature = eta, math.nan
+        if m.fuses:
+            curvature = m.where(epoch.k > 0, bend / before.step_size, math.nan)
+            expected = self._expected_step(m, now, k + 1, curvature, epoch.curvature)
+        reached = FreeEpoch(
+            x_next, epoch.x, points, here.gradient, epoch.first_step, expected,
+            epoch.mean_due, epoch.early_due, norm, k, moved, slope, travelled, weight, path,
+            mean_path, epoch.spread + share * ahead * (path - mean_path), curvature,
+        )  # fmt: skip
+        limit = memory.limit
+        if limit.reference.gradient is None:  # it is known now
+            limit = RiseLimit(here, limit.allowance)
+        # What comes of it.
+        finite = is_known & m.isfinite(travelled)
+        long, far = too_long & (k == 2), eta < c.shortest * now.longest
+        full = k**2.5 * now.sharpness * m.sqrt(travelled) > c.restart * eta
+        full = full | (moved == 0.0)  # x does not move any more: there is nothing to wait for
+        early = (slope > 0.0) & (k >= epoch.early_due)
+        looks = (k >= epoch.mean_due) & (moved * k <= c.flat * travelled)
+
+        def advance() -> FreeMemory:
+            return FreeMemory(reached, now, Outcome(eta, m.no_events), limit, y_next)
+
+        def decide() -> FreeMemory:
+            def end(phase: int, point: Array, again: Any = False) -> FreeMemory:
+                return self._judge(m, advance(), eta, phase, point, again)
+
+            def end_before(phase: int, learned: Learned) -> FreeMemory:
+                """Before this step, which is not taken."""
+                after = m.but(memory, learned=learned)
+                at_x = scheme.takes_gradient_at_x
+                return self._judge(m, after, before.step_size, phase, epoch.x, at_x)
+
+            def end_early() -> FreeMemory:
+                # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
+                climb = (slope + eta * norm * norm) * k / m.maximum(epoch.k, 1)
+                point, again = scheme.turning_point(
+                    m, x_next, epoch.x, epoch.x_prev, climb, epoch.slope
+                )
+                return end(EARLY, point, again)
+
+            def look() -> FreeMemory:
+                (mean,), _ = m.run(weighted_sum(1), (points,), (1 / weight,))
+                outcome = Outcome(eta, m.no_events, ended=False)
+                return FreeMemory(reached, now, outcome, limit, mean, phase=MEAN)
+
+            def is_none() -> Any:
+                return m.sqrt(moved) <= c.standstill * m.rounding * m.norm(epoch.x)
+
+            def stand() -> FreeMemory:
+                status = m.where(norm == 0.0, int(Status.COMPLETED), int(Status.NO_PROGRESS))
+                return m.but(memory, outcome=Outcome(eta, m.no_events, status=status))
+
+            at_x = scheme.takes_gradient_at_x
+            lost = m.no(m.isfinite(norm))
+            behind = lost & at_x  # x itself is bad
+
+            def go_back() -> FreeMemory:
+                events = m.event(EventKind.NON_FINITE, norm, lost)
+                events = events + m.event(EventKind.ROLLBACK, epoch.k)
+                hopeless = lost & (epoch.k == 0)  # the gradient at the start is not finite
+                status = m.where(hopeless, int(Status.NON_FINITE), RUNNING)
+                return self._new_epoch(
+                    m, memory, memory.start, before.halved(m), before.step_size, events,
+                    status=status, shows=True,
+                )  # fmt: skip
+
+            def find_good() -> FreeMemory:
+                """Half of the step, from the last good point if it is low enough: the wall is near
+                it."""
+                good = m.choose(behind, epoch.x_prev, epoch.x)
+                after = m.but(memory, epoch=m.but(epoch, grad_norm=norm))
+                return self._judge(m, after, before.step_size, GOOD, good, m.no(lost) & at_x)
+
+            return m.case(
+                memory,
+                (long, lambda: end_before(LONG, before)),
+                (far, lambda: end_before(FAR, now)),
+                (m.no(finite) & (epoch.k <= m.where(behind, 1, 0)), go_back),
+                (m.no(finite), find_good),
+                (m.case(False, (epoch.k == 0, is_none)), stand),
+                (full, lambda: end(END, x_next)),
+                (early, end_early),
+                (looks, look),
+                otherwise=advance,
+            )
+
+        usual = finite & (epoch.k > 0) & m.no(full | early | looks | long | far)
+        return m.case(memory, (usual, advance), otherwise=decide)
+
+    def _change(self, m: Machine, epoch: FreeEpoch, here: Sample, sums: Sums, later: Any) -> Any:
+        """|g_k - g_{k-1}|, from the norms and one product where these tell; 0 for k = 0."""
+        along = sums[0] if sums else m.inner(here.gradient, epoch.gradient)
+        squares = here.grad_norm * here.grad_norm + epoch.grad_norm * epoch.grad_norm
+        square = squares - 2 * along
+        told = (self.constants.cancelled * squares < square) & (square < math.inf)
+        return m.case(
+            m.sqrt(m.where(told & later, square, 0.0)),
+            (later & m.no(told), lambda: m.distance(here.gradient, epoch.gradient)),
+        )
+
+    def _expected_step(
+        self, m: Machine, now: Learned, k: Any, curvature: Any, curvature_before: Any
+    ) -> Any:
         """The step size that iteration k will most likely have."""
-        eta, curvature = now.step_size, self.scheme.outlook(epoch.curvature, epoch.curvature_prev)
-        if eta * curvature < self.scheme.roomy(k):
-            return max(eta, min(self.scheme.growth(k) * eta, now.most))
-        return eta
+        eta, scheme = now.step_size, self.scheme
+        curvature = scheme.predicted_curvature(m, curvature, curvature_before)
+        longer = m.maximum(eta, m.minimum(scheme.growth(m, k) * eta, now.most))
+        return m.where(eta * curvature < scheme.growth_threshold(m, k), longer, eta)
 
-    def _with_other_step(
-        self, space: Space, now: Learned, sample: Sample, k: int, bend: float
-    ) -> Learned:
-        """A shorter step where it is too long, or a longer one."""
-        now, eta = copied(now), now.step_size
-        if bend > LONGEST:
-            _change_step(now, eta * (SHORTENED * max(LONGEST / bend, 0.5)))
-            return now
-        growth = self.scheme.growth(k)
-        if growth * bend > SHORTENED:
-            growth = SHORTENED / bend
-        longest = min(now.most, limited(space, math.inf, sample.grad_norm))
-        _change_step(now, max(eta, min(growth * eta, longest)))
-        now.longest = max(now.longest, now.step_size)
-        return now
+    def _shorter(self, m: Machine, now: Learned, bend: Any) -> Learned:
+        c = self.constants
+        share = c.shortened * m.maximum(c.longest / bend, 0.5)
+        return now.with_step(m, now.step_size * share)
 
-    def _looked_at_mean(
-        self, oracle: Oracle, memory: FreeMemory, sample: Sample
-    ) -> Step[FreeMemory]:
+    def _longer(self, m: Machine, now: Learned, norm: Any, k: Any, bend: Any) -> Learned:
+        c, eta, growth = self.constants, now.step_size, self.scheme.growth(m, k)
+        cut = growth * bend > c.shortened
+        growth = m.where(cut, c.shortened / m.where(cut, bend, 1.0), growth)
+        # Where f has no lower bound, a step must stay within what the dtype can hold.
+        most = m.minimum(now.most, math.sqrt(m.largest) / m.maximum(norm, 1.0))
+        return now.with_step(m, m.maximum(eta, m.minimum(growth * eta, most)))
+
+    def _judge(
+        self, m: Machine, memory: FreeMemory, eta: Any, phase: int, point: Array, again: Any
+    ) -> FreeMemory:
+        """Ask for the value at a point where the epoch, whose last step had size eta, may end."""
+        epoch = memory.epoch
+        return m.but(
+            memory,
+            outcome=Outcome(eta, m.no_events, ended=False),
+            point=point,
+            again=again,
+            phase=phase,
+            need=m.where(again, BOTH, VALUE),
+            required=self.constants.decrease * epoch.travelled / (eta * epoch.k),
+        )
+
+    def _mean_known(self, m: Machine, memory: FreeMemory, here: Sample, *_: Any) -> FreeMemory:
         """rho' becomes at least what the gradient at ybar proves of rho.
 
         The mean of the gradients is k |v|/(eta_0 W) long, and that at ybar differs from it by no
         more than rho/2 times the mean square of the distances.
         """
-        epoch, now, space = memory.epoch, memory.learned, oracle.space
-        k, eta = epoch.k, now.step_size
-        epoch.mean_due = LOOKS * k
-        mean = space.weighted_sum((1 / epoch.weight,), (epoch.points,))
-        middle, size = self._with_size(oracle, mean)
-        events: Events = ()
-        if not middle.has_finite_gradient:
-            events = (Event(EventKind.NON_FINITE, middle.grad_norm),)
-        elif epoch.spread > 0.0:
-            noise = NOISE * space.rounding * size / eta
-            of_gradients = k * math.sqrt(epoch.moved) / (epoch.first_step * epoch.weight)
-            gap = middle.grad_norm - of_gradients - noise
-            proven = 2 * gap * eta * (eta * epoch.weight / epoch.spread)
-            if proven > now.sharpness:
-                memory.learned = dataclasses.replace(now, sharpness=proven)
-            sample = smallest_gradient(sample, middle)
-        return memory.as_step(sample, eta, events)
-
-    def _with_size(self, oracle: Oracle, x: Array) -> tuple[Sample, float]:
-        """The sample at x, and |x|."""
-        space = oracle.space
-        if not space.fuses:
-            return oracle.gradient(x), space.norm(x)
-        sample, _, (square,) = oracle.gradient_with(x, GRADIENT_AND_POINT, (x,))
-        return sample, space.norm_from(square, x)
-
-    def _ended(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
-        """The restart rule: keep the end of the epoch if it is low enough."""
-        epoch = memory.epoch
-        value = self._value(oracle, epoch.x)
-        if not math.isfinite(value):
-            return self._not_finite(oracle, memory, sample, epoch.x)
-        if not self._low_enough(oracle, memory, epoch.x, value):
-            return self._discarded(oracle, memory, sample)
-        return self._accepted(oracle, memory, sample, _ease(memory.learned))
-
-    def _ended_early(
-        self, oracle: Oracle, before: FreeMemory, memory: FreeMemory, sample: Sample
-    ) -> Step[FreeMemory]:
-        """The momentum leads uphill: end the epoch here, if that is paid for."""
-        epoch, last, now, k = memory.epoch, before.epoch, memory.learned, memory.epoch.k
-        eta = now.step_size
-        # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
-        climb = (epoch.slope + eta * epoch.grad_norm * epoch.grad_norm) * k / last.k
-        end = self.scheme.turning_point(
-            oracle.space, epoch.x, last.x, last.x_prev, climb, last.slope
+        epoch, now, norm = memory.epoch, memory.learned, here.grad_norm
+        k, eta, finite, spreads = epoch.k, now.step_size, m.isfinite(norm), epoch.spread > 0.0
+        noise = NOISE * m.rounding * m.norm(here.point) / eta
+        of_gradients = k * m.sqrt(epoch.moved) / (epoch.first_step * epoch.weight)
+        gap = norm - of_gradients - noise
+        proven = 2 * gap * eta * (eta * epoch.weight / m.where(spreads, epoch.spread, 1.0))
+        raises = finite & spreads & (proven > now.sharpness)
+        smaller = finite & spreads & m.isfinite(here.value) & (norm < epoch.grad_norm)
+        events = m.event(EventKind.NON_FINITE, norm, m.no(finite))
+        return self._go_on(
+            m,
+            m.but(memory, learned=m.but(now, sharpness=m.where(raises, proven, now.sharpness))),
+            m.but(epoch, mean_due=self.constants.looks * k),
+            Outcome(eta, events, shows=smaller),
         )
-        granted = self._granted(oracle, memory, now, end)
-        if granted is not None:
-            return self._accepted(oracle, memory, sample, granted)
-        epoch.early_due = math.ceil(AGAIN * k)
-        return memory.as_step(sample, eta)
 
-    def _granted(
-        self, oracle: Oracle, memory: FreeMemory, now: Learned, end: Array
-    ) -> Learned | None:
-        """What is known after an epoch that ends early at a point; None if it may not."""
-        k, eta, q = memory.epoch.k, now.step_size, now.sharpness
-        value = self._value(oracle, end)
-        if not self._low_enough(oracle, memory, end, value):
-            return None
-        # That of a full epoch of k iterations with the present q.
-        min_decrease_rate = DECREASE * RESTART * eta * (RESTART / q) / q / k**7
-        if (memory.start.value - value) / k >= min_decrease_rate:
-            return _ease(now)
-        if (unpaid := now.iterations_unpaid + k) <= ALLOWANCE:
-            return dataclasses.replace(now, iterations_unpaid=unpaid)
-        if (norm := oracle.gradient(end).grad_norm) <= now.norm_at_last_halving / 2:
-            return dataclasses.replace(now, norm_at_last_halving=norm)
-        return None
+    def _go_on(
+        self, m: Machine, memory: FreeMemory, epoch: FreeEpoch, outcome: Outcome
+    ) -> FreeMemory:
+        """With the next iteration."""
+        point = self.scheme.next_point(m, epoch.x, epoch.x_prev, epoch.k)
+        return m.but(
+            memory,
+            epoch=epoch,
+            outcome=outcome,
+            point=point,
+            again=False,
+            phase=ITERATE,
+            need=GRADIENT,
+        )
 
-    def _too_long(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
-        """The gradient after the first step says that the step was too long."""
-        x, half = memory.epoch.x, copied(memory.learned)
-        _change_step(half, half.step_size / 2)
-        if self._low_enough(oracle, memory, x, self._value(oracle, x)):
-            return self._accepted(oracle, memory, sample, half, widened=False)
-        return self._back(oracle, memory, sample, half)
+    def _end_known(self, m: Machine, memory: FreeMemory, here: Sample, *_: Any) -> FreeMemory:
+        """Is the epoch kept that may end here, and what is known then?"""
+        c, epoch, now, start, k = (
+            self.constants, memory.epoch, memory.learned, memory.start, memory.epoch.k,
+        )  # fmt: skip
+        phase = memory.phase
+        end, early, far, good = phase == END, phase == EARLY, phase == FAR, phase == GOOD
+        value, norm = here.value, here.grad_norm
+        finite = m.isfinite(value)
+        if here.gradient is not None:
+            finite = finite & m.isfinite(norm)
+        # Is f <= f(x^0) - DECREASE S/(eta k)?  Within rounding the gradients decide.
+        change, noise = value - start.value, memory.limit.allowance
+        falls = finite & (change <= -memory.required)
+        level = finite & (memory.required <= SIGNAL * noise) & (abs(change) <= noise)
+        # Is an early end paid for?  By what a full epoch of k iterations with the present q brings.
+        q, eta = now.sharpness, now.step_size
+        min_decrease_rate = c.decrease * c.restart * eta * (c.restart / q) / q / (1.0 * k) ** 7
+        pays = -change / k >= min_decrease_rate
+        affords = now.iterations_unpaid + k <= c.allowance
+        paid_for = pays | affords | m.no(early | far)
+        low = falls | (level & (norm < start.grad_norm))
+        kept = low & (paid_for | (norm <= now.norm_at_last_halving / 2))
 
-    def _far_too_long(
-        self, oracle: Oracle, memory: FreeMemory, sample: Sample, now: Learned
-    ) -> Step[FreeMemory]:
-        """The step ``now`` is so short that momentum must have led to quite another place."""
-        granted = self._granted(oracle, memory, now, memory.epoch.x)
-        if granted is not None:
-            return self._accepted(oracle, memory, sample, granted, widened=False)
-        # What is too long here says little of x^0.
-        _change_step(now, now.longest / 4)
-        now.longest = now.step_size
-        return self._discarded(oracle, dataclasses.replace(memory, learned=now), sample)
+        def ask_gradient() -> FreeMemory:
+            return m.but(memory, outcome=m.but(memory.outcome, shows=False), again=True, need=BOTH)
 
-    def _discarded(self, oracle: Oracle, memory: FreeMemory, sample: Sample) -> Step[FreeMemory]:
-        """Back to x^0, with a q such that half as many iterations end it.
+        def begin() -> FreeMemory:
+            lost = good & (kept | m.no(m.isfinite(epoch.grad_norm)))
+            events = m.event(EventKind.NON_FINITE, epoch.grad_norm, lost)
+            events = events + m.event(EventKind.RESTART, k, kept)
+            events = events + m.event(EventKind.ROLLBACK, k, m.no(kept))
+            walled = good | (end & m.no(finite))
+            learned = self._learned(m, memory, kept, pays, affords, walled, norm)
+            used = m.where(far & m.no(kept), now.longest / 4, memory.outcome.step_size)
+            found = m.choose(kept, here, start)
+            return self._new_epoch(m, memory, found, learned, used, events, again=kept)
 
-        The step is halved only if the epoch has shown that it was too long: by |g - g'|, or
-        because a mere gradient step has not lowered f enough.
-        """
-        epoch, now, k = memory.epoch, copied(memory.learned), memory.epoch.k
-        if k == 1 or now.longest > now.step_size:
-            _change_step(now, now.step_size / 2)
-        eta = now.most = now.step_size
-        now.sharpness *= 2
-        if k > 2:
-            shorter = RESTART * eta / ((k / 2) ** 2.5 * math.sqrt(epoch.travelled))
-            now.sharpness = max(now.sharpness, shorter)
-        return self._back(oracle, memory, sample, now)
+        def try_before() -> FreeMemory:
+            outcome = m.but(memory.outcome, shows=False)
+            return m.but(
+                memory, outcome=outcome, point=epoch.x_prev, again=False, phase=GOOD, need=VALUE
+            )
 
-    def _not_finite(
-        self, oracle: Oracle, memory: FreeMemory, sample: Sample, bad: Array
-    ) -> Step[FreeMemory]:
-        """Half of the step, from the last good point if it is low enough: the wall is near it."""
-        epoch, now = memory.epoch, copied(memory.learned)
-        _change_step(now, now.step_size / 2)
-        now.most, now.walls = now.step_size, now.walls + 1
-        good = epoch.x_prev if bad is epoch.x else epoch.x
-        if good is memory.start.point:
-            return self._back(oracle, memory, sample, now)
-        if not self._low_enough(oracle, memory, good, self._value(oracle, good)):
-            return self._back(oracle, memory, sample, now)
-        event = Event(EventKind.NON_FINITE, sample.grad_norm)
-        return self._accepted(oracle, memory, sample, now, event, widened=False)
+        def refuse() -> FreeMemory:
+            later = m.but(epoch, early_due=-m.floor(-c.again * k))
+            return self._go_on(m, memory, later, Outcome(eta, m.no_events, shows=False))
 
-    def _back(
-        self, oracle: Oracle, memory: FreeMemory, sample: Sample, now: Learned
-    ) -> Step[FreeMemory]:
-        """A new epoch from the start of this one."""
-        epoch, start = memory.epoch, memory.start
-        oracle.recall(start)
-        events: Events = (Event(EventKind.ROLLBACK, float(epoch.k)),)
-        ending = None
-        if not sample.has_finite_gradient:
-            events = (Event(EventKind.NON_FINITE, sample.grad_norm), *events)
-            if sample.point is start.point:
-                ending = Ending(
-                    Status.NON_FINITE,
-                    "the objective was lower at the last accepted point, but its gradient there is "
-                    "not finite; no smaller step helps: check jac at result.best_x and around it",
-                    {"grad_norm": sample.grad_norm, "step_size": now.step_size},
-                )
-        after = FreeMemory(FreeEpoch.at(start.point), _afresh(now), start, memory.limit)
-        return after.as_step(sample, memory.learned.step_size, events, ending)
+        branches = [
+            (m.no(kept) & early, refuse),
+            (m.no(finite) & end & (k > 1), try_before),
+        ]
+        if here.gradient is None:
+            decides = (level & m.no(falls)) | (falls & m.no(paid_for))
+            branches.insert(0, (decides, ask_gradient))
+        return m.case(memory, *branches, otherwise=begin)
 
-    def _accepted(
-        self,
-        oracle: Oracle,
-        memory: FreeMemory,
-        sample: Sample,
-        now: Learned,
-        *events: Event,
-        widened: bool = True,
-    ) -> Step[FreeMemory]:
-        """A new epoch from the point whose value was asked for last."""
-        if widened:
-            # Where walls are met again and again, the step may not come back each time.
-            now = copied(now)
-            now.most *= WIDENED ** (1 / (1 + now.walls))
-        known = oracle.last
-        assert known is not None
-        after = self._at_start(oracle, known.point, now)
-        events += (Event(EventKind.RESTART, float(memory.epoch.k)),)
-        return after.as_step(sample, memory.learned.step_size, events)
+    def _learned(
+        self, m: Machine, memory: FreeMemory, kept: Any, pays: Any, affords: Any, walled: Any,
+        norm: Any,
+    ) -> Learned:  # fmt: skip
+        """What is known after an epoch that is kept or discarded."""
+        c, epoch, before, k = self.constants, memory.epoch, memory.learned, memory.epoch.k
+        phase = memory.phase
+        end, early, long, far = phase == END, phase == EARLY, phase == LONG, phase == FAR
+        granted = kept & (early | far)  # to end early
+        paid = (kept & end) | (granted & pays)
+        discarded = (end | far) & m.no(kept | walled)
+        # The step of an epoch that is discarded is halved only if the epoch has shown that it was
+        # too long: by |g - g'|, or because a mere gradient step has not lowered f enough.  What is
+        # too long far away says little of x^0.
+        eta = before.step_size
+        halves = long | walled | (end & discarded & ((k == 1) | (before.longest > eta)))
+        eta = m.where(far & discarded, before.longest / 4, m.where(halves, eta / 2, eta))
+        now = before.with_step(m, eta)
+        # After an epoch that has paid q may have been larger than it must be; after one that is
+        # discarded it is such that half as many iterations end the next one.
+        q = m.where(discarded, 2 * now.sharpness, now.sharpness)
+        root = m.sqrt(m.maximum(epoch.travelled, m.tiny))
+        shorter = c.restart * eta / ((k / 2) ** 2.5 * root)
+        q = m.where(discarded & (k > 2), m.maximum(q, shorter), q)
+        q = m.where(paid, m.maximum(q / c.eased, m.smallest**2), q)
+        # Where walls are met again and again, the step may not come back each time.
+        most = m.where(discarded | walled, eta, before.most)
+        wider = most * c.widened ** (1 / (1 + before.walls))
+        return Learned(
+            eta,
+            m.where(kept & (end | early), wider, most),
+            q,
+            m.where(granted & m.no(pays | affords), norm, before.norm_at_last_halving),
+            m.where(paid, eta, now.longest_since_paid),
+            before.iterations_unpaid + m.where(granted & affords & m.no(pays), k, 0),
+            before.walls + m.where(walled, 1, 0),
+            eta,
+        )
 
-    def _value(self, oracle: Oracle, x: Array) -> float:
-        """f(x), NaN where a gradient that came along is not finite."""
-        value, known = oracle.value(x), oracle.last
-        if known is not None and known.gradient is not None and not known.has_finite_gradient:
-            return math.nan
-        return value
+    def _new_epoch(
+        self, m: Machine, memory: FreeMemory, start: Sample, learned: Learned, step_size: Any,
+        events: Any, *, again: Any = False, status: Any = RUNNING, shows: Any = False,
+    ) -> FreeMemory:  # fmt: skip
+        """On from ``start``, whose value is known, without momentum."""
+        eta = learned.step_size
+        return m.but(
+            memory,
+            epoch=FreeEpoch.at(start.point, memory.epoch.gradient, eta, self.constants.looks),
+            learned=m.but(learned, longest=eta),
+            outcome=Outcome(step_size, events, shows=shows, status=status),
+            limit=m.but(memory.limit, reference=start, allowance=m.value_noise(start.value)),
+            point=start.point,
+            again=again,
+            phase=ITERATE,
+            need=GRADIENT,
+        )
 
-    def _low_enough(self, oracle: Oracle, memory: FreeMemory, x: Array, value: float) -> bool:
-        """Is f(x) <= f(x^0) - DECREASE S/(eta k)?  Within rounding the gradients decide."""
-        epoch, before = memory.epoch, memory.start.value
-        required = DECREASE * epoch.travelled / (memory.learned.step_size * epoch.k)
-        if not math.isfinite(value):
-            return False
-        if value - before <= -required:
-            return True
-        noise = oracle.space.value_noise(before)
-        level = required <= SIGNAL * noise and abs(value - before) <= noise
-        return level and oracle.gradient(x).grad_norm < memory.start.grad_norm
-
-
-def _at_rounding(norm: float, step_size: float) -> Ending:
-    """A first step does not move x, and nor would a shorter one."""
-    if norm == 0.0:
-        return zero_gradient(step_size)
-    return no_progress(
-        f"rounding is reached: a step of size {step_size:.3g} does not move x, and no longer one "
-        f"was accepted, at gradient norm {norm:.3g}",
-        grad_norm=norm,
-        step_size=step_size,
-    )
-
-
-def _afresh(now: Learned) -> Learned:
-    """The same at the start of an epoch."""
-    now = copied(now)
-    now.longest = now.step_size
-    return now
-
-
-def _ease(now: Learned) -> Learned:
-    """The same after an epoch that has paid: q may have been larger than it must be."""
-    q = max(now.sharpness / EASED, SMALLEST)
-    return dataclasses.replace(now, sharpness=q, longest_since_paid=now.step_size)
-
-
-def _change_step(now: Learned, eta: float) -> None:
-    """Set eta.  rho' = q/eta^2 stays; q stays while eta is longer than since an epoch last paid.
-
-    If growth kept q and shrinking kept rho', a step that went up and down would let q fall
-    without end, and epochs would become ever longer.
-    """
-    ratio = min(eta, now.longest_since_paid) / now.step_size
-    now.sharpness = max(now.sharpness * ratio * ratio, SMALLEST)
-    now.step_size, now.longest_since_paid = eta, max(eta, now.longest_since_paid)
-
-
-def _change(space: Space, sample: Sample, epoch: FreeEpoch, along: float | None) -> float:
-    """|g_k - g_{k-1}|, from the norms and one product (``along``, if known) where these tell."""
-    norm, before = sample.grad_norm, epoch.grad_norm
-    squares = norm * norm + before * before
-    if along is None:
-        along = space.inner(sample.gradient, epoch.gradient)
-    square = squares - 2 * along
-    if CANCELLED * squares < square < math.inf:
-        return math.sqrt(square)
-    return space.distance(sample.gradient, epoch.gradient)
+    def ending(self, memory: FreeMemory, shown: Sample, status: Status) -> Ending:
+        norm, eta = shown.grad_norm, memory.learned.step_size
+        if status is Status.NON_FINITE:
+            return Ending(
+                status,
+                "the objective was lower at the last accepted point, but its gradient there is not "
+                "finite; no smaller step helps: check jac at result.best_x and around it",
+                {"grad_norm": norm, "step_size": eta},
+            )
+        if status is Status.COMPLETED:
+            return zero_gradient(eta)
+        return no_progress(
+            f"rounding is reached: a step of size {eta:.3g} does not move x, and no longer one was "
+            f"accepted, at gradient norm {norm:.3g}",
+            grad_norm=norm,
+            step_size=eta,
+        )

@@ -34,6 +34,8 @@ RARE = 1e6
 # How much shorter: a 64th where the noise is as large as the change of f that was sought, as f may
 # bend more than was thought; a half where it is 1024 times as large, which no bend explains.
 SHORTER, HIDDEN = 1 / 64, 1 / 1024
+# So many values are more than a look takes: noise falls to a quarter from one step to the next.
+MOST_LOOKS = 4 * 1024
 
 
 @record
@@ -81,9 +83,11 @@ class Rounding:
         """The same, after a `Look`."""
         m, known, after = Host.of(oracle.space), oracle.last, self
         look = Look.along(m, here, direction, slope, change, length)
-        while not look.done:
+        for _ in range(MOST_LOOKS):
             value = oracle.value(look.point(m, here, direction))
             after, look = look.answered(m, after, here, value)
+            if look.done:
+                break
         if known is not None:
             oracle.recall(known)
         return after
