@@ -24,7 +24,7 @@ from momentous.lab.paper.folder import FINDINGS, INDEX_KIND, StudyFolder
 from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import Bound, Growth
 from momentous.lab.paper.runs import PaperRunInfo
-from momentous.lab.record import Outcome, RunInfo, RunRecord
+from momentous.lab.record import Ended, Outcome, RunInfo, RunRecord
 from momentous.lowrank import (
     MatrixCompletion,
     OneBitMatrixCompletion,
@@ -220,7 +220,7 @@ def run_record(info_type: type = RunInfo, **more: Any) -> bytes:
     counts = {"nfev": np.arange(5), "njev": np.arange(1, 6)}
     rest = {name: np.linspace(0.0, 1.0, 5) for name in ("time", "fun", "grad_norm", "step_size")}
     events = [(1, "RESTART", 1.0), (3, "ROLLBACK", 2.0)]
-    record = RunRecord.from_columns(info, Outcome("converged", "done", 4, 1), counts | rest, events)
+    record = RunRecord.from_columns(info, Outcome(Ended.CONVERGED, "done", 4, 1), counts | rest, events)
     return written(record.save)
 
 

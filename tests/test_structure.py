@@ -46,8 +46,7 @@ FLOORS = [
     {"lowrank.estimators"},
     {"lowrank"},
     {"lab"},
-    {"lab.compare"},
-    {"lab.paper"},
+    {"lab.compare", "lab.paper"},  # a figure of the paper does not load the scoreboard
     {"lab.report"},
     {"lab.studies"},
     {""},  # momentous itself, whose names come from everywhere
@@ -179,6 +178,12 @@ def test_minimize_needs_neither_the_extras_nor_the_laboratory():
     assert "numpy" in loaded
     assert not loaded & {"scipy.optimize", *EXTRAS}
     assert not any(name.startswith(("momentous.lab", "momentous.lowrank")) for name in loaded)
+
+
+def test_a_figure_of_the_paper_does_not_load_the_scoreboard():
+    loaded = loaded_after("import momentous.lab.studies")
+    assert "momentous.lab.paper.plan" in loaded
+    assert not any(name.startswith("momentous.lab.compare") for name in loaded)
 
 
 # --- names ----------------------------------------------------------------------------------------

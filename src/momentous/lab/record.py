@@ -7,6 +7,7 @@ evaluation).  On disk it is one Parquet file whose metadata hold the rest as JSO
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import json
 import math
@@ -54,11 +55,38 @@ class RunInfo:
     setup: str  # versions and machine
 
 
+class Ended(enum.StrEnum):
+    """How a run ended: with a `momentous.Status`, or as only a comparison can say."""
+
+    CONVERGED = "converged"
+    MAX_ITERATIONS = "max iterations"
+    NO_PROGRESS = "no progress"
+    NON_FINITE = "non finite"
+    TARGET_REACHED = "target reached"
+    COMPLETED = "completed"
+    MAX_EVALUATIONS = "max evaluations"
+    MAX_TIME = "max time"
+    STAGNATED = "stagnated"
+    ABOVE_TOLERANCE = "above tolerance"
+    PROMISE_BROKEN = "promise broken"
+    INTERRUPTED = "interrupted"
+    OBJECTIVE_ROSE = "objective rose"
+    UNBOUNDED = "unbounded"
+    SMALL_CHANGE = "small change"
+    STOPPED = "stopped"
+    GAVE_UP = "gave up"  # an outside solver ended by itself, above the tolerance
+    FAILED = "failed"  # it raised
+    NOT_APPLICABLE = "not applicable"  # to this problem, or not installed
+    REACHED = "reached"  # on a map: the value that the plain map comes to
+    ELSEWHERE = "elsewhere"  # a fixed point above that value
+    MAX_MAPS = "max maps"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended."""
 
-    status: str  # "converged", "max iterations", "not applicable"
+    status: Ended
     message: str
     nit: int | None = None  # None: the solver does not say
     restarts: int | None = None
@@ -66,8 +94,14 @@ class Outcome:
     @classmethod
     def from_result(cls, result: Result) -> Outcome:
         """That of one of our methods."""
-        status = result.status.name.lower().replace("_", " ")
+        status = Ended[result.status.name]
         return cls(status, result.message, int(result.nit), int(result.restarts))
+
+    @classmethod
+    def from_error(cls, error: Exception) -> Outcome:
+        """That of a run that raised; the message is one line."""
+        words = " ".join(str(error).split())
+        return cls(Ended.FAILED, f"failed: {type(error).__name__}: {words}")
 
 
 Info = TypeVar("Info", bound=RunInfo)
@@ -121,7 +155,7 @@ class RunRecord(Generic[Info]):
         return len(self.nfev)
 
     @property
-    def status(self) -> str:
+    def status(self) -> Ended:
         """Why the run ended."""
         return self.outcome.status
 
@@ -155,13 +189,13 @@ class RunRecord(Generic[Info]):
         """The rows in which the momentum was dropped."""
         return self.rows_with(*RESTARTS)
 
-    def reached(self, tol: float, start_fun: float) -> int | None:
-        """The first row with a gradient norm of at most ``tol``.
+    def reached(self, tol: float, start_fun: float, goal: float | None = None) -> int | None:
+        """The first row with a gradient norm of at most ``tol``, or a value of at most ``goal``.
 
         Where the objective has risen above that of the start, a small gradient is a plateau that
         the solver was thrown onto, and does not count.
         """
-        rows = np.flatnonzero(self.grad_norm <= tol)
+        rows = np.flatnonzero((self.grad_norm <= tol) | (goal is not None and self.fun <= goal))
         return next((int(row) for row in rows if not has_risen(self.fun[row], start_fun)), None)
 
     def best(self) -> int | None:
@@ -287,6 +321,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return origin(_checked(name, each, inner[0]) for each in value)
     if kind is float and type(value) is int:
         return float(value)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(value)
     if origin in (dict, None) and kind is not Any and type(value) is (origin or kind):
         return value
     raise ValueError(f"{name} is {value!r}, which is not of the type {kind}")

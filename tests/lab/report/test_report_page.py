@@ -15,7 +15,7 @@ import pytest
 from momentous.core.status import EventKind
 from momentous.lab.paper.results import EARLY, Bound, Claim, Growth, RunSet, Study, Verdict
 from momentous.lab.paper.runs import PaperRunInfo
-from momentous.lab.record import Outcome, RunRecord
+from momentous.lab.record import Ended, Outcome, RunRecord
 from momentous.lab.report.figures import STRETCHES, styles
 from momentous.lab.report.page import DRAW_SCRIPT, write_page
 from momentous.lab.report.plots import MARKS, WINDOW, X_AXES, Y_AXES
@@ -375,7 +375,7 @@ def test_fourteen_long_runs_take_less_room_than_plotly_itself(page, tmp_path):
     k, rng = np.arange(100_000), np.random.default_rng(0)
     error, norm = (np.exp(rng.normal(size=k.size) - 5 * k / k.size) for _ in range(2))
     columns = {"nfev": k, "njev": k + 1, "time": k * 0.0212345, "fun": 0.3512345 + error}
-    run = RunRecord.from_columns(INFO, Outcome("", ""), columns | {"grad_norm": norm}, events)
+    run = RunRecord.from_columns(INFO, Outcome(Ended.STOPPED, ""), columns | {"grad_norm": norm}, events)
     written(Study([RunSet("fig3", [run] * 7, 10**5) for _ in range(2)]), tmp_path)
     size = (tmp_path / "report" / "index.html").stat().st_size
     assert size < len(page.scripts[1][1])

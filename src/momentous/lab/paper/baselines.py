@@ -10,7 +10,8 @@ import numpy as np
 from momentous.api import accelerate
 from momentous.core.loop import IntermediateResult
 from momentous.io.optional import require
-from momentous.lab.compare.solvers import Limits, run_outside
+from momentous.lab.meter import Limits
+from momentous.lab.outside import run_outside
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import OUR_PROFILE, PaperRun, run_info
@@ -46,7 +47,7 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
     # Its vectors are too short for more threads: they would wait for each other most of the time.
     threadpoolctl = require("threadpoolctl", "app", "L-BFGS-B")
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
-        run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))
+        run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations))
     used = {"method": "scipy.optimize.minimize, L-BFGS-B", "pairs": 10}
     info = run_info(problem, QUASI_NEWTON, used, iterations=len(run) - 1, profile=OUR_PROFILE)
     return RunRecord.from_columns(info, run.outcome, run.columns)
