@@ -220,13 +220,15 @@ def run_record(info_type: type = RunInfo, **more: Any) -> bytes:
     counts = {"nfev": np.arange(5), "njev": np.arange(1, 6)}
     rest = {name: np.linspace(0.0, 1.0, 5) for name in ("time", "fun", "grad_norm", "step_size")}
     events = [(1, "RESTART", 1.0), (3, "ROLLBACK", 2.0)]
-    record = RunRecord.from_columns(info, Outcome(Ended.CONVERGED, "done", 4, 1), counts | rest, events)
+    record = RunRecord.from_columns(
+        info, Outcome(Ended.CONVERGED, "done", 4, 1), counts | rest, events
+    )
     return written(record.save)
 
 
 def comparison(ending: str) -> bytes:
     hints = typing.get_type_hints(Row)
-    kinds = {str: "text", int: 3, float: 1.5, bool: True}
+    kinds = {str: "text", int: 3, float: 1.5, bool: True, Ended: Ended.CONVERGED}
     row = Row(**{name: kinds.get(hint) for name, hint in hints.items()})
     return written(Comparison([row, replace(row, method="cg", nit=4)]).save, f"table{ending}")
 

@@ -375,7 +375,9 @@ def test_fourteen_long_runs_take_less_room_than_plotly_itself(page, tmp_path):
     k, rng = np.arange(100_000), np.random.default_rng(0)
     error, norm = (np.exp(rng.normal(size=k.size) - 5 * k / k.size) for _ in range(2))
     columns = {"nfev": k, "njev": k + 1, "time": k * 0.0212345, "fun": 0.3512345 + error}
-    run = RunRecord.from_columns(INFO, Outcome(Ended.STOPPED, ""), columns | {"grad_norm": norm}, events)
+    run = RunRecord.from_columns(
+        INFO, Outcome(Ended.STOPPED, ""), columns | {"grad_norm": norm}, events
+    )
     written(Study([RunSet("fig3", [run] * 7, 10**5) for _ in range(2)]), tmp_path)
     size = (tmp_path / "report" / "index.html").stat().st_size
     assert size < len(page.scripts[1][1])
