@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from momentous.cli.app import COMMANDS, momentous
 from momentous.lowrank.data import readers
 from momentous.lowrank.losses import base as losses
-from momentous.methods import REGISTRY, methods_table, requirements
+from momentous.methods.registry import REGISTRY, methods_table, requirements
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

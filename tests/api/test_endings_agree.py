@@ -18,7 +18,7 @@ from momentous import (
     accelerate,
     minimize,
 )
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 ALWAYS = {
     "deadline": None,

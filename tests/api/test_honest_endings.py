@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from momentous import Status, accelerate, minimize, testbed
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
 

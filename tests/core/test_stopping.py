@@ -22,7 +22,7 @@ from momentous import (
     testbed,
 )
 from momentous.core.stopping import Stand
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 BOWL, WAVES = Bowl(), Waves()
 

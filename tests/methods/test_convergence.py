@@ -15,7 +15,7 @@ import pytest
 import scipy.optimize
 
 from momentous import Status, minimize, testbed
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 SINGULAR_BELOW = 1e-6
 

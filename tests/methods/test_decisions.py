@@ -16,7 +16,7 @@ import pytest
 
 import momentous
 from momentous import RAGD, RHB, AdaRAGD, AdaRHB, PerturbedRAGD, testbed
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 STORE = Path(__file__).with_name("decisions.json")
 

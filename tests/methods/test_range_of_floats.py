@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from momentous import ConvexUntilGuilty, Stagnation, minimize
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 NEED_CONSTANTS = [name for name, cls in REGISTRY.items() if cls.requires]
 

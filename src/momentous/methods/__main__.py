@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from momentous.io.atomic import write_text
-from momentous.methods import methods_table
+from momentous.methods.registry import methods_table
 
 BETWEEN = r"(?<=methods_table\(\) -->\n).*?(?=\n<!-- end of methods)"
 

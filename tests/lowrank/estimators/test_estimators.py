@@ -18,7 +18,7 @@ from momentous.lowrank import LowRankObjective, Penalty, Ratings, Sweep
 from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.model import fit_model
 from momentous.lowrank.solvers.fit import FitConfig
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 sklearn = pytest.importorskip("sklearn")
 from devices import device  # noqa: E402, F401  # every test runs on the GPU, too

@@ -26,7 +26,7 @@ from momentous.lab.meter import (
 )
 from momentous.lab.outside import OUTSIDE_SOLVERS, run_outside
 from momentous.lab.record import Ended, Outcome, RunRecord, setup
-from momentous.methods import REGISTRY, method_class, requirements
+from momentous.methods.registry import REGISTRY, method_class, requirements
 from momentous.testbed import Problem
 from momentous.testbed.maps import MapProblem
 
