@@ -2,40 +2,35 @@
 
 - `minimize` and `iterate`: every method, over pytrees, with a compiled gradient;
 - `solve`: the paper's methods and the parameter-free ones as one compiled loop;
-- `RAGD`, `RHB`, `PerturbedRAGD`, `AdaRAGD`, `AdaRHB`, `ParameterFreeAGD` and `UniversalHeavyBall`:
-  the same as minimisers of Optimistix (which must be installed).
+- `AdaRAGD`, `RAGD` and the other classes of methods that `solve` takes: the same as minimisers of
+  Optimistix (which must be installed).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from momentous.io.optional import require
 
 require("jax", "jax", "momentous.jax")
 
 from momentous.jax.compiled import Solution, solve  # noqa: E402
+from momentous.jax.machines import compiled_methods  # noqa: E402
 from momentous.jax.pytrees import iterate, minimize  # noqa: E402
 
 if TYPE_CHECKING:
-    from momentous.jax.minimisers import RAGD as RAGD
-    from momentous.jax.minimisers import RHB as RHB
-    from momentous.jax.minimisers import AdaRAGD as AdaRAGD
-    from momentous.jax.minimisers import AdaRHB as AdaRHB
-    from momentous.jax.minimisers import ParameterFreeAGD as ParameterFreeAGD
-    from momentous.jax.minimisers import PerturbedRAGD as PerturbedRAGD
-    from momentous.jax.minimisers import UniversalHeavyBall as UniversalHeavyBall
+    from momentous.jax.minimisers import AbstractMomentous
 
-_MINIMISERS = (
-    "RAGD", "RHB", "PerturbedRAGD", "AdaRAGD", "AdaRHB", "ParameterFreeAGD", "UniversalHeavyBall",
-)  # fmt: skip
-
-__all__ = ["Solution", "iterate", "minimize", "solve", *_MINIMISERS]
+__all__ = [
+    "Solution", "iterate", "minimize", "solve",
+    *(cls.__name__ for cls in compiled_methods().values()),
+]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "type[AbstractMomentous]":
     """The minimisers, when they are first used: Optimistix is needed for them alone."""
-    if name not in _MINIMISERS:
-        raise AttributeError(f"module 'momentous.jax' has no attribute {name!r}")
-    require("optimistix", "jax", f"momentous.jax.{name}")
-    from momentous.jax import minimisers
+    for cls in compiled_methods().values():
+        if cls.__name__ == name:
+            require("optimistix", "jax", f"momentous.jax.{name}")
+            from momentous.jax.minimisers import minimiser_of
 
-    return getattr(minimisers, name)
+            return minimiser_of(cls)
+    raise AttributeError(f"module 'momentous.jax' has no attribute {name!r}")

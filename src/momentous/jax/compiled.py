@@ -67,8 +67,8 @@ def solve(
     args : tuple
         Further arguments; arrays in it may change from call to call without another compilation.
     method : str or Method
-        "ada-ragd", "ada-rhb", "ragd", "rhb", "perturbed-ragd", "parameter-free-agd",
-        "universal-hb", or an instance of one of their classes.
+        A name such as "ada-ragd", or an instance; methods without a compiled form are refused with
+        the list of those that have one.
     tol, rtol : float
         Stop when the Euclidean norm of the gradient is at most tol + rtol |grad f(x0)|.
     max_evaluations : int

@@ -13,7 +13,15 @@ from momentous.jax.rules import RuleMachine
 from momentous.jax.universal_heavy_ball import UniversalHeavyBallMachine
 from momentous.jax.vectors import Tree
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
+from momentous.methods.registry import REGISTRY
 from momentous.methods.restarted.algorithms import Adaptive
+
+COMPILED = (Rule, ParameterFreeAGD, UniversalHeavyBall)
+
+
+def compiled_methods() -> dict[str, type[Method]]:
+    """The methods that have a machine, by name."""
+    return {name: cls for name, cls in REGISTRY.items() if issubclass(cls, COMPILED)}
 
 
 def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine:
@@ -32,6 +40,5 @@ def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine
         return UniversalHeavyBallMachine(method, x0, tol)
     raise TypeError(
         f"{method.name} has no compiled form; momentous.jax.minimize runs it with a compiled "
-        "function. These have one: ragd, rhb, perturbed-ragd, ada-ragd, ada-rhb, "
-        "parameter-free-agd, universal-hb"
+        f"function. These have one: {', '.join(compiled_methods())}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
-from momentous import methods
 from momentous.core.method import Method
 from momentous.core.status import Status
 from momentous.jax.machines import machine_of
@@ -107,45 +107,14 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
         return state.y, state.aux, stats
 
 
-class RAGD(AbstractMomentous):
-    """`momentous.RAGD`, restarted accelerated gradient descent (Algorithm 1), for Optimistix."""
+@functools.cache
+def minimiser_of(method: type[Method]) -> type[AbstractMomentous]:
+    """The class of a method that has a compiled form, for Optimistix; it has the same name."""
 
-    kind = methods.RAGD
+    class Minimiser(AbstractMomentous):
+        kind = method
 
-
-class RHB(AbstractMomentous):
-    """`momentous.RHB`, restarted heavy ball (Algorithm 3), for Optimistix."""
-
-    kind = methods.RHB
-
-
-class PerturbedRAGD(AbstractMomentous):
-    """`momentous.PerturbedRAGD`, which leaves saddles (Theorem 3), for Optimistix."""
-
-    kind = methods.PerturbedRAGD
-
-
-class AdaRAGD(AbstractMomentous):
-    """`momentous.AdaRAGD` for Optimistix: without constants, or with ``by_paper=True``
-    Algorithm 2."""
-
-    kind = methods.AdaRAGD
-
-
-class AdaRHB(AbstractMomentous):
-    """`momentous.AdaRHB` for Optimistix: without constants, or with ``by_paper=True``
-    Algorithm 4."""
-
-    kind = methods.AdaRHB
-
-
-class ParameterFreeAGD(AbstractMomentous):
-    """`momentous.ParameterFreeAGD` (Marumo & Takeda 2024) for Optimistix."""
-
-    kind = methods.ParameterFreeAGD
-
-
-class UniversalHeavyBall(AbstractMomentous):
-    """`momentous.UniversalHeavyBall` (Marumo & Takeda 2025) for Optimistix."""
-
-    kind = methods.UniversalHeavyBall
+    name = Minimiser.__name__ = Minimiser.__qualname__ = method.__name__
+    Minimiser.__doc__ = f"`momentous.{name}` for Optimistix: {method.summary}."
+    globals()[name] = Minimiser  # where pickle looks for it
+    return Minimiser
