@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from momentous.core.method import Method
+from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.status import Status
 from momentous.jax.machines import machine_of
 from momentous.jax.turns import State, Turns, is_success, status_of
@@ -43,7 +43,7 @@ def solve(
     args: tuple[Any, ...] = (),
     *,
     method: str | Method = "ada-ragd",
-    tol: float = 1e-5,
+    tol: float = DEFAULT_TOLERANCE,
     rtol: float = 0.0,
     max_evaluations: int = 100_000,
     has_aux: bool = False,
