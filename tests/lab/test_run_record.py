@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from momentous import minimize, testbed
+from momentous.core.status import EventKind
 from momentous.lab.record import Ended, Outcome, RecordError, RunInfo, RunRecord, setup
 
 INFO = RunInfo("rosenbrock", "gd", {"step_size": 0.5, "pairs": [1, 2]}, setup())
@@ -29,7 +30,11 @@ def a_record(info=INFO, rows=5):
         "fun": np.linspace(3, 1, rows),
         "grad_norm": np.array([np.nan, 4.0, 0.5, 0.1, 0.2])[:rows],
     }
-    events = [(1, "RESTART", 16.0), (1, "RADIUS_REACHED", 1 / 3), (3, "ROLLBACK", np.inf)]
+    events = [
+        (1, EventKind.RESTART, 16.0),
+        (1, EventKind.RADIUS_REACHED, 1 / 3),
+        (3, EventKind.ROLLBACK, np.inf),
+    ]
     return RunRecord.from_columns(info, Outcome(Ended.CONVERGED, "small", 4, 2), columns, events)
 
 

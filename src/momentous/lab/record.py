@@ -25,6 +25,7 @@ import numpy as np
 
 from momentous.core.acceptance import has_risen
 from momentous.core.result import Result
+from momentous.core.status import RESTARTS, EventKind
 from momentous.core.trace import Trace
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike, atomic_file
@@ -33,12 +34,11 @@ from momentous.version import __version__
 
 COLUMNS = ("nfev", "njev", "time", "fun", "grad_norm", "step_size")
 COUNTS = ("nfev", "njev")  # whole numbers
-RESTARTS = ("RESTART", "ROLLBACK")  # kinds of events in which the momentum is dropped
 KIND, VERSION = "run", 1
 METADATA_KEY = b"momentous"
 
-Event = tuple[int, str, float]
-"""Row, name of the kind, and its number."""
+Event = tuple[int, EventKind, float]
+"""Row, kind, and its number."""
 
 
 class RecordError(ValueError):
@@ -148,7 +148,7 @@ class RunRecord(Generic[Info]):
     @classmethod
     def from_trace(cls, info: Info, outcome: Outcome, trace: Trace) -> RunRecord[Info]:
         """From the trace of one of our methods."""
-        events = [(nit, event.kind.name, event.value) for nit, event in trace.events]
+        events = [(nit, event.kind, event.value) for nit, event in trace.events]
         return cls.from_columns(info, outcome, trace.columns(), events)
 
     def __len__(self) -> int:
@@ -179,9 +179,9 @@ class RunRecord(Generic[Info]):
         """How often a safeguarded method gave its guaranteed part a turn."""
         if self.outcome.restarts is None:
             return None
-        return sum(kind == "TURN" and value == 1 for _, kind, value in self.events)
+        return sum(kind is EventKind.TURN and value == 1 for _, kind, value in self.events)
 
-    def rows_with(self, *kinds: str) -> list[int]:
+    def rows_with(self, *kinds: EventKind) -> list[int]:
         """The rows with an event of such a kind, ascending."""
         return sorted({row for row, kind, _ in self.events if kind in kinds})
 
@@ -265,7 +265,7 @@ def _event_cells(events: Iterable[Event], size: int) -> list[str]:
     """The events of each row as ``RESTART=16.0; RADIUS_REACHED=0.01``."""
     cells = [""] * size
     for row, kind, value in events:
-        cells[row] += f"{'; ' if cells[row] else ''}{kind}={float(value)!r}"
+        cells[row] += f"{'; ' if cells[row] else ''}{kind.name}={float(value)!r}"
     return cells
 
 
@@ -274,7 +274,7 @@ def _events(cells: list[str]) -> list[Event]:
     for row, text in enumerate(cells):
         for part in text.split("; ") if text else ():
             kind, value = part.split("=")
-            events.append((row, kind, float(value)))
+            events.append((row, EventKind[kind], float(value)))
     return events
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from momentous import GradientDescent, compare, testbed
 from momentous.core.acceptance import has_risen
+from momentous.core.status import EventKind
 from momentous.lab.compare import MEASURES, Comparison, Row, convergence, performance_profile
 from momentous.lab.compare.problems import select
 from momentous.lab.compare.profiles import costs, plot_convergence, plot_profiles
@@ -332,7 +333,7 @@ def test_convergence_is_the_smallest_so_far_above_the_lowest():
         counts = np.arange(1, len(fun) + 1)
         columns = {"nfev": counts, "njev": counts, "time": counts / 10, "fun": fun,
                    "grad_norm": norm}  # fmt: skip
-        return record(columns, [(1, "RESTART", 3.0), (2, "PERTURBED", 1.0)])
+        return record(columns, [(1, EventKind.RESTART, 3.0), (2, EventKind.PERTURBED, 1.0)])
 
     histories = {
         ("p", "a"): history([5.0, 7.0, 3.0], [1.0, 2.0, 0.5]),

@@ -227,7 +227,7 @@ def _trace_columns(
     size = len(record)
     events: list[list[str]] = [[] for _ in range(size)]
     for row, kind, _ in record.events:
-        events[row].append(kind.lower())
+        events[row].append(kind.name.lower())
     return {
         "problem": np.full(size, problem, dtype=object),
         "method": np.full(size, method, dtype=object),

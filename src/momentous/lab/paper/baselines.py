@@ -77,7 +77,7 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
     )
     assert result.trace is not None
     columns: dict[str, Any] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
-    events = [(nit - 1, event.kind.name, event.value) for nit, event in result.trace.events if nit]
+    events = [(nit - 1, event.kind, event.value) for nit, event in result.trace.events if nit]
     used = {"method": f"accelerate({kind.__name__})", "restart": result.method.restart}
     info = run_info(problem, SWEEPS, used, iterations=sweeps, profile=OUR_PROFILE)
     return RunRecord.from_columns(info, Outcome.from_result(result), columns | shown, events)

@@ -24,7 +24,7 @@ from momentous.core.trace import Trace
 from momentous.io.atomic import previous_path
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem
-from momentous.lab.record import Outcome, RecordError, RunInfo, RunRecord, setup
+from momentous.lab.record import Ended, Outcome, RecordError, RunInfo, RunRecord, setup
 from momentous.lab.text import counted
 
 SAVE_EVERY = 15.0
@@ -150,7 +150,9 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
     folder.mkdir(parents=True, exist_ok=True)
     path = task.path(folder)
     run = _finished(path)
-    if run is None or (run.info.iterations < task.iterations and run.status == "max iterations"):
+    if run is None or (
+        run.info.iterations < task.iterations and run.status is Ended.MAX_ITERATIONS
+    ):
         result, interrupted = _minimize(task, _checkpoint_path(path), on_iteration)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt

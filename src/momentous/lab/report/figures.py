@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.status import RESTARTS, EventKind
 from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS
 from momentous.lab.paper.methods import ADAPTIVE, SEVEN
 from momentous.lab.paper.results import Growth, RunSet
@@ -82,8 +83,8 @@ def draw_long_run(run_sets: Sequence[RunSet], path: Path) -> None:
                 x, y = _curve(run_set, run, what, ITERATIONS)
                 inside = np.clip(y, *axes.get_ylim())  # a mark that nobody sees marks nothing
                 for rows, look in (
-                    (run_set.rows(run, "ROLLBACK"), DISCARDED),
-                    (run_set.rows(run, "RADIUS_REACHED")[:1], REACHED),
+                    (run_set.rows(run, EventKind.ROLLBACK), DISCARDED),
+                    (run_set.rows(run, EventKind.RADIUS_REACHED)[:1], REACHED),
                 ):
                     axes.plot(x[rows], inside[rows], ls="", zorder=5, **look)
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
@@ -133,7 +134,7 @@ def _panel(axes: Any, run_set: RunSet, what: str, against: str, looks: Looks) ->
     quiet(axes)
     for run, x, y in curves:
         if run.info.method in ADAPTIVE:
-            rows = run_set.rows(run, "RESTART", "ROLLBACK")
+            rows = run_set.rows(run, *RESTARTS)
             # How far apart they are on paper is known now that the axes have their limits.
             places = axes.transData.transform(np.column_stack([x[rows], y[rows]]))
             kept = [rows[i] for i in far_enough_apart(72 / axes.figure.dpi * places, APART)]
@@ -243,7 +244,9 @@ def _slopes(axes: Any, growths: Sequence[Growth]) -> None:
 
 
 def kept_rows(
-    columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]] = (), window: range = range(0)
+    columns: Sequence[np.ndarray],
+    events: Iterable[tuple[int, EventKind]] = (),
+    window: range = range(0),
 ) -> np.ndarray:
     """The rows that columns of one length need to look the same, in order.
 
@@ -257,7 +260,7 @@ def kept_rows(
     kept = {0, size - 1, *(row for row in window if row < size)}
     restarts = []
     for row, kind in events:
-        restarts.append(row) if kind == "RESTART" else kept.add(row)
+        restarts.append(row) if kind is EventKind.RESTART else kept.add(row)
     restart_rows = np.array(sorted(restarts), dtype=int)
     # Fine on a linear and on a logarithmic axis.
     even, growing = np.linspace(0, size, HALF + 1), np.geomspace(1, size, HALF)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.status import RESTARTS, EventKind
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
-from momentous.lab.record import RESTARTS
 from momentous.lab.report.figures import BLUE_GREEN, YELLOW, Looks, kept_rows, styles
 from momentous.lab.style import GRID, line_styles
 
@@ -23,16 +23,17 @@ WINDOW = 200  # rows of a long curve that are all in the page, so that zooming i
 HEIGHT, GROWTH_HEIGHT = 560, 460  # pixels
 X_AXES = {"evaluations": "values + gradients", "time": "time in seconds", "iteration": "iterations"}
 Y_AXES = {"error": "objective error f - f*", "norm": "gradient norm"}
-MARKS: dict[str, dict[str, Any]] = {
-    "RESTART": {"words": "restart", "symbol": "circle-open", "size": 6},
-    "ROLLBACK": {"words": "epoch discarded (line 11 of Algorithms 2 and 4)",
-                 "symbol": "diamond", "size": 11, "color": BLUE_GREEN},
-    "RADIUS_REACHED": {"words": "B₀ ≤ B for the first time",
-                       "symbol": "star", "size": 13, "color": YELLOW},
-    "NEGATIVE_CURVATURE": {"words": "negative curvature exploited", "symbol": "triangle-down"},
-    "PERTURBED": {"words": "perturbed", "symbol": "triangle-up"},
-    "TIGHTENED": {"words": "ε lowered", "symbol": "square-open"},
-    "NON_FINITE": {"words": "not finite: rejected", "symbol": "x"},
+MARKS: dict[EventKind, dict[str, Any]] = {
+    EventKind.RESTART: {"words": "restart", "symbol": "circle-open", "size": 6},
+    EventKind.ROLLBACK: {"words": "epoch discarded (line 11 of Algorithms 2 and 4)",
+                         "symbol": "diamond", "size": 11, "color": BLUE_GREEN},
+    EventKind.RADIUS_REACHED: {"words": "B₀ ≤ B for the first time",
+                               "symbol": "star", "size": 13, "color": YELLOW},
+    EventKind.NEGATIVE_CURVATURE: {"words": "negative curvature exploited",
+                                   "symbol": "triangle-down"},
+    EventKind.PERTURBED: {"words": "perturbed", "symbol": "triangle-up"},
+    EventKind.TIGHTENED: {"words": "ε lowered", "symbol": "square-open"},
+    EventKind.NON_FINITE: {"words": "not finite: rejected", "symbol": "x"},
 }  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def _menus(columns: list[dict[str, list[Any]]], *, log_x: bool) -> list[dict[str
     ]  # fmt: skip
 
 
-def _marks(kinds: Sequence[str], colour: str) -> dict[str, Any]:
+def _marks(kinds: Sequence[EventKind], colour: str) -> dict[str, Any]:
     marks = [MARKS[kind] for kind in kinds]
     return {
         "mode": "markers",
@@ -178,7 +179,7 @@ def _short(column: np.ndarray) -> list[float | int | None]:
 # --- which rows are drawn -------------------------------------------------------------------------
 
 
-def _events(run_set: RunSet, run: PaperRun) -> list[tuple[int, str]]:
+def _events(run_set: RunSet, run: PaperRun) -> list[tuple[int, EventKind]]:
     stop = run_set.shown(run).stop
     return [(at, kind) for at, kind, _ in run.events if at < stop and kind in MARKS]
 
@@ -190,7 +191,9 @@ def _complete_window(run_set: RunSet) -> range:
     """
     if run_set.plotted < LONG:
         return range(0)
-    reached = [rows[0] for run in run_set.runs if (rows := run_set.rows(run, "RADIUS_REACHED"))]
+    reached = [
+        rows[0] for run in run_set.runs if (rows := run_set.rows(run, EventKind.RADIUS_REACHED))
+    ]
     last = max(run_set.shown(run).stop for run in run_set.runs) - WINDOW
     start = max(0, min(max(reached, default=last), last))
     return range(start, start + WINDOW)
