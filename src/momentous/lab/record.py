@@ -15,7 +15,7 @@ import os
 import platform
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -37,6 +37,9 @@ COUNTS = ("nfev", "njev")  # whole numbers
 KIND, VERSION = "run", 1
 METADATA_KEY = b"momentous"
 
+Column = Sequence[float] | np.ndarray
+Json = dict[str, Any]
+"""What a file of JSON holds."""
 Event = tuple[int, EventKind, float]
 """Row, kind, and its number."""
 
@@ -51,7 +54,7 @@ class RunInfo:
 
     problem: str
     method: str  # its name in tables
-    parameters: dict[str, Any]
+    parameters: Json
     setup: str  # versions and machine
 
 
@@ -127,18 +130,18 @@ class RunRecord(Generic[Info]):
         cls,
         info: Info,
         outcome: Outcome,
-        columns: Mapping[str, Any] | None = None,
+        columns: Mapping[str, Column] | None = None,
         events: Iterable[Event] = (),
     ) -> RunRecord[Info]:
         """From columns by name; without any, a run that evaluated nothing.
 
         A missing ``step_size`` is NaN in every row; columns of other names are left out.
         """
-        columns = dict.fromkeys(COLUMNS, ()) if columns is None else dict(columns)
-        size = len(columns["nfev"])
-        columns.setdefault("step_size", np.full(size, np.nan))
+        given = dict[str, Column](dict.fromkeys(COLUMNS, ()) if columns is None else columns)
+        size = len(given["nfev"])
+        given.setdefault("step_size", np.full(size, np.nan))
         arrays: dict[str, Any] = {
-            name: np.asarray(columns[name], dtype=np.int64 if name in COUNTS else np.float64)
+            name: np.asarray(given[name], dtype=np.int64 if name in COUNTS else np.float64)
             for name in COLUMNS
         }
         if any(array.shape != (size,) for array in arrays.values()):
@@ -278,7 +281,7 @@ def _events(cells: list[str]) -> list[Event]:
     return events
 
 
-def _read_metadata(table: Any) -> dict[str, Any]:
+def _read_metadata(table: Any) -> Json:
     text = (table.schema.metadata or {}).get(METADATA_KEY)
     content = None if text is None else json.loads(text)
     if not isinstance(content, dict) or content.get("kind") != KIND:

@@ -2,19 +2,24 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from momentous.testbed import Problem
 from momentous.testbed.maps import MapEntry, MapProblem
+from momentous.testbed.problem import Vector
 from momentous.testbed.suite import Entry
 
 AnyProblem = Problem | MapProblem
 AnyEntry = Entry | MapEntry
+UserFunction = tuple[str, Callable[[Vector], tuple[float, Vector]], ArrayLike]
+"""Name, function that returns value and gradient, x0."""
+OneProblem = AnyProblem | AnyEntry | UserFunction
 P = TypeVar("P", Problem, MapProblem)
 PLAIN_MAPS = 1000  # that set the goal on a map that is given as it is
 
@@ -38,8 +43,7 @@ def select(patterns: Iterable[str], entries: Sequence[Entry]) -> list[Entry]:
 
 def as_entries(problems: Any) -> list[AnyEntry]:
     """The problems of a comparison: problems, entries, (name, fun, x0), or a list of them."""
-    many = [problems] if _is_one(problems) else list(problems)
-    entries = [_as_entry(problem) for problem in many]
+    entries = [_as_entry(it) for it in ([problems] if _is_one(problems) else problems)]
     require_distinct("problem", [entry.name for entry in entries])
     return entries
 
@@ -64,7 +68,7 @@ class Given(Generic[P]):
         return [problem.dimension, float(value), float(np.linalg.norm(change))]
 
 
-def _is_one(problems: Any) -> bool:
+def _is_one(problems: object) -> bool:
     return isinstance(problems, AnyProblem | AnyEntry) or (
         isinstance(problems, tuple) and len(problems) == 3 and isinstance(problems[0], str)
     )

@@ -5,13 +5,16 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from momentous.lab.compare.table import Comparison, ComparisonInfo, Row, as_file_name
 from momentous.lab.record import RunRecord
-from momentous.lab.style import FAINT, line_styles, new_figure, quiet, save
+from momentous.lab.style import FAINT, Look, line_styles, new_figure, quiet, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 AXES = {"evaluations": "values + gradients", "gradients": "gradients", "time": "seconds"}
 MAP_AXES = AXES | {"evaluations": "maps + values", "gradients": "maps"}
@@ -31,11 +34,16 @@ def costs(rows: Iterable[Row], measure: str) -> dict[str, dict[str, float]]:
     return table
 
 
-def _cost(spent: Row | RunRecord[ComparisonInfo], measure: str) -> Any:
+@overload
+def _cost(spent: Row, measure: str) -> float: ...
+@overload
+def _cost(spent: RunRecord[ComparisonInfo], measure: str) -> np.ndarray: ...
+def _cost(spent: Row | RunRecord[ComparisonInfo], measure: str) -> float | np.ndarray:
     """What a run has cost, as one number or after every row of its record."""
     if measure not in MEASURES:
         raise ValueError(f"measure={measure!r} is not one of {', '.join(MEASURES)}")
-    return getattr(spent, MEASURES[measure])
+    cost: float | np.ndarray = getattr(spent, MEASURES[measure])
+    return cost
 
 
 @dataclass(frozen=True)
@@ -224,7 +232,7 @@ def plot_profiles(
 
 
 def _draw(
-    axes: Any, cost: np.ndarray, best: np.ndarray, curve: Curve, label: str, style: dict[str, Any]
+    axes: "Axes", cost: np.ndarray, best: np.ndarray, curve: Curve, label: str, style: Look
 ) -> None:
     axes.plot(cost, best, label=label, **style)
     rows = curve.restarts
@@ -243,7 +251,7 @@ def _largest(columns: Iterable[np.ndarray]) -> float:
     return max((float(c[np.isfinite(c)].max(initial=0.0)) for c in columns), default=1.0) or 1.0
 
 
-def _frame(axes: Any, lowest: float, columns: Iterable[np.ndarray]) -> None:
+def _frame(axes: "Axes", lowest: float, columns: Iterable[np.ndarray]) -> None:
     """The last digits of one method that goes further than the others would flatten all of them."""
     kept = [c[np.isfinite(c) & (c > 0)] for c in columns]
     bottom = min((float(c.min()) for c in kept if len(c)), default=lowest)

@@ -6,15 +6,14 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from momentous.lab.compare.problems import AnyEntry, AnyProblem, Given, as_entries
-from momentous.lab.compare.solvers import Solver, as_solvers
+from momentous.lab.compare.problems import AnyEntry, AnyProblem, Given, OneProblem, as_entries
+from momentous.lab.compare.solvers import Methods, Solver, as_solvers
 from momentous.lab.compare.table import Comparison, ComparisonInfo, Row, as_file_name
 from momentous.lab.meter import NEVER, Limits, NotApplicableError, TimedInfo
 from momentous.lab.progress import Show, show_parts
@@ -44,8 +43,8 @@ class Rules:
 
 
 def compare(
-    problems: Any,
-    methods: Any = ("auto", "scipy:l-bfgs-b"),
+    problems: OneProblem | Iterable[OneProblem],
+    methods: Methods = ("auto", "scipy:l-bfgs-b"),
     *,
     rtol: float = 1e-6,
     tol: float | None = None,

@@ -3,10 +3,10 @@
 import difflib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from momentous.api import minimize
 from momentous.core.acceptance import has_risen
@@ -25,11 +25,13 @@ from momentous.lab.meter import (
     run_metered,
 )
 from momentous.lab.outside import OUTSIDE_SOLVERS, run_outside
-from momentous.lab.record import Ended, Outcome, RunRecord, setup
+from momentous.lab.record import Ended, Json, Outcome, RunRecord, setup
 from momentous.methods.registry import REGISTRY, method_class, requirements
 from momentous.testbed import Problem
 from momentous.testbed.maps import MapProblem
 
+OneMethod = str | Method | type[Method]
+Methods = OneMethod | Iterable[OneMethod] | Mapping[str, OneMethod]
 Run = Callable[[AnyProblem, Limits, bool, int], RunRecord[TimedInfo]]
 """(problem, limits, separate, seed) -> its record."""
 
@@ -43,22 +45,23 @@ class Solver:
 
     name: str
     guarantee: str
-    parameters: dict[str, Any]
+    parameters: Json
     run: Run
 
 
-def as_solvers(methods: Any) -> list[Solver]:
+def as_solvers(methods: Methods) -> list[Solver]:
     """The solvers of a comparison: names, Method classes, instances, or a dict of them."""
     if isinstance(methods, Mapping):
         made = [_as_solver(method, name) for name, method in methods.items()]
+    elif isinstance(methods, str | Method | type):
+        made = [_as_solver(methods)]
     else:
-        one = isinstance(methods, str | Method | type)
-        made = [_as_solver(method) for method in ([methods] if one else methods)]
+        made = [_as_solver(method) for method in methods]
     require_distinct("method", [solver.name for solver in made])
     return made
 
 
-def _as_solver(method: Any, name: str | None = None) -> Solver:
+def _as_solver(method: OneMethod, name: str | None = None) -> Solver:
     if isinstance(method, str):
         key = method.lower().replace("_", "-")
         if ":" in key or key in ACCELERATIONS:
@@ -107,13 +110,13 @@ def _metered(key: str) -> Run:
 
 def _ours(method: Method | type[Method], name: str) -> Solver:
     cls = method if isinstance(method, type) else type(method)
-    parameters: dict[str, Any] = {"class": f"{cls.__module__}.{cls.__qualname__}"}
+    parameters: Json = {"class": f"{cls.__module__}.{cls.__qualname__}"}
     for field in fields(cls):  # a class has its defaults
         parameters[field.name] = _plain(getattr(method, field.name, field.default))
     return Solver(name, method.guarantee, parameters, partial(_run_ours, method))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A parameter as JSON can hold it."""
     try:
         json.dumps(value)

@@ -15,7 +15,7 @@ from momentous.lab.outside import run_outside
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import OUR_PROFILE, PaperRun, run_info
-from momentous.lab.record import Outcome, RunRecord
+from momentous.lab.record import Column, Outcome, RunRecord
 from momentous.lowrank import ALSSweep, MMSweep
 from momentous.testbed import Problem
 
@@ -76,7 +76,7 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
         sweep, sweep.start(), value=True, tol=0.0, max_iterations=sweeps, callback=look, secants=0
     )
     assert result.trace is not None
-    columns: dict[str, Any] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
+    columns: dict[str, Column] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
     events = [(nit - 1, event.kind, event.value) for nit, event in result.trace.events if nit]
     used = {"method": f"accelerate({kind.__name__})", "restart": result.method.restart}
     info = run_info(problem, SWEEPS, used, iterations=sweeps, profile=OUR_PROFILE)

@@ -24,7 +24,7 @@ from momentous.core.trace import Trace
 from momentous.io.atomic import previous_path
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem
-from momentous.lab.record import Ended, Outcome, RecordError, RunInfo, RunRecord, setup
+from momentous.lab.record import Ended, Json, Outcome, RecordError, RunInfo, RunRecord, setup
 from momentous.lab.text import counted
 
 SAVE_EVERY = 15.0
@@ -51,7 +51,7 @@ class PaperRunInfo(RunInfo):
     fingerprint: str  # of the data
     device: str  # "CPU", or the name of a GPU
     threads: int  # on the CPU
-    tuning: dict[str, Any] = field(default_factory=dict)  # see SearchResult.summary
+    tuning: Json = field(default_factory=dict)  # see SearchResult.summary
 
     @property
     def data_name(self) -> str:
@@ -79,7 +79,7 @@ def load_run(path: Path) -> PaperRun:
 
 
 def run_info(
-    problem: PaperProblem, label: str, parameters: dict[str, Any], *, iterations: int,
+    problem: PaperProblem, label: str, parameters: Json, *, iterations: int,
     step_size: float | None = None, step_from: str = "the method", profile: str | None = None,
 ) -> PaperRunInfo:  # fmt: skip
     """What there is to say of a run on a problem."""
@@ -164,7 +164,7 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
     return run
 
 
-def with_tuning(run: PaperRun, tuning: dict[str, Any]) -> PaperRun:
+def with_tuning(run: PaperRun, tuning: Json) -> PaperRun:
     """The same with what the search for its step size has found; its file is written again."""
     if tuning == run.info.tuning or run.path is None:
         return run

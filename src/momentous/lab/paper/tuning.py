@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import AUTHORS_STEPS, PaperMethod
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.runs import OnIteration, PaperRun, Task, remove_checkpoint, run_task
-from momentous.lab.record import Ended
+from momentous.lab.record import Ended, Json
 
 FACTOR = 2.0
 BISECTIONS = 2  # to within 2^(1/4), 19 per cent
@@ -122,7 +121,7 @@ class SearchResult:
         return replace(self, discarded=list(others.values()), unstable=trials)
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """What the search cost, without the run that is shown, and which steps were unstable."""
         ends = [(run, run.nfev[: n + 1].size - 1) for run, n in self.discarded]
         return {
@@ -135,7 +134,7 @@ class SearchResult:
         }
 
 
-def unstable_steps(trials: list[Trial]) -> list[dict[str, Any]]:
+def unstable_steps(trials: list[Trial]) -> list[Json]:
     """Unstable step sizes with the reasons, as a record keeps them; the largest first."""
     reasons = {trial.step_size: trial.instability for trial in trials}  # the last counts
     steps = sorted(reasons, reverse=True)
