@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import hashlib
 import json
 import math
 import os
 import platform
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -245,6 +247,25 @@ class RunRecord(Generic[Info]):
             ) from error
         record = RunRecord.from_columns(info, outcome, columns, events)
         return replace(record, path=Path(path))
+
+
+def as_file_name(name: str) -> str:
+    """A name without what file systems refuse."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", name)
+
+
+def path_of_run(folder: Path, name: str, settings: list[Any]) -> Path:
+    """Where a run is, or will be: another file for all that makes it another run."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    return folder / f"{as_file_name(name)[:120]}--{digest}.parquet"
+
+
+def finished_run(path: Path, info_type: type[Info]) -> RunRecord[Info] | None:
+    """None if there is no such run, or none that can be read: it is run again."""
+    try:
+        return RunRecord.load(path, info_type)
+    except (OSError, RecordError):
+        return None
 
 
 def pyarrow_with_parquet() -> tuple[Any, Any]:

@@ -59,9 +59,13 @@ def _of_plain(rows: Iterable[Row], measure: str, method: str) -> dict[str, float
     return shares(rows, measure, method, PLAIN)
 
 
-def _median_of_plain(rows: Iterable[Row], measure: str, method: str) -> float:
+def _median(rows: Iterable[Row], method: str, measure: str = "gradients") -> float:
     found = median(_of_plain(rows, measure, method))
     return math.nan if found is None else found
+
+
+def _share(rows: Iterable[Row], method: str, measure: str = "gradients") -> str:
+    return ratio(_median(rows, method, measure))
 
 
 def _worst(ratios: dict[str, float]) -> str:
@@ -85,34 +89,26 @@ def _three_sentences(rows: Sequence[Row]) -> str:
     )
     if not others:
         return first
-    best = min(others, key=lambda name: _median_of_plain(rows, "gradients", name))
+    best = min(others, key=lambda name: _median(rows, name))
     second = (
         f"The next is `{best}` with {_share(rows, best)} in the median and "
         f"{_worst(_of_plain(rows, 'gradients', best))} at worst."
     )
-    quickest = min((OURS, *others), key=lambda name: _median_of_plain(rows, "time", name))
-    third = f"It has the least CPU time as well, {_share_of_time(rows, OURS)} of the plain map's."
+    quickest = min((OURS, *others), key=lambda name: _median(rows, name, "time"))
+    third = f"It has the least CPU time as well, {_share(rows, OURS, 'time')} of the plain map's."
     if quickest != OURS:
         third = (
-            f"In CPU time `{quickest}` is ahead, {_share_of_time(rows, quickest)} of the plain "
-            f"map's against {_share_of_time(rows, OURS)}"
+            f"In CPU time `{quickest}` is ahead, {_share(rows, quickest, 'time')} of the plain "
+            f"map's against {_share(rows, OURS, 'time')}"
         )
         if long := _long(rows):
             third += (
                 f"; on the {len({row.problem for row in long})} maps that take more than "
-                f"{seconds(LONG)} each it is {_share_of_time(long, quickest)} against "
-                f"{_share_of_time(long, OURS)}"
+                f"{seconds(LONG)} each it is {_share(long, quickest, 'time')} against "
+                f"{_share(long, OURS, 'time')}"
             )
         third += "."
     return f"{first} {second} {third}"
-
-
-def _share(rows: Iterable[Row], method: str, measure: str = "gradients") -> str:
-    return ratio(_median_of_plain(rows, measure, method))
-
-
-def _share_of_time(rows: Iterable[Row], method: str) -> str:
-    return _share(rows, method, "time")
 
 
 def _long(rows: Sequence[Row]) -> list[Row]:
@@ -131,14 +127,14 @@ def _summary(rows: Sequence[Row]) -> str:
     def maps(it: Summary) -> dict[str, float]:
         return _of_plain(rows, "gradients", it.method)
 
-    ranked = sorted(summaries(rows), key=lambda it: _median_of_plain(rows, "gradients", it.method))
+    ranked = sorted(summaries(rows), key=lambda it: _median(rows, it.method))
     columns: dict[str, Callable[[Summary], str]] = {
         "solved": lambda it: f"{it.solved} of {it.problems}",
         "maps, median": lambda it: _share(rows, it.method),
         "geometric mean": lambda it: ratio(geometric(it)),
         "worst": lambda it: _worst(maps(it)),
         "maps + values": lambda it: _share(rows, it.method, "evaluations"),
-        "time": lambda it: _share_of_time(rows, it.method),
+        "time": lambda it: _share(rows, it.method, "time"),
         "fewest maps": lambda it: str(len(it.best_gradients)),
         "elsewhere": lambda it: str(elsewhere.count(it.method)),
     }

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from momentous.lab.compare.table import Comparison, ComparisonInfo, Row, as_file_name
-from momentous.lab.record import RunRecord
+from momentous.lab.compare.table import Comparison, ComparisonInfo, Row
+from momentous.lab.record import RunRecord, as_file_name
 from momentous.lab.style import FAINT, Look, line_styles, new_figure, quiet, save
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """`compare`: every solver on every problem, counted, timed, stopped and kept alike."""
 
-import hashlib
-import json
 import math
 import os
 import sys
@@ -14,10 +12,10 @@ import numpy as np
 
 from momentous.lab.compare.problems import AnyEntry, AnyProblem, Given, OneProblem, as_entries
 from momentous.lab.compare.solvers import Methods, Solver, as_solvers
-from momentous.lab.compare.table import Comparison, ComparisonInfo, Row, as_file_name
+from momentous.lab.compare.table import Comparison, ComparisonInfo, Row
 from momentous.lab.meter import NEVER, Limits, NotApplicableError, TimedInfo
 from momentous.lab.progress import Show, show_parts
-from momentous.lab.record import Ended, Outcome, RecordError, RunRecord, setup
+from momentous.lab.record import Ended, Outcome, RunRecord, finished_run, path_of_run, setup
 from momentous.testbed.maps import MapProblem
 from momentous.testbed.maps.suite import MapEntry
 
@@ -155,8 +153,8 @@ def _run_all(
     start: Start | None = None
     for solver in solvers:
         show(f"{entry.name}: {solver.name}")
-        path = None if folder is None else Path(folder) / _file_name(entry, solver, rules)
-        record = _finished(path) if path is not None and resume else None
+        path = None if folder is None else _path(Path(folder), entry, solver, rules)
+        record = finished_run(path, ComparisonInfo) if path is not None and resume else None
         if record is None:
             start = start or _made(entry, rules)
             record = _run(entry, start, solver, rules)
@@ -165,26 +163,12 @@ def _run_all(
         yield record
 
 
-def _file_name(entry: AnyEntry, solver: Solver, rules: Rules) -> str:
-    """That of a finished run, after the problem, the solver with its parameters, and the rules.
-
-    So runs with another tolerance, or of another solver behind the same name, lie beside it instead
-    of being mistaken for it.
-    """
-    given = entry.make.fingerprint if isinstance(entry.make, Given) else None
-    if isinstance(entry, MapEntry):
-        given = [entry.maps, *(given or [])]
-    key = json.dumps([entry.name, solver.name, solver.parameters, asdict(rules), given])
-    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    return f"{as_file_name(f'{entry.name}--{solver.name}')[:120]}--{digest}.parquet"
-
-
-def _finished(path: Path) -> RunRecord[ComparisonInfo] | None:
-    """None if there is no such run, or none that can be read: it is run again."""
-    try:
-        return RunRecord.load(path, ComparisonInfo)
-    except (OSError, RecordError):
-        return None
+def _path(folder: Path, entry: AnyEntry, solver: Solver, rules: Rules) -> Path:
+    """That of a finished run: another one for another tolerance, or another solver of the name."""
+    given = entry.make.fingerprint if isinstance(entry.make, Given) else []
+    maps = entry.maps if isinstance(entry, MapEntry) else None
+    settings = [entry.name, solver.name, solver.parameters, asdict(rules), given, maps]
+    return path_of_run(folder, f"{entry.name}--{solver.name}", settings)
 
 
 @dataclass(frozen=True)

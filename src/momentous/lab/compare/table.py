@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import os
-import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -28,11 +27,6 @@ from momentous.lab.record import (
     pyarrow_with_parquet,
 )
 from momentous.lab.text import listed, seconds
-
-
-def as_file_name(name: str) -> str:
-    """The name of a problem or a solver without what file systems refuse."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "_", name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,7 +21,16 @@ from momentous.core.trace import Trace
 from momentous.io.atomic import previous_path
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem
-from momentous.lab.record import Ended, Json, Outcome, RecordError, RunInfo, RunRecord, setup
+from momentous.lab.record import (
+    Ended,
+    Json,
+    Outcome,
+    RunInfo,
+    RunRecord,
+    finished_run,
+    path_of_run,
+    setup,
+)
 from momentous.lab.text import counted
 
 SAVE_EVERY = 15.0
@@ -125,9 +131,8 @@ class Task:
         ]  # fmt: skip
         if self.trial:
             settings.append(self.iterations)
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
         name = f"{problem.data.name}--{problem.name}--{self.method.label}--{problem.profile}"
-        return folder / f"{re.sub(r'[^A-Za-z0-9.+-]+', '_', name)}--{digest}.parquet"
+        return path_of_run(folder, name, settings)
 
 
 @dataclass
@@ -149,7 +154,7 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = task.path(folder)
-    run = _finished(path)
+    run = finished_run(path, PaperRunInfo)
     if run is None or (
         run.info.iterations < task.iterations and run.status is Ended.MAX_ITERATIONS
     ):
@@ -181,14 +186,6 @@ def remove_checkpoint(run: PaperRun) -> None:
 
 def _checkpoint_path(path: Path) -> Path:
     return path.with_suffix(".checkpoint")
-
-
-def _finished(path: Path) -> PaperRun | None:
-    """The run in a file; None if there is none, or none that can be read: it is then run again."""
-    try:
-        return load_run(path)
-    except (FileNotFoundError, RecordError):
-        return None
 
 
 def _minimize(
