@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from momentous.jax.machines import compiled_methods
-from momentous.methods.registry import REGISTRY, methods_table
+from momentous.methods.registry import REGISTRY, methods_table, rules
 
 REFERENCE = Path(__file__).parent / "reference"
 METHODS, MINIMISERS = REFERENCE / "methods.md", REFERENCE / "jax.md"
@@ -33,7 +32,7 @@ def pages() -> dict[Path, str]:
     """The pages as they should be."""
     methods = between_marks(METHODS.read_text(), "methods", methods_table())
     classes = summary_of("momentous", [cls.__name__ for cls in REGISTRY.values()])
-    compiled = summary_of("momentous.jax", [cls.__name__ for cls in compiled_methods().values()])
+    compiled = summary_of("momentous.jax", [cls.__name__ for cls in rules().values()])
     return {
         METHODS: between_marks(methods, "classes", classes),
         MINIMISERS: between_marks(MINIMISERS.read_text(), "minimisers", compiled),

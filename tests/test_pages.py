@@ -128,7 +128,6 @@ def test_every_local_link_and_picture_exists() -> None:
 
 
 def test_the_lists_of_methods_are_the_registry_s() -> None:
-    pytest.importorskip("jax")
     pages = runpy.run_path(str(ROOT / "docs" / "make_methods.py"))["pages"]()
     for path, text in pages.items():
         assert path.read_text() == text, "run: python docs/make_methods.py"

@@ -13,21 +13,21 @@ from momentous.io.optional import require
 require("jax", "jax", "momentous.jax")
 
 from momentous.jax.compiled import Solution, solve  # noqa: E402
-from momentous.jax.machines import compiled_methods  # noqa: E402
 from momentous.jax.pytrees import iterate, minimize  # noqa: E402
+from momentous.methods.registry import rules  # noqa: E402
 
 if TYPE_CHECKING:
     from momentous.jax.minimisers import AbstractMomentous
 
 __all__ = [
     "Solution", "iterate", "minimize", "solve",
-    *(cls.__name__ for cls in compiled_methods().values()),
+    *(cls.__name__ for cls in rules().values()),
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> "type[AbstractMomentous]":
     """The minimisers, when they are first used: Optimistix is needed for them alone."""
-    for cls in compiled_methods().values():
+    for cls in rules().values():
         if cls.__name__ == name:
             require("optimistix", "jax", f"momentous.jax.{name}")
             from momentous.jax.minimisers import minimiser_of

@@ -13,15 +13,8 @@ from momentous.jax.rules import RuleMachine
 from momentous.jax.universal_heavy_ball import UniversalHeavyBallMachine
 from momentous.jax.vectors import Tree
 from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
-from momentous.methods.registry import REGISTRY
+from momentous.methods.registry import rules
 from momentous.methods.restarted.algorithms import Adaptive
-
-COMPILED = (Rule, ParameterFreeAGD, UniversalHeavyBall)
-
-
-def compiled_methods() -> dict[str, type[Method]]:
-    """The methods that have a machine, by name."""
-    return {name: cls for name, cls in REGISTRY.items() if issubclass(cls, COMPILED)}
 
 
 def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine:
@@ -40,5 +33,5 @@ def machine_of(method: Method, x0: Tree, tol: float, key: Any = None) -> Machine
         return UniversalHeavyBallMachine(method, x0, tol)
     raise TypeError(
         f"{method.name} has no compiled form; momentous.jax.minimize runs it with a compiled "
-        f"function. These have one: {', '.join(compiled_methods())}"
+        f"function. These have one: {', '.join(rules())}"
     )

@@ -6,6 +6,8 @@ import difflib
 from typing import Any, TypeVar
 
 from momentous.core.method import Method
+from momentous.core.rule import Rule
+from momentous.methods.parameter_free.base import ParameterFree
 from momentous.methods.safeguarded import Safeguarded
 
 REGISTRY: dict[str, type[Method]] = {}
@@ -65,6 +67,12 @@ def method_class(name: str) -> type[Method]:
     raise ValueError(
         f"no method is called {name!r}{hint or '.'} There are: auto, {', '.join(REGISTRY)}"
     )
+
+
+def rules() -> dict[str, type[Method]]:
+    """Those that ask and are told, by name: whoever can evaluate can run them, JAX's loop too."""
+    # The parameter-free ones have machines of their own there.
+    return {name: cls for name, cls in REGISTRY.items() if issubclass(cls, Rule | ParameterFree)}
 
 
 def method_of(
