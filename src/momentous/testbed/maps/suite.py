@@ -4,26 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from momentous.testbed.maps.alternating import lloyd, sinkhorn, tensor_factors
-from momentous.testbed.maps.expectation import (
-    factor_analysis,
-    gaussian_mixture,
-    latent_classes,
-    poisson_mixture,
-    soft_means,
-    student,
-)
-from momentous.testbed.maps.majorise import (
-    bounded_logistic,
-    bradley_terry,
-    deconvolution,
-    mixing_weights,
-    nonnegative_factors,
-    reweighted,
-    scaling,
-)
 from momentous.testbed.maps.problem import MapProblem
-from momentous.testbed.maps.proximal import lasso, nonnegative_squares, sparse_logistic
 
 Instance = tuple[str, int, Callable[[], MapProblem], int]
 """Name, dimension, how to build it, and how many plain maps at most set the goal."""
@@ -52,6 +33,27 @@ def split(families: dict[str, list[Instance]]) -> list[MapEntry]:
 
 def map_suite() -> list[MapEntry]:
     """The maps in a fixed order, half of them held back from choosing defaults by."""
+    # Here: they load scipy.special, which those who only compare functions need not wait for.
+    from momentous.testbed.maps.alternating import lloyd, sinkhorn, tensor_factors
+    from momentous.testbed.maps.expectation import (
+        factor_analysis,
+        gaussian_mixture,
+        latent_classes,
+        poisson_mixture,
+        soft_means,
+        student,
+    )
+    from momentous.testbed.maps.majorise import (
+        bounded_logistic,
+        bradley_terry,
+        deconvolution,
+        mixing_weights,
+        nonnegative_factors,
+        reweighted,
+        scaling,
+    )
+    from momentous.testbed.maps.proximal import lasso, nonnegative_squares, sparse_logistic
+
     return split(
         {
             "mixture": [
