@@ -27,10 +27,9 @@ __all__ = [
 
 def __getattr__(name: str) -> "type[AbstractMomentous]":
     """The minimisers, when they are first used: Optimistix is needed for them alone."""
-    for cls in rules().values():
-        if cls.__name__ == name:
-            require("optimistix", "jax", f"momentous.jax.{name}")
-            from momentous.jax.minimisers import minimiser_of
+    if name not in {cls.__name__ for cls in rules().values()}:
+        raise AttributeError(f"module 'momentous.jax' has no attribute {name!r}")
+    require("optimistix", "jax", f"momentous.jax.{name}")
+    from momentous.jax import minimisers
 
-            return minimiser_of(cls)
-    raise AttributeError(f"module 'momentous.jax' has no attribute {name!r}")
+    return getattr(minimisers, name)  # type: ignore[no-any-return]

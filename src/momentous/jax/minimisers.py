@@ -16,6 +16,7 @@ from momentous.core.status import Status
 from momentous.jax.machines import machine_of
 from momentous.jax.turns import State, Turns, is_success, status_of
 from momentous.jax.vectors import Scalar, Tree, select
+from momentous.methods.registry import rules
 
 
 class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
@@ -116,5 +117,12 @@ def minimiser_of(method: type[Method]) -> type[AbstractMomentous]:
 
     name = Minimiser.__name__ = Minimiser.__qualname__ = method.__name__
     Minimiser.__doc__ = f"`momentous.{name}` for Optimistix: {method.summary}."
-    globals()[name] = Minimiser  # where pickle looks for it
     return Minimiser
+
+
+def __getattr__(name: str) -> type[AbstractMomentous]:
+    """The classes, made when they are first used; pickle finds them here, too."""
+    for method in rules().values():
+        if method.__name__ == name:
+            return minimiser_of(method)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -107,8 +107,8 @@ def compare(
     --------
     >>> from momentous import compare, testbed
     >>> found = compare(testbed.rosenbrock(2), ["auto", "scipy:l-bfgs-b"], progress=False)
-    >>> [(row.method, row.status) for row in found.rows]
-    [('auto', 'converged'), ('scipy:l-bfgs-b', 'converged')]
+    >>> [f"{row.method}: {row.status}" for row in found.rows]
+    ['auto: converged', 'scipy:l-bfgs-b: converged']
     """
     solvers, entries = as_solvers(methods), as_entries(problems)
     limits = {"rtol": rtol, "max_evaluations": max_evaluations, "max_time": max_time}
