@@ -18,13 +18,14 @@ import scipy.sparse
 from fuzz_damage import Make, crafted_arrays, crafted_header, crafted_json, npz, packed
 from momentous import Checkpoint, minimize
 from momentous.core.checkpoint import RunState, shard_path
+from momentous.core.status import EventKind
 from momentous.io.optional import require
 from momentous.lab.compare.table import Comparison, Row
 from momentous.lab.paper.folder import FINDINGS, INDEX_KIND, StudyFolder
 from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import Bound, Growth
 from momentous.lab.paper.runs import PaperRunInfo
-from momentous.lab.record import Outcome, RunInfo, RunRecord
+from momentous.lab.record import Ended, Outcome, RunInfo, RunRecord
 from momentous.lowrank import (
     MatrixCompletion,
     OneBitMatrixCompletion,
@@ -219,14 +220,16 @@ def run_record(info_type: type = RunInfo, **more: Any) -> bytes:
     info = info_type(next(iter(PROBLEMS)), "gd", given, "a machine", **more)
     counts = {"nfev": np.arange(5), "njev": np.arange(1, 6)}
     rest = {name: np.linspace(0.0, 1.0, 5) for name in ("time", "fun", "grad_norm", "step_size")}
-    events = [(1, "RESTART", 1.0), (3, "ROLLBACK", 2.0)]
-    record = RunRecord.from_columns(info, Outcome("converged", "done", 4, 1), counts | rest, events)
+    events = [(1, EventKind.RESTART, 1.0), (3, EventKind.ROLLBACK, 2.0)]
+    record = RunRecord.from_columns(
+        info, Outcome(Ended.CONVERGED, "done", 4, 1), counts | rest, events
+    )
     return written(record.save)
 
 
 def comparison(ending: str) -> bytes:
     hints = typing.get_type_hints(Row)
-    kinds = {str: "text", int: 3, float: 1.5, bool: True}
+    kinds = {str: "text", int: 3, float: 1.5, bool: True, Ended: Ended.CONVERGED}
     row = Row(**{name: kinds.get(hint) for name, hint in hints.items()})
     return written(Comparison([row, replace(row, method="cg", nit=4)]).save, f"table{ending}")
 

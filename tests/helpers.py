@@ -11,6 +11,7 @@ import array_api_compat
 import numpy as np
 
 import momentous
+from momentous.methods.registry import REGISTRY
 
 # --- functions ----------------------------------------------------------------------------------
 
@@ -140,6 +141,7 @@ _ADAPTIVE = {
     "epoch_length": 8,
     "radius": 0.3,
 }
+NEEDS_CONSTANTS = [name for name, cls in REGISTRY.items() if cls.requires]
 METHODS = [
     MethodCase("ada-ragd", momentous.AdaRAGD, False, _ADAPTIVE),
     MethodCase("ada-rhb", momentous.AdaRHB, False, _ADAPTIVE),

@@ -6,10 +6,11 @@ from math import inf
 
 import numpy as np
 
+from momentous.core.status import EventKind
 from momentous.lab.paper.methods import ADAPTIVE
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import PaperRun, PaperRunInfo
-from momentous.lab.record import Outcome, RunRecord
+from momentous.lab.record import Ended, Outcome, RunRecord
 
 LONG = 100_000  # iterations of section 5.3
 GRADIENT, VALUE = 1e-3, 5e-4  # seconds
@@ -79,7 +80,7 @@ def an_info(method="GD", problem="completion", iterations=100, **changed) -> Pap
 
 
 def a_record(info, columns, events=(), status="max iterations") -> PaperRun:
-    return RunRecord.from_columns(info, Outcome(status, ""), columns, sorted(events))
+    return RunRecord.from_columns(info, Outcome(Ended(status), ""), columns, sorted(events))
 
 
 def with_info(run, **changed):
@@ -88,7 +89,7 @@ def with_info(run, **changed):
 
 
 def with_outcome(run, status, message=""):
-    return dataclasses.replace(run, outcome=Outcome(status, message))
+    return dataclasses.replace(run, outcome=Outcome(Ended(status), message))
 
 
 def made_up(method, error, norm, nfev, njev, events=(), problem="completion") -> PaperRun:
@@ -101,7 +102,7 @@ def made_up(method, error, norm, nfev, njev, events=(), problem="completion") ->
 
 def short_run(method, rate, values, gradients, n=1000, restart=100) -> PaperRun:
     k = np.arange(n + 1)
-    events = [(int(row), "RESTART", float(restart)) for row in k[restart::restart]]
+    events = [(int(row), EventKind.RESTART, float(restart)) for row in k[restart::restart]]
     nfev, njev = 1 + values * k, 1 + gradients * k
     if method in ADAPTIVE:
         nfev = nfev + k // restart
@@ -122,13 +123,13 @@ def long_run(method, problem, period, n=LONG, reached=5000, discarded=(812,)) ->
     k = np.arange(n + 1)
     error, norm = np.exp(-k / n), 0.1 * np.exp(-k / n)
     rows = [*range(200, min(reached, n + 1), 200), *range(reached, n + 1, period)]
-    events = [(row, "RESTART", 200.0) for row in rows]
+    events = [(row, EventKind.RESTART, 200.0) for row in rows]
     for row in discarded:
-        events.append((row, "ROLLBACK", 10.0))
+        events.append((row, EventKind.ROLLBACK, 10.0))
         error[row - 3 : row + 1] *= 50
         norm[row - 3 : row + 1] *= 40
     if reached <= n:
-        events.append((reached, "RADIUS_REACHED", 0.01))
+        events.append((reached, EventKind.RADIUS_REACHED, 0.01))
     nfev = 1 + np.searchsorted(sorted(row for row, *_ in events), k, side="right")
     return made_up(method, error, norm, nfev, 1 + k, events, problem)
 

@@ -9,6 +9,7 @@ run.
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
 from functools import partial
@@ -21,7 +22,7 @@ from click.testing import CliRunner
 from momentous.cli.app import COMMANDS, momentous
 from momentous.lowrank.data import readers
 from momentous.lowrank.losses import base as losses
-from momentous.methods import REGISTRY, methods_table, requirements
+from momentous.methods.registry import REGISTRY, requirements
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -126,9 +127,11 @@ def test_every_local_link_and_picture_exists() -> None:
             assert "://" in target or (ROOT / target).exists(), f"{page}: {target}"
 
 
-def test_the_table_of_methods_is_the_registry_s() -> None:
-    page = "docs/reference/methods.md"
-    assert methods_table() in PAGES[page], f"run: python -m momentous.methods {page}"
+def test_the_lists_of_methods_are_the_registry_s() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "make_methods.py"))["pages"]()
+    for path, text in pages.items():
+        assert path.read_text() == text, "run: python docs/make_methods.py"
+        assert text.count("make_methods.py") == text.count("<!-- end of ") > 0
 
 
 def test_every_command_is_in_the_reference() -> None:

@@ -19,15 +19,15 @@ from pathlib import Path
 import pytest
 
 import momentous
-from momentous import api
-from momentous.methods import REGISTRY
+from momentous import api, lazy
+from momentous.methods.registry import REGISTRY
 
 ROOT = Path(momentous.__file__).parent
 
 # From the bottom to the top: a module imports from lower floors and from its own room.  A room is a
 # package or a module, named by its path; of two that fit, the longer name counts.
 FLOORS = [
-    {"io", "version"},
+    {"io", "lazy", "version"},
     {"core"},
     {"distributed"},
     {"methods", "testbed"},
@@ -46,8 +46,7 @@ FLOORS = [
     {"lowrank.estimators"},
     {"lowrank"},
     {"lab"},
-    {"lab.compare"},
-    {"lab.paper"},
+    {"lab.compare", "lab.paper"},  # a figure of the paper does not load the scoreboard
     {"lab.report"},
     {"lab.studies"},
     {""},  # momentous itself, whose names come from everywhere
@@ -170,7 +169,7 @@ EXTRAS = {"matplotlib", "click", "rich", "torch", "jax", "numba", "sklearn", "py
 def test_importing_momentous_imports_nothing_else():
     loaded = loaded_after("import momentous")
     ours = {name for name in loaded if name.startswith("momentous")}
-    assert ours == {"momentous", "momentous.version"}
+    assert ours == {"momentous", "momentous.lazy", "momentous.version"}
     assert not loaded & {"numpy", "scipy", "array_api_compat", *EXTRAS}
 
 
@@ -181,15 +180,19 @@ def test_minimize_needs_neither_the_extras_nor_the_laboratory():
     assert not any(name.startswith(("momentous.lab", "momentous.lowrank")) for name in loaded)
 
 
+def test_a_figure_of_the_paper_does_not_load_the_scoreboard():
+    loaded = loaded_after("import momentous.lab.studies")
+    assert "momentous.lab.paper.plan" in loaded
+    assert not any(name.startswith("momentous.lab.compare") for name in loaded)
+
+
 # --- names ----------------------------------------------------------------------------------------
 
 PROMISED = [
-    "minimize", "iterate", "certify", "Checkpoint", "testbed", "RAGD", "RHB", "PerturbedRAGD",
-    "AdaRAGD", "AdaRHB", "Result", "Status", "Trace", "GradientNorm", "Evaluations", "Iterations",
-    "WallTime", "Target", "Stagnation", "Method", "Oracle", "CheckpointError",
-    "Safeguarded", "LBFGS", "UniversalHeavyBall", "ParameterFreeAGD", "JinAGD", "ConvexUntilGuilty",
-    "GradientDescent", "HeuristicAGD", "ConjugateGradient", "compare", "Comparison",
-    "accelerate",
+    "minimize", "iterate", "certify", "Checkpoint", "testbed", "RAGD", "RHB", "AdaRAGD", "AdaRHB",
+    "Result", "Status", "Trace", "GradientNorm", "Evaluations", "Iterations", "WallTime", "Target",
+    "Stagnation", "Method", "Oracle", "CheckpointError", "compare", "Comparison", "accelerate",
+    "register_method",
 ]  # fmt: skip
 
 
@@ -234,25 +237,32 @@ def test_every_module_can_be_imported():
             importlib.import_module(f"momentous.{name}".removesuffix("."))
 
 
-def test_the_names_for_editors_are_those_that_are_loaded_when_used():
-    tree = ast.parse((ROOT / "__init__.py").read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    shown = {
-        alias.asname: (node.module, alias.name)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    rooms = {"distributed", "jax", "lab", "lowrank", "torch"}
-    assert {*momentous.__all__} <= {*shown} <= {*momentous.__all__, *rooms}
-    for name, (module, original) in shown.items():
-        assert name == original
+def names_in_stub(path: Path) -> dict[str, str]:
+    """The module of every name in a stub, as a parser of Python reads it."""
+    found = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == "*":
+                    found |= names_in_stub(ROOT / node.module.split(".")[-1] / "__init__.pyi")
+                else:
+                    assert alias.name == alias.asname
+                    found[alias.name] = node.module
+    return found
+
+
+@pytest.mark.parametrize("package", ["momentous", "momentous.lowrank", "momentous.methods"])
+def test_the_names_for_editors_are_those_that_are_loaded_when_used(package):
+    package = importlib.import_module(package)
+    shown = names_in_stub(Path(package.__file__).with_suffix(".pyi"))
+    assert shown == lazy.names(package.__name__, package.__spec__)
+    rooms = {name for name, module in shown.items() if module == package.__name__}
+    assert {*package.__all__} == {*shown} - rooms - {"__version__"} | {"testbed"} & rooms
+    for name, module in shown.items():
         if name in ("jax", "torch") and importlib.util.find_spec(name) is None:
             continue
-        if module == "momentous":
-            assert getattr(momentous, name) is importlib.import_module(f"momentous.{name}")
-        else:
-            assert getattr(momentous, name) is getattr(importlib.import_module(module), name)
+        there = importlib.import_module(f"momentous.{name}" if name in rooms else module)
+        assert getattr(package, name) is (there if name in rooms else getattr(there, name))
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
@@ -295,6 +305,7 @@ def test_the_registry_knows_every_public_method():
         and thing is not momentous.Method
     }
     assert public == set(REGISTRY.values())
+    assert [cls.__name__ for cls in REGISTRY.values()] == momentous.methods.__all__
     assert all(cls.name == name for name, cls in REGISTRY.items())
 
 

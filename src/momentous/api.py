@@ -42,6 +42,7 @@ from momentous.distributed.layouts import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, method_class, method_of
 from momentous.scipy_options import (
+    CALLED_HERE,
     as_callback,
     of_whole_run,
     refuse,
@@ -51,17 +52,6 @@ from momentous.scipy_options import (
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-# What a SciPy user might type, and what it is called here.
-_SCIPY_NAMES = {
-    "maxiter": "max_iterations",
-    "maxfun": "max_evaluations",
-    "maxfev": "max_evaluations",
-    "gtol": "tol",
-    "xtol": "stop=StepLength(...)",
-    "ftol": "stop=ValueChange(...)",
-    "seed": "rng",
-}
 
 
 @with_scipy_options
@@ -480,8 +470,8 @@ def _unknown(
     given = inspect.signature(caller).parameters.values()
     options = [each.name for each in given if each.kind is each.KEYWORD_ONLY]
     message = f"{caller.__name__}() has no option {name!r}"
-    if name in _SCIPY_NAMES and (name != "seed" or "rng" in options):
-        return f"{message}; it is called {_SCIPY_NAMES[name]} here"
+    if name in CALLED_HERE and (name != "seed" or "rng" in options):
+        return f"{message}; it is called {CALLED_HERE[name]} here"
     close = difflib.get_close_matches(name, [*fields, *options], n=1)
     if close:
         return f"{message}; did you mean {close[0]!r}?"

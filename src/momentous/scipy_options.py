@@ -44,6 +44,13 @@ _DIFFERENCES = ("finite_diff_rel_step", "eps", "workers")
 _SMALL_CHANGE = {"ftol": ValueChange, "xtol": StepLength, "xrtol": StepLength}
 _EVALUATIONS = ("maxfun", "maxfev")
 _NUMBERS = (*_RENAMED, *_OF_LBFGS, *_SMALL_CHANGE, *_EVALUATIONS, "norm")
+# What they are called where they are not taken, as in `accelerate`.
+CALLED_HERE = {
+    **_RENAMED,
+    **dict.fromkeys(_EVALUATIONS, "max_evaluations"),
+    **{name: f"stop={kind.__name__}(...)" for name, kind in _SMALL_CHANGE.items()},
+    "seed": "rng",
+}
 _NO_MEANING = frozenset({
     "accuracy", "adaptive", "barrier_tol", "catol", "constr_violation", "direc", "eta",
     "factorization_method", "fatol", "feasibility_tol", "final_tr_radius", "hess_inv0", "inexact",

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers import NEEDS_CONSTANTS
 from momentous import (
     GradientNorm,
     Iterations,
@@ -18,7 +19,7 @@ from momentous import (
     accelerate,
     minimize,
 )
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 ALWAYS = {
     "deadline": None,
@@ -26,7 +27,6 @@ ALWAYS = {
     "suppress_health_check": list(HealthCheck),
 }
 CONSTANTS = {"gradient_lipschitz": 60.0, "hessian_lipschitz": 60.0, "eps": 5e-6}
-NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
 
 
 def waves(seed):

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
+from helpers import NEEDS_CONSTANTS
 from momentous import Status, accelerate, minimize, testbed
-from momentous.methods import REGISTRY
-
-NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
+from momentous.methods.registry import REGISTRY
 
 
 def options(name, eps=1e-5):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import momentous
 
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 METHODS = ("Ada-RAGD-NC", "Ada-RHB-NC", "Jin's AGD", "convex until guilty", "heuristic RAGD", "CG",
            "GD", "RAGD-NC", "RHB-NC", "L-BFGS-B", "accelerated sweeps")  # fmt: skip

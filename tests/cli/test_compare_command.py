@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from command_line import momentous
 
-from momentous.lab.compare import Comparison
-from momentous.lab.compare.maps import MAP_SOLVERS, run_maps
-from momentous.lab.compare.maps.runs import save_map_rows
-from momentous.testbed.maps import MapEntry
+from momentous.lab.compare import Comparison, compare
+from momentous.lab.compare.scoreboard import MAPS
 from momentous.testbed.maps.expectation import poisson_mixture
 from momentous.testbed.suite import suite
 
@@ -48,13 +46,13 @@ def test_the_command_lists_the_names(tmp_path):
 
 def test_the_page_of_the_maps_is_written_from_its_table(tmp_path):
     pytest.importorskip("pyarrow")
-    rows = run_maps([MapEntry("mixture", poisson_mixture, False, 50)], progress=False)
-    table = save_map_rows(rows, tmp_path)
+    table = tmp_path / "t.parquet"
+    compare(poisson_mixture(), MAPS.methods, progress=False).save(table)
     done = momentous("scoreboard", "--maps", "--table", str(table), "--out", ".", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "The page is map-scoreboard.md." in done.stdout
     text = (tmp_path / "map-scoreboard.md").read_text()
-    assert all(f"`{name}`" in text for name in MAP_SOLVERS)
+    assert all(f"`{name}`" in text for name in MAPS.methods)
 
 
 def test_a_misspelt_solver_of_maps_is_refused(tmp_path):

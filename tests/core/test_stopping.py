@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from helpers import Bowl, Waves
+from helpers import NEEDS_CONSTANTS, Bowl, Waves
 from momentous import (
     Evaluations,
     GradientNorm,
@@ -22,7 +22,7 @@ from momentous import (
     testbed,
 )
 from momentous.core.stopping import Stand
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 BOWL, WAVES = Bowl(), Waves()
 
@@ -189,9 +189,6 @@ def test_points_are_kept_as_far_as_a_window_goes():
     for nit in (110, 120, 130):
         kept.note_stand(Stand(nit, 1.0, 0.0, 1.0, 0.5, True), 50)
     assert [stand.nit for stand in kept.stands] == [96, 97, 98, 99, 110, 120, 130]
-
-
-NEEDS_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

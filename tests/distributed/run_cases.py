@@ -20,7 +20,7 @@ from problem import Regression
 import momentous.core.checkpoint as module
 from momentous import Checkpoint, Criterion, Ending, Status, accelerate, certify, iterate, minimize
 from momentous.distributed import Alone, Data, Ranks, Variables
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 PROBLEM = Regression()
 LAYOUTS = {"data": Data, "variables": Variables}

@@ -10,7 +10,7 @@ from run_cases import LAYOUTS, STEPS
 
 from momentous import minimize
 from momentous.distributed import Alone
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 pytestmark = pytest.mark.slow
 

@@ -5,6 +5,8 @@ RAGD is the one that compiles fastest; what is tested here is the same for all o
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ optx = pytest.importorskip("optimistix")
 
 import jax.numpy as jnp  # noqa: E402
 
+import momentous  # noqa: E402
 import momentous.jax as home  # noqa: E402
 
 START = {"w": jnp.ones((2, 2)), "b": jnp.array(0.0)}
@@ -100,3 +103,12 @@ def test_a_relative_tolerance_is_one_of_the_first_gradient():
     solution = optx.minimise(of_value, solver, START, args=2.0, max_steps=500)
     first = np.sqrt(4 * 4.0**2 + 2.0**2)
     assert 0.0 < solution.stats["grad_norm"] <= 0.1 * first
+
+
+def test_a_minimiser_is_one_class_that_pickle_finds():
+    from momentous.jax import minimisers
+
+    assert home.RAGD is minimisers.RAGD is pickle.loads(pickle.dumps(home.RAGD))
+    assert home.RAGD.kind is momentous.RAGD
+    with pytest.raises(AttributeError, match=r"'momentous\.jax\.minimisers' has no attribute 'CG'"):
+        minimisers.CG  # noqa: B018

@@ -8,7 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from momentous import minimize, testbed
-from momentous.lab.record import Outcome, RecordError, RunInfo, RunRecord, setup
+from momentous.core.status import EventKind
+from momentous.lab.record import Ended, Outcome, RecordError, RunInfo, RunRecord, setup
 
 INFO = RunInfo("rosenbrock", "gd", {"step_size": 0.5, "pairs": [1, 2]}, setup())
 
@@ -29,8 +30,12 @@ def a_record(info=INFO, rows=5):
         "fun": np.linspace(3, 1, rows),
         "grad_norm": np.array([np.nan, 4.0, 0.5, 0.1, 0.2])[:rows],
     }
-    events = [(1, "RESTART", 16.0), (1, "RADIUS_REACHED", 1 / 3), (3, "ROLLBACK", np.inf)]
-    return RunRecord.from_columns(info, Outcome("converged", "small", 4, 2), columns, events)
+    events = [
+        (1, EventKind.RESTART, 16.0),
+        (1, EventKind.RADIUS_REACHED, 1 / 3),
+        (3, EventKind.ROLLBACK, np.inf),
+    ]
+    return RunRecord.from_columns(info, Outcome(Ended.CONVERGED, "small", 4, 2), columns, events)
 
 
 def test_a_record_comes_back_with_the_same_bits(tmp_path):
@@ -81,7 +86,7 @@ def _rosenbrock():
 
 
 def test_a_run_that_evaluated_nothing_has_no_rows(tmp_path):
-    record = RunRecord.from_columns(INFO, Outcome("not applicable", "no constants"))
+    record = RunRecord.from_columns(INFO, Outcome(Ended.NOT_APPLICABLE, "no constants"))
     assert len(record) == 0
     assert record.best() is None
     assert record.guaranteed_turns is None

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from helpers import NEEDS_CONSTANTS
 from momentous import Status, minimize, testbed
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 SINGULAR_BELOW = 1e-6
 
@@ -181,7 +182,6 @@ def test_guards_let_a_run_pass_where_values_are_lost_in_a_large_constant(method)
 
 # --- single precision -----------------------------------------------------------------------------
 
-NEED_CONSTANTS = {"ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty"}
 GLOBAL = [name for name, problem in PROBLEMS.items() if problem.has_constants]
 MOST_ITERATIONS = 3500
 # Runs that need not get to a thousandth of the first gradient within these, all for want of
@@ -208,7 +208,7 @@ TOO_SLOW = {
 def single(name, method, tol, most):
     problem = PROBLEMS[name]
     constants = {}
-    if method in NEED_CONSTANTS:
+    if method in NEEDS_CONSTANTS:
         constants = {
             "gradient_lipschitz": problem.gradient_lipschitz,
             "hessian_lipschitz": problem.hessian_lipschitz,
@@ -218,13 +218,13 @@ def single(name, method, tol, most):
 
 
 def names_for(method):
-    return GLOBAL if method in NEED_CONSTANTS else list(PROBLEMS)
+    return GLOBAL if method in NEEDS_CONSTANTS else list(PROBLEMS)
 
 
 def test_so_many_runs_are_made():
     runs = {method: len(names_for(method)) for method in REGISTRY}
-    assert {runs[method] for method in NEED_CONSTANTS} == {22}
-    assert {runs[method] for method in REGISTRY if method not in NEED_CONSTANTS} == {32}
+    assert {runs[method] for method in NEEDS_CONSTANTS} == {22}
+    assert {runs[method] for method in REGISTRY if method not in NEEDS_CONSTANTS} == {32}
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import momentous
+from helpers import NEEDS_CONSTANTS
 from momentous import RAGD, RHB, AdaRAGD, AdaRHB, PerturbedRAGD, testbed
-from momentous.methods import REGISTRY
+from momentous.methods.registry import REGISTRY
 
 STORE = Path(__file__).with_name("decisions.json")
 
@@ -60,7 +61,6 @@ PROBLEMS = {
     "qing": testbed.qing(6),
     "chain": testbed.nested_chain(2, 0.1),
 }
-NEEDY = ("ragd", "rhb", "perturbed-ragd", "jin-agd", "guilty")  # they need constants
 PLAIN = ("bumps", "rosenbrock", "qing")
 # Later steps of these runs depend on the last digits of the first ones, which every CPU has of its
 # own: noise of one unit of rounding in values and gradients changes what they decide.
@@ -83,7 +83,7 @@ def decided(label: str, name: str, most: int) -> dict[str, Any]:
     if method is None:
         cls = REGISTRY[label]
         constants = dict.fromkeys(("gradient_lipschitz", "hessian_lipschitz"), 30.0)
-        method = cls(**constants) if label in NEEDY else cls()
+        method = cls(**constants) if label in NEEDS_CONSTANTS else cls()
     with np.errstate(over="ignore", invalid="ignore"):  # rosenbrock's L is much larger
         result = momentous.minimize(
             problem.value, problem.start, jac=problem.gradient, method=method, max_iterations=most

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from helpers import NEEDS_CONSTANTS
 from momentous import ConvexUntilGuilty, Stagnation, minimize
-from momentous.methods import REGISTRY
-
-NEED_CONSTANTS = [name for name, cls in REGISTRY.items() if cls.requires]
+from momentous.methods.registry import REGISTRY
 
 
 def linear(x):
@@ -64,7 +63,7 @@ SCALES = [1e-250, 1e-200, 1e-150, 1.0, 1e150]
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("by", ["eps", "tol"])
-@pytest.mark.parametrize("name", NEED_CONSTANTS)
+@pytest.mark.parametrize("name", NEEDS_CONSTANTS)
 def test_constants_scale_with_the_function(name, by, scale):
     """L and rho of an extremely small or large function: neither an error nor another run."""
     result, right = (
@@ -96,7 +95,7 @@ def test_constants_of_the_third_order_scale_with_the_function(scale):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in NEED_CONSTANTS])
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in NEEDS_CONSTANTS])
 def test_methods_without_constants_run_at_any_scale(name, scale):
     fun, x0 = scaled_cosines(scale), np.array([0.5, -0.7])
     result = minimize(fun, x0, jac=True, method=name, stop=Stagnation(20), max_iterations=60)
@@ -105,7 +104,7 @@ def test_methods_without_constants_run_at_any_scale(name, scale):
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e-200, 1e-280, 1e-300, 1e-306])
-@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in NEED_CONSTANTS])
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in NEEDS_CONSTANTS])
 def test_a_success_is_true_where_squares_of_gradients_underflow(name, scale):
     fun, x0 = scaled_cosines(scale), np.array([0.5, -0.7])
     result = minimize(fun, x0, jac=True, method=name, tol=1e-2 * scale, max_iterations=60)

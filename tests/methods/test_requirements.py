@@ -7,7 +7,7 @@ import pytest
 
 from helpers import Waves
 from momentous import minimize
-from momentous.methods import REGISTRY, methods_table, requirements
+from momentous.methods.registry import REGISTRY, methods_table, requirements
 
 WAVES = Waves()
 CONSTANTS = {

@@ -28,6 +28,7 @@ from momentous import (
 from momentous.core.method import Method
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
+from momentous.methods.registry import method_class
 
 GUARD = UniversalHeavyBall(average_growth=1.0)
 FAST, GUARANTEED = 0.0, 1.0
@@ -592,4 +593,4 @@ def test_it_is_the_default():
     problem = testbed.rosenbrock(5)
     result = minimize(problem.value, problem.start, jac=problem.gradient)
     assert result.method == Safeguarded()
-    assert momentous.methods.method_class("auto") is Safeguarded
+    assert method_class("auto") is Safeguarded

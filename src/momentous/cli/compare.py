@@ -47,12 +47,13 @@ def command(
     from momentous.lab.compare.problems import select
     from momentous.lab.compare.profiles import MOST_PICTURES, write_report
     from momentous.lab.compare.runner import compare
+    from momentous.lab.record import Ended
 
     with usage_errors():  # what goes wrong in a run is its outcome
         found = compare(select(names, entries), methods, folder=out / "runs", **options)
     say(str(found))
     for row in found.rows:
-        if not row.reached and row.status not in ("max evaluations", "max time"):
+        if not row.reached and row.status not in (Ended.MAX_EVALUATIONS, Ended.MAX_TIME):
             say(f"{row.problem}, {row.method}: {row.message}")
     if found.rows:
         undrawn = write_report(found, out)

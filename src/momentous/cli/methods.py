@@ -7,7 +7,7 @@ import click
 def command() -> None:
     """List the methods: what they are, need, guarantee and cost."""
     from momentous.lab.progress import new_console, new_table
-    from momentous.methods import AUTO, REGISTRY, requirements
+    from momentous.methods.registry import AUTO, REGISTRY, requirements
 
     headings = ("name", "what it is", "needs", "guarantee", "cost per iteration")
     table = new_table(*headings, show_lines=True)

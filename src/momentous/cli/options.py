@@ -31,7 +31,7 @@ RATINGS = RatingsPath()
 
 def complete_methods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of methods, for the tab key; of a list the last one."""
-    from momentous.methods import REGISTRY
+    from momentous.methods.registry import REGISTRY
 
     before, comma, last = incomplete.rpartition(",")
     return [before + comma + name for name in ("auto", *REGISTRY) if name.startswith(last)]

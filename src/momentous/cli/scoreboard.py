@@ -48,46 +48,34 @@ def command(
 ) -> None:
     """Run all methods on the whole list of problems, and write the page.
 
-    With --maps the solvers are accelerations of descent maps, and --out, --methods, --update,
-    --max-time and --table are the options that count.
+    With --maps the solvers are accelerations, the problems descent maps; --cutest and --fused-only
+    do not apply.
     After a change of one method, --methods NAME --update runs that one only; the page says which
     rows were made with which versions.
     """
     require("matplotlib", "app", "momentous scoreboard")
-    if maps:
-        with usage_errors():
-            page = _map_page(out, methods, update, options["max_time"], table)
-        say(f"The page is {page}.")
-        return
-    from momentous.lab.compare.scoreboard import run_scoreboard, write_scoreboard
-    from momentous.testbed.suite import suite
+    from momentous.lab.compare.scoreboard import FUNCTIONS, MAPS
 
+    board = MAPS if maps else FUNCTIONS
     with usage_errors():
         if table is not None:
-            write_scoreboard(table, out)
+            board.write(table, out)
         else:
-            problems = suite(max_dimension, cutest=cutest)
-            found = run_scoreboard(
-                problems, out, methods=methods, update=update, work=work,
-                separate=not fused_only, **options,
+            found = board.run(
+                _problems(maps, max_dimension, cutest), out, methods=methods, update=update,
+                work=work, separate=not fused_only, **options,
             )  # fmt: skip
             if found.interrupted:
                 done = f"interrupted after {len(found.rows)} runs"
                 end_interrupted(f"{done}; the same command goes on from {work}")
-    say(f"The page is {out / 'scoreboard.md'}.")
+    say(f"The page is {out / f'{board.name}.md'}.")
 
 
-def _map_page(
-    out: Path,
-    methods: list[str] | None,
-    update: bool,
-    max_time: float,
-    table: Path | None,
-) -> Path:
-    from momentous.lab.compare.maps.page import write_map_page
-    from momentous.lab.compare.maps.runs import run_maps, save_map_rows
+def _problems(maps: bool, max_dimension: int | None, cutest: bool) -> Any:
+    if maps:
+        from momentous.lab.compare.sweeps import compared_maps
 
-    if table is None:
-        rows = run_maps(methods=methods, max_time=max_time)
-        table = save_map_rows(rows, out, update=update)
-    return write_map_page(table, out)
+        return compared_maps(max_dimension)
+    from momentous.testbed.suite import suite
+
+    return suite(max_dimension, cutest=cutest)

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from momentous.core.jax_mail import JaxMail, has_mail, mailed
+from momentous.core.jitted import is_jitted
 from momentous.core.passes import MOMENTUM, Pass, names, written
 
 # A larger objective would take long to compile again with every pass; one that takes long itself
@@ -188,7 +189,7 @@ class JaxPasses:
         """A function of the user in a form that `compute_joined` compiles together with passes:
         what gives value and gradient, or what gives a value and is to be differentiated.  None
         where that cannot be, or is not worth it."""
-        if not isinstance(fun, type(self._jax.jit(len))):
+        if not is_jitted(fun):
             return None
         known = _KNOWN.setdefault(fun, {})
         key = x.shape, x.dtype, differentiate, self._jax.config.jax_enable_x64

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from momentous.core.method import Method
+from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.status import Status
 from momentous.jax.driver import Driver, State
 from momentous.jax.vectors import Scalar, Tree
@@ -42,7 +42,7 @@ def solve(
     args: tuple[Any, ...] = (),
     *,
     method: str | Method = "ada-ragd",
-    tol: float = 1e-5,
+    tol: float = DEFAULT_TOLERANCE,
     rtol: float = 0.0,
     max_evaluations: int = 100_000,
     has_aux: bool = False,
@@ -66,8 +66,8 @@ def solve(
     args : tuple
         Further arguments; arrays in it may change from call to call without another compilation.
     method : str or Method
-        "ada-ragd", "ada-rhb", "ragd", "rhb", "perturbed-ragd", "parameter-free-agd",
-        "universal-hb", "lbfgs", or an instance of one of their classes.
+        A name such as "ada-ragd", or an instance; methods without a compiled form are refused with
+        the list of those that have one.
     tol, rtol : float
         Stop when the Euclidean norm of the gradient is at most tol + rtol |grad f(x0)|.
     max_evaluations : int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
-from momentous import methods
 from momentous.core.method import Method
 from momentous.core.status import Status
 from momentous.jax.driver import Driver, State
 from momentous.jax.vectors import Scalar, Tree, select
+from momentous.methods.registry import rules
 
 
 class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
@@ -104,51 +105,21 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
         return state.shown.sample.point, state.shown.aux, stats
 
 
-class RAGD(AbstractMomentous):
-    """`momentous.RAGD`, restarted accelerated gradient descent (Algorithm 1), for Optimistix."""
+@functools.cache
+def minimiser_of(method: type[Method]) -> type[AbstractMomentous]:
+    """The class of a method that has a compiled form, for Optimistix; it has the same name."""
 
-    kind = methods.RAGD
+    class Minimiser(AbstractMomentous):
+        kind = method
 
-
-class RHB(AbstractMomentous):
-    """`momentous.RHB`, restarted heavy ball (Algorithm 3), for Optimistix."""
-
-    kind = methods.RHB
-
-
-class PerturbedRAGD(AbstractMomentous):
-    """`momentous.PerturbedRAGD`, which leaves saddles (Theorem 3), for Optimistix."""
-
-    kind = methods.PerturbedRAGD
+    name = Minimiser.__name__ = Minimiser.__qualname__ = method.__name__
+    Minimiser.__doc__ = f"`momentous.{name}` for Optimistix: {method.summary}."
+    return Minimiser
 
 
-class AdaRAGD(AbstractMomentous):
-    """`momentous.AdaRAGD` for Optimistix: without constants, or with ``by_paper=True``
-    Algorithm 2."""
-
-    kind = methods.AdaRAGD
-
-
-class AdaRHB(AbstractMomentous):
-    """`momentous.AdaRHB` for Optimistix: without constants, or with ``by_paper=True``
-    Algorithm 4."""
-
-    kind = methods.AdaRHB
-
-
-class ParameterFreeAGD(AbstractMomentous):
-    """`momentous.ParameterFreeAGD` (Marumo & Takeda 2024) for Optimistix."""
-
-    kind = methods.ParameterFreeAGD
-
-
-class UniversalHeavyBall(AbstractMomentous):
-    """`momentous.UniversalHeavyBall` (Marumo & Takeda 2025) for Optimistix."""
-
-    kind = methods.UniversalHeavyBall
-
-
-class LBFGS(AbstractMomentous):
-    """`momentous.LBFGS` for Optimistix."""
-
-    kind = methods.LBFGS
+def __getattr__(name: str) -> type[AbstractMomentous]:
+    """The classes, made when they are first used; pickle finds them here, too."""
+    for method in rules().values():
+        if method.__name__ == name:
+            return minimiser_of(method)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from momentous import api
+from momentous.core.jitted import is_jitted
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
 from momentous.core.status import Status
@@ -46,7 +47,7 @@ class Flat:
 
     def function(self, fun: Callable[..., Any], has_aux: bool) -> Any:
         """fun as a function of the array; the same one for a jitted function in every run."""
-        if not isinstance(fun, type(jax.jit(len))):
+        if not is_jitted(fun):
             return self._made(lambda: fun, has_aux)
         known = _KNOWN.setdefault(fun, {})
         key = self.structure, has_aux

@@ -7,14 +7,17 @@ evaluation).  On disk it is one Parquet file whose metadata hold the rest as JSO
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
+import hashlib
 import json
 import math
 import os
 import platform
+import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +27,7 @@ import numpy as np
 
 from momentous.core.acceptance import has_risen
 from momentous.core.result import Result
+from momentous.core.status import RESTARTS, EventKind
 from momentous.core.trace import Trace
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike, atomic_file
@@ -32,12 +36,14 @@ from momentous.version import __version__
 
 COLUMNS = ("nfev", "njev", "time", "fun", "grad_norm", "step_size")
 COUNTS = ("nfev", "njev")  # whole numbers
-RESTARTS = ("RESTART", "ROLLBACK")  # kinds of events in which the momentum is dropped
 KIND, VERSION = "run", 1
 METADATA_KEY = b"momentous"
 
-Event = tuple[int, str, float]
-"""Row, name of the kind, and its number."""
+Column = Sequence[float] | np.ndarray
+Json = dict[str, Any]
+"""What a file of JSON holds."""
+Event = tuple[int, EventKind, float]
+"""Row, kind, and its number."""
 
 
 class RecordError(ValueError):
@@ -50,15 +56,42 @@ class RunInfo:
 
     problem: str
     method: str  # its name in tables
-    parameters: dict[str, Any]
+    parameters: Json
     setup: str  # versions and machine
+
+
+class Ended(enum.StrEnum):
+    """How a run ended: with a `momentous.Status`, or as only a comparison can say."""
+
+    CONVERGED = "converged"
+    MAX_ITERATIONS = "max iterations"
+    NO_PROGRESS = "no progress"
+    NON_FINITE = "non finite"
+    TARGET_REACHED = "target reached"
+    COMPLETED = "completed"
+    MAX_EVALUATIONS = "max evaluations"
+    MAX_TIME = "max time"
+    STAGNATED = "stagnated"
+    ABOVE_TOLERANCE = "above tolerance"
+    PROMISE_BROKEN = "promise broken"
+    INTERRUPTED = "interrupted"
+    OBJECTIVE_ROSE = "objective rose"
+    UNBOUNDED = "unbounded"
+    SMALL_CHANGE = "small change"
+    STOPPED = "stopped"
+    GAVE_UP = "gave up"  # an outside solver ended by itself, above the tolerance
+    FAILED = "failed"  # it raised
+    NOT_APPLICABLE = "not applicable"  # to this problem, or not installed
+    REACHED = "reached"  # on a map: the value that the plain map comes to
+    ELSEWHERE = "elsewhere"  # a fixed point above that value
+    MAX_MAPS = "max maps"
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended."""
 
-    status: str  # "converged", "max iterations", "not applicable"
+    status: Ended
     message: str
     nit: int | None = None  # None: the solver does not say
     restarts: int | None = None
@@ -66,8 +99,14 @@ class Outcome:
     @classmethod
     def from_result(cls, result: Result) -> Outcome:
         """That of one of our methods."""
-        status = result.status.name.lower().replace("_", " ")
+        status = Ended[result.status.name]
         return cls(status, result.message, int(result.nit), int(result.restarts))
+
+    @classmethod
+    def from_error(cls, error: Exception) -> Outcome:
+        """That of a run that raised; the message is one line."""
+        words = " ".join(str(error).split())
+        return cls(Ended.FAILED, f"failed: {type(error).__name__}: {words}")
 
 
 Info = TypeVar("Info", bound=RunInfo)
@@ -93,18 +132,18 @@ class RunRecord(Generic[Info]):
         cls,
         info: Info,
         outcome: Outcome,
-        columns: Mapping[str, Any] | None = None,
+        columns: Mapping[str, Column] | None = None,
         events: Iterable[Event] = (),
     ) -> RunRecord[Info]:
         """From columns by name; without any, a run that evaluated nothing.
 
         A missing ``step_size`` is NaN in every row; columns of other names are left out.
         """
-        columns = dict.fromkeys(COLUMNS, ()) if columns is None else dict(columns)
-        size = len(columns["nfev"])
-        columns.setdefault("step_size", np.full(size, np.nan))
+        given = dict[str, Column](dict.fromkeys(COLUMNS, ()) if columns is None else columns)
+        size = len(given["nfev"])
+        given.setdefault("step_size", np.full(size, np.nan))
         arrays: dict[str, Any] = {
-            name: np.asarray(columns[name], dtype=np.int64 if name in COUNTS else np.float64)
+            name: np.asarray(given[name], dtype=np.int64 if name in COUNTS else np.float64)
             for name in COLUMNS
         }
         if any(array.shape != (size,) for array in arrays.values()):
@@ -114,14 +153,14 @@ class RunRecord(Generic[Info]):
     @classmethod
     def from_trace(cls, info: Info, outcome: Outcome, trace: Trace) -> RunRecord[Info]:
         """From the trace of one of our methods."""
-        events = [(nit, event.kind.name, event.value) for nit, event in trace.events]
+        events = [(nit, event.kind, event.value) for nit, event in trace.events]
         return cls.from_columns(info, outcome, trace.columns(), events)
 
     def __len__(self) -> int:
         return len(self.nfev)
 
     @property
-    def status(self) -> str:
+    def status(self) -> Ended:
         """Why the run ended."""
         return self.outcome.status
 
@@ -145,9 +184,9 @@ class RunRecord(Generic[Info]):
         """How often a safeguarded method gave its guaranteed part a turn."""
         if self.outcome.restarts is None:
             return None
-        return sum(kind == "TURN" and value == 1 for _, kind, value in self.events)
+        return sum(kind is EventKind.TURN and value == 1 for _, kind, value in self.events)
 
-    def rows_with(self, *kinds: str) -> list[int]:
+    def rows_with(self, *kinds: EventKind) -> list[int]:
         """The rows with an event of such a kind, ascending."""
         return sorted({row for row, kind, _ in self.events if kind in kinds})
 
@@ -155,13 +194,13 @@ class RunRecord(Generic[Info]):
         """The rows in which the momentum was dropped."""
         return self.rows_with(*RESTARTS)
 
-    def reached(self, tol: float, start_fun: float) -> int | None:
-        """The first row with a gradient norm of at most ``tol``.
+    def reached(self, tol: float, start_fun: float, goal: float | None = None) -> int | None:
+        """The first row with a gradient norm of at most ``tol``, or a value of at most ``goal``.
 
         Where the objective has risen above that of the start, a small gradient is a plateau that
         the solver was thrown onto, and does not count.
         """
-        rows = np.flatnonzero(self.grad_norm <= tol)
+        rows = np.flatnonzero((self.grad_norm <= tol) | (goal is not None and self.fun <= goal))
         return next((int(row) for row in rows if not has_risen(self.fun[row], start_fun)), None)
 
     def best(self) -> int | None:
@@ -210,6 +249,25 @@ class RunRecord(Generic[Info]):
         return replace(record, path=Path(path))
 
 
+def as_file_name(name: str) -> str:
+    """A name without what file systems refuse."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", name)
+
+
+def path_of_run(folder: Path, name: str, settings: list[Any]) -> Path:
+    """Where a run is, or will be: another file for all that makes it another run."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    return folder / f"{as_file_name(name)[:120]}--{digest}.parquet"
+
+
+def finished_run(path: Path, info_type: type[Info]) -> RunRecord[Info] | None:
+    """None if there is no such run, or none that can be read: it is run again."""
+    try:
+        return RunRecord.load(path, info_type)
+    except (OSError, RecordError):
+        return None
+
+
 def pyarrow_with_parquet() -> tuple[Any, Any]:
     """The two modules that read and write Parquet files."""
     return tuple(require(name, "app", "A Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
@@ -231,7 +289,7 @@ def _event_cells(events: Iterable[Event], size: int) -> list[str]:
     """The events of each row as ``RESTART=16.0; RADIUS_REACHED=0.01``."""
     cells = [""] * size
     for row, kind, value in events:
-        cells[row] += f"{'; ' if cells[row] else ''}{kind}={float(value)!r}"
+        cells[row] += f"{'; ' if cells[row] else ''}{kind.name}={float(value)!r}"
     return cells
 
 
@@ -240,11 +298,11 @@ def _events(cells: list[str]) -> list[Event]:
     for row, text in enumerate(cells):
         for part in text.split("; ") if text else ():
             kind, value = part.split("=")
-            events.append((row, kind, float(value)))
+            events.append((row, EventKind[kind], float(value)))
     return events
 
 
-def _read_metadata(table: Any) -> dict[str, Any]:
+def _read_metadata(table: Any) -> Json:
     text = (table.schema.metadata or {}).get(METADATA_KEY)
     content = None if text is None else json.loads(text)
     if not isinstance(content, dict) or content.get("kind") != KIND:
@@ -287,6 +345,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return origin(_checked(name, each, inner[0]) for each in value)
     if kind is float and type(value) is int:
         return float(value)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(value)
     if origin in (dict, None) and kind is not Any and type(value) is (origin or kind):
         return value
     raise ValueError(f"{name} is {value!r}, which is not of the type {kind}")

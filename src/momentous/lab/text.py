@@ -3,8 +3,10 @@
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
+T = TypeVar("T")
 WIDTH = 110  # of lines of prose
 NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( (ms|s|min|h))?$|-?$|-?inf$|nan$")
 
@@ -90,6 +92,12 @@ def markdown_table(
     ]
     cells = [[_cell(cell) for cell in headings], rule, *rows]
     return "\n".join("| " + " | ".join(row) + " |" for row in cells)
+
+
+def table_of(kind: str, items: Mapping[str, T], columns: Mapping[str, Callable[[T], str]]) -> str:
+    """A table with a line per item: its name under ``kind``, then what each column says of it."""
+    lines = [[name, *(cell(item) for cell in columns.values())] for name, item in items.items()]
+    return markdown_table([kind, *columns], lines, left=1)
 
 
 def _cell(text: str) -> str:

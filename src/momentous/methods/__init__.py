@@ -1,39 +1,11 @@
-"""The methods, one family per folder, and their registry by name."""
+"""The methods, one family per folder, listed in ``__init__.pyi``."""
 
-from momentous.methods.classical import LBFGS, ConjugateGradient, GradientDescent, HeuristicAGD
-from momentous.methods.guilty import ConvexUntilGuilty
-from momentous.methods.jin import JinAGD
-from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
-from momentous.methods.registry import (
-    AUTO,
-    REGISTRY,
-    method_class,
-    method_of,
-    methods_table,
-    requirements,
-)
-from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB, PerturbedRAGD
-from momentous.methods.safeguarded import Safeguarded
+from importlib import import_module
 
-__all__ = [
-    "AUTO",
-    "LBFGS",
-    "RAGD",
-    "REGISTRY",
-    "RHB",
-    "AdaRAGD",
-    "AdaRHB",
-    "ConjugateGradient",
-    "ConvexUntilGuilty",
-    "GradientDescent",
-    "HeuristicAGD",
-    "JinAGD",
-    "ParameterFreeAGD",
-    "PerturbedRAGD",
-    "Safeguarded",
-    "UniversalHeavyBall",
-    "method_class",
-    "method_of",
-    "methods_table",
-    "requirements",
-]
+from momentous.lazy import names
+from momentous.methods.registry import register_method
+
+__all__ = list(names(__name__, __spec__))
+
+for _name, _module in names(__name__, __spec__).items():
+    globals()[_name] = register_method(getattr(import_module(_module), _name))

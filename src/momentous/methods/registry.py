@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import Any, TypeVar
 
 from momentous.core.method import Method
 from momentous.core.rule import Rule
-from momentous.methods.classical import LBFGS, ConjugateGradient, GradientDescent, HeuristicAGD
-from momentous.methods.guilty import ConvexUntilGuilty
-from momentous.methods.jin import JinAGD
-from momentous.methods.parameter_free import ParameterFreeAGD, UniversalHeavyBall
-from momentous.methods.restarted import RAGD, RHB, AdaRAGD, AdaRHB, PerturbedRAGD
 from momentous.methods.safeguarded import Safeguarded
 
-REGISTRY: dict[str, type[Method]] = {
-    cls.name: cls
-    for cls in (
-        Safeguarded,
-        AdaRAGD,
-        AdaRHB,
-        RAGD,
-        RHB,
-        PerturbedRAGD,
-        ParameterFreeAGD,
-        UniversalHeavyBall,
-        JinAGD,
-        ConvexUntilGuilty,
-        GradientDescent,
-        HeuristicAGD,
-        ConjugateGradient,
-        LBFGS,
-    )
-}
+REGISTRY: dict[str, type[Method]] = {}
+"""Every method by its name: those of this package in the order of its stub, then the user's."""
 AUTO = Safeguarded
 
-
-def rules() -> list[str]:
-    """The names of those that ask and are told: whoever can evaluate can run them."""
-    return [name for name, cls in REGISTRY.items() if issubclass(cls, Rule)]
-
+C = TypeVar("C", bound=type[Method])
 
 _SYMBOLS = {
     "gradient_lipschitz": "L",
@@ -47,6 +21,36 @@ _SYMBOLS = {
     "third_lipschitz": "L3",
     "step_size": "a step size",
 }
+
+
+def register_method(cls: C) -> C:
+    """Make a method known by its ``name``: a decorator of its class.
+
+    From then on ``minimize(..., method="name")``, checkpoints, the command line, `compare` and the
+    table of methods know it.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> from momentous import GradientDescent, minimize, register_method
+    >>> @register_method
+    ... @dataclasses.dataclass(frozen=True)
+    ... class ShortSteps(GradientDescent):
+    ...     name = "short-steps"
+    ...     step_size: float = 0.1
+    >>> minimize(lambda x: (x @ x, 2 * x), [1.0, 2.0], jac=True, method="short-steps").success
+    True
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Method) and hasattr(cls, "name")):
+        raise TypeError(f"{cls!r} must be a subclass of Method with a name")
+    known = AUTO if cls.name == "auto" else REGISTRY.get(cls.name, cls)
+    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise ValueError(
+            f"the name {cls.name!r} is that of {known.__qualname__} in {known.__module__}; give "
+            f"{cls.__qualname__} another one"
+        )
+    REGISTRY[cls.name] = cls  # a class that is defined again, as in a notebook, takes its place
+    return cls
 
 
 def method_class(name: str) -> type[Method]:
@@ -62,6 +66,11 @@ def method_class(name: str) -> type[Method]:
     raise ValueError(
         f"no method is called {name!r}{hint or '.'} There are: auto, {', '.join(REGISTRY)}"
     )
+
+
+def rules() -> dict[str, type[Method]]:
+    """Those that ask and are told, by name: whoever can evaluate can run them, JAX's loop too."""
+    return {name: cls for name, cls in REGISTRY.items() if issubclass(cls, Rule)}
 
 
 def method_of(

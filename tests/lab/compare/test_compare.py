@@ -1,5 +1,6 @@
 """Comparisons: alike for all, kept, resumed, and turned into curves, pictures and a page."""
 
+import csv
 import dataclasses
 import math
 import statistics
@@ -9,17 +10,13 @@ import pytest
 
 from momentous import GradientDescent, compare, testbed
 from momentous.core.acceptance import has_risen
+from momentous.core.status import EventKind
 from momentous.lab.compare import MEASURES, Comparison, Row, convergence, performance_profile
 from momentous.lab.compare.problems import select
 from momentous.lab.compare.profiles import costs, plot_convergence, plot_profiles
-from momentous.lab.compare.scoreboard import (
-    page,
-    run_scoreboard,
-    scoreboard_methods,
-    write_scoreboard,
-)
+from momentous.lab.compare.scoreboard import FUNCTIONS
 from momentous.lab.compare.verdicts import duel, heuristics, median, summaries
-from momentous.lab.record import Outcome, RunInfo, RunRecord
+from momentous.lab.record import Ended, Outcome, RunInfo, RunRecord
 from momentous.lab.style import line_styles
 from momentous.testbed.suite import Entry, suite
 
@@ -36,7 +33,7 @@ def row(problem, method, njev, *, reached=True, **changes):
     """A row of a table made by hand."""
     plain = Row(
         problem=problem, family="f", dimension=10, held_back=False, method=method,
-        guarantee="none" if ":" in method else "some", status="converged", message="",
+        guarantee="none" if ":" in method else "some", status=Ended.CONVERGED, message="",
         reached=reached, nfev=njev, njev=njev, nit=None, time=njev / 100, restarts=None,
         guaranteed_turns=None, fun=0.0, grad_norm=0.0, start_fun=1.0, start_grad_norm=1.0,
         minimum=None, tol=1e-6, rtol=1e-6, max_evaluations=100, max_time=1.0, separate=False,
@@ -48,7 +45,7 @@ def row(problem, method, njev, *, reached=True, **changes):
 def record(columns, events=()):
     """A run made by hand."""
     info = RunInfo("p", "a", {}, "by hand")
-    return RunRecord.from_columns(info, Outcome("converged", ""), columns, events)
+    return RunRecord.from_columns(info, Outcome(Ended.CONVERGED, ""), columns, events)
 
 
 def entry(problem, held_back=False):
@@ -336,7 +333,7 @@ def test_convergence_is_the_smallest_so_far_above_the_lowest():
         counts = np.arange(1, len(fun) + 1)
         columns = {"nfev": counts, "njev": counts, "time": counts / 10, "fun": fun,
                    "grad_norm": norm}  # fmt: skip
-        return record(columns, [(1, "RESTART", 3.0), (2, "PERTURBED", 1.0)])
+        return record(columns, [(1, EventKind.RESTART, 3.0), (2, EventKind.PERTURBED, 1.0)])
 
     histories = {
         ("p", "a"): history([5.0, 7.0, 3.0], [1.0, 2.0, 0.5]),
@@ -354,8 +351,8 @@ def test_convergence_is_the_smallest_so_far_above_the_lowest():
 
 
 def test_every_line_of_a_picture_is_unlike_the_others():
-    styles = line_styles(scoreboard_methods())
-    assert len({repr(style) for style in styles.values()}) == len(scoreboard_methods())
+    styles = line_styles(FUNCTIONS.methods)
+    assert len({repr(style) for style in styles.values()}) == len(FUNCTIONS.methods)
 
 
 @pytest.mark.slow
@@ -409,7 +406,7 @@ def test_summaries_by_hand():
 
 
 def test_the_page_says_plainly_where_the_other_wins():
-    text = page(DUELS, "picture.png")
+    text = FUNCTIONS.page(DUELS, "picture.png")
     assert f"`{LBFGS_B}` needs fewer gradients than `auto` by more than 10 % on 1" in text
     assert "Where `scipy:l-bfgs-b` wins (`auto`'s multiple): p2 (3)." in text
     assert "Where `auto` wins (its multiple): p1 (0.5)." in text
@@ -428,7 +425,7 @@ def test_the_scoreboard_of_a_tiny_list_holds_the_numbers_of_its_rows(tmp_path):
                 entry(testbed.qing(10))]  # fmt: skip
     methods = ["auto", "lbfgs", LBFGS_B]
     out, work = tmp_path / "docs", tmp_path / "work"
-    found = run_scoreboard(problems, out, methods=methods, work=work, progress=False)
+    found = FUNCTIONS.run(problems, out, methods=methods, work=work, progress=False)
     assert len(found.rows) == 2 * 3 * 3  # fused, and with values apart
     assert all(each.reached for each in found.rows)
     text = (out / "scoreboard.md").read_text()
@@ -447,7 +444,7 @@ def test_the_scoreboard_of_a_tiny_list_holds_the_numbers_of_its_rows(tmp_path):
     assert (out / "scoreboard-profiles.png").stat().st_size > 10_000
     before = text
     (out / "scoreboard.md").unlink()
-    write_scoreboard(out / "scoreboard.parquet", out)  # from the table alone
+    FUNCTIONS.write(out / "scoreboard.parquet", out)  # from the table alone
     assert (out / "scoreboard.md").read_text() == before
 
 
@@ -495,12 +492,12 @@ def test_limits_that_are_no_numbers_are_refused_by_name():
 def test_only_the_given_methods_are_run_again_and_the_rest_is_kept(tmp_path):
     problems = [entry(testbed.rosenbrock(2)), entry(testbed.qing(4))]
     options = {"separate": False, "progress": False, "max_evaluations": 2000}
-    run_scoreboard(problems, tmp_path, methods=["auto", "gd", LBFGS_B], **options)
+    FUNCTIONS.run(problems, tmp_path, methods=["auto", "gd", LBFGS_B], **options)
     table = tmp_path / "scoreboard.parquet"
     old = Comparison.load(table).rows
     marked = [dataclasses.replace(one, setup="of old") for one in old]
     Comparison(marked).save(table)
-    run_scoreboard(problems, tmp_path, methods=["gd"], update=True, **options)
+    FUNCTIONS.run(problems, tmp_path, methods=["gd"], update=True, **options)
     new = Comparison.load(table).rows
     assert [(one.problem, one.method) for one in new] == [(one.problem, one.method) for one in old]
     assert {one.method for one in new if one.setup != "of old"} == {"gd"}
@@ -511,9 +508,9 @@ def test_only_the_given_methods_are_run_again_and_the_rest_is_kept(tmp_path):
 def test_a_table_made_by_other_rules_is_not_updated(tmp_path):
     problems = [entry(testbed.rosenbrock(2))]
     options = {"separate": False, "progress": False}
-    run_scoreboard(problems, tmp_path, methods=["gd"], max_evaluations=2000, **options)
+    FUNCTIONS.run(problems, tmp_path, methods=["gd"], max_evaluations=2000, **options)
     with pytest.raises(ValueError, match="made with max_evaluations=2000, these runs with 500"):
-        run_scoreboard(
+        FUNCTIONS.run(
             problems, tmp_path, methods=["gd"], max_evaluations=500, update=True, **options
         )
 
@@ -521,16 +518,19 @@ def test_a_table_made_by_other_rules_is_not_updated(tmp_path):
 def test_a_table_from_before_the_overhead_was_measured_is_read(tmp_path):
     table = tmp_path / "old.csv"
     Comparison([row("p", "auto", 10), row("p", LBFGS_B, 20)]).save(table)
-    lines = [line.rsplit(",", 1)[0] for line in table.read_text().splitlines()]
-    table.write_text("\n".join(lines) + "\n")
+    with table.open(newline="") as file:
+        lines = list(csv.reader(file))
+    kept = [i for i, name in enumerate(lines[0]) if name not in ("overhead", "goal", "plain_maps")]
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([line[i] for i in kept] for line in lines)
     rows = Comparison.load(table).rows
     assert [one.overhead for one in rows] == [None, None]
-    assert "Overhead" not in page(rows, "p.png").split("## How it was made")[0]
+    assert "Overhead" not in FUNCTIONS.page(rows, "p.png").split("## How it was made")[0]
 
 
 def test_the_page_begins_with_three_sentences_a_picture_and_a_table():
     rows = [row("p", "auto", 10, overhead=2e-5), row("p", LBFGS_B, 20, overhead=1e-5)]
-    parts = page(rows, "p.png").split("\n\n")
+    parts = FUNCTIONS.page(rows, "p.png").split("\n\n")
     assert parts[1].startswith(
         f"On 1 problem with 10 to 10 variables `auto` solves 1, `{LBFGS_B}` 1."
     )
@@ -544,7 +544,7 @@ def test_the_page_begins_with_three_sentences_a_picture_and_a_table():
 def test_the_time_in_the_function_is_not_overhead(method, monkeypatch):
     """A clock that stands still but for the function: what is outside takes no time."""
     now = [0.0]
-    monkeypatch.setattr("momentous.lab.compare.solvers.process_time", lambda: now[0])
+    monkeypatch.setattr("momentous.lab.meter.process_time", lambda: now[0])
 
     def slow(x):
         now[0] += 1.0

@@ -4,26 +4,31 @@ import dataclasses
 import itertools
 import math
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from momentous import accelerate
-from momentous.lab.compare.maps import MAP_SOLVERS, run_maps
-from momentous.lab.compare.maps.meter import MapMeter, MapStop
-from momentous.lab.compare.maps.page import page, shares, write_map_page
-from momentous.lab.compare.maps.problems import SMALL, compared_maps, sweep
-from momentous.lab.compare.maps.runs import MapRow, goal_of, run_map, save_map_rows
-from momentous.lab.compare.maps.solvers import anderson, conjugate, damped, plain, squarem
-from momentous.lab.compare.table import load_rows
+from momentous import accelerate, compare
+from momentous.lab.compare import Comparison
+from momentous.lab.compare.accelerations import anderson, conjugate, damped, plain, squarem
+from momentous.lab.compare.runner import Rules, plain_start
+from momentous.lab.compare.scoreboard import FUNCTIONS, MAPS
+from momentous.lab.compare.sweeps import SMALL, compared_maps, sweep
+from momentous.lab.compare.verdicts import shares
+from momentous.lab.meter import Limits, MapMeter, StopError, run_metered
+from momentous.lab.record import Ended
 from momentous.testbed.maps import MapEntry, MapProblem
 from momentous.testbed.maps.expectation import poisson_mixture, soft_means
 from momentous.testbed.maps.majorise import bradley_terry
 
+WIDE = Limits(tol=0.0)
+RULES = Rules(rtol=1e-6, tol=None, max_evaluations=20_000, max_time=60.0, separate=False, seed=0,
+              repeats=1)  # fmt: skip
 EASY = [
-    MapEntry("mixture", poisson_mixture, False, 200),
-    MapEntry("mixture", partial(soft_means, 60, 2, 3), True, 200),
-    MapEntry("majorise", partial(bradley_terry, 8, 10), True, 100),
+    MapEntry("poisson-mixture-3", "mixture", 3, poisson_mixture, False, 200),
+    MapEntry("soft-means-60x2-3", "mixture", 6, partial(soft_means, 60, 2, 3), True, 200),
+    MapEntry("bradley-terry-8", "majorise", 8, partial(bradley_terry, 8, 10), True, 100),
 ]
 
 
@@ -47,14 +52,14 @@ def mapped(problem, solve, count):
     def step(x):
         points.append(x.copy())
         if len(points) > count:
-            raise MapStop("enough")
+            raise StopError(Ended.STOPPED, "enough")
         return problem.step(x)
 
     watched = MapProblem(
         name="watched", description="", start=problem.start, step=step, value=problem.value
     )
-    with pytest.raises(MapStop):
-        solve(MapMeter(watched), problem.start.copy())
+    with pytest.raises(StopError):
+        solve(MapMeter(watched, WIDE), problem.start.copy())
     return np.array(points[:count])
 
 
@@ -149,26 +154,25 @@ def test_conjugate_gradients_end_on_a_parabola_after_as_many_maps_as_it_has_vari
         name="bowl", description="", start=np.ones(5), step=lambda x: x - curvatures * x,
         value=lambda x: 0.5 * float(curvatures @ (x * x)),
     )  # fmt: skip
-    meter = MapMeter(problem, goal=1e-16)
-    with pytest.raises(MapStop, match="reached"):
+    meter = MapMeter(problem, Limits(tol=0.0, goal=1e-16))
+    with pytest.raises(StopError, match=r"the objective .* is at most 1e-16"):
         conjugate(meter, problem.start.copy())
-    assert meter.maps <= 6
-    assert meter.values <= 3 * meter.maps + 1  # the start, and three per line
+    assert meter.njev <= 6
+    assert meter.nfev <= 3 * meter.njev + 1  # the start, and three per line
 
 
 def test_our_solver_is_accelerate_with_its_defaults():
     problem = poisson_mixture()
-    goal = goal_of(problem, 200)
-    meter, status, _ = run_map(problem, MAP_SOLVERS["accelerate"], goal)
-    assert status == "reached"
-    count = len(meter.columns()["residual"])
+    found = compare(problem, "accelerate", progress=False)
+    (row,), (record,) = found.rows, found.records.values()
+    assert row.status is Ended.REACHED
+    assert row.njev == len(record)
     ours = accelerate(
         problem.step_and_value, problem.start, True, tol=0, max_iterations=None,
-        max_evaluations=2 * count,
+        max_evaluations=2 * len(record),
     )  # fmt: skip
-    assert ours.njev == count
-    seen = meter.columns()["residual"]
-    assert all(np.isclose(seen, norm, rtol=1e-10).any() for norm in ours.trace["grad_norm"])
+    assert ours.njev == len(record)
+    assert all(np.isclose(record.grad_norm, n, rtol=1e-10).any() for n in ours.trace["grad_norm"])
 
 
 # --- the meter ------------------------------------------------------------------------------------
@@ -176,48 +180,47 @@ def test_our_solver_is_accelerate_with_its_defaults():
 
 def test_maps_and_values_are_counted_apart_and_never_twice():
     problem = bradley_terry(8, 10)
-    meter = MapMeter(problem)
+    meter = MapMeter(problem, WIDE)
     x = problem.start.copy()
     y = meter.image(x)
     assert meter.image(x) is y
     assert meter.value(y) == meter.value(y) == problem.value(y)
-    assert (meter.maps, meter.values) == (1, 1)
-    assert not meter.free
+    assert (meter.njev, meter.nfev) == (1, 1)
+    assert meter.separate
 
 
 def test_where_the_map_brings_the_value_a_call_is_one_of_each():
     problem = poisson_mixture()
-    meter = MapMeter(problem)
+    meter = MapMeter(problem, WIDE)
     x = problem.start.copy()
     meter.value(x)
     meter.image(x)
     assert meter.both(x)[1] == problem.value(x)
-    assert (meter.maps, meter.values) == (1, 1)
+    assert (meter.njev, meter.nfev) == (1, 1)
 
 
 def test_the_plain_map_meets_its_own_goal_and_asks_for_no_value():
-    problem = bradley_terry(8, 10)
-    goal = goal_of(problem, 10)
-    meter, status, _ = run_map(problem, plain, goal)
-    assert (status, meter.maps, meter.values) == ("reached", goal.plain_maps, 0)
-    columns = meter.columns()
-    assert columns["fun"][-1] <= goal.value < columns["fun"][-2]
-    assert list(columns["maps"]) == list(range(1, meter.maps + 1))
+    start = plain_start(bradley_terry(8, 10), 10, RULES)
+    meter = MapMeter(start.problem, start.limits(RULES))
+    ran = run_metered("plain", plain, meter)
+    assert (ran.status, meter.njev, meter.nfev) == (Ended.REACHED, start.plain_maps, 0)
+    assert ran.fun[-1] <= start.goal < ran.fun[-2]
+    assert list(ran.njev) == list(range(1, meter.njev + 1))
 
 
 @pytest.mark.parametrize(
     ("limits", "status"),
     [
-        ({"max_maps": 5}, "max maps"),
-        ({"max_time": 0.0}, "max time"),
-        ({"residual": math.inf}, "elsewhere"),
-        ({"goal": math.inf}, "reached"),
+        ({"max_maps": 5}, Ended.MAX_MAPS),
+        ({"max_evaluations": 5}, Ended.MAX_EVALUATIONS),
+        ({"max_time": 0.0}, Ended.MAX_TIME),
+        ({"tol": math.inf}, Ended.ELSEWHERE),
+        ({"goal": math.inf}, Ended.REACHED),
     ],
 )
 def test_a_run_is_over_at_the_goal_at_a_fixed_point_or_at_a_limit(limits, status):
-    problem = bradley_terry(8, 10)
-    with pytest.raises(MapStop, match=status):
-        plain(MapMeter(problem, **limits), problem.start.copy())
+    meter = MapMeter(bradley_terry(8, 10), dataclasses.replace(WIDE, **limits))
+    assert run_metered("plain", plain, meter).status is status
 
 
 def test_what_goes_wrong_is_an_outcome():
@@ -227,9 +230,16 @@ def test_what_goes_wrong_is_an_outcome():
     problem = MapProblem(
         name="broken", description="", start=np.ones(2), step=broken, value=lambda x: 0.0
     )
-    goal = dataclasses.replace(goal_of(poisson_mixture(), 5))
-    _, status, message = run_map(problem, plain, goal)
-    assert (status, message) == ("failed", "FloatingPointError: too far")
+    (row,) = compare(problem, "plain", progress=False).rows
+    assert (row.status, row.message) == (Ended.FAILED, "failed: FloatingPointError: too far")
+
+
+def test_solvers_of_functions_are_not_applicable_to_maps_nor_the_other_way_round():
+    (row,) = compare(poisson_mixture(), "auto", progress=False).rows
+    assert (row.status, row.nfev) == (Ended.NOT_APPLICABLE, 0)
+    assert "is for functions, and poisson-mixture-3 is a map" in row.message
+    (row,) = compare(("bowl", lambda x: (x @ x, 2 * x), np.ones(2)), "squarem", progress=False).rows
+    assert "squarem is for maps, and bowl is a function" in row.message
 
 
 # --- sweeps ---------------------------------------------------------------------------------------
@@ -256,57 +266,83 @@ def test_at_least_twenty_maps_are_compared():
 
 @pytest.fixture(scope="module")
 def rows():
-    return run_maps(EASY, ["accelerate", "plain", "anderson-5", "squarem"], progress=False)
+    methods = ["accelerate", "plain", "anderson-5", "squarem"]
+    return compare(EASY, methods, repeats=3, progress=False).rows
 
 
 def test_every_solver_has_a_row_on_every_map(rows):
     assert len(rows) == 12
     assert all(row.reached for row in rows)
-    assert all(row.maps == row.values for row in rows if row.free_value)
-    ours = shares(rows, "maps", "accelerate")
+    assert all(row.njev == row.nfev for row in rows if not row.separate)
+    ours = shares(rows, "gradients", "accelerate", "plain")
     assert all(share < 0.6 for share in ours.values())
-    assert set(shares(rows, "maps", "plain").values()) == {1.0}
-    by_hand = [row for row in rows if row.problem == "bradley-terry-8"]
-    assert all(row.calls == row.maps + row.values for row in by_hand)
+    assert set(shares(rows, "gradients", "plain", "plain").values()) == {1.0}
+    assert {row.problem for row in rows if row.separate} == {"bradley-terry-8"}
 
 
-def test_a_table_is_updated_method_by_method(rows, tmp_path):
-    save_map_rows(rows, tmp_path)
-    changed = [dataclasses.replace(row, maps=1, setup="new") for row in rows[:1]]
-    path = save_map_rows(changed, tmp_path, update=True)
-    again = load_rows(path, MapRow)
-    assert again == [*changed, *rows[1:]]
-    text = page(again, "p.png")
-    assert "- new: `accelerate`" in text
+def test_a_comparison_of_maps_speaks_of_maps(rows):
+    text = str(Comparison(rows))
+    assert "poisson-mixture-3, 3 variables, to f <= 1.81566" in text
+    assert "|x - T(x)|" in text
+    assert "grad" not in text
+
+
+def test_a_table_is_updated_method_by_method_and_runs_are_kept(tmp_path):
+    options = {"methods": ["accelerate", "plain"], "work": tmp_path / "work", "progress": False}
+    found = MAPS.run(EASY[:1], tmp_path, **options)
+    assert len(list((tmp_path / "work").iterdir())) == 2
+    changed = [dataclasses.replace(row, setup="of old") for row in found.rows]
+    Comparison(changed).save(tmp_path / "map-scoreboard.parquet")
+    MAPS.run(EASY[:1], tmp_path, **options | {"methods": ["plain"]}, update=True)
+    rows = Comparison.load(tmp_path / "map-scoreboard.parquet").rows
+    assert rows == [changed[0], found.rows[1]]
+    assert "- of old: `accelerate`" in (tmp_path / "map-scoreboard.md").read_text()
 
 
 def test_the_page_holds_the_numbers_of_its_rows(rows, tmp_path):
-    table = save_map_rows(rows, tmp_path)
-    text = write_map_page(table, tmp_path).read_text()
+    Comparison(rows).save(tmp_path / "t.parquet")
+    text = MAPS.write(tmp_path / "t.parquet", tmp_path).read_text()
     assert (tmp_path / "map-scoreboard.png").stat().st_size > 10_000
     opening = text.split("\n\n")[1]
     assert opening.count(". ") == 2  # three sentences
     assert opening.startswith("On 3 descent maps with 3 to 8 variables `accelerate` comes to where")
     poisson = {row.method: row for row in rows if row.problem == "poisson-mixture-3"}
     cells = " | ".join(
-        str(poisson[m].maps) for m in ("accelerate", "plain", "anderson-5", "squarem")
+        str(poisson[m].njev) for m in ("accelerate", "plain", "anderson-5", "squarem")
     )
     assert f"| poisson-mixture-3 | 3 | 200 | {cells} |" in text
 
 
 def test_a_solver_that_fails_and_one_that_wins_are_named(rows):
-    worse = [
-        dataclasses.replace(row, maps=500) if row.method == "accelerate" else
-        dataclasses.replace(row, reached=False, status="max maps") if row.method == "squarem" else
-        row
-        for row in rows
-    ]  # fmt: skip
-    text = page(worse, "p.png")
+    changes = {
+        "accelerate": {"njev": 500},
+        "squarem": {"reached": False, "status": Ended.MAX_MAPS},
+    }
+    worse = [dataclasses.replace(row, **changes.get(row.method, {})) for row in rows]
+    text = MAPS.page(worse, "p.png")
     assert "maps by more than 10 % on 0, more on 3, and about as many on 0." in text
     assert "| `squarem` | 0 of 3 |" in text
     assert "unsolved (poisson-mixture-3)" in text
 
 
-def test_a_misspelt_solver_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"no solver of maps is called 'andersen'.*anderson-3"):
-        run_maps(EASY, ["andersen"], progress=False)
+def test_a_misspelt_solver_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"'andersen' is no solver of the map-sc.*anderson-3"):
+        MAPS.run(EASY, tmp_path, methods=["andersen"])
+
+
+@pytest.mark.slow
+def test_names_and_sizes_on_the_list_are_those_of_the_maps():
+    for entry in compared_maps(2000):
+        problem = entry.make()
+        assert (problem.name, problem.dimension) == (entry.name, entry.dimension)
+
+
+# --- the pages under version control --------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", [FUNCTIONS, MAPS], ids=lambda board: board.name)
+def test_the_pages_are_what_their_tables_make(board):
+    docs = Path(__file__).parents[3] / "docs"
+    rows = Comparison.load(docs / f"{board.name}.parquet").rows
+    assert board.page(rows, board.picture) == (docs / f"{board.name}.md").read_text()

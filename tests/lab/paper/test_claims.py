@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from momentous.core.status import EventKind
 from momentous.lab.paper.claims import COUNTS as COUNTED
 from momentous.lab.paper.claims import DISTURBED, STATEMENTS, disturbance, judge, rises
 from momentous.lab.paper.methods import ADAPTIVE, FIXED, PAPER_METHODS, SEVEN
@@ -64,7 +65,7 @@ REACHED, OFTEN, LOOP = "B0 decreases", "once B0 <= B", "while loop"
 
 
 def negative_curvature(times: int) -> RunSet:
-    events = [(row, "NEGATIVE_CURVATURE", -1.0) for row in range(1, times + 1)]
+    events = [(row, EventKind.NEGATIVE_CURVATURE, -1.0) for row in range(1, times + 1)]
     return with_run(short_set(), "Jin's AGD", events=events)
 
 
@@ -342,7 +343,9 @@ def test_a_radius_that_is_not_reached_in_a_whole_run_contradicts_whatever_the_ot
 def with_rests(method: str, *how) -> RunSet:
     """A run that begins anew in every second iteration."""
     run_set = short_set(**{method.replace(" ", "_"): how})
-    return with_run(run_set, method, events=[(row, "RESTART", 1.0) for row in range(1, 1001, 2)])
+    return with_run(
+        run_set, method, events=[(row, EventKind.RESTART, 1.0) for row in range(1, 1001, 2)]
+    )
 
 
 def test_a_restart_excuses_no_missing_values_of_a_method_that_reuses_none():

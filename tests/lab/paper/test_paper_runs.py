@@ -14,6 +14,7 @@ import pytest
 from momentous.api import iterate
 from momentous.core.checkpoint import load as load_checkpoint
 from momentous.core.machine import NUMBERS
+from momentous.core.status import EventKind
 from momentous.lab import studies
 from momentous.lab.paper import runs as paper_runs_module
 from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
@@ -97,7 +98,7 @@ def test_the_wide_radius_shrinks_by_one_plus_a_thousandth_of_the_epoch(problems)
     )  # fmt: skip
     for step in run:
         for event in step.events:
-            assert event.kind.name == "RESTART"
+            assert event.kind is EventKind.RESTART
             restarts += 1
             radius /= 1 + 0.001 * restarts
             assert step.memory.schedule.wide_radius == pytest.approx(radius, rel=1e-12)
@@ -147,7 +148,7 @@ def test_restarted_in_every_iteration_the_fixed_methods_make_the_steps_of_gd(run
         assert STEPS[name] == PAPER_METHODS[name].step_factor * STEPS["gd"]
         # A row is where a gradient was taken: the first two are at the start.
         np.testing.assert_allclose(runs[name].fun[1:alone], gd.fun[: alone - 1], rtol=1e-3)
-        assert runs[name].rows_with("RESTART")[: alone - 1] == list(range(1, alone))
+        assert runs[name].rows_with(EventKind.RESTART)[: alone - 1] == list(range(1, alone))
 
 
 def test_gd_and_heuristic_ragd_have_nothing_but_a_step_size():
@@ -392,7 +393,11 @@ def test_the_objective_of_heuristic_ragd_is_that_of_a_naive_loop(problems, tmp_p
 def test_a_run_is_read_as_it_was_written(runs, tmp_path):
     run = runs["ada-ragd"]
     info = replace(run.info, setup='here, "quotes" = signs; and ü', tuning={"trials": 3})
-    events = [(0, "RESTART", 16.0), (3, "ROLLBACK", math.inf), (3, "RADIUS_REACHED", 0.0123456789)]
+    events = [
+        (0, EventKind.RESTART, 16.0),
+        (3, EventKind.ROLLBACK, math.inf),
+        (3, EventKind.RADIUS_REACHED, 0.0123456789),
+    ]
     run = replace(run, info=info, fun=np.full(LENGTH + 1, np.nan), events=events)
     written = run.save(tmp_path / "run.parquet")
     read = load_run(tmp_path / "run.parquet")

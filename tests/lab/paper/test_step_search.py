@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from momentous.core.status import EventKind
 from momentous.lab.paper import plan, tuning
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import AUTHORS_STEPS, PAPER_METHODS
@@ -137,12 +138,16 @@ def test_stable_is_finite_never_above_the_start_and_without_discarded_epochs(run
         assert found == Trial(0.5, False, math.inf, "not finite at iteration 4")
     above = Trial.of(altered(run, r4=1.01 * start), 10)
     assert (above.stable, above.fun) == (False, run.fun[10])
-    for kind, stable in (("ROLLBACK", False), ("NON_FINITE", False), ("RESTART", True)):
+    for kind, stable in (
+        (EventKind.ROLLBACK, False),
+        (EventKind.NON_FINITE, False),
+        (EventKind.RESTART, True),
+    ):
         assert Trial.of(altered(run, events=[(4, kind, 1.0)]), 10).stable is stable
 
 
 def test_of_a_longer_run_only_the_beginning_counts(run):
-    bad = altered(run, r9=math.nan, events=[(8, "ROLLBACK", 1.0)])
+    bad = altered(run, r9=math.nan, events=[(8, EventKind.ROLLBACK, 1.0)])
     assert Trial.of(bad, 7) == Trial(0.5, True, run.fun[7])
     assert not Trial.of(bad, 8).stable
 
@@ -299,9 +304,9 @@ def test_a_run_that_climbed_above_its_start_is_unstable_though_it_came_down_agai
 
 
 def test_a_climb_that_the_method_itself_takes_back_does_not_count():
-    discarded = [(51, "ROLLBACK", 4.0)]
+    discarded = [(51, EventKind.ROLLBACK, 4.0)]
     assert instability(falling(r50=1.5, r52=0.01, events=discarded), 100) == ""
-    too_late = [(60, "ROLLBACK", 4.0)]
+    too_late = [(60, EventKind.ROLLBACK, 4.0)]
     assert "climbs" in instability(falling(r50=1.5, r52=0.01, events=too_late), 100)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from momentous.core.status import EventKind
 from momentous.lab.paper.baselines import run_quasi_newton, run_sweeps
 from momentous.lab.paper.claims import judge
 from momentous.lab.paper.methods import ADAPTIVE, FIXED, SEVEN
@@ -191,7 +192,7 @@ def test_the_long_run_marks_line_11_and_the_radius(tmp_path, drawn):
 
 def test_only_the_first_time_at_the_radius_is_yellow(tmp_path, drawn):
     run = long_run("Ada-RAGD-NC", "completion", 16, n=6000)
-    run.events.append((5500, "RADIUS_REACHED", 0.01))
+    run.events.append((5500, EventKind.RADIUS_REACHED, 0.01))
     draw_long_run([RunSet("fig3", [run], 6000)], tmp_path / "fig3.png")
     assert len(points(drawn[0].axes[0], markerfacecolor=YELLOW)) == 1
 

@@ -15,7 +15,7 @@ import pytest
 from momentous.core.status import EventKind
 from momentous.lab.paper.results import EARLY, Bound, Claim, Growth, RunSet, Study, Verdict
 from momentous.lab.paper.runs import PaperRunInfo
-from momentous.lab.record import Outcome, RunRecord
+from momentous.lab.record import Ended, Outcome, RunRecord
 from momentous.lab.report.figures import STRETCHES, styles
 from momentous.lab.report.page import DRAW_SCRIPT, write_page
 from momentous.lab.report.plots import MARKS, WINDOW, X_AXES, Y_AXES
@@ -32,8 +32,12 @@ INFO = PaperRunInfo(
     threads=2,
     tuning={"trials": 9, "evaluations": 4321, "seconds": 61.5, "unstable": [UNSTABLE]},
 )  # fmt: skip
-EVENTS = [(40, "RESTART", 40.0), (90, "ROLLBACK", 50.0), (120, "RADIUS_REACHED", 0.01)]
-CURVED = [(30, "NEGATIVE_CURVATURE", -1.0)]
+EVENTS = [
+    (40, EventKind.RESTART, 40.0),
+    (90, EventKind.ROLLBACK, 50.0),
+    (120, EventKind.RADIUS_REACHED, 0.01),
+]
+CURVED = [(30, EventKind.NEGATIVE_CURVATURE, -1.0)]
 
 
 def a_run(size=401, rate=0.02, floor=0.35, events=(), status="max iterations", **info):
@@ -313,16 +317,20 @@ def test_what_is_not_finite_is_null(tmp_path):
 
 
 def test_events_point_to_the_rows_in_which_they_happened(tmp_path):
-    events = [(row, "RESTART", 1.0) for row in range(0, 9_000, 3)]
-    events += [(4_567, "ROLLBACK", 1.0), (8_001, "RADIUS_REACHED", 0.1), (9_500, "ROLLBACK", 1.0)]
+    events = [(row, EventKind.RESTART, 1.0) for row in range(0, 9_000, 3)]
+    events += [
+        (4_567, EventKind.ROLLBACK, 1.0),
+        (8_001, EventKind.RADIUS_REACHED, 0.1),
+        (9_500, EventKind.ROLLBACK, 1.0),
+    ]
     run = a_run(size=10_000, rate=1e-3, events=sorted(events))
     page = written(Study([RunSet("fig3", [run], 9_000)]), tmp_path)
     words = page.figures["plot-0"]["data"][1]["text"]
     at = list(zip(page.columns()["iteration"][1], words, strict=True))
-    restart = MARKS["RESTART"]["words"]
+    restart = MARKS[EventKind.RESTART]["words"]
     assert [pair for pair in at if pair[1] != restart] == [
-        (4_567, MARKS["ROLLBACK"]["words"]),
-        (8_001, MARKS["RADIUS_REACHED"]["words"]),
+        (4_567, MARKS[EventKind.ROLLBACK]["words"]),
+        (8_001, MARKS[EventKind.RADIUS_REACHED]["words"]),
     ]
     assert set(at) <= {(row, MARKS[kind]["words"]) for row, kind, _ in events}
     assert 100 < len(at) <= STRETCHES + 2 + WINDOW / 3
@@ -330,12 +338,12 @@ def test_events_point_to_the_rows_in_which_they_happened(tmp_path):
 
 def long_set(*reached, size=10_001, period=3):
     """Runs that restart every few iterations, and where each has B0 <= B for the first time."""
-    restarts = [(row, "RESTART", 1.0) for row in range(0, size, period)]
+    restarts = [(row, EventKind.RESTART, 1.0) for row in range(0, size, period)]
     runs = [
         a_run(size=size, rate=1e-3, method=name, events=sorted([*restarts, *events]))
         for name, events in zip(
             ("Ada-RAGD-NC", "Ada-RHB-NC"),
-            ([(row, "RADIUS_REACHED", 0.01)] if row else [] for row in reached),
+            ([(row, EventKind.RADIUS_REACHED, 0.01)] if row else [] for row in reached),
             strict=True,
         )
     ]
@@ -363,7 +371,7 @@ def test_the_page_says_how_much_of_the_runs_is_in_it(page, tmp_path):
     thin = written(Study([long_set(6_001, 4_002)]), tmp_path)
     rows = sum(len(column) for column in thin.columns()["iteration"][::2])
     words = [word for trace in thin.figures["plot-0"]["data"][1::2] for word in trace["text"]]
-    restarts = words.count(MARKS["RESTART"]["words"])
+    restarts = words.count(MARKS[EventKind.RESTART]["words"])
     assert (
         f"{rows:,} of 20,002 iterations and {restarts:,} of 6,668 restarts are drawn; all are in "
         "the Parquet files." in thin.words
@@ -371,11 +379,13 @@ def test_the_page_says_how_much_of_the_runs_is_in_it(page, tmp_path):
 
 
 def test_fourteen_long_runs_take_less_room_than_plotly_itself(page, tmp_path):
-    events = [(row, "RESTART", 1.0) for row in range(0, 100_000, 16)]
+    events = [(row, EventKind.RESTART, 1.0) for row in range(0, 100_000, 16)]
     k, rng = np.arange(100_000), np.random.default_rng(0)
     error, norm = (np.exp(rng.normal(size=k.size) - 5 * k / k.size) for _ in range(2))
     columns = {"nfev": k, "njev": k + 1, "time": k * 0.0212345, "fun": 0.3512345 + error}
-    run = RunRecord.from_columns(INFO, Outcome("", ""), columns | {"grad_norm": norm}, events)
+    run = RunRecord.from_columns(
+        INFO, Outcome(Ended.STOPPED, ""), columns | {"grad_norm": norm}, events
+    )
     written(Study([RunSet("fig3", [run] * 7, 10**5) for _ in range(2)]), tmp_path)
     size = (tmp_path / "report" / "index.html").stat().st_size
     assert size < len(page.scripts[1][1])
@@ -395,7 +405,7 @@ def test_a_method_has_the_colour_and_the_dashes_that_it_has_in_the_pictures(page
 
 
 def test_every_kind_of_event_has_a_mark_or_is_none_of_the_readers_business():
-    assert {kind.name for kind in EventKind} - set(MARKS) == {"SECANT", "TURN"}
+    assert {*EventKind} - {*MARKS} == {EventKind.SECANT, EventKind.TURN}
 
 
 # --- words and tables ---

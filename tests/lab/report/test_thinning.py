@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from momentous.core.status import EventKind
 from momentous.lab.report.figures import MOST_ROWS, STRETCHES, kept_rows
 
 
@@ -49,8 +50,12 @@ def test_thinning_passes_over_what_is_not_finite():
 
 def test_thinning_keeps_every_special_event_and_some_restarts():
     size = 100_000
-    restarts = [(row, "RESTART") for row in range(50_000, size, 16)]
-    special = [(33_333, "ROLLBACK"), (50_001, "RADIUS_REACHED"), (7, "NEGATIVE_CURVATURE")]
+    restarts = [(row, EventKind.RESTART) for row in range(50_000, size, 16)]
+    special = [
+        (33_333, EventKind.ROLLBACK),
+        (50_001, EventKind.RADIUS_REACHED),
+        (7, EventKind.NEGATIVE_CURVATURE),
+    ]
     flat = (np.ones(size), np.ones(size))
     kept = set(kept_rows(flat, restarts + special).tolist())
     assert {row for row, _ in special} <= kept

@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from momentous.core.jitted import is_jitted
+
 # What has been made of the user's jitted functions, by what in args is no array.
 _KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -25,7 +27,7 @@ class JaxPair:
         import jax
 
         self._jax, self._fun, self._args, self._level = jax, fun, args, level
-        self._is_jitted = isinstance(fun, type(jax.jit(len)))
+        self._is_jitted = is_jitted(fun)
         # A function that is not jitted may do with an array of NumPy what only NumPy can.
         dynamic = (jax.Array, np.ndarray) if self._is_jitted else jax.Array
         leaves, self._tree = jax.tree.flatten(args)

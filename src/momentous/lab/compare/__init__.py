@@ -13,8 +13,8 @@ from momentous.lab.compare.profiles import (
     performance_profile,
 )
 from momentous.lab.compare.runner import compare
-from momentous.lab.compare.solvers import OUTSIDE_SOLVERS
 from momentous.lab.compare.table import Comparison, Row
+from momentous.lab.outside import OUTSIDE_SOLVERS
 
 __all__ = [
     "MEASURES", "OUTSIDE_SOLVERS", "Comparison", "Curve", "Profile", "Row", "compare",

@@ -2,15 +2,26 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from momentous.testbed import Problem
+from momentous.testbed.maps import MapEntry, MapProblem
+from momentous.testbed.problem import Vector
 from momentous.testbed.suite import Entry
+
+AnyProblem = Problem | MapProblem
+AnyEntry = Entry | MapEntry
+UserFunction = tuple[str, Callable[[Vector], tuple[float, Vector]], ArrayLike]
+"""Name, function that returns value and gradient, x0."""
+OneProblem = AnyProblem | AnyEntry | UserFunction
+P = TypeVar("P", Problem, MapProblem)
+PLAIN_MAPS = 1000  # that set the goal on a map that is given as it is
 
 
 def select(patterns: Iterable[str], entries: Sequence[Entry]) -> list[Entry]:
@@ -30,49 +41,54 @@ def select(patterns: Iterable[str], entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.name in chosen]
 
 
-def as_entries(problems: Any) -> list[Entry]:
-    """The problems of a comparison: a Problem, an Entry, (name, fun, x0), or a list of them."""
-    many = [problems] if _is_one(problems) else list(problems)
-    entries = [_as_entry(problem) for problem in many]
+def as_entries(problems: Any) -> list[AnyEntry]:
+    """The problems of a comparison: problems, entries, (name, fun, x0), or a list of them."""
+    entries = [_as_entry(it) for it in ([problems] if _is_one(problems) else problems)]
     require_distinct("problem", [entry.name for entry in entries])
     return entries
 
 
 @dataclass(frozen=True)
-class GivenProblem:
+class Given(Generic[P]):
     """The ``make`` of an entry whose problem is there already."""
 
-    problem: Problem
+    problem: P
 
-    def __call__(self) -> Problem:
+    def __call__(self) -> P:
         return self.problem
 
     @property
     def fingerprint(self) -> list[float]:
-        """What tells it from another of the same name: size, and f and |grad f| at the start."""
-        value, gradient = self.problem.value_and_gradient(self.problem.start)
-        return [self.problem.dimension, float(value), float(np.linalg.norm(gradient))]
+        """What tells it from another of the same name: size, f and |grad f| or |x - T(x)| there."""
+        problem, start = self.problem, self.problem.start
+        if isinstance(problem, MapProblem):
+            value, change = problem.value(start), start - problem.step(start)
+        else:
+            value, change = problem.value_and_gradient(start)
+        return [problem.dimension, float(value), float(np.linalg.norm(change))]
 
 
-def _is_one(problems: Any) -> bool:
-    return isinstance(problems, Problem | Entry) or (
+def _is_one(problems: object) -> bool:
+    return isinstance(problems, AnyProblem | AnyEntry) or (
         isinstance(problems, tuple) and len(problems) == 3 and isinstance(problems[0], str)
     )
 
 
-def _as_entry(problem: Any) -> Entry:
-    if isinstance(problem, Entry):
+def _as_entry(problem: Any) -> AnyEntry:
+    if isinstance(problem, AnyEntry):
         return problem
     if not _is_one(problem):
         raise TypeError(
-            f"{problem!r} is not a problem; give a Problem, an Entry of the suite, or a tuple "
-            "(name, function that returns value and gradient, x0)"
+            f"{problem!r} is not a problem; give a Problem, a MapProblem, an entry of a suite, or "
+            "a tuple (name, function that returns value and gradient, x0)"
         )
-    if not isinstance(problem, Problem):  # a user's function, of which nothing is known
+    if isinstance(problem, tuple):  # a user's function, of which nothing is known
         name, fun, x0 = problem
         problem = Problem(name=name, description="", start=x0, value_and_gradient=fun)
-    name = problem.name
-    return Entry(name, name, problem.dimension, GivenProblem(problem), False)
+    name, size = problem.name, problem.dimension
+    if isinstance(problem, MapProblem):
+        return MapEntry(name, name, size, Given(problem), False, PLAIN_MAPS)
+    return Entry(name, name, size, Given(problem), False)
 
 
 def require_distinct(kind: str, names: Iterable[str]) -> None:

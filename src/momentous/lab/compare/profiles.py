@@ -5,39 +5,27 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from momentous.lab.compare.table import Comparison, as_file_name
-from momentous.lab.record import RunRecord
-from momentous.lab.style import FAINT, line_styles, new_figure, quiet, save
+from momentous.lab.compare.table import Comparison, ComparisonInfo, Row
+from momentous.lab.record import RunRecord, as_file_name
+from momentous.lab.style import FAINT, Look, line_styles, new_figure, quiet, save
 
-AXES = {
-    "evaluations": "values + gradients", "gradients": "gradients", "time": "seconds",
-    "maps": "maps", "calls": "maps + values",
-}  # fmt: skip
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+AXES = {"evaluations": "values + gradients", "gradients": "gradients", "time": "seconds"}
+MAP_AXES = AXES | {"evaluations": "maps + values", "gradients": "maps"}
 MOST_CIRCLES = 60  # where there are more restarts than that they would hide the line
 MOST_PICTURES = 20  # of single problems
 
 MEASURES = {"time": "time", "gradients": "njev", "evaluations": "evaluations"}
-"""What a solution may cost (seconds, gradients, values plus gradients), and the attribute of it."""
-MAP_MEASURES = {"maps": "maps", "calls": "calls", "time": "time"}
-"""The same for descent maps: maps, maps plus values that do not come with them, seconds."""
+"""What a solution may cost (seconds; gradients or maps; these plus values), and the attribute."""
 
 
-class Solved(Protocol):
-    """What curves need to know of a row of a table."""
-
-    @property
-    def problem(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def reached(self) -> bool: ...
-
-
-def costs(rows: Iterable[Solved], measure: str) -> dict[str, dict[str, float]]:
+def costs(rows: Iterable[Row], measure: str) -> dict[str, dict[str, float]]:
     """What each method needed on each problem: ``costs[problem][method]``, infinite if unsolved."""
     table: dict[str, dict[str, float]] = {}
     for row in rows:
@@ -46,12 +34,16 @@ def costs(rows: Iterable[Solved], measure: str) -> dict[str, dict[str, float]]:
     return table
 
 
-def _cost(spent: Solved | RunRecord[Any], measure: str) -> Any:
+@overload
+def _cost(spent: Row, measure: str) -> float: ...
+@overload
+def _cost(spent: RunRecord[ComparisonInfo], measure: str) -> np.ndarray: ...
+def _cost(spent: Row | RunRecord[ComparisonInfo], measure: str) -> float | np.ndarray:
     """What a run has cost, as one number or after every row of its record."""
-    known = MEASURES | MAP_MEASURES
-    if measure not in known:
-        raise ValueError(f"measure={measure!r} is not one of {', '.join(known)}")
-    return getattr(spent, known[measure])
+    if measure not in MEASURES:
+        raise ValueError(f"measure={measure!r} is not one of {', '.join(MEASURES)}")
+    cost: float | np.ndarray = getattr(spent, MEASURES[measure])
+    return cost
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class Profile:
 
 
 def performance_profile(
-    rows: Iterable[Solved], measure: str = "gradients", methods: Sequence[str] | None = None
+    rows: Iterable[Row], measure: str = "gradients", methods: Sequence[str] | None = None
 ) -> dict[str, Profile]:
     """Performance profiles of Dolan and More [1]_.
 
@@ -171,7 +163,7 @@ def plot_convergence(comparison: Comparison, problem: str, path: str | os.PathLi
             _draw(upper, cost, curve.grad_norm, curve, method, styles[method])
             _draw(lower, cost, np.maximum(curve.gap, 1e-300), curve, method, styles[method])
         upper.axhline(row.tol, color=FAINT, lw=1, ls=":")
-        lower.set_xlabel(AXES[against])
+        lower.set_xlabel((AXES if row.goal is None else MAP_AXES)[against])
         for axes in (upper, lower):
             axes.set_xscale("log")
             axes.set_yscale("log")
@@ -192,13 +184,12 @@ def plot_convergence(comparison: Comparison, problem: str, path: str | os.PathLi
 
 
 def plot_profiles(
-    rows: Sequence[Solved],
+    rows: Sequence[Row],
     path: str | os.PathLike[str],
     *,
     measures: Sequence[str] = tuple(MEASURES),
-    ranked_by: str = "gradients",
     ours: str = "auto",
-    evaluations_from: Sequence[Solved] | None = None,
+    evaluations_from: Sequence[Row] | None = None,
 ) -> None:
     """Performance profiles in several measures, side by side; ``ours`` is the heavy line.
 
@@ -206,10 +197,11 @@ def plot_profiles(
     the rows of runs in which they are apart.
     """
     figure = new_figure(14, 5.2)
+    labels = AXES if rows[0].goal is None else MAP_AXES
     panels = figure.subplots(1, len(measures), sharey=True)
     methods = list(dict.fromkeys(row.method for row in rows))
     styles = line_styles(methods, ours)
-    ranking = performance_profile(rows, ranked_by)
+    ranking = performance_profile(rows, "gradients")
     edge = _right_edge(ranking.values())
     methods.sort(key=lambda method: -_area(ranking[method], edge))
     for axes, measure in zip(panels, measures, strict=True):
@@ -225,7 +217,7 @@ def plot_profiles(
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axes.set_xlim(1, right)
         axes.set_ylim(0, 1.02)
-        axes.set_xlabel(f"{AXES[measure]}, as a multiple of the best")
+        axes.set_xlabel(f"{labels[measure]}, as a multiple of the best")
         quiet(axes)
     panels[0].set_ylabel("share of problems solved within that")
     lines = panels[0].get_legend_handles_labels()
@@ -233,14 +225,14 @@ def plot_profiles(
     problems = len({row.problem for row in rows})
     figure.suptitle(
         f"performance profiles over {problems} problems: higher is better, left edge: how often "
-        f"the best, not applicable: not solved; the list is in the order of {AXES[ranked_by]}",
+        f"the best, not applicable: not solved; the list is in the order of {labels['gradients']}",
         fontsize=11,
     )
     save(figure, Path(path))
 
 
 def _draw(
-    axes: Any, cost: np.ndarray, best: np.ndarray, curve: Curve, label: str, style: dict[str, Any]
+    axes: "Axes", cost: np.ndarray, best: np.ndarray, curve: Curve, label: str, style: Look
 ) -> None:
     axes.plot(cost, best, label=label, **style)
     rows = curve.restarts
@@ -259,7 +251,7 @@ def _largest(columns: Iterable[np.ndarray]) -> float:
     return max((float(c[np.isfinite(c)].max(initial=0.0)) for c in columns), default=1.0) or 1.0
 
 
-def _frame(axes: Any, lowest: float, columns: Iterable[np.ndarray]) -> None:
+def _frame(axes: "Axes", lowest: float, columns: Iterable[np.ndarray]) -> None:
     """The last digits of one method that goes further than the others would flatten all of them."""
     kept = [c[np.isfinite(c) & (c > 0)] for c in columns]
     bottom = min((float(c.min()) for c in kept if len(c)), default=lowest)

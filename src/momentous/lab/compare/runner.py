@@ -1,34 +1,26 @@
 """`compare`: every solver on every problem, counted, timed, stopped and kept alike."""
 
-import hashlib
-import json
 import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from momentous.lab.compare.problems import GivenProblem, as_entries
-from momentous.lab.compare.solvers import (
-    Limits,
-    NotApplicableError,
-    Solver,
-    TimedInfo,
-    as_solvers,
-    describe_error,
-)
-from momentous.lab.compare.table import Comparison, ComparisonInfo, Row, as_file_name
+from momentous.lab.compare.problems import AnyEntry, AnyProblem, Given, OneProblem, as_entries
+from momentous.lab.compare.solvers import Methods, Solver, as_solvers
+from momentous.lab.compare.table import Comparison, ComparisonInfo, Row
+from momentous.lab.meter import NEVER, Limits, NotApplicableError, TimedInfo
 from momentous.lab.progress import Show, show_parts
-from momentous.lab.record import Outcome, RecordError, RunRecord, setup
-from momentous.testbed import Problem
-from momentous.testbed.suite import Entry
+from momentous.lab.record import Ended, Outcome, RunRecord, finished_run, path_of_run, setup
+from momentous.testbed.maps import MapProblem
+from momentous.testbed.maps.suite import MapEntry
 
 SHORT_TIME = 0.1  # seconds
+VALUE_SHARE = 1e-10  # of the decrease: the goal on a map is met within it, since values are rounded
 
 
 @dataclass(frozen=True)
@@ -43,10 +35,14 @@ class Rules:
     seed: int
     repeats: int
 
+    def tolerance(self, grad_norm: float) -> float:
+        """From the gradient norm at the start."""
+        return (self.rtol or 0.0) * grad_norm if self.tol is None else self.tol
+
 
 def compare(
-    problems: Any,
-    methods: Any = ("auto", "scipy:l-bfgs-b"),
+    problems: OneProblem | Iterable[OneProblem],
+    methods: Methods = ("auto", "scipy:l-bfgs-b"),
     *,
     rtol: float = 1e-6,
     tol: float | None = None,
@@ -66,15 +62,22 @@ def compare(
     norm is at most the tolerance and whose value has not risen above that of the start; what it had
     cost by then is compared.  What goes wrong in a run is its outcome.
 
+    A problem may be a descent map T, whose solvers are accelerations.  There |x - T(x)| stands for
+    the gradient norm and a map counts as a gradient; a run is over as well at the first image whose
+    objective is that of the plain map after so many steps, to ten digits of the decrease (there may
+    be several local minima).  What this takes is neither counted nor timed, and a run may take
+    twice as many maps as the plain map, and 50.
+
     Parameters
     ----------
-    problems : Problem, Entry, tuple or list of them
+    problems : Problem, MapProblem, entry of a suite, tuple or list of them
         From `momentous.testbed`, or ``(name, function, x0)`` with a function that returns
         ``(value, gradient)``.
     methods : list or dict
         Names, Method classes and instances, and outside solvers: "scipy:l-bfgs-b", "scipy:cg",
-        "torch:lbfgs".  A dict gives them names of its own.  Methods that need constants get those
-        of the problem where they hold everywhere, and are "not applicable" elsewhere.
+        "torch:lbfgs"; of maps "accelerate", "squarem" and others.  A dict gives them names of its
+        own.  Methods that need constants get those of the problem where they hold everywhere, and
+        are "not applicable" elsewhere.
     rtol, tol : float
         The tolerance: ``rtol`` times the gradient norm at the start, or ``tol`` if it is given.
     max_evaluations, max_time : int, float
@@ -104,8 +107,8 @@ def compare(
     --------
     >>> from momentous import compare, testbed
     >>> found = compare(testbed.rosenbrock(2), ["auto", "scipy:l-bfgs-b"], progress=False)
-    >>> [(row.method, row.status) for row in found.rows]
-    [('auto', 'converged'), ('scipy:l-bfgs-b', 'converged')]
+    >>> [f"{row.method}: {row.status}" for row in found.rows]
+    ['auto: converged', 'scipy:l-bfgs-b: converged']
     """
     solvers, entries = as_solvers(methods), as_entries(problems)
     limits = {"rtol": rtol, "max_evaluations": max_evaluations, "max_time": max_time}
@@ -139,7 +142,7 @@ def compare(
 
 
 def _run_all(
-    entry: Entry,
+    entry: AnyEntry,
     solvers: list[Solver],
     rules: Rules,
     folder: str | os.PathLike[str] | None,
@@ -150,59 +153,72 @@ def _run_all(
     start: Start | None = None
     for solver in solvers:
         show(f"{entry.name}: {solver.name}")
-        path = None if folder is None else Path(folder) / _file_name(entry, solver, rules)
-        record = _finished(path) if path is not None and resume else None
+        path = None if folder is None else _path(Path(folder), entry, solver, rules)
+        record = finished_run(path, ComparisonInfo) if path is not None and resume else None
         if record is None:
-            start = start or _made(entry)
+            start = start or _made(entry, rules)
             record = _run(entry, start, solver, rules)
             if path is not None:
                 record = record.save(path)
         yield record
 
 
-def _file_name(entry: Entry, solver: Solver, rules: Rules) -> str:
-    """That of a finished run, after the problem, the solver with its parameters, and the rules.
-
-    So runs with another tolerance, or of another solver behind the same name, lie beside it instead
-    of being mistaken for it.
-    """
-    given = entry.make.fingerprint if isinstance(entry.make, GivenProblem) else None
-    key = json.dumps([entry.name, solver.name, solver.parameters, asdict(rules), given])
-    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    return f"{as_file_name(f'{entry.name}--{solver.name}')[:120]}--{digest}.parquet"
-
-
-def _finished(path: Path) -> RunRecord[ComparisonInfo] | None:
-    """None if there is no such run, or none that can be read: it is run again."""
-    try:
-        return RunRecord.load(path, ComparisonInfo)
-    except (OSError, RecordError):
-        return None
+def _path(folder: Path, entry: AnyEntry, solver: Solver, rules: Rules) -> Path:
+    """That of a finished run: another one for another tolerance, or another solver of the name."""
+    given = entry.make.fingerprint if isinstance(entry.make, Given) else []
+    maps = entry.maps if isinstance(entry, MapEntry) else None
+    settings = [entry.name, solver.name, solver.parameters, asdict(rules), given, maps]
+    return path_of_run(folder, f"{entry.name}--{solver.name}", settings)
 
 
 @dataclass(frozen=True)
 class Start:
-    """A problem that was made, with what is known at its start; or why it could not be made."""
+    """A problem that was made, with what is known before any run; or why it could not be made."""
 
-    problem: Problem | Exception
+    problem: AnyProblem | Exception
     fun: float = math.nan
-    grad_norm: float = math.nan
+    grad_norm: float = math.nan  # of a map: |x - T(x)|
     minimum: float | None = None  # where it is known exactly
+    goal: float | None = None  # of a map: the value that is to be reached
+    plain_maps: int | None = None  # ... and how many plain maps led there
+
+    def limits(self, rules: Rules) -> Limits:
+        """When a run is over."""
+        tol = rules.tolerance(self.grad_norm)
+        max_maps = NEVER if self.plain_maps is None else 2 * self.plain_maps + 50
+        return Limits(tol, rules.max_evaluations, rules.max_time, self.fun, self.goal, max_maps)
 
 
-def _made(entry: Entry) -> Start:
+def _made(entry: AnyEntry, rules: Rules) -> Start:
+    """Uncounted: it sets the goal, and warms up what the function compiles or keeps."""
     try:
-        problem = entry.make()
-        # Uncounted: it sets the tolerance, and warms up what the function keeps.
-        fun, gradient = problem.value_and_gradient(problem.start)
-        minimum = problem.minimum if problem.minimum_is_exact else None
-        return Start(problem, float(fun), float(np.linalg.norm(gradient)), minimum)
+        with np.errstate(all="ignore"):
+            if isinstance(entry, MapEntry):
+                return plain_start(entry.make(), entry.maps, rules)
+            problem = entry.make()
+            fun, gradient = problem.value_and_gradient(problem.start)
+            minimum = problem.minimum if problem.minimum_is_exact else None
+            return Start(problem, float(fun), float(np.linalg.norm(gradient)), minimum)
     except Exception as error:
         return Start(error)
 
 
-def _run(entry: Entry, start: Start, solver: Solver, rules: Rules) -> RunRecord[ComparisonInfo]:
-    tol = (rules.rtol or 0.0) * start.grad_norm if rules.tol is None else rules.tol
+def plain_start(problem: MapProblem, maps: int, rules: Rules) -> Start:
+    """Where the map alone comes to in so many steps, or until its residual is the tolerance."""
+    x, residuals = problem.start, list[float]()
+    while len(residuals) < maps:
+        image = problem.step(x)
+        residuals.append(float(np.linalg.norm(x - image)))
+        x = image
+        if residuals[-1] <= rules.tolerance(residuals[0]):
+            break
+    start, value = float(problem.value(problem.start)), float(problem.value(x))
+    goal = value + VALUE_SHARE * (start - value)
+    return Start(problem, start, residuals[0], goal=goal, plain_maps=len(residuals))
+
+
+def _run(entry: AnyEntry, start: Start, solver: Solver, rules: Rules) -> RunRecord[ComparisonInfo]:
+    limits = start.limits(rules)
     info = ComparisonInfo(
         problem=entry.name,
         method=solver.name,
@@ -215,32 +231,34 @@ def _run(entry: Entry, start: Start, solver: Solver, rules: Rules) -> RunRecord[
         start_fun=start.fun,
         start_grad_norm=start.grad_norm,
         minimum=start.minimum,
-        tol=tol,
+        tol=limits.tol,
         rtol=rules.rtol,
         max_evaluations=rules.max_evaluations,
         max_time=rules.max_time,
         separate=rules.separate,
+        goal=start.goal,
+        plain_maps=start.plain_maps,
     )
+    if isinstance(start.problem, MapProblem):
+        info = replace(info, separate=start.problem.step_and_value is None)
     try:
-        limits = Limits(tol, rules.max_evaluations, rules.max_time, start.fun)
         ran = _repeated(start.problem, solver, limits, rules)
         info = replace(info, overhead=ran.info.overhead)
         record = RunRecord.from_columns(info, ran.outcome, ran.columns, ran.events)
     except NotApplicableError as error:
-        record = RunRecord.from_columns(info, Outcome("not applicable", str(error)))
+        record = RunRecord.from_columns(info, Outcome(Ended.NOT_APPLICABLE, str(error)))
     except Exception as error:  # whatever goes wrong is an outcome; only Ctrl-C goes through
-        record = RunRecord.from_columns(info, Outcome("failed", describe_error(error)))
+        record = RunRecord.from_columns(info, Outcome.from_error(error))
     outcome = record.outcome
-    if outcome.status == "converged" and record.reached(tol, start.fun) is None:
+    if outcome.status is Ended.CONVERGED and record.reached(limits.tol, start.fun) is None:
         where = f"where the objective is above {start.fun:.6g}, that of the start"
-        outcome = replace(
-            outcome, status="objective rose", message=f"{outcome.message}, but {where}"
-        )
+        words = f"{outcome.message}, but {where}"
+        outcome = replace(outcome, status=Ended.OBJECTIVE_ROSE, message=words)
     return replace(record, outcome=outcome)
 
 
 def _repeated(
-    problem: Problem | Exception, solver: Solver, limits: Limits, rules: Rules
+    problem: AnyProblem | Exception, solver: Solver, limits: Limits, rules: Rules
 ) -> RunRecord[TimedInfo]:
     """The fastest of so many runs, where they are short."""
     if isinstance(problem, Exception):

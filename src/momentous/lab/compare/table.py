@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import math
 import os
-import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from momentous.io.atomic import atomic_file
 from momentous.io.html import table as html_table
 from momentous.lab.record import (
     COLUMNS,
+    Ended,
     RecordError,
     RunInfo,
     RunRecord,
@@ -29,18 +29,15 @@ from momentous.lab.record import (
 from momentous.lab.text import listed, seconds
 
 
-def as_file_name(name: str) -> str:
-    """The name of a problem or a solver without what file systems refuse."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "_", name)
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What a comparison says of a run beforehand: the problem's numbers and the limits."""
 
-
-@dataclass(frozen=True)
-class ComparisonInfo(RunInfo):
-    """What a comparison adds to the record of a run: the problem's numbers and the limits."""
-
+    problem: str
     family: str
     dimension: int
     held_back: bool
+    method: str
     guarantee: str
     start_fun: float
     start_grad_norm: float
@@ -49,26 +46,29 @@ class ComparisonInfo(RunInfo):
     rtol: float | None
     max_evaluations: int
     max_time: float
-    separate: bool
+    separate: bool  # does the value come apart from the gradient, or from the map?
+    setup: str  # versions and machine
     overhead: float | None = None  # CPU seconds per gradient outside the function
+    goal: float | None = None  # on a map: the value that the plain map comes to
+    plain_maps: int | None = None  # ... and in how many steps
 
 
-@dataclass(frozen=True)
-class Row:
+@dataclass(frozen=True, kw_only=True)
+class ComparisonInfo(Conditions, RunInfo):
+    """The same with the parameters of the solver, for the record of the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Conditions):
     """One solver on one problem.
 
     ``nfev``, ``njev``, ``time``, ``fun`` and ``grad_norm`` belong to the first row of the record
     whose gradient norm is at most ``tol``, if it was reached; otherwise the first three are what
     was spent, and the others belong to the smallest gradient seen.  None: the solver does not say.
+    On a descent map T a gradient is a map, and its norm is |x - T(x)|.
     """
 
-    problem: str
-    family: str
-    dimension: int
-    held_back: bool
-    method: str
-    guarantee: str
-    status: str
+    status: Ended
     message: str
     reached: bool
     nfev: int
@@ -79,23 +79,13 @@ class Row:
     guaranteed_turns: int | None
     fun: float
     grad_norm: float
-    start_fun: float
-    start_grad_norm: float
-    minimum: float | None
-    tol: float
-    rtol: float | None
-    max_evaluations: int
-    max_time: float
-    separate: bool
-    setup: str  # versions and machine
-    overhead: float | None = None  # CPU seconds per gradient outside the function
 
     @classmethod
     def of(cls, record: RunRecord[ComparisonInfo]) -> Row:
         """That of a finished run."""
         info, outcome = asdict(record.info), record.outcome
         del info["parameters"]
-        reached = record.reached(info["tol"], info["start_fun"])
+        reached = record.reached(info["tol"], info["start_fun"], info["goal"])
         shown = record.best() if reached is None else reached
         spent: dict[str, Any] = {"nfev": 0, "njev": 0, "time": 0.0}
         if len(record):
@@ -151,7 +141,8 @@ class Comparison:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rows as ``.csv`` or ``.parquet``, by the suffix of the path."""
-        save_rows(path, self.rows, Row)
+        names = [column.name for column in fields(Row)]
+        write_columns(path, {name: [getattr(row, name) for row in self.rows] for name in names})
 
     def save_traces(self, path: str | os.PathLike[str]) -> None:
         """Write `traces` as ``.csv`` or ``.parquet``."""
@@ -160,7 +151,7 @@ class Comparison:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
         """Read what `save` wrote; anything else is a `RecordError`."""
-        return cls(load_rows(path, Row))
+        return cls(_load_rows(Path(path)))
 
     def __str__(self) -> str:
         """One table per problem."""
@@ -190,15 +181,21 @@ CELLS: dict[str, Callable[[Row], str]] = {
 }
 
 
+# On a descent map some columns have other names.
+ON_MAPS = {"grads": "maps", "|grad f|": "|x - T(x)|"}
+
+
 def _title(rows: Sequence[Row]) -> str:
     """The problem of these rows."""
     first = rows[0]
-    return f"{first.problem}, {first.dimension:,} variables, to |grad f| <= {first.tol:.2g}"
+    goal = f"|grad f| <= {first.tol:.2g}" if first.goal is None else f"f <= {first.goal:.6g}"
+    return f"{first.problem}, {first.dimension:,} variables, to {goal}"
 
 
 def _columns(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The headings and the cells of one problem, without the columns that would say nothing."""
-    columns = [[heading, *map(cell, rows)] for heading, cell in CELLS.items()]
+    names = {} if rows[0].goal is None else ON_MAPS
+    columns = [[names.get(title, title), *map(cell, rows)] for title, cell in CELLS.items()]
     if all(row.nfev == row.njev for row in rows):  # every gradient brought a value
         del columns[2]
     headings, *cells = zip(
@@ -224,7 +221,7 @@ def _trace_columns(
     size = len(record)
     events: list[list[str]] = [[] for _ in range(size)]
     for row, kind, _ in record.events:
-        events[row].append(kind.lower())
+        events[row].append(kind.name.lower())
     return {
         "problem": np.full(size, problem, dtype=object),
         "method": np.full(size, method, dtype=object),
@@ -248,7 +245,7 @@ def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -
             parquet.write_table(arrow.table(columns), file)
 
 
-def made_with(rows: Iterable[Any]) -> str:
+def made_with(rows: Iterable[Row]) -> str:
     """The versions and the machine of all rows, method by method where they differ."""
     methods: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -259,24 +256,10 @@ def made_with(rows: Iterable[Any]) -> str:
     return "Made with\n\n" + "\n".join(parts)
 
 
-R = TypeVar("R")
-
-
-def save_rows(path: str | os.PathLike[str], rows: Sequence[R], kind: type[R]) -> None:
-    """Rows, dataclasses of one kind, as ``.csv`` or ``.parquet``."""
-    names = [column.name for column in fields(kind)]  # type: ignore[arg-type]
-    write_columns(path, {name: [getattr(row, name) for row in rows] for name in names})
-
-
-def load_rows(path: str | os.PathLike[str], kind: type[R]) -> list[R]:
-    """Read what `save_rows` wrote; a column that an older table lacks has its default.
-
-    Anything else is a `RecordError`.
-    """
-    path, kinds = Path(path), typing.get_type_hints(kind)
-    as_text = _suffix(path) == ".csv"
-    columns = fields(kind)  # type: ignore[arg-type]
-    defaults = {each.name: each.default for each in columns if each.default is not MISSING}
+def _load_rows(path: Path) -> list[Row]:
+    """A column that an older table lacks has its default."""
+    as_text, kinds = _suffix(path) == ".csv", typing.get_type_hints(Row)
+    defaults = {each.name: each.default for each in fields(Row) if each.default is not MISSING}
     try:
         if as_text:
             with path.open(newline="", encoding="utf-8") as file:
@@ -287,7 +270,7 @@ def load_rows(path: str | os.PathLike[str], kind: type[R]) -> list[R]:
         else:
             table = pyarrow_with_parquet()[1].read_table(path).to_pylist()
             lines = [{name: line[name] for name in kinds if name in line} for line in table]
-        return [from_json(kind, {**defaults, **line}) for line in lines]
+        return [from_json(Row, {**defaults, **line}) for line in lines]
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no table {path}") from None
     except (*DAMAGED, csv.Error) as error:
@@ -296,14 +279,10 @@ def load_rows(path: str | os.PathLike[str], kind: type[R]) -> list[R]:
         ) from error
 
 
-def merged(old: Sequence[R], new: Sequence[R], keys: Sequence[str]) -> list[R]:
-    """The old rows with the new ones in the place of those of the same keys; others at the end."""
-
-    def key(row: R) -> tuple[Any, ...]:
-        return tuple(getattr(row, name) for name in keys)
-
-    fresh = {key(row): row for row in new}
-    kept = [fresh.pop(key(row), row) for row in old]
+def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
+    """The old rows with new ones in the place of those of the same runs; others at the end."""
+    fresh = {(row.problem, row.method, row.separate): row for row in new}
+    kept = [fresh.pop((row.problem, row.method, row.separate), row) for row in old]
     return [*kept, *fresh.values()]
 
 

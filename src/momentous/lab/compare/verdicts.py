@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from momentous.lab.compare.profiles import costs
 from momentous.lab.compare.table import Row
+from momentous.lab.record import Ended
 
 LARGE = 100_000  # variables from which on time is looked at apart
 CLEARLY = 1.1  # a factor in gradients that counts as a win
@@ -86,6 +87,34 @@ def _ratios(pairs: dict[str, tuple[float, float]]) -> dict[str, float]:
     }
 
 
+def by_run(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows with value and gradient from one call, and those of a second run, from two.
+
+    Time and gradients are compared on the first.  Maps are run once, as they are.
+    """
+    rows = list(rows)
+    apart = [row for row in rows if row.separate and row.goal is None]
+    return [row for row in rows if not row.separate or row.goal is not None] or rows, apart
+
+
+def halves(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of the problems for choosing defaults by, and of those held back from that."""
+    rows = list(rows)
+    return {
+        "for choosing": [row for row in rows if not row.held_back],
+        "held back": [row for row in rows if row.held_back],
+    }
+
+
+def shares(rows: Iterable[Row], measure: str, method: str, of: str) -> dict[str, float]:
+    """The cost of a method over that of another one, by problem; infinite where unsolved."""
+    return {
+        problem: line[method] / line[of]
+        for problem, line in costs(rows, measure).items()
+        if method in line and line.get(of, 0.0) > 0
+    }
+
+
 def median(ratios: dict[str, float]) -> float | None:
     """None where there is nothing to take it of."""
     return statistics.median(ratios.values()) if ratios else None
@@ -112,13 +141,13 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
     for row in (row for row in rows if row.reached):
         lowest[row.problem] = min(row.fun, lowest.get(row.problem, math.inf))
     found = []
-    for method in dict.fromkeys(row.method for row in rows):
+    for method in methods_of(rows):
         mine = [row for row in rows if row.method == method]
         found.append(
             Summary(
                 method=method,
                 problems=len(mine),
-                applicable=sum(row.status != "not applicable" for row in mine),
+                applicable=sum(row.status is not Ended.NOT_APPLICABLE for row in mine),
                 solved=sum(row.reached for row in mine),
                 best_gradients=_best_on(gradients, method),
                 best_time=_best_on(time, method),
@@ -145,6 +174,11 @@ def _best_on(table: dict[str, dict[str, float]], method: str) -> list[str]:
 def _is_higher(row: Row, lowest: float) -> bool:
     """Another stationary point: by more than a thousandth of what the best one gained."""
     return row.fun - lowest > 1e-3 * max(row.start_fun - lowest, 0.0)
+
+
+def methods_of(rows: Iterable[Row]) -> list[str]:
+    """Their names, in the order of the table."""
+    return list(dict.fromkeys(row.method for row in rows))
 
 
 def heuristics(rows: Iterable[Row]) -> list[str]:

@@ -10,11 +10,12 @@ import numpy as np
 from momentous.api import accelerate
 from momentous.core.loop import IntermediateResult
 from momentous.io.optional import require
-from momentous.lab.compare.solvers import Limits, run_outside
+from momentous.lab.meter import Limits
+from momentous.lab.outside import run_outside
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.results import RunSet
 from momentous.lab.paper.runs import OUR_PROFILE, PaperRun, run_info
-from momentous.lab.record import Outcome, RunRecord
+from momentous.lab.record import Column, Outcome, RunRecord
 from momentous.lowrank import ALSSweep, MMSweep
 from momentous.testbed import Problem
 
@@ -46,7 +47,7 @@ def run_quasi_newton(problem: PaperProblem, evaluations: int) -> PaperRun:
     # Its vectors are too short for more threads: they would wait for each other most of the time.
     threadpoolctl = require("threadpoolctl", "app", "L-BFGS-B")
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
-        run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations, np.inf))
+        run = run_outside("scipy:l-bfgs-b", outside, Limits(0.0, evaluations))
     used = {"method": "scipy.optimize.minimize, L-BFGS-B", "pairs": 10}
     info = run_info(problem, QUASI_NEWTON, used, iterations=len(run) - 1, profile=OUR_PROFILE)
     return RunRecord.from_columns(info, run.outcome, run.columns)
@@ -75,8 +76,8 @@ def run_sweeps(problem: PaperProblem, sweeps: int) -> PaperRun:
         sweep, sweep.start(), value=True, tol=0.0, max_iterations=sweeps, callback=look, secants=0
     )
     assert result.trace is not None
-    columns: dict[str, Any] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
-    events = [(nit - 1, event.kind.name, event.value) for nit, event in result.trace.events if nit]
+    columns: dict[str, Column] = {name: result.trace[name][1:] for name in ("nfev", "njev", "time")}
+    events = [(nit - 1, event.kind, event.value) for nit, event in result.trace.events if nit]
     used = {"method": f"accelerate({kind.__name__})", "restart": result.method.restart}
     info = run_info(problem, SWEEPS, used, iterations=sweeps, profile=OUR_PROFILE)
     return RunRecord.from_columns(info, Outcome.from_result(result), columns | shown, events)

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from momentous.core.status import EventKind
 from momentous.lab.paper.methods import ADAPTIVE, FIXED, OTHERS, SEVEN
 from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import Claim, RunSet, Verdict, row_at
 from momentous.lab.paper.runs import PaperRun
+from momentous.lab.record import Ended
 from momentous.lab.text import counted, listed, seconds
 
 FEWEST = 100  # iterations: fewer tell nothing
@@ -151,7 +153,7 @@ COUNTS: dict[str, tuple[Rates, Rates]] = {  # values and gradients in an iterati
     "Jin's AGD": ((2, math.inf), (1, 1)),
     "CG": ((1, math.inf), (1, 1)),
 }
-AT_REST = ("RESTART", "ROLLBACK", "NEGATIVE_CURVATURE")
+AT_REST = (EventKind.RESTART, EventKind.ROLLBACK, EventKind.NEGATIVE_CURVATURE)
 """Where a method begins again, maybe at a point where it knows what it would have to compute."""
 SAVED_AT_REST = {  # values and gradients, at most
     "Jin's AGD": (2, 0),  # y = x, whose value is known; and no step was made whose end has one
@@ -261,7 +263,7 @@ def _cg_oscillates(runs: RunSet) -> Finding:
 def _curvature_seldom(runs: RunSet) -> Finding:
     seldom, text = True, []
     for name, run in runs.by_method.items():
-        times, length = len(runs.rows(run, "NEGATIVE_CURVATURE")), runs.iterations(run)
+        times, length = len(runs.rows(run, EventKind.NEGATIVE_CURVATURE)), runs.iterations(run)
         seldom &= times < SELDOM * length
         text.append(f"{name} in {times:,} of {length:,} ({100 * times / length:.2g} %)")
     return Finding.of(seldom, f"iterations that exploit it: {listed(text)}")
@@ -316,7 +318,7 @@ def _coincide_with_gd(runs: RunSet) -> Finding:
             ratios = [curve(run)[rows] / curve(gd)[rows] for curve in (runs.error, runs.norm)]
         alike &= bool(np.all(np.abs(np.subtract(ratios, 1)) <= ALMOST))
         error, norm = (", ".join(f"{each:.3g}" for each in ratio) for ratio in ratios)
-        restarts = len(runs.rows(run, "RESTART"))
+        restarts = len(runs.rows(run, EventKind.RESTART))
         text.append(f"{name} error {error}, norm {norm}, {counted(restarts, 'restart')}")
     iterations = listed([f"{row:,}" for row in at])
     return Finding.of(alike, f"over GD's after {iterations} iterations: {'; '.join(text)}")
@@ -386,8 +388,9 @@ COMPARISON_STATEMENTS = (
 LONG = 100_000  # iterations of section 5.3
 SUBSTANTIAL = 2.0  # a factor
 PERIODS = {"completion": (16, 10), "one-bit": (4, 3)}  # in the order of ADAPTIVE
-LEFT = ("completed", "above tolerance", "promise broken")  # how the while loop ends
-WHOLE = "max iterations"  # how a run ends that could have gone on
+# How the while loop ends.
+LEFT = (Ended.COMPLETED, Ended.ABOVE_TOLERANCE, Ended.PROMISE_BROKEN)
+WHOLE = Ended.MAX_ITERATIONS  # how a run ends that could have gone on
 
 
 def _each(
@@ -407,7 +410,7 @@ def _each(
                 text.append(f"{name}: never")
                 continue
             length = runs.iterations(run)
-            is_part = length < LONG or run.status != WHOLE
+            is_part = length < LONG or run.status is not WHOLE
             if is_part and finding.verdict not in from_a_part:
                 finding = finding.left_open(
                     f"{name} has {counted(length, 'iteration')} ({run.status}), not the paper's "
@@ -428,13 +431,13 @@ def _each(
 
 
 def _line_11_once(runs: RunSet, run: PaperRun) -> Finding:
-    rows = runs.rows(run, "ROLLBACK")
+    rows = runs.rows(run, EventKind.ROLLBACK)
     times = ("never", "once", f"{len(rows):,} times")[min(len(rows), 2)]
     return Finding.of(len(rows) <= 1, f"{times}{_when(rows)}")
 
 
 def _line_11_never_again(runs: RunSet, run: PaperRun) -> Finding | None:
-    rows = runs.rows(run, "ROLLBACK")
+    rows = runs.rows(run, EventKind.ROLLBACK)
     if not rows:
         return None
     again = f"{counted(len(rows) - 1, 'time')} more{_when(rows[1:])}" if rows[1:] else "never again"
@@ -450,7 +453,7 @@ def _rises_before_line_11(runs: RunSet, run: PaperRun) -> Finding | None:
     """In the epoch that is discarded, against its first point."""
     risen, text = True, []
     for row, kind, length in run.events:
-        if kind != "ROLLBACK" or row > runs.iterations(run):
+        if kind is not EventKind.ROLLBACK or row > runs.iterations(run):
             continue
         epoch = slice(max(row - round(length) + 1, 0), row + 1)
         error, norm = (_growth(c[epoch]) for c in (runs.error(run), runs.norm(run)))
@@ -468,8 +471,8 @@ def _growth(column: np.ndarray) -> float:
 def _restarts_often(runs: RunSet, run: PaperRun) -> Finding:
     """Mean distance of restarts from where B0 <= B, within a factor of the paper's."""
     name = run.info.method
-    rows = np.array(runs.rows(run, "RESTART", "ROLLBACK"))
-    reached = runs.rows(run, "RADIUS_REACHED")[:1]
+    rows = np.array(runs.rows(run, EventKind.RESTART, EventKind.ROLLBACK))
+    reached = runs.rows(run, EventKind.RADIUS_REACHED)[:1]
     if not reached:
         return Finding.of(True, _period(rows)).left_open(f"{name} has B0 > B to the end")
     before, after = rows[rows <= reached[0]], rows[rows >= reached[0]]
@@ -492,7 +495,7 @@ def _period(rows: np.ndarray) -> str:
 
 
 def _radius_reached(runs: RunSet, run: PaperRun) -> Finding:
-    rows = runs.rows(run, "RADIUS_REACHED")
+    rows = runs.rows(run, EventKind.RADIUS_REACHED)
     return Finding.of(bool(rows), f"in iteration {rows[0]:,}" if rows else "never")
 
 

@@ -19,7 +19,7 @@ from momentous.io.atomic import remove_left_over, write_text
 from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import FIGURE_NAMES, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun, load_run
-from momentous.lab.record import RecordError, setup
+from momentous.lab.record import Json, RecordError, setup
 from momentous.version import __version__
 
 INDEX, FINDINGS = "study.json", "theorems.json"
@@ -87,7 +87,7 @@ class StudyFolder:
         Runs of other methods that were added for the same set, shown as far, stay in it.
         """
         info = run_set.runs[0].info
-        entry: dict[str, Any] = {
+        entry: Json = {
             "figure": run_set.figure, "data": info.data, "twin": info.twin,
             "problem": info.problem, "profile": info.profile, "device": info.device,
             "plotted": run_set.plotted,
@@ -125,7 +125,7 @@ class StudyFolder:
                 "reproduce its figure again"
             ) from error
 
-    def _entries(self) -> list[dict[str, Any]]:
+    def _entries(self) -> list[Json]:
         if not self._index.exists():
             return []
         try:
@@ -167,7 +167,7 @@ class StudyFolder:
         return bounds, growths
 
 
-def _checked(entry: Any) -> dict[str, Any]:
+def _checked(entry: Any) -> Json:
     """An entry of the index whose fields are what they must be; pictures are named by figure."""
     kinds = {**dict.fromkeys(KEYS, str), "twin": bool, "plotted": int, "runs": dict}
     right = {key: type(entry[key]) is kind for key, kind in kinds.items()}
@@ -178,15 +178,15 @@ def _checked(entry: Any) -> dict[str, Any]:
     wrong = [key for key, is_right in right.items() if not is_right]
     if wrong:
         raise ValueError(f"{wrong[0]} is {entry[wrong[0]]!r}")
-    checked: dict[str, Any] = entry
+    checked: Json = entry
     return checked
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def _write_json(path: Path, content: Json) -> None:
     write_text(path, json.dumps(_plain(content), indent=1, allow_nan=False) + "\n")
 
 
-def _read_json(path: Path, kind: str) -> dict[str, Any]:
+def _read_json(path: Path, kind: str) -> Json:
     try:
         content = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:

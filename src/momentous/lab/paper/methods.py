@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from momentous.core.method import Method
 from momentous.lab.paper.problems import Profile
+from momentous.lab.record import Json
 from momentous.methods import (
     RAGD,
     RHB,
@@ -39,7 +39,7 @@ class PaperMethod:
     divergence_factor: float = 1.0  # times the objective of the start, where a run ends
 
 
-def _epochs(step_size: float) -> dict[str, Any]:
+def _epochs(step_size: float) -> Json:
     """B = sqrt(eps/rho), theta = 0.005 (eps rho eta^2)^(1/4), K = floor(1/theta): for the heavy
     ball the same as for AGD, not those of its theory."""
     theta = 0.005 * math.sqrt(step_size * math.sqrt(EPS * RHO))

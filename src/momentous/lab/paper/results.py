@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from momentous.core.status import EventKind
 from momentous.lab.paper.methods import FIXED
 from momentous.lab.paper.problems import CPU
 from momentous.lab.paper.runs import PaperRun
@@ -137,7 +138,7 @@ class RunSet:
         """The gradient norm, infinite where it is not a number."""
         return _known(run.grad_norm[self.shown(run)])
 
-    def rows(self, run: PaperRun, *kinds: str) -> list[int]:
+    def rows(self, run: PaperRun, *kinds: EventKind) -> list[int]:
         """The rows with an event of such a kind."""
         stop = self.shown(run).stop
         return [row for row in run.rows_with(*kinds) if row < stop]

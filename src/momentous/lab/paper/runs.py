@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,7 +21,16 @@ from momentous.core.trace import Trace
 from momentous.io.atomic import previous_path
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem
-from momentous.lab.record import Outcome, RecordError, RunInfo, RunRecord, setup
+from momentous.lab.record import (
+    Ended,
+    Json,
+    Outcome,
+    RunInfo,
+    RunRecord,
+    finished_run,
+    path_of_run,
+    setup,
+)
 from momentous.lab.text import counted
 
 SAVE_EVERY = 15.0
@@ -51,7 +57,7 @@ class PaperRunInfo(RunInfo):
     fingerprint: str  # of the data
     device: str  # "CPU", or the name of a GPU
     threads: int  # on the CPU
-    tuning: dict[str, Any] = field(default_factory=dict)  # see SearchResult.summary
+    tuning: Json = field(default_factory=dict)  # see SearchResult.summary
 
     @property
     def data_name(self) -> str:
@@ -79,7 +85,7 @@ def load_run(path: Path) -> PaperRun:
 
 
 def run_info(
-    problem: PaperProblem, label: str, parameters: dict[str, Any], *, iterations: int,
+    problem: PaperProblem, label: str, parameters: Json, *, iterations: int,
     step_size: float | None = None, step_from: str = "the method", profile: str | None = None,
 ) -> PaperRunInfo:  # fmt: skip
     """What there is to say of a run on a problem."""
@@ -125,9 +131,8 @@ class Task:
         ]  # fmt: skip
         if self.trial:
             settings.append(self.iterations)
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
         name = f"{problem.data.name}--{problem.name}--{self.method.label}--{problem.profile}"
-        return folder / f"{re.sub(r'[^A-Za-z0-9.+-]+', '_', name)}--{digest}.parquet"
+        return path_of_run(folder, name, settings)
 
 
 @dataclass
@@ -149,8 +154,10 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = task.path(folder)
-    run = _finished(path)
-    if run is None or (run.info.iterations < task.iterations and run.status == "max iterations"):
+    run = finished_run(path, PaperRunInfo)
+    if run is None or (
+        run.info.iterations < task.iterations and run.status is Ended.MAX_ITERATIONS
+    ):
         result, interrupted = _minimize(task, _checkpoint_path(path), on_iteration)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
@@ -162,7 +169,7 @@ def run_task(task: Task, folder: Path, on_iteration: OnIteration | None = None) 
     return run
 
 
-def with_tuning(run: PaperRun, tuning: dict[str, Any]) -> PaperRun:
+def with_tuning(run: PaperRun, tuning: Json) -> PaperRun:
     """The same with what the search for its step size has found; its file is written again."""
     if tuning == run.info.tuning or run.path is None:
         return run
@@ -179,14 +186,6 @@ def remove_checkpoint(run: PaperRun) -> None:
 
 def _checkpoint_path(path: Path) -> Path:
     return path.with_suffix(".checkpoint")
-
-
-def _finished(path: Path) -> PaperRun | None:
-    """The run in a file; None if there is none, or none that can be read: it is then run again."""
-    try:
-        return load_run(path)
-    except (FileNotFoundError, RecordError):
-        return None
 
 
 def _minimize(

@@ -17,21 +17,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from momentous.core.status import EventKind
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.methods import AUTHORS_STEPS, PaperMethod
 from momentous.lab.paper.problems import PaperProblem
 from momentous.lab.paper.runs import OnIteration, PaperRun, Task, remove_checkpoint, run_task
+from momentous.lab.record import Ended, Json
 
 FACTOR = 2.0
 BISECTIONS = 2  # to within 2^(1/4), 19 per cent
 MOST_DOUBLINGS = 12
 SMALLER = math.sqrt(2.0)  # what a step size is divided by at length
 RISE_ALLOWED = 0.05  # of the decrease that a run has made
-CUT = ("max iterations", "stopped", "non finite")  # other runs have ended by themselves
+# Other runs have ended by themselves.
+CUT = (Ended.MAX_ITERATIONS, Ended.STOPPED, Ended.NON_FINITE)
 
 
 def instability(run: PaperRun, iterations: int) -> str:
@@ -46,7 +48,7 @@ def instability(run: PaperRun, iterations: int) -> str:
         return f"not finite at iteration {lost[0]:,}"
     kept = np.ones(len(fun), dtype=bool)
     for row, kind, length in run.events:
-        if kind == "ROLLBACK" and row < len(fun):
+        if kind is EventKind.ROLLBACK and row < len(fun):
             kept[max(row - round(length) + 1, 1) : row + 1] = False
     above = np.flatnonzero(kept & ~(fun <= _ceiling(fun)))
     if above.size:
@@ -95,7 +97,7 @@ class Trial:
         whole = _is_whole(run, iterations)
         kinds = {kind for row, kind, _ in run.events if row <= iterations}
         steady = whole and bool(fun.max() <= _ceiling(fun))
-        stable = steady and not kinds & {"ROLLBACK", "NON_FINITE"}
+        stable = steady and not kinds & {EventKind.ROLLBACK, EventKind.NON_FINITE}
         end = float(fun[-1]) if whole else math.inf
         return cls(run.info.step_size, stable, end, instability(run, iterations))
 
@@ -119,7 +121,7 @@ class SearchResult:
         return replace(self, discarded=list(others.values()), unstable=trials)
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """What the search cost, without the run that is shown, and which steps were unstable."""
         ends = [(run, run.nfev[: n + 1].size - 1) for run, n in self.discarded]
         return {
@@ -132,7 +134,7 @@ class SearchResult:
         }
 
 
-def unstable_steps(trials: list[Trial]) -> list[dict[str, Any]]:
+def unstable_steps(trials: list[Trial]) -> list[Json]:
     """Unstable step sizes with the reasons, as a record keeps them; the largest first."""
     reasons = {trial.step_size: trial.instability for trial in trials}  # the last counts
     steps = sorted(reasons, reverse=True)

@@ -11,6 +11,7 @@ from momentous.lab.paper.baselines import baseline_notes
 from momentous.lab.paper.claims import judge
 from momentous.lab.paper.folder import StudyFolder
 from momentous.lab.paper.results import FIGURE_NAMES, Bound, Claim, Growth, RunSet, Study, tally
+from momentous.lab.record import Ended
 from momentous.lab.report import tables
 from momentous.lab.report.figures import draw_comparison, draw_long_run, plot_growth
 from momentous.lab.report.page import write_page
@@ -137,7 +138,7 @@ def _figures(run_sets: Sequence[RunSet], links: dict[str, str]) -> Iterator[str]
             yield _markdown(tables.results_table(run_set))
             # Our runs have a row per iteration, and one of the start; sweeps have none of that.
             short = [run for run in run_set.runs if len(run) <= run.info.iterations]
-            short = [run for run in short if run.status != "max iterations"]
+            short = [run for run in short if run.status is not Ended.MAX_ITERATIONS]
             early = [f"{run.info.method}: {run.message}" for run in short]
             if early:
                 yield "Those that ended before their time say why:"

@@ -6,17 +6,23 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from momentous.core.status import RESTARTS, EventKind
 from momentous.lab.paper.baselines import QUASI_NEWTON, SWEEPS
 from momentous.lab.paper.methods import ADAPTIVE, SEVEN
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
-from momentous.lab.style import FAINT, LINES, line_styles, new_figure, quiet, save
+from momentous.lab.style import FAINT, LINES, Look, line_styles, new_figure, quiet, save
 
-Looks = dict[str, dict[str, Any]]  # matplotlib's words for a line or a mark, by its name
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Looks = dict[str, Look]
+"""By the name of the line or the mark."""
 BLUE_GREEN, YELLOW = "#009E73", "#F0E442"  # Okabe and Ito's, as in the paper's figure 3
 PURPLE = "#7B3294"
 BASELINES = {QUASI_NEWTON: "black", SWEEPS: PURPLE}  # the seven have all the other colours
@@ -82,8 +88,8 @@ def draw_long_run(run_sets: Sequence[RunSet], path: Path) -> None:
                 x, y = _curve(run_set, run, what, ITERATIONS)
                 inside = np.clip(y, *axes.get_ylim())  # a mark that nobody sees marks nothing
                 for rows, look in (
-                    (run_set.rows(run, "ROLLBACK"), DISCARDED),
-                    (run_set.rows(run, "RADIUS_REACHED")[:1], REACHED),
+                    (run_set.rows(run, EventKind.ROLLBACK), DISCARDED),
+                    (run_set.rows(run, EventKind.RADIUS_REACHED)[:1], REACHED),
                 ):
                     axes.plot(x[rows], inside[rows], ls="", zorder=5, **look)
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
@@ -119,7 +125,7 @@ def styles(methods: Sequence[str]) -> Looks:
     return {name: made[name] for name in dict.fromkeys(methods)}
 
 
-def _panel(axes: Any, run_set: RunSet, what: str, against: str, looks: Looks) -> None:
+def _panel(axes: Axes, run_set: RunSet, what: str, against: str, looks: Looks) -> None:
     """The lines of all runs, then circles where the adaptive methods restart."""
     curves = [(run, *_curve(run_set, run, what, against)) for run in _in_order(run_set)]
     axes.set_yscale("log")
@@ -133,7 +139,7 @@ def _panel(axes: Any, run_set: RunSet, what: str, against: str, looks: Looks) ->
     quiet(axes)
     for run, x, y in curves:
         if run.info.method in ADAPTIVE:
-            rows = run_set.rows(run, "RESTART", "ROLLBACK")
+            rows = run_set.rows(run, *RESTARTS)
             # How far apart they are on paper is known now that the axes have their limits.
             places = axes.transData.transform(np.column_stack([x[rows], y[rows]]))
             kept = [rows[i] for i in far_enough_apart(72 / axes.figure.dpi * places, APART)]
@@ -152,7 +158,7 @@ def _curve(
     return (run_set.time if against == "time" else run_set.evaluations)(run), y
 
 
-def _frame(axes: Any, columns: Sequence[np.ndarray]) -> None:
+def _frame(axes: Axes, columns: Sequence[np.ndarray]) -> None:
     """Neither one that diverges nor the last digits above f* may flatten all the others."""
     known = [y[np.isfinite(y)] for y in columns]
     known = [y for y in known if len(y)]
@@ -179,7 +185,7 @@ def _looks(run_sets: Sequence[RunSet]) -> Looks:
     return styles([*(name for name in SEVEN if name in there), *sorted(there.difference(SEVEN))])
 
 
-def _legend(figure: Any, looks: Looks, marks: Looks) -> None:
+def _legend(figure: Figure, looks: Looks, marks: Looks) -> None:
     """One for all panels, above them."""
     from matplotlib.lines import Line2D
 
@@ -208,7 +214,7 @@ def plot_growth(growths: Sequence[Growth], path: Path) -> None:
     axes = figure.subplots()
     styles = line_styles([growth.method for growth in growths])
     for growth in growths:
-        style = {"marker": "o", "ms": 3.5} | styles[growth.method] | {"markevery": 1}
+        style: Look = {"marker": "o", "ms": 3.5} | styles[growth.method] | {"markevery": 1}
         label = f"{growth.method}: {growth.exponent:.2f}"
         axes.plot(growth.inverse_mu, growth.gradients, label=label, **style)
     _slopes(axes, growths)
@@ -223,7 +229,7 @@ def plot_growth(growths: Sequence[Growth], path: Path) -> None:
     save(figure, path)
 
 
-def _slopes(axes: Any, growths: Sequence[Growth]) -> None:
+def _slopes(axes: Axes, growths: Sequence[Growth]) -> None:
     """Faint lines with the exponents of theory, from a little above and a little below the runs."""
     first, last = growths[0].inverse_mu[0], growths[0].inverse_mu[-1]
     ends = [growth.gradients[-1] for growth in growths]
@@ -233,7 +239,7 @@ def _slopes(axes: Any, growths: Sequence[Growth]) -> None:
     for exponent, end in ((1.0, above), (0.5, below)):
         axes.plot([first, last], [end * (first / last) ** exponent, end], color=FAINT, lw=1, ls=":")
     # Above the upper line at its right, below the lower one at its left: off the lines.
-    words = {"textcoords": "offset points", "color": FAINT, "fontsize": 9}
+    words: Look = {"textcoords": "offset points", "color": FAINT, "fontsize": 9}
     axes.annotate("slope 1", (last, above), xytext=(-4, 0), ha="right", va="bottom", **words)
     left = (first, below * math.sqrt(first / last))
     axes.annotate("slope 1/2", left, xytext=(4, -3), ha="left", va="top", **words)
@@ -243,7 +249,9 @@ def _slopes(axes: Any, growths: Sequence[Growth]) -> None:
 
 
 def kept_rows(
-    columns: Sequence[np.ndarray], events: Iterable[tuple[int, str]] = (), window: range = range(0)
+    columns: Sequence[np.ndarray],
+    events: Iterable[tuple[int, EventKind]] = (),
+    window: range = range(0),
 ) -> np.ndarray:
     """The rows that columns of one length need to look the same, in order.
 
@@ -257,7 +265,7 @@ def kept_rows(
     kept = {0, size - 1, *(row for row in window if row < size)}
     restarts = []
     for row, kind in events:
-        restarts.append(row) if kind == "RESTART" else kept.add(row)
+        restarts.append(row) if kind is EventKind.RESTART else kept.add(row)
     restart_rows = np.array(sorted(restarts), dtype=int)
     # Fine on a linear and on a logarithmic axis.
     even, growing = np.linspace(0, size, HALF + 1), np.geomspace(1, size, HALF)

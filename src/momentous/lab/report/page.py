@@ -23,6 +23,7 @@ from momentous.io.atomic import write_text
 from momentous.io.optional import require
 from momentous.lab.paper.baselines import baseline_notes
 from momentous.lab.paper.results import EARLY, RunSet, Study, tally
+from momentous.lab.record import Json
 from momentous.lab.report import tables
 from momentous.lab.report.plots import growth_figure, mark_words, run_set_plots
 from momentous.lab.text import counted, listed
@@ -115,7 +116,7 @@ def _link(name: str, picture: Path, page: Path) -> tuple[str, str]:
     return f"{name} ({picture.suffix[1:].upper()})", f"./{quote(relative)}"
 
 
-def _run_set_part(number: int, run_set: RunSet, drawn: str) -> dict[str, Any]:
+def _run_set_part(number: int, run_set: RunSet, drawn: str) -> Json:
     """What the template shows of a run set."""
     info = run_set.runs[0].info
     profiles = ", ".join(dict.fromkeys(run.info.profile for run in run_set.runs))
@@ -169,7 +170,7 @@ def _lowest(run_set: RunSet) -> str:
     )
 
 
-def _bounds_part(study: Study) -> dict[str, Any] | None:
+def _bounds_part(study: Study) -> Json | None:
     if not study.bounds:
         return None
     held = sum(bound.holds for bound in study.bounds)

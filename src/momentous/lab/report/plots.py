@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
 
+from momentous.core.status import RESTARTS, EventKind
 from momentous.lab.paper.results import Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
-from momentous.lab.record import RESTARTS
+from momentous.lab.record import Json
 from momentous.lab.report.figures import BLUE_GREEN, YELLOW, Looks, kept_rows, styles
 from momentous.lab.style import GRID, line_styles
 
@@ -23,20 +23,21 @@ WINDOW = 200  # rows of a long curve that are all in the page, so that zooming i
 HEIGHT, GROWTH_HEIGHT = 560, 460  # pixels
 X_AXES = {"evaluations": "values + gradients", "time": "time in seconds", "iteration": "iterations"}
 Y_AXES = {"error": "objective error f - f*", "norm": "gradient norm"}
-MARKS: dict[str, dict[str, Any]] = {
-    "RESTART": {"words": "restart", "symbol": "circle-open", "size": 6},
-    "ROLLBACK": {"words": "epoch discarded (line 11 of Algorithms 2 and 4)",
-                 "symbol": "diamond", "size": 11, "color": BLUE_GREEN},
-    "RADIUS_REACHED": {"words": "B₀ ≤ B for the first time",
-                       "symbol": "star", "size": 13, "color": YELLOW},
-    "NEGATIVE_CURVATURE": {"words": "negative curvature exploited", "symbol": "triangle-down"},
-    "PERTURBED": {"words": "perturbed", "symbol": "triangle-up"},
-    "TIGHTENED": {"words": "ε lowered", "symbol": "square-open"},
-    "NON_FINITE": {"words": "not finite: rejected", "symbol": "x"},
+MARKS: dict[EventKind, Json] = {
+    EventKind.RESTART: {"words": "restart", "symbol": "circle-open", "size": 6},
+    EventKind.ROLLBACK: {"words": "epoch discarded (line 11 of Algorithms 2 and 4)",
+                         "symbol": "diamond", "size": 11, "color": BLUE_GREEN},
+    EventKind.RADIUS_REACHED: {"words": "B₀ ≤ B for the first time",
+                               "symbol": "star", "size": 13, "color": YELLOW},
+    EventKind.NEGATIVE_CURVATURE: {"words": "negative curvature exploited",
+                                   "symbol": "triangle-down"},
+    EventKind.PERTURBED: {"words": "perturbed", "symbol": "triangle-up"},
+    EventKind.TIGHTENED: {"words": "ε lowered", "symbol": "square-open"},
+    EventKind.NON_FINITE: {"words": "not finite: rejected", "symbol": "x"},
 }  # fmt: skip
 
 
-def run_set_plots(run_sets: Sequence[RunSet]) -> list[tuple[dict[str, Any], str]]:
+def run_set_plots(run_sets: Sequence[RunSet]) -> list[tuple[Json, str]]:
     """One figure per run set, as JSON for Plotly, and how much of the runs is in it, in words.
 
     A method looks the same in all of them, and as in the pictures.
@@ -45,9 +46,9 @@ def run_set_plots(run_sets: Sequence[RunSet]) -> list[tuple[dict[str, Any], str]
     return [_run_set_plot(run_set, looks) for run_set in run_sets]
 
 
-def _run_set_plot(run_set: RunSet, looks: Looks) -> tuple[dict[str, Any], str]:
-    traces: list[dict[str, Any]] = []
-    columns: list[dict[str, list[Any]]] = []  # of each trace
+def _run_set_plot(run_set: RunSet, looks: Looks) -> tuple[Json, str]:
+    traces: list[Json] = []
+    columns: list[dict[str, list[float | None]]] = []  # of each trace
     window = _complete_window(run_set)
     counts = np.zeros(4, dtype=int)  # rows, of which drawn; restarts, of which drawn
     for run in run_set.drawn:
@@ -83,7 +84,7 @@ def _columns(run_set: RunSet, run: PaperRun) -> dict[str, np.ndarray]:
     }
 
 
-def _first_view(columns: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _first_view(columns: Mapping[str, list[float | None]]) -> Json:
     return {
         "x": columns["evaluations"],
         "y": columns["error"],
@@ -91,10 +92,10 @@ def _first_view(columns: Mapping[str, list[Any]]) -> dict[str, Any]:
     }
 
 
-def _menus(columns: list[dict[str, list[Any]]], *, log_x: bool) -> list[dict[str, Any]]:
+def _menus(columns: list[dict[str, list[float | None]]], *, log_x: bool) -> list[Json]:
     """What is drawn against what, and on which scales."""
 
-    def axis(letter: str, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    def axis(letter: str, names: Mapping[str, str]) -> list[Json]:
         return [
             {
                 "label": label,
@@ -133,7 +134,7 @@ def _menus(columns: list[dict[str, list[Any]]], *, log_x: bool) -> list[dict[str
     ]  # fmt: skip
 
 
-def _marks(kinds: Sequence[str], colour: str) -> dict[str, Any]:
+def _marks(kinds: Sequence[EventKind], colour: str) -> Json:
     marks = [MARKS[kind] for kind in kinds]
     return {
         "mode": "markers",
@@ -148,7 +149,7 @@ def _marks(kinds: Sequence[str], colour: str) -> dict[str, Any]:
     }
 
 
-def _layout(height: int, x_title: str, y_title: str, *, log_x: bool) -> dict[str, Any]:
+def _layout(height: int, x_title: str, y_title: str, *, log_x: bool) -> Json:
     axis = {"gridcolor": GRID, "zeroline": False, "exponentformat": "power", "automargin": True}
     return {
         "height": height,
@@ -162,7 +163,7 @@ def _layout(height: int, x_title: str, y_title: str, *, log_x: bool) -> dict[str
     }
 
 
-def _line(look: Mapping[str, Any]) -> dict[str, Any]:
+def _line(look: Json) -> Json:
     dashes = look["ls"]
     dash = "solid" if dashes == "-" else ",".join(f"{2 * length:g}px" for length in dashes[1])
     return {"color": look["color"], "width": 1.2 * look["lw"], "dash": dash}
@@ -178,7 +179,7 @@ def _short(column: np.ndarray) -> list[float | int | None]:
 # --- which rows are drawn -------------------------------------------------------------------------
 
 
-def _events(run_set: RunSet, run: PaperRun) -> list[tuple[int, str]]:
+def _events(run_set: RunSet, run: PaperRun) -> list[tuple[int, EventKind]]:
     stop = run_set.shown(run).stop
     return [(at, kind) for at, kind, _ in run.events if at < stop and kind in MARKS]
 
@@ -190,7 +191,9 @@ def _complete_window(run_set: RunSet) -> range:
     """
     if run_set.plotted < LONG:
         return range(0)
-    reached = [rows[0] for run in run_set.runs if (rows := run_set.rows(run, "RADIUS_REACHED"))]
+    reached = [
+        rows[0] for run in run_set.runs if (rows := run_set.rows(run, EventKind.RADIUS_REACHED))
+    ]
     last = max(run_set.shown(run).stop for run in run_set.runs) - WINDOW
     start = max(0, min(max(reached, default=last), last))
     return range(start, start + WINDOW)
@@ -227,7 +230,7 @@ def mark_words(run_set: RunSet) -> list[tuple[str, str]]:
 # --- growth ---------------------------------------------------------------------------------------
 
 
-def growth_figure(growths: Sequence[Growth]) -> dict[str, Any]:
+def growth_figure(growths: Sequence[Growth]) -> Json:
     """Gradients against 1/mu, in the colours of the picture of the same."""
     looks = line_styles([growth.method for growth in growths])
     traces = [

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from momentous.core.status import RESTARTS, EventKind
 from momentous.lab.paper.results import EARLY, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun
 from momentous.lab.paper.tuning import RISE_ALLOWED
-from momentous.lab.record import RESTARTS
 from momentous.lab.text import number, ratio, seconds
 
 NOTHING = "-"
@@ -62,7 +62,7 @@ def _result_cells(run_set: RunSet, run: PaperRun) -> list[str]:
     chosen = NOTHING if run.info.step_size is None else run.info.step_from
     if last < 0:
         return [name, step, chosen, *[NOTHING] * 10, run.status]
-    restarts, discarded = (len(run_set.rows(run, *k)) for k in (RESTARTS, ("ROLLBACK",)))
+    restarts, discarded = (len(run_set.rows(run, *k)) for k in (RESTARTS, (EventKind.ROLLBACK,)))
     return [
         name, step, chosen, f"{last:,}", f"{run.nfev[last]:,}", f"{run.njev[last]:,}",
         seconds(float(run.time[last])),

@@ -39,7 +39,7 @@ from momentous.lowrank.model.stored import (
 )
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitRun
-from momentous.methods import method_of
+from momentous.methods.registry import method_of
 
 KIND, VERSION = "low-rank model", 3
 

@@ -32,8 +32,8 @@ from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.ranks import RankObjective, RankRatings
 from momentous.lowrank.solvers.sweeps import Sweep
-from momentous.methods import method_class
 from momentous.methods.descent_map import DescentMap, RestartRule
+from momentous.methods.registry import method_class
 
 SWEEPS, ITERATIONS = 200, 1000  # limits where none is given
 # Half sweeps are by conjugate gradients above this rank, about where two steps take no longer than

@@ -12,10 +12,8 @@ from functools import partial
 import numpy as np
 
 from momentous.api import accelerate
-from momentous.lab.compare.maps.meter import MapMeter, Vector
-
-Solve = Callable[[MapMeter, Vector], str]
-"""(meter, start) -> why the solver ended by itself."""
+from momentous.lab.meter import MapMeter
+from momentous.testbed.maps.problem import Vector
 
 
 def plain(meter: MapMeter, x: Vector) -> str:
@@ -26,7 +24,7 @@ def plain(meter: MapMeter, x: Vector) -> str:
 
 def momentum(meter: MapMeter, x: Vector) -> str:
     """`momentous.accelerate` with its defaults."""
-    step, value = (meter.both, True) if meter.free else (meter.image, meter.value)
+    step, value = (meter.image, meter.value) if meter.separate else (meter.both, True)
     result = accelerate(step, x, value, tol=0.0, max_iterations=None, trace=False)
     return result.message
 
@@ -206,7 +204,7 @@ def _along(
     return best
 
 
-MAP_SOLVERS: dict[str, Solve] = {
+ACCELERATIONS: dict[str, Callable[[MapMeter, Vector], str]] = {
     "accelerate": momentum,
     "plain": plain,
     "anderson-3": partial(anderson, 3),
@@ -217,4 +215,4 @@ MAP_SOLVERS: dict[str, Solve] = {
     "daarem": daarem,
     "conjugate": conjugate,
 }
-"""The solvers by name."""
+"""The solvers of maps by name; each returns why it ended by itself."""

@@ -1,0 +1,46 @@
+"""The public names: editors and type checkers read this list, and so does `__init__.py`."""
+
+from momentous import distributed as distributed
+from momentous import jax as jax
+from momentous import lab as lab
+from momentous import lowrank as lowrank
+from momentous import testbed as testbed
+from momentous import torch as torch
+from momentous.api import accelerate as accelerate
+from momentous.api import iterate as iterate
+from momentous.api import minimize as minimize
+from momentous.certify import Certificate as Certificate
+from momentous.certify import Verdict as Verdict
+from momentous.certify import certify as certify
+from momentous.core.checkpoint import Checkpoint as Checkpoint
+from momentous.core.checkpoint import CheckpointError as CheckpointError
+from momentous.core.loop import IntermediateResult as IntermediateResult
+from momentous.core.loop import Run as Run
+from momentous.core.method import Method as Method
+from momentous.core.oracle import Oracle as Oracle
+from momentous.core.oracle import Sample as Sample
+from momentous.core.record import record as record
+from momentous.core.result import Result as Result
+from momentous.core.status import Ending as Ending
+from momentous.core.status import Event as Event
+from momentous.core.status import EventKind as EventKind
+from momentous.core.status import Status as Status
+from momentous.core.step import Report as Report
+from momentous.core.step import RiseLimit as RiseLimit
+from momentous.core.step import Step as Step
+from momentous.core.stopping import Criterion as Criterion
+from momentous.core.stopping import Evaluations as Evaluations
+from momentous.core.stopping import GradientNorm as GradientNorm
+from momentous.core.stopping import Iterations as Iterations
+from momentous.core.stopping import Progress as Progress
+from momentous.core.stopping import Stagnation as Stagnation
+from momentous.core.stopping import StepLength as StepLength
+from momentous.core.stopping import Target as Target
+from momentous.core.stopping import ValueChange as ValueChange
+from momentous.core.stopping import WallTime as WallTime
+from momentous.core.trace import Trace as Trace
+from momentous.lab.compare import Comparison as Comparison
+from momentous.lab.compare import compare as compare
+from momentous.methods import *  # noqa: F403  one line per method there
+from momentous.methods.registry import register_method as register_method
+from momentous.version import __version__ as __version__

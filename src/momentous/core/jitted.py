@@ -1,0 +1,10 @@
+"""Is a function jitted by JAX?  What is compiled of such a function is kept between runs."""
+
+from typing import Any
+
+
+def is_jitted(fun: Any) -> bool:
+    """JAX's contract is then that what it reads besides its arguments does not change."""
+    import jax
+
+    return isinstance(fun, type(jax.jit(len)))

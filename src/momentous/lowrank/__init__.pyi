@@ -1,0 +1,30 @@
+"""The public names: editors and type checkers read this list, and so does `__init__.py`."""
+
+from momentous.lowrank.backends import Backend as Backend
+from momentous.lowrank.backends import find_backend as find_backend
+from momentous.lowrank.backends import register_backend as register_backend
+from momentous.lowrank.data import RatingsFileError as RatingsFileError
+from momentous.lowrank.data import describe as describe
+from momentous.lowrank.data import fetch as fetch
+from momentous.lowrank.data import read_ratings as read_ratings
+from momentous.lowrank.data.by_time import split_by_time as split_by_time
+from momentous.lowrank.data.ratings import Compressed as Compressed
+from momentous.lowrank.data.ratings import Ratings as Ratings
+from momentous.lowrank.data.twins import twin as twin
+from momentous.lowrank.estimators import ImplicitMF as ImplicitMF
+from momentous.lowrank.estimators import LowRankImputer as LowRankImputer
+from momentous.lowrank.estimators import MatrixCompletion as MatrixCompletion
+from momentous.lowrank.estimators import OneBitMatrixCompletion as OneBitMatrixCompletion
+from momentous.lowrank.factors import balanced as balanced
+from momentous.lowrank.factors import svd_start as svd_start
+from momentous.lowrank.losses import Loss as Loss
+from momentous.lowrank.losses import find_loss as find_loss
+from momentous.lowrank.losses import register_loss as register_loss
+from momentous.lowrank.objective import LowRankObjective as LowRankObjective
+from momentous.lowrank.penalty import Penalty as Penalty
+from momentous.lowrank.solvers.metric import GaussNewton as GaussNewton
+from momentous.lowrank.solvers.metric import Metric as Metric
+from momentous.lowrank.solvers.metric import minimize_in_metric as minimize_in_metric
+from momentous.lowrank.solvers.sweeps import ALSSweep as ALSSweep
+from momentous.lowrank.solvers.sweeps import MMSweep as MMSweep
+from momentous.lowrank.solvers.sweeps import Sweep as Sweep
