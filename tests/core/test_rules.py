@@ -203,16 +203,8 @@ def _is_static(node):
     if isinstance(node, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
         return True
     names = {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
-    return names <= {
-        "self",
-        "goal",
-        "tol",
-        "L",
-        "largest_theta",
-        "epoch_length",
-        "which",
-        "repeats",
-    }
+    allowed = {"self", "goal", "tol", "L", "largest_theta", "epoch_length"}
+    return names <= allowed | {"which", "repeats", "whole"}
 
 
 def test_a_rule_that_looks_at_no_values_returns_the_lower_of_its_points():
