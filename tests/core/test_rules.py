@@ -164,8 +164,8 @@ def test_rules_never_ask_for_the_truth_of_a_condition(cls):
 
 
 STATIC = (
-    "m.fuses", "m.fused", "made", "not made", "sums", "here.gradient is None", "here.gradient is not None",
-    "limit.reference.gradient is None", "not made or eta != epoch.expected_step",
+    "m.fuses", "m.fused", "made", "not made", "sums", "here.gradient is None",
+    "here.gradient is not None", "limit.reference.gradient is None", "not made or eta != epoch.expected_step",
 )  # fmt: skip
 
 

@@ -76,7 +76,8 @@ class Turn:
     began_value: float  # f at the best point then
     mark: float  # the smallest gradient norm when that last earned a round
     origin: Sample  # where the fast method was last started
-    stand: Sample  # where a method stands whose iteration has ended, while more is asked there
+    # Where a method stands whose iteration has ended, while more is asked there; None: never.
+    stand: Sample | None
     pending: Outcome  # of an iteration at whose end a method is started again
     tol: float | None
     seed: int
@@ -229,7 +230,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         step_size = m.where(begun.ended, begun.step_size, math.nan)
         outcome = Outcome(step_size, m.no_events, shows=False, ended=begun.ended)
         turn = Turn(
-            K, m.spent, here.value, norm, here, NO_SAMPLE if whole else here, outcome, goal.tol,
+            K, m.spent, here.value, norm, here, None if whole else here, outcome, goal.tol,
             goal.seed, phase=m.where(begun.ended, RUN, START),
         )  # fmt: skip
         guard = Guard(guaranteed, here, here)
@@ -272,7 +273,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
         branches = [(turn.guarding, lambda: of(GUARANTEED))]
         stand = turn.stand
-        if stand.point is not None:
+        if stand is not None:
             need = m.where(turn.phase == VALUE_THERE, VALUE, GRADIENT)
             there = lambda: m.passed_on(Ask(stand.point, need, known=stand), self)  # noqa: E731
             branches.insert(0, (turn.phase >= VALUE_THERE, there))
@@ -314,7 +315,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             return m.but(memory, guard=guard, outcome=after.outcome, turn=of(GUARANTEED))
 
         branches = [(turn.guarding, tell_guaranteed)]
-        if turn.stand.point is not None:
+        if turn.stand is not None:
             branches.insert(0, (turn.phase >= VALUE_THERE, lambda: self._stands(m, memory, here)))
         return m.case(memory, *branches, otherwise=tell_fast)
 
@@ -322,6 +323,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         """The value, or the gradient, where a method stands is known."""
         if here.gradient is None:
             stand = memory.turn.stand
+            assert stand is not None
             here = Sample(here.point, here.value, stand.gradient, stand.grad_norm, stand.image)
         return m.but(memory, turn=m.but(memory.turn, stand=here, told=NEITHER))
 
@@ -345,7 +347,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             (starts, lambda: self._started(m, memory)),
             (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED)),
         ]
-        if turn.stand.point is not None:
+        if turn.stand is not None:
             there = turn.phase >= VALUE_THERE
             branches.insert(0, (there, lambda: self._weighed(m, memory)))
         after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST))
@@ -432,7 +434,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             inner, shown, origin = guard.memory, guard.shown, guard.origin
         accepted = rule.accepted(inner)
         stand = m.choose(m.same(accepted.point, origin.point), shown, accepted)
-        if turn.stand.point is None:
+        if turn.stand is None:
             return self._judged(m, memory, which, stand)
         ask = m.but(memory, turn=m.but(turn, stand=stand))
         return self._weighed(m, ask)
@@ -440,6 +442,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def _weighed(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
         """Where a method stands the value is needed and, if the point is lower, the gradient."""
         turn, stand, outcome = memory.turn, memory.turn.stand, memory.outcome
+        assert stand is not None
         unknown = (stand.value != stand.value) & (turn.phase != VALUE_THERE)
         lower = (stand.value < memory.best.value) & (turn.phase != GRADIENT_THERE)
         asks = unknown | (lower & (stand.grad_norm != stand.grad_norm))
