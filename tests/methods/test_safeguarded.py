@@ -497,20 +497,23 @@ def test_a_verdict_of_the_guard_is_forgotten_when_the_fast_method_has_moved_on()
         assert result.numbers["grad_norm"] == pytest.approx(result.grad_norm)
 
 
-def test_resuming_in_the_middle_of_a_turn_goes_on_bit_for_bit(tmp_path):
-    problem = testbed.rosenbrock(8)
-    method = Safeguarded(SLOW, GUARD, shortest_round=20)
-    options = {"jac": problem.gradient, "tol": relative(problem, 1e-5)}
-    whole = minimize(problem.value, problem.start, method=method, **options)
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "apart"])
+@pytest.mark.parametrize(
+    ("fast", "problem"),
+    [(SLOW, testbed.rosenbrock(8)), (LBFGS(memory=4), testbed.nested_chain(8, 1e-3))],
+    ids=["gd", "lbfgs"],
+)
+def test_resuming_in_the_middle_of_a_turn_goes_on_bit_for_bit(tmp_path, fast, problem, fused):
+    method = Safeguarded(fast, GUARD, shortest_round=4 if fast is not SLOW else 20)
+    fun, jac = (problem.value_and_gradient, True) if fused else (problem.value, problem.gradient)
+    options = {"jac": jac, "tol": relative(problem, 1e-5)}
+    whole = minimize(fun, problem.start, method=method, **options)
     in_turn = next(nit for nit, who in turns(whole) if who == GUARANTEED)
     for stop in (in_turn - 1, in_turn, in_turn + 3):
         path = tmp_path / f"run-{stop}.npz"
-        minimize(
-            problem.value, problem.start, method=method, checkpoint=path, max_iterations=stop,
-            **options,
-        )  # fmt: skip
+        minimize(fun, problem.start, method=method, checkpoint=path, max_iterations=stop, **options)
         # The method is read from the checkpoint, with both methods in it.
-        resumed = minimize(problem.value, problem.start, jac=problem.gradient, resume=path)
+        resumed = minimize(fun, problem.start, jac=jac, resume=path)
         assert resumed.method == method
         assert resumed.x.tobytes() == whole.x.tobytes()
         assert (resumed.nit, resumed.nfev, resumed.njev) == (whole.nit, whole.nfev, whole.njev)
