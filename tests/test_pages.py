@@ -286,6 +286,12 @@ def test_the_lists_of_methods_are_the_registry_s() -> None:
         assert text.count("make_methods.py") == text.count("<!-- end of ") > 0
 
 
+def test_every_method_that_runs_compiled_is_named_for_users_of_jax() -> None:
+    page = PAGES["docs/start-jax.md"]
+    assert [name for name in ["auto", *rules()] if f'`"{name}"`' not in page] == []
+    assert [name for name in REGISTRY.keys() - rules().keys() if f'`"{name}"`' in page] == []
+
+
 def test_every_command_is_in_the_reference() -> None:
     page = PAGES["docs/reference/command-line.md"]
     assert re.findall(r":prog: momentous (\w+)", page) == list(COMMANDS)

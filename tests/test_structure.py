@@ -191,8 +191,8 @@ def test_a_figure_of_the_paper_does_not_load_the_scoreboard():
 PROMISED = [
     "minimize", "iterate", "certify", "Checkpoint", "testbed", "RAGD", "RHB", "AdaRAGD", "AdaRHB",
     "Result", "Status", "Trace", "GradientNorm", "Evaluations", "Iterations", "WallTime", "Target",
-    "Stagnation", "Method", "Rule", "Oracle", "CheckpointError", "compare", "Comparison", "accelerate",
-    "register_method",
+    "Stagnation", "Method", "Rule", "Oracle", "CheckpointError", "compare", "Comparison",
+    "accelerate", "register_method",
 ]  # fmt: skip
 
 
