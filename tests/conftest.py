@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from helpers import ADAPTIVE, FIXED, LIBRARIES, METHODS, Clock, Library, MethodCase
+from momentous.methods.registry import REGISTRY
 
 # JAX reserves three quarters of a GPU when it is first used.  Tests share the GPU with other test
 # processes, so JAX takes memory as it needs it.  The processes that tests start inherit this.
@@ -59,6 +60,15 @@ def library(request) -> Library:
 )
 def library_and_dtype(request) -> tuple[Library, str]:
     return request.param
+
+
+@pytest.fixture
+def registry():
+    """What a test registers is forgotten after it."""
+    before = dict(REGISTRY)
+    yield REGISTRY
+    REGISTRY.clear()
+    REGISTRY.update(before)
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 Write a method of your own
 ==========================
 
-A method is a frozen dataclass with two functions, ``start`` and ``step``.  Counting, traces,
-checkpoints, stopping and every array library come with the loop.
+A method that calls its oracle is a frozen dataclass with two functions, ``start`` and ``step``:
+the short way for a method of one array library, here NumPy.  Counting, traces, checkpoints and
+stopping come with the loop.  One that is to run everywhere, compiled too, is a rule, which asks and
+is told: :doc:`/how-to/write-a-method`.
 """
 
 import dataclasses

@@ -21,6 +21,10 @@ from momentous.core.oracle import Oracle as Oracle
 from momentous.core.oracle import Sample as Sample
 from momentous.core.record import record as record
 from momentous.core.result import Result as Result
+from momentous.core.rule import Ask as Ask
+from momentous.core.rule import Goal as Goal
+from momentous.core.rule import Outcome as Outcome
+from momentous.core.rule import Rule as Rule
 from momentous.core.status import Ending as Ending
 from momentous.core.status import Event as Event
 from momentous.core.status import EventKind as EventKind

@@ -12,20 +12,11 @@ import pytest
 
 import momentous
 from momentous import GradientDescent, compare, minimize, register_method
-from momentous.methods.registry import REGISTRY, methods_table
+from momentous.methods.registry import methods_table
 
 
 def bowl(x):
     return float(x @ x), 2 * x
-
-
-@pytest.fixture
-def registry():
-    """What a test registers is forgotten after it."""
-    before = dict(REGISTRY)
-    yield REGISTRY
-    REGISTRY.clear()
-    REGISTRY.update(before)
 
 
 def test_a_method_of_the_user_s_is_known_by_its_name(registry):

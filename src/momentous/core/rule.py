@@ -36,7 +36,7 @@ class Ask(NamedTuple):
     """One evaluation that a rule wants."""
 
     point: Array
-    need: int  # VALUE, GRADIENT, STEP or BOTH
+    need: int = BOTH  # or VALUE, GRADIENT, STEP
     again: bool = False  # is it the point that was evaluated last?
     known: Sample = NO_SAMPLE  # if it is of this point, it need not be evaluated again
     vectors: tuple[Array, ...] = ()  # what the pass reads after the gradient

@@ -1,7 +1,7 @@
 """For users of JAX: functions of pytrees, and whole runs that are compiled.
 
 - `minimize` and `iterate`: every method, over pytrees, with a compiled gradient;
-- `solve`: every method that asks and is told (the default among them) as one compiled loop;
+- `solve`: every rule ("auto" among them) as one compiled loop;
 - `AdaRAGD`, `RAGD` and the other classes of methods that `solve` takes: the same as minimisers of
   Optimistix (which must be installed).
 """

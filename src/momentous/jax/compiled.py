@@ -51,10 +51,10 @@ def solve(
 ) -> Solution:
     """Minimise a function of JAX operations in one compiled loop.
 
-    The paper's methods, the parameter-free ones and L-BFGS take the same steps here as in
-    `momentous.minimize`.  There is no trace, no callback and no checkpoint, and the limit is one of
-    evaluations; in return nothing waits for the host, and the whole run can be jitted, vmapped and
-    put into loops.
+    Every method that is a `momentous.Rule` takes the same steps here as in `momentous.minimize`:
+    "auto", L-BFGS, the paper's methods and the parameter-free ones.  There is no trace, no callback
+    and no checkpoint, and the limit is one of evaluations; in return nothing waits for the host,
+    and the whole run can be jitted, vmapped and put into loops.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ def solve(
     args : tuple
         Further arguments; arrays in it may change from call to call without another compilation.
     method : str or Method
-        A name such as "ada-ragd", or an instance; methods without a compiled form are refused with
-        the list of those that have one.
+        A name such as "auto" or "ada-ragd", or an instance; methods that are no rules are refused
+        with the list of those that are.
     tol, rtol : float
         Stop when the Euclidean norm of the gradient is at most tol + rtol |grad f(x0)|.
     max_evaluations : int

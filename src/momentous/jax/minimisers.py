@@ -107,7 +107,7 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
 
 @functools.cache
 def minimiser_of(method: type[Method]) -> type[AbstractMomentous]:
-    """The class of a method that has a compiled form, for Optimistix; it has the same name."""
+    """The class of a rule for Optimistix; it has the same name."""
 
     class Minimiser(AbstractMomentous):
         kind = method
