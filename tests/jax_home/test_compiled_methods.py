@@ -22,7 +22,7 @@ import momentous.jax as home  # noqa: E402
 from momentous.core.machine import Host  # noqa: E402
 from momentous.core.oracle import FunctionOracle, Sample  # noqa: E402
 from momentous.core.space import Space  # noqa: E402
-from momentous.jax.rules import Compiled, register_records  # noqa: E402
+from momentous.jax.machine import Compiled, register_records  # noqa: E402
 from momentous.jax.vectors import norm  # noqa: E402
 from momentous.methods.search.rounding import Look, Rounding  # noqa: E402
 

@@ -17,7 +17,7 @@ from momentous.core.oracle import Sample
 from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.status import OUTPUTS, SUCCESSES, Status
 from momentous.jax import vectors
-from momentous.jax.rules import Compiled, strong
+from momentous.jax.machine import Compiled, strong
 from momentous.jax.vectors import Scalar, Tree, number, select
 from momentous.methods.classical.curvature import Curvature
 
