@@ -114,3 +114,9 @@ def test_an_end_that_is_no_success_returns_the_lowest_point():
     assert not bool(found.success)
     assert float(found.fun) == pytest.approx(float(rosenbrock(found.x)), rel=1e-12)
     assert float(found.fun) < float(rosenbrock(START))
+
+
+def test_methods_that_call_their_oracle_are_refused_within_another_too():
+    method = Safeguarded(momentous.ConjugateGradient())
+    with pytest.raises(TypeError, match="safeguarded with these methods within it has no compiled"):
+        solve(rosenbrock, jnp.array(START), method=method)

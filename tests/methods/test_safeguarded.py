@@ -597,3 +597,37 @@ def test_it_is_the_default():
     result = minimize(problem.value, problem.start, jac=problem.gradient)
     assert result.method == Safeguarded()
     assert method_class("auto") is Safeguarded
+
+
+@pytest.mark.parametrize("fast", [ConjugateGradient(), GradientDescent()], ids=["cg", "gd"])
+def test_a_method_whose_start_takes_several_evaluations(fast):
+    """A linear function: the probe for its step size finds no curvature."""
+    slopes = np.array([1.0, -2.0, 0.5])
+    result = minimize(
+        lambda x: (float(slopes @ x), slopes), np.ones(3), jac=True, method=Safeguarded(fast),
+        max_evaluations=400,
+    )  # fmt: skip
+    assert result.status in (Status.UNBOUNDED, Status.MAX_EVALUATIONS)
+    assert result.fun < -100
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_points_that_are_not_finite_do_not_keep_a_step_for_ever():
+    result = minimize(
+        lambda x: (float(x @ x), 2 * x), np.array([1e5, 2e5]), jac=True,
+        method=Safeguarded(GradientDescent(step_size=1e308)), tol=1e-3, max_evaluations=300,
+    )  # fmt: skip
+    assert result.nfev <= 310
+
+
+def test_one_within_another_shows_the_samples_of_the_method():
+    problem, jin = testbed.rosenbrock(8), JinAGD(3e3, 6e3, eps=1e-2)
+    inner = Safeguarded(jin, shortest_round=10**6)
+    options = {"jac": True, "tol": relative(problem, 1e-3), "max_iterations": 30}
+
+    def shown(method):
+        steps = iterate(problem.value_and_gradient, problem.start, method=method, **options)
+        return [step.x.tobytes() for step in steps]
+
+    outer = Safeguarded(inner, shortest_round=10**6)
+    assert shown(outer) == shown(inner) == shown(inner.fast)

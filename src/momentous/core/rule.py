@@ -68,6 +68,8 @@ class Rule(Method[M]):
     """A method that asks and is told.  Its memory is a record with a field ``outcome``."""
 
     work: ClassVar[Pass] = MOMENTUM  # what STEP computes
+    compiles: ClassVar[bool] = True  # does it run in compiled code?
+    shows_here: ClassVar[bool] = True  # is what an evaluation shows always that evaluation?
 
     @abc.abstractmethod
     def begin(self, m: Machine, here: Sample, goal: Goal) -> M:

@@ -53,8 +53,9 @@ def solve(
 
     Every method that is a `momentous.Rule` takes the same steps here as in `momentous.minimize`:
     "auto", L-BFGS, the paper's methods and the parameter-free ones.  There is no trace, no callback
-    and no checkpoint, and the limit is one of evaluations; in return nothing waits for the host,
-    and the whole run can be jitted, vmapped and put into loops.
+    and no checkpoint; nothing but ``max_evaluations`` ends a run whose f has no lower bound, or one
+    that rests at the noise of its values.  In return nothing waits for the host, and the whole run
+    can be jitted, vmapped and put into loops.
 
     Parameters
     ----------

@@ -61,12 +61,13 @@ class Driver:
         rtol: float, atol: float, key: Any = None, norm: Callable[[Tree], Scalar] | None = None,
         forward: bool = False,
     ):  # fmt: skip
-        if not isinstance(method, Rule):
+        if not (isinstance(method, Rule) and method.compiles):
             from momentous.methods.registry import rules
 
+            within = " with these methods within it" if isinstance(method, Rule) else ""
             raise TypeError(
-                f"{method.name} has no compiled form; momentous.jax.minimize runs it with a "
-                f"compiled function. These have one: {', '.join(rules())}"
+                f"{method.name}{within} has no compiled form; momentous.jax.minimize runs it with "
+                f"a compiled function. These have one: {', '.join(rules())}"
             )
         self.rule, self.fun, self.args = method, fun, args
         self.rtol, self.atol = rtol, atol

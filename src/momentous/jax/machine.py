@@ -33,7 +33,8 @@ def register_records() -> None:
 
 
 _REGISTERED: set[type] = set()
-KEPT = 1024  # the number of a `RESTART` among the events of one evaluation, less 1
+# Events are counted: a `ROLLBACK` as 1 and a `RESTART`, whose epoch is kept, as 1 + KEPT.
+KEPT = 1024
 
 
 class Compiled:

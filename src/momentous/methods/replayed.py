@@ -16,7 +16,7 @@ from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample
 from momentous.core.record import record
 from momentous.core.rule import GRADIENT, RUNNING, VALUE, Ask, Goal, Outcome, Rule
-from momentous.core.space import Array
+from momentous.core.space import Array, Space
 from momentous.core.status import Ending, Status
 from momentous.core.step import RiseLimit, Step
 
@@ -52,9 +52,10 @@ class _Player(CachedOracle):
 
     def _answer(self, x: Array, need: int) -> Sample:
         for known in self._answers:
-            # Not every answer is asked for again: a value may have been noted in a sample.
-            here = self.space.distance_squared(known.point, x) == 0.0
-            if here and (need == VALUE or known.evaluated):
+            # Not every answer is asked for again: a value may have been noted in a sample.  (No
+            # distance is above 0 where a point is not finite.)
+            elsewhere = self.space.distance_squared(known.point, x) > 0.0
+            if not elsewhere and (need == VALUE or known.evaluated):
                 return known
         raise _Needed(x, need)
 
@@ -74,6 +75,7 @@ class Replayed(Rule[Played]):
     """A method as a rule."""
 
     name = "replayed"
+    compiles = shows_here = False
 
     method: Method
 
@@ -144,8 +146,7 @@ class Replayed(Rule[Played]):
         return m.but(after, point=known.point, need=GRADIENT if known.evaluated else VALUE)
 
     def shown(self, memory: Played, here: Sample) -> Sample:
-        assert memory.step is not None
-        return memory.step.report.sample
+        return here if memory.step is None else memory.step.report.sample
 
     def accepted(self, memory: Played) -> Sample:
         accepted = memory.step and memory.step.report.accepted
@@ -160,6 +161,10 @@ class Replayed(Rule[Played]):
     def with_tolerance(self, m: Records, memory: Played, tol: Any) -> Played:
         step = memory.step and self.method.with_new_tolerance(memory.step, tol)
         return m.but(memory, step=step, tol=tol)
+
+    def inverse_hessian(self, space: Space, memory: Played) -> Callable[[], Any] | None:
+        step = memory.step
+        return None if step is None else self.method.inverse_hessian(space, step.memory)
 
     def ending(self, memory: Played, shown: Sample, status: Status) -> Ending:
         assert memory.step is not None

@@ -94,8 +94,8 @@ class Turn:
     guarding: bool = False  # is it the guaranteed method's turn?
     given_up: int = RUNNING  # why its last turn ended, if it could not go on
     phase: int = RUN
-    told: int = FAST  # which of the two has had the last evaluation
-    by_guard: bool = False  # ... and whose is the last iteration: the guaranteed method's?
+    told: int = FAST  # which of the two has been told of the last evaluation
+    by_guard: bool = False  # is it one of an iteration of the guaranteed method, not of its start?
     starts: int = NEITHER  # which is to be started at the lowest point
     word: int = NEITHER  # whose the end is
 
@@ -251,9 +251,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def inverse_hessian(self, space: Space, memory: SafeguardedMemory) -> Callable[[], Any] | None:
         """That of the fast method, if the lowest point is not the guaranteed one's own."""
-        if memory.ahead or isinstance(self._rules[FAST], Replayed):
-            return None
-        return self.fast.inverse_hessian(space, memory.fast)
+        return None if memory.ahead else self._rules[FAST].inverse_hessian(space, memory.fast)
 
     def ask(self, m: Machine, memory: SafeguardedMemory) -> Ask:
         turn, repeats = memory.turn, []
@@ -286,7 +284,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         """What the method makes of it whose turn it is; `write` judges."""
         turn, fast, guaranteed = memory.turn, *self._rules
 
-        def told(rule: Rule[Any], inner: Any, shown: Sample) -> tuple[Any, Sample]:
+        def pass_on(rule: Rule[Any], inner: Any, shown: Sample) -> tuple[Any, Sample]:
             after = rule.tell(m, inner, here, *m.worked(rule, inner, here, made, sums))
             if here.point is shown.point and shown.value != shown.value:
                 shown = here
@@ -302,7 +300,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             return m.but(turn, told=which, by_guard=by_guard)
 
         def tell_fast() -> SafeguardedMemory:
-            after, shown = told(fast, memory.fast, memory.shown)
+            after, shown = pass_on(fast, memory.fast, memory.shown)
             return SafeguardedMemory(
                 after, shown, after.outcome, memory.best, memory.lowest, memory.smallest,
                 memory.guard, of(FAST), memory.ahead, memory.lowered, memory.steps,
@@ -310,7 +308,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
         def tell_guaranteed() -> SafeguardedMemory:
             guard = memory.guard
-            after, shown = told(guaranteed, guard.memory, guard.shown)
+            after, shown = pass_on(guaranteed, guard.memory, guard.shown)
             guard = Guard(after, shown, guard.origin, guard.begun, guard.awaits)
             return m.but(memory, guard=guard, outcome=after.outcome, turn=of(GUARANTEED))
 
@@ -366,10 +364,20 @@ class Safeguarded(Rule[SafeguardedMemory]):
         waits = Outcome(pending.step_size, pending.events, shows=False, ended=False)
         return m.case(memory, (starts, lambda: m.but(memory, outcome=waits)))
 
+    @cached_property
+    def compiles(self) -> bool:  # type: ignore[override]
+        return all(rule.compiles for rule in self._rules)
+
+    @cached_property
+    def shows_here(self) -> bool:  # type: ignore[override]
+        return all(rule.shows_here for rule in self._rules)
+
     def shown(self, memory: SafeguardedMemory, here: Sample) -> Sample:
-        by_guard = memory.turn.by_guard
-        replayed = isinstance(self._rules[by_guard], Replayed)
-        return (memory.guard if by_guard else memory).shown if replayed else here
+        if self.shows_here:
+            return here
+        if memory.turn.by_guard:
+            return self._rules[GUARANTEED].shown(memory.guard.memory, here)
+        return self._rules[FAST].shown(memory.fast, here)
 
     def accepted(self, memory: SafeguardedMemory) -> Sample:
         return memory.best
@@ -589,7 +597,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         )
         memory = m.but(memory, outcome=m.but(outcome, ended=begun), turn=turn)
         if which:
-            return m.but(memory, guard=Guard(inner, best, best, True))
+            turn = m.but(turn, given_up=RUNNING)  # what it said is of where it was
+            return m.but(memory, guard=Guard(inner, best, best, True), turn=turn)
         return m.but(memory, fast=inner, shown=best, turn=m.but(turn, origin=best))
 
     def _started(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:

@@ -113,7 +113,6 @@ class LBFGS(Rule[LBFGSMemory]):
     guarantee = "none"
     cost = "1 value and 1 gradient per trial (about 1)"
     work = GRADIENT
-    stores = ("curvature",)
 
     memory: int | None = None
     sufficient_decrease: float = 1e-4
