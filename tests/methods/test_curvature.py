@@ -104,7 +104,7 @@ def test_the_whole_matrix_is_copied_only_for_those_who_keep_an_older_one(method)
         options = {"jac": True, "method": method, "max_iterations": 12}
         for step in iterate(problem.value_and_gradient, problem.start, **options):
             kept.append(step)
-            memory = getattr(step.memory, "fast", step).memory
+            memory = getattr(step.memory, "fast", step.memory)
             memory.curvature.direction(Space(step.x), memory.current.gradient)
             yield memory.curvature._first.ctypes.data
 
