@@ -27,6 +27,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("ada-ragd", {}),
     ("ada-rhb", {}),
     ("universal-hb", {}),
+    ("lbfgs", {}),
+    ("auto", {}),
 ]
 
 

@@ -22,8 +22,8 @@ from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
 from momentous.core.result import Later, LikeScipys, Result, interrupt_with
 from momentous.core.space import Array, set_writable
-from momentous.core.status import RESTARTS, Ending, Event, Status
-from momentous.core.step import Report, Step, has_restarted
+from momentous.core.status import RESTARTS, Ending, Event, Status, has_restart
+from momentous.core.step import Report, Step
 from momentous.core.stopping import (
     Criterion,
     Progress,
@@ -235,7 +235,7 @@ class Run(Iterator[IntermediateResult]):
         progress.nit += 1
         progress.acceptable = acceptable
         if windows:
-            restarted = has_restarted(step.report)
+            restarted = has_restart(step.report.events)
             if stand is not None:
                 self._take_stand(stand, restarted or progress.awaits_stand)
             progress.awaits_stand = restarted and stand is None
@@ -252,7 +252,7 @@ class Run(Iterator[IntermediateResult]):
         """The point that the method stands by from now on, with value and gradient; None while
         momentum is at work.  ``before`` is the last accepted one."""
         oracle, progress, accepted = self.oracle, self.progress, report.accepted
-        epochs, restarted = self.method.has_epochs, has_restarted(report)
+        epochs, restarted = self.method.has_epochs, has_restart(report.events)
         unfinished = progress.nit - progress.epoch_nit <= LONG_EPOCH * self._stop.window
         if epochs and unfinished and not restarted and not progress.awaits_stand:
             return None

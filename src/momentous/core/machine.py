@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from momentous.core.passes import Pass
 from momentous.core.record import copied
 from momentous.core.space import Array, Space
-from momentous.core.status import Event, EventKind
+from momentous.core.status import Event, EventKind, has_restart
 
 R = TypeVar("R")
 Branch = tuple[Any, Callable[[], R]]
@@ -167,6 +167,7 @@ class Host(Numbers):
         "norm", "rounding", "space", "spent", "stepped", "value_noise",
     )  # fmt: skip
     same = staticmethod(operator.is_)
+    restarted = staticmethod(has_restart)
 
     @staticmethod
     def of(space: Space) -> Host:
@@ -183,10 +184,6 @@ class Host(Numbers):
         self.displaced, self.distance = space.displaced, space.distance
         self.stepped, self.value_noise = space.stepped, space.value_noise
         self.fused, self.spent = False, 0  # as the driver says
-
-    @staticmethod
-    def restarted(events: tuple[Event, ...]) -> bool:
-        return any(event.kind is EventKind.RESTART for event in events)
 
     @staticmethod
     def passed_on(ask: Any, rule: Any) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
+import operator
 from typing import Any
 
 from momentous.core.record import record
@@ -47,6 +49,11 @@ SUCCESSES = frozenset(
     {Status.CONVERGED, Status.TARGET_REACHED, Status.COMPLETED, Status.SMALL_CHANGE}
 )
 OUTPUTS = SUCCESSES - {Status.SMALL_CHANGE} | {Status.ABOVE_TOLERANCE, Status.PROMISE_BROKEN}
+
+
+def is_one_of(status: Any, statuses: frozenset[Status]) -> Any:
+    """Is a status among these?  A number, or one of each lane in compiled code."""
+    return functools.reduce(operator.or_, [status == int(each) for each in statuses])
 
 
 @record
@@ -111,3 +118,8 @@ class Event:
 
     kind: EventKind
     value: float
+
+
+def has_restart(events: tuple[Event, ...]) -> bool:
+    """Has an epoch ended, and not been discarded?"""
+    return any(event.kind is EventKind.RESTART for event in events)

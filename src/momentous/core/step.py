@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.status import Ending, Event, EventKind
+from momentous.core.status import Ending, Event
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -39,11 +39,6 @@ class Report:
     accepted: Sample | None = None  # the last point accepted by its value; x0 if none is looked at
     noise: float = 0.0  # how far a difference of values may be off, where that was measured
     limit: RiseLimit | None = None  # for an end at the sample; None: any small gradient will do
-
-
-def has_restarted(report: Report) -> bool:
-    """Has an epoch ended here, and not been discarded?"""
-    return any(event.kind is EventKind.RESTART for event in report.events)
 
 
 @record

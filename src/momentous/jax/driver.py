@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from momentous.core.acceptance import final_limit, rises
 from momentous.core.oracle import Sample
 from momentous.core.rule import RUNNING, Ask, Goal, Rule
-from momentous.core.status import OUTPUTS, SUCCESSES, Status
+from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
 from momentous.jax import vectors
 from momentous.jax.machine import Compiled, strong
 from momentous.jax.vectors import Scalar, Tree, number, select
@@ -193,7 +193,3 @@ class Driver:
 def _without_gradient(known: Known) -> Known:
     point, value, norm = known.sample.point, known.sample.value, known.sample.grad_norm
     return known._replace(sample=Sample(point, value, None, norm))
-
-
-def is_one_of(status: Scalar, statuses: frozenset[Status]) -> Scalar:
-    return jnp.isin(status, jnp.asarray([int(each) for each in statuses]))

@@ -26,7 +26,7 @@ from momentous.core.rule import (
     Vectors,
 )
 from momentous.core.space import Space
-from momentous.core.status import OUTPUTS, SUCCESSES, Ending, EventKind, Status
+from momentous.core.status import OUTPUTS, SUCCESSES, Ending, EventKind, Status, is_one_of
 from momentous.core.step import RiseLimit, Step
 from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
@@ -501,7 +501,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""
         before, status, shown = memory.turn, memory.fast.outcome.status, memory.shown
         # Is it, as the fast method says, the end of the run?  Its word alone is not enough.
-        success = _is_one_of(status, SUCCESSES) & (shown.grad_norm <= self._wanted(before.tol))
+        success = is_one_of(status, SUCCESSES) & (shown.grad_norm <= self._wanted(before.tol))
         success = success & self._may_end(m, memory, shown)
         total, guaranteed_spent = m.spent, before.guaranteed_spent
         spent, gain = total - before.began, before.began_value - memory.best.value
@@ -620,7 +620,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         guard, rule = memory.guard, self._rules[GUARANTEED]
         outcome = guard.memory.outcome
         ended = outcome.status != RUNNING
-        completed = _is_one_of(outcome.status, OUTPUTS)
+        completed = is_one_of(outcome.status, OUTPUTS)
         # An epoch is over; where nothing was accepted, the step after it shows where it has led.
         restarted = m.restarted(outcome.events)
         accepts = m.no(m.same(rule.accepted(guard.memory).point, guard.origin.point))
@@ -715,10 +715,3 @@ class Safeguarded(Rule[SafeguardedMemory]):
             "not the gradient of fun",
             {"grad_norm": norm},
         )
-
-
-def _is_one_of(status: Any, statuses: frozenset[Status]) -> Any:
-    found: Any = False
-    for each in statuses:
-        found = found | (status == int(each))
-    return found

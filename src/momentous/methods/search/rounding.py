@@ -205,12 +205,3 @@ def jensen_gap(m: Machine, x: Sample, y: Sample, z: Sample, weight: Any) -> Any:
     """
     pulled = m.combination(y.gradient, weight, z.gradient, x.gradient)
     return m.distance(pulled, x.gradient)
-
-
-def smallest_gradient(first: Sample, *others: Sample) -> Sample:
-    """The sample with the smallest gradient, the first one if there are several."""
-    for sample in others:
-        finite = sample.has_finite_gradient and math.isfinite(sample.value)
-        if finite and sample.grad_norm < first.grad_norm:
-            first = sample
-    return first
