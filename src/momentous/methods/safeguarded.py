@@ -65,6 +65,7 @@ class Guard:
     origin: Sample  # where it was last started
     begun: bool = False  # has it ever been?
     awaits: bool = False  # has an epoch ended, with no point accepted?
+    noise: float = 0.0  # of values, as it has measured it
 
 
 @record
@@ -233,7 +234,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             K, m.spent, here.value, norm, here, None if whole else here, outcome, goal.tol,
             goal.seed, phase=m.where(begun.ended, RUN, START),
         )  # fmt: skip
-        guard = Guard(guaranteed, here, here)
+        guard = Guard(guaranteed, here, here, noise=self._rules[GUARANTEED].noise(guaranteed))
         return SafeguardedMemory(fast, here, outcome, here, here.value, norm, guard, turn)
 
     def _wanted(self, tol: float | None) -> Any:
@@ -309,7 +310,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         def tell_guaranteed() -> SafeguardedMemory:
             guard = memory.guard
             after, shown = pass_on(guaranteed, guard.memory, guard.shown)
-            guard = Guard(after, shown, guard.origin, guard.begun, guard.awaits)
+            noise = guaranteed.noise(after)
+            guard = Guard(after, shown, guard.origin, guard.begun, guard.awaits, noise)
             return m.but(memory, guard=guard, outcome=after.outcome, turn=of(GUARANTEED))
 
         branches = [(turn.guarding, tell_guaranteed)]
@@ -338,7 +340,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         inner = guaranteed.write(m, memory.guard.memory)
         if inner is not memory.guard.memory:
             outcome = m.choose(turn.told == GUARANTEED, inner.outcome, memory.outcome)
-            memory = m.but(memory, guard=m.but(memory.guard, memory=inner), outcome=outcome)
+            guard = m.but(memory.guard, memory=inner, noise=guaranteed.noise(inner))
+            memory = m.but(memory, guard=guard, outcome=outcome)
         starts = turn.phase == START
         branches = [
             (m.no(memory.outcome.ended), lambda: self._unfinished(m, memory, starts)),
@@ -384,10 +387,10 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def noise(self, memory: SafeguardedMemory) -> Any:
         """What the guaranteed method has measured; what the fast one says is not relied on."""
-        return self._rules[GUARANTEED].noise(memory.guard.memory)
+        return memory.guard.noise
 
     def _noise(self, m: Machine, memory: SafeguardedMemory) -> Any:
-        return m.maximum(m.value_noise(memory.best.value), self.noise(memory))
+        return m.maximum(m.value_noise(memory.best.value), memory.guard.noise)
 
     def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit | None:
         """Not above the lowest point.  The guaranteed method's own limit will do where that point
@@ -397,7 +400,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             return None  # as most steps of the fast method are, on the host
         guard, rule = memory.guard, self._rules[GUARANTEED]
         stand = m.choose(by_guard, rule.accepted(guard.memory).point, shown.point)
-        general = RiseLimit(best, self.noise(memory), math.sqrt(m.rounding), convex=True)
+        general = RiseLimit(best, guard.noise, math.sqrt(m.rounding), convex=True)
 
         def own() -> RiseLimit:
             limit = rule.rise_limit(m, guard.memory, shown)
@@ -471,31 +474,29 @@ class Safeguarded(Rule[SafeguardedMemory]):
     ) -> SafeguardedMemory:
         """The best point or where the method stands, whichever is lower; where noise may be all the
         difference, the one with less gradient.  Value and gradient of the best are finite."""
-        best, noise = memory.best, self._noise(m, memory)
-        change = stand.value - best.value
+        best, lowest, noise = memory.best, memory.lowest, self._noise(m, memory)
+        value, norm = stand.value, stand.grad_norm
+        change = value - best.value
         # Level with the lowest value: with that of the best point, rises by the noise would add up.
-        level = stand.value - memory.lowest <= noise
-        less = stand.grad_norm < best.grad_norm
-        takes = (change < -noise) | (less & ((change < 0.0) | level))
-        takes = takes & m.isfinite(stand.grad_norm) & m.isfinite(stand.value)
+        level = (change < 0.0) | (value - lowest <= noise)
+        takes = (change < -noise) | ((norm < best.grad_norm) & level)
+        takes = takes & m.isfinite(norm) & m.isfinite(value)
         best, lowered = m.choose(takes, stand, best), memory.lowered | takes
-        lowest = m.minimum(memory.lowest, best.value)
+        lowest = m.minimum(lowest, best.value)
         if which:
             after = m.but(
                 memory, best=best, lowest=lowest, ahead=memory.ahead | takes, lowered=lowered
             )
             return self._after_guaranteed(m, after, stand)
-        smallest = m.where(stand.grad_norm < memory.smallest, stand.grad_norm, memory.smallest)
+        smallest = m.where(norm < memory.smallest, norm, memory.smallest)
+        turn, fast, steps = memory.turn, memory.fast, memory.steps + 1
         after = SafeguardedMemory(
-            memory.fast, memory.shown, memory.outcome, best, lowest, smallest, memory.guard,
-            memory.turn, memory.ahead & m.no(takes), lowered, memory.steps + 1,
+            fast, memory.shown, memory.outcome, best, lowest, smallest, memory.guard, turn,
+            memory.ahead & m.no(takes), lowered, steps,
         )  # fmt: skip
-        turn, ended = after.turn, after.fast.outcome.status != RUNNING
-        goes_on = m.no(ended) & (m.spent - turn.began < turn.allowance)
-        goes_on = goes_on & (after.steps < MOST_STEPS)
-        return m.case(
-            after, (goes_on, lambda: after), otherwise=lambda: self._end_round(m, after, ended)
-        )
+        ended = fast.outcome.status != RUNNING
+        over = ended | (m.spent - turn.began >= turn.allowance) | (steps >= MOST_STEPS)
+        return m.case(after, (over, lambda: self._end_round(m, after, ended)))
 
     def _end_round(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> SafeguardedMemory:
         """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""
@@ -598,7 +599,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         memory = m.but(memory, outcome=m.but(outcome, ended=begun), turn=turn)
         if which:
             turn = m.but(turn, given_up=RUNNING)  # what it said is of where it was
-            return m.but(memory, guard=Guard(inner, best, best, True), turn=turn)
+            guard = Guard(inner, best, best, True, noise=rule.noise(inner))
+            return m.but(memory, guard=guard, turn=turn)
         return m.but(memory, fast=inner, shown=best, turn=m.but(turn, origin=best))
 
     def _started(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
