@@ -342,16 +342,16 @@ class Safeguarded(Rule[SafeguardedMemory]):
             outcome = m.choose(turn.told == GUARANTEED, inner.outcome, memory.outcome)
             guard = m.but(memory.guard, memory=inner, noise=guaranteed.noise(inner))
             memory = m.but(memory, guard=guard, outcome=outcome)
-        starts = turn.phase == START
+        starts, rest = turn.phase == START, (memory.fast, memory.shown, memory.outcome)
         branches = [
             (m.no(memory.outcome.ended), lambda: self._unfinished(m, memory, starts)),
             (starts, lambda: self._started(m, memory)),
-            (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED)),
+            (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED, *rest)),
         ]
         if turn.stand is not None:
             there = turn.phase >= VALUE_THERE
             branches.insert(0, (there, lambda: self._weighed(m, memory)))
-        after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST))
+        after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST, *rest))
         return self._with_start(m, after)
 
     def _with_start(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
@@ -424,11 +424,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         if turn.guarding or turn.by_guard or turn.told != FAST:
             return self._iterate(oracle, m, memory, NO_SAMPLE)
         inner, shown = fast.evaluate(oracle, m, memory.fast)
-        after = SafeguardedMemory(
-            inner, shown, inner.outcome, memory.best, memory.lowest, memory.smallest, memory.guard,
-            turn, memory.ahead, memory.lowered, memory.steps,
-        )  # fmt: skip
-        after = self._iterated(m, after, FAST)
+        after = self._iterated(m, memory, FAST, inner, shown, inner.outcome)
         if after.turn is not turn:
             after = self._with_start(m, after)
         if after.outcome.ended:
@@ -438,17 +434,23 @@ class Safeguarded(Rule[SafeguardedMemory]):
     # Where a method stands: at the last point that it accepted by its value; if it has accepted
     # none, at the last that it evaluated.
 
-    def _iterated(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
-        turn, rule, guard = memory.turn, self._rules[which], memory.guard
-        inner, shown, origin = memory.fast, memory.shown, turn.origin
+    # ``fast``, ``shown`` and ``outcome``, of an iteration of the fast method, go into the memory
+    # with what is made of them: a memory costs as much as the judgement.
+
+    def _iterated(
+        self, m: Machine, memory: SafeguardedMemory, which: int, fast: Any, shown: Sample,
+        outcome: Outcome,
+    ) -> SafeguardedMemory:  # fmt: skip
+        turn, inner, here, origin = memory.turn, fast, shown, memory.turn.origin
         if which:
-            inner, shown, origin = guard.memory, guard.shown, guard.origin
-        accepted = rule.accepted(inner)
-        stand = m.choose(m.same(accepted.point, origin.point), shown, accepted)
+            guard = memory.guard
+            inner, here, origin = guard.memory, guard.shown, guard.origin
+        accepted = self._rules[which].accepted(inner)
+        stand = m.choose(m.same(accepted.point, origin.point), here, accepted)
         if turn.stand is None:
-            return self._judged(m, memory, which, stand)
-        ask = m.but(memory, turn=m.but(turn, stand=stand))
-        return self._weighed(m, ask)
+            return self._judged(m, memory, which, stand, fast, shown, outcome)
+        turn = m.but(turn, stand=stand)
+        return self._weighed(m, m.but(memory, fast=fast, shown=shown, outcome=outcome, turn=turn))
 
     def _weighed(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
         """Where a method stands the value is needed and, if the point is lower, the gradient."""
@@ -462,16 +464,18 @@ class Safeguarded(Rule[SafeguardedMemory]):
         outcome = m.case(outcome, (turn.phase >= VALUE_THERE, lambda: m.but(pending, shows=False)))
         waits = Outcome(outcome.step_size, outcome.events, outcome.shows, ended=False)
         after = m.but(memory, turn=m.but(turn, phase=phase, pending=pending), outcome=outcome)
+        rest = stand, after.fast, after.shown, after.outcome
         return m.case(
             after,
             (asks, lambda: m.but(after, outcome=waits)),
-            (turn.guarding, lambda: self._judged(m, after, GUARANTEED, stand)),
-            otherwise=lambda: self._judged(m, after, FAST, stand),
+            (turn.guarding, lambda: self._judged(m, after, GUARANTEED, *rest)),
+            otherwise=lambda: self._judged(m, after, FAST, *rest),
         )
 
     def _judged(
-        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample
-    ) -> SafeguardedMemory:
+        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample, fast: Any,
+        shown: Sample, outcome: Outcome,
+    ) -> SafeguardedMemory:  # fmt: skip
         """The best point or where the method stands, whichever is lower; where noise may be all the
         difference, the one with less gradient.  Value and gradient of the best are finite."""
         best, lowest, noise = memory.best, memory.lowest, self._noise(m, memory)
@@ -489,9 +493,9 @@ class Safeguarded(Rule[SafeguardedMemory]):
             )
             return self._after_guaranteed(m, after, stand)
         smallest = m.where(norm < memory.smallest, norm, memory.smallest)
-        turn, fast, steps = memory.turn, memory.fast, memory.steps + 1
+        turn, steps = memory.turn, memory.steps + 1
         after = SafeguardedMemory(
-            fast, memory.shown, memory.outcome, best, lowest, smallest, memory.guard, turn,
+            fast, shown, outcome, best, lowest, smallest, memory.guard, turn,
             memory.ahead & m.no(takes), lowered, steps,
         )  # fmt: skip
         ended = fast.outcome.status != RUNNING
