@@ -521,6 +521,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
             mark=m.where(halved, memory.smallest, before.mark),
             given_up=m.where(earned, RUNNING, before.given_up),
             patience=m.where(earned, 1, before.patience),
+            began=total,
+            began_value=memory.best.value,
         )
         due = (total - guaranteed_spent) / SHARE
         again = earned & (due < m.maximum(guaranteed_spent, before.allowance))
@@ -544,13 +546,13 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 starts=m.where(leaves, GUARANTEED, NEITHER),
             )
             events = m.event(EventKind.TURN, GUARANTEED)
-            return self._new_round(m, memory, passed, total, events)  # what a start costs is G's
+            return self._new_round(m, memory, passed, events)  # what a start costs is G's
 
         return m.case(
             memory,
             (success, lambda: self._end(m, memory, status, FAST)),
             (stuck, lambda: self._end(m, memory, before.given_up, GUARANTEED)),
-            (again, lambda: self._new_round(m, memory, turn, total)),
+            (again, lambda: self._new_round(m, memory, turn)),
             otherwise=guard,
         )
 
@@ -570,7 +572,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return m.but(memory, outcome=outcome, turn=m.but(memory.turn, word=word))
 
     def _new_round(
-        self, m: Machine, memory: SafeguardedMemory, turn: Turn, began: Any, events: Any = None
+        self, m: Machine, memory: SafeguardedMemory, turn: Turn, events: Any = None
     ) -> SafeguardedMemory:
         """The word of the method that is judged here, that it has ended, is not the run's."""
         before = memory.outcome
@@ -578,7 +580,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return m.but(
             memory,
             outcome=Outcome(before.step_size, added, before.shows),
-            turn=m.but(turn, began=began, began_value=memory.best.value),
+            turn=turn,
             steps=0,
             lowered=False,
         )
@@ -690,11 +692,12 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 guaranteed_spent=guaranteed_spent,
                 guarding=False,
                 starts=m.where(moves, FAST, NEITHER),
+                began=total,
+                began_value=memory.best.value,
             )
             events = m.event(EventKind.TURN, FAST)
-            return self._new_round(
-                m, m.but(after, ahead=memory.ahead & m.no(moves)), passed, total, events
-            )
+            after_turn = m.but(after, ahead=memory.ahead & m.no(moves))
+            return self._new_round(m, after_turn, passed, events)
 
         no_progress = int(Status.NO_PROGRESS)
         return m.case(
