@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -450,7 +451,7 @@ def choose_method(
         if unknown:
             raise TypeError(_unknown(unknown, method, caller))
     if saved is None:
-        return method(**parameters)
+        return method(**parameters) if parameters else _without_parameters(method)
     if method.name != name:
         raise CheckpointError(
             f"the checkpoint was written by {name!r}, not by {method.name!r}; leave method out to "
@@ -460,6 +461,12 @@ def choose_method(
         return method_of(saved.method, method, **parameters)
     except MALFORMED as error:
         raise CheckpointError(f"the checkpoint cannot be resumed: {error}") from error
+
+
+@functools.cache
+def _without_parameters(method: type[Method]) -> Method:
+    """One for all runs: a method never changes."""
+    return method()
 
 
 def _unknown(

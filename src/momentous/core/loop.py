@@ -298,7 +298,7 @@ class Run(Iterator[IntermediateResult]):
 
     def _commit(self, step: Step, shown: float, started: float) -> None:
         """Write down what the report says: progress, best point, trace, and whether it ends."""
-        progress, oracle, report = self.progress, self.oracle, step.report
+        progress, oracle, report, trace = self.progress, self.oracle, step.report, self.trace
         sample = report.sample
         self.memory, self.report = step.memory, report
         oracle.end_step()
@@ -308,16 +308,15 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
-        value, noise = sample.value, self._level_noise(sample.value)
-        progress.note_level(value, report.noise if report.noise > noise else noise)
+        progress.note_level(sample.value, max(self._level_noise(sample.value), report.noise))
+        progress.time += perf_counter() - started
+        if trace is not None:
+            trace.add(progress, shown, report.step_size)
         for event in report.events:
             if event.kind in RESTARTS:
                 progress.restarts, progress.epoch_nit = progress.restarts + 1, progress.nit
-        progress.time += perf_counter() - started
-        if self.trace is not None:
-            self.trace.add(progress, shown, report.step_size)
-            for event in report.events:
-                self.trace.events.append((progress.nit, event))
+            if trace is not None:
+                trace.events.append((progress.nit, event))
         self._decide()
 
     def _decide(self) -> None:

@@ -137,14 +137,11 @@ class Numbers:
         return (Event(kind, float(value)),) if happens else ()
 
     @staticmethod
-    def no(condition: bool) -> bool:
-        return not condition
-
-    @staticmethod
     def where(condition: bool, a: Any, b: Any) -> Any:
         return a if condition else b
 
     choose = where
+    no = staticmethod(operator.not_)
     isfinite = staticmethod(math.isfinite)
     minimum = staticmethod(min)
     maximum = staticmethod(max)

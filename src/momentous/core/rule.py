@@ -148,7 +148,7 @@ class Rule(Method[M]):
         return self._iterate(oracle, self.machine(oracle), memory, NO_SAMPLE)
 
     def machine(self, oracle: Oracle) -> Host:
-        m = Host.of(oracle.space)
+        m: Host = oracle.space.machine or Host.of(oracle.space)
         m.fused, m.spent = oracle.fused, oracle.nfev + oracle.njev
         return m
 

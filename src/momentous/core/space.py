@@ -26,6 +26,8 @@ Array = Any
 Inner = Callable[[Array, Array], float]
 Total = Callable[[np.ndarray], np.ndarray]
 
+# Of this square, or a smaller one, tiny entries may be missing: their squares underflow.
+TINY_SQUARE = 1e-290
 DRAWN = 1 << 16  # numbers that are drawn from one stream
 _NO_CONTEXT = contextlib.nullcontext()
 
@@ -62,9 +64,9 @@ class Space:
 
     __slots__ = (
         "_block", "_blocked", "_low_precision", "_passes", "_pool", "_steps_in_blocks", "_total",
-        "_unused_count", "counts_writes", "device", "dimension", "dtype", "fuses", "has_own_inner",
-        "inner", "is_part", "largest", "library", "machine", "offset", "plain", "rounding", "shape",
-        "size", "xp",
+        "_unused_count", "counts_writes", "device", "dimension", "dtype", "flat", "fuses",
+        "has_own_inner", "inner", "is_part", "largest", "library", "machine", "offset", "plain",
+        "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
     def __init__(
@@ -96,7 +98,8 @@ class Space:
         self._unused_count = _references([np.empty(0)], 0)
         self.has_own_inner = inner is not None
         self._total = total if inner is None else None
-        self._passes = None if inner is not None else passes.device_passes(like)
+        on_host = self.library is np.ndarray or inner is not None
+        self._passes = None if on_host else passes.device_passes(like)
         # Is `compute` better than its parts one by one?
         self.fuses = self._passes is not None or self._total is not None
         # Long vectors in the memory of the host are handled block by block.
@@ -109,6 +112,7 @@ class Space:
             and len(self.shape) > 0
             and self.size <= BLOCK
         )
+        self.flat = self.plain and len(self.shape) == 1
         # Steps are made in place.  (Over ranks every run of a pass has to make its sums alike.)
         self._steps_in_blocks = (
             (self._blocked or (self.plain and self.size > ROW))
@@ -118,7 +122,7 @@ class Space:
         # PyTorch counts the writes into a tensor (but not in inference mode).
         self.counts_writes = array_api_compat.is_torch_array(like) and not like.is_inference()
         self.inner: Inner = _default_inner(like)
-        if self.plain and len(self.shape) == 1 and 0 < self.size <= ROW:
+        if self.flat and 0 < self.size <= ROW:
             # SciPy's call of BLAS takes a fifth of the time of NumPy's for short vectors, checks
             # no flags (so it does not warn of overflow) and gives a float of Python's.
             self.inner = ddot
@@ -226,19 +230,20 @@ class Space:
 
     def norm(self, a: Array) -> float:
         """Euclidean norm; not finite as soon as an entry of ``a`` is not."""
-        return self.norm_from(self.inner(a, a), a)
+        square = self.inner(a, a)
+        return math.sqrt(square) if square >= TINY_SQUARE else self.norm_from(square, a)
 
     def norm_from(self, square: float, a: Array) -> float:
         """The norm of ``a``, given its square."""
-        if 1e-290 > square >= 0.0 and self.rounding < 1e-10:
-            # In double precision squares of tiny entries underflow before the entries do.
+        if TINY_SQUARE > square >= 0.0 and self.rounding < 1e-10:
+            # In double precision such squares underflow before the entries do.
             return math.sqrt(self.inner(a * 2.0**600, a * 2.0**600)) * 2.0**-600
         return math.sqrt(square) if square >= 0.0 else math.nan
 
     def distance(self, a: Array, b: Array) -> float:
         """|a - b|; not finite as soon as an entry of the difference is not."""
         square = self.distance_squared(a, b)
-        if 1e-290 > square >= 0.0:
+        if TINY_SQUARE > square >= 0.0:
             return self.norm(self.combination(a, -1.0, b))  # squares of tiny entries underflow
         return math.sqrt(square) if square >= 0.0 else math.nan
 

@@ -390,10 +390,10 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
         if lowest > accepted.value or report.limit is not None:
             here = accepted
         lowest = accepted.value
-    point, norm = here.point, here.grad_norm if here.evaluated else progress.grad_norm
     slope, fall = progress.start_norm, progress.start_fun - lowest
     if progress.nit % 32 and not fall > BEYOND * slope:  # in most iterations that is all
         return None
+    point, norm = here.point, here.grad_norm if here.evaluated else progress.grad_norm
     by_value = not _has_target(stop) and progress.noun == "gradient"  # a residual has other units
     length = max(1.0, progress.start_size)
     fallen = by_value and BEYOND * slope * length < fall < math.inf

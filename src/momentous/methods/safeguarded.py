@@ -65,6 +65,7 @@ class Guard:
     origin: Sample  # where it was last started
     begun: bool = False  # has it ever been?
     awaits: bool = False  # has an epoch ended, with no point accepted?
+    noise: float = 0.0  # of values, as it has measured it
 
 
 @record
@@ -233,7 +234,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             K, m.spent, here.value, norm, here, None if whole else here, outcome, goal.tol,
             goal.seed, phase=m.where(begun.ended, RUN, START),
         )  # fmt: skip
-        guard = Guard(guaranteed, here, here)
+        guard = Guard(guaranteed, here, here, noise=self._rules[GUARANTEED].noise(guaranteed))
         return SafeguardedMemory(fast, here, outcome, here, here.value, norm, guard, turn)
 
     def _wanted(self, tol: float | None) -> Any:
@@ -309,7 +310,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         def tell_guaranteed() -> SafeguardedMemory:
             guard = memory.guard
             after, shown = pass_on(guaranteed, guard.memory, guard.shown)
-            guard = Guard(after, shown, guard.origin, guard.begun, guard.awaits)
+            noise = guaranteed.noise(after)
+            guard = Guard(after, shown, guard.origin, guard.begun, guard.awaits, noise)
             return m.but(memory, guard=guard, outcome=after.outcome, turn=of(GUARANTEED))
 
         branches = [(turn.guarding, tell_guaranteed)]
@@ -338,17 +340,18 @@ class Safeguarded(Rule[SafeguardedMemory]):
         inner = guaranteed.write(m, memory.guard.memory)
         if inner is not memory.guard.memory:
             outcome = m.choose(turn.told == GUARANTEED, inner.outcome, memory.outcome)
-            memory = m.but(memory, guard=m.but(memory.guard, memory=inner), outcome=outcome)
-        starts = turn.phase == START
+            guard = m.but(memory.guard, memory=inner, noise=guaranteed.noise(inner))
+            memory = m.but(memory, guard=guard, outcome=outcome)
+        starts, rest = turn.phase == START, (memory.fast, memory.shown, memory.outcome)
         branches = [
             (m.no(memory.outcome.ended), lambda: self._unfinished(m, memory, starts)),
             (starts, lambda: self._started(m, memory)),
-            (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED)),
+            (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED, *rest)),
         ]
         if turn.stand is not None:
             there = turn.phase >= VALUE_THERE
             branches.insert(0, (there, lambda: self._weighed(m, memory)))
-        after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST))
+        after = m.case(memory, *branches, otherwise=lambda: self._iterated(m, memory, FAST, *rest))
         return self._with_start(m, after)
 
     def _with_start(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
@@ -384,10 +387,10 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def noise(self, memory: SafeguardedMemory) -> Any:
         """What the guaranteed method has measured; what the fast one says is not relied on."""
-        return self._rules[GUARANTEED].noise(memory.guard.memory)
+        return memory.guard.noise
 
     def _noise(self, m: Machine, memory: SafeguardedMemory) -> Any:
-        return m.maximum(m.value_noise(memory.best.value), self.noise(memory))
+        return m.maximum(m.value_noise(memory.best.value), memory.guard.noise)
 
     def rise_limit(self, m: Machine, memory: SafeguardedMemory, shown: Sample) -> RiseLimit | None:
         """Not above the lowest point.  The guaranteed method's own limit will do where that point
@@ -397,7 +400,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
             return None  # as most steps of the fast method are, on the host
         guard, rule = memory.guard, self._rules[GUARANTEED]
         stand = m.choose(by_guard, rule.accepted(guard.memory).point, shown.point)
-        general = RiseLimit(best, self.noise(memory), math.sqrt(m.rounding), convex=True)
+        general = RiseLimit(best, guard.noise, math.sqrt(m.rounding), convex=True)
 
         def own() -> RiseLimit:
             limit = rule.rise_limit(m, guard.memory, shown)
@@ -421,11 +424,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         if turn.guarding or turn.by_guard or turn.told != FAST:
             return self._iterate(oracle, m, memory, NO_SAMPLE)
         inner, shown = fast.evaluate(oracle, m, memory.fast)
-        after = SafeguardedMemory(
-            inner, shown, inner.outcome, memory.best, memory.lowest, memory.smallest, memory.guard,
-            turn, memory.ahead, memory.lowered, memory.steps,
-        )  # fmt: skip
-        after = self._iterated(m, after, FAST)
+        after = self._iterated(m, memory, FAST, inner, shown, inner.outcome)
         if after.turn is not turn:
             after = self._with_start(m, after)
         if after.outcome.ended:
@@ -435,17 +434,23 @@ class Safeguarded(Rule[SafeguardedMemory]):
     # Where a method stands: at the last point that it accepted by its value; if it has accepted
     # none, at the last that it evaluated.
 
-    def _iterated(self, m: Machine, memory: SafeguardedMemory, which: int) -> SafeguardedMemory:
-        turn, rule, guard = memory.turn, self._rules[which], memory.guard
-        inner, shown, origin = memory.fast, memory.shown, turn.origin
+    # ``fast``, ``shown`` and ``outcome``, of an iteration of the fast method, go into the memory
+    # with what is made of them: a memory costs as much as the judgement.
+
+    def _iterated(
+        self, m: Machine, memory: SafeguardedMemory, which: int, fast: Any, shown: Sample,
+        outcome: Outcome,
+    ) -> SafeguardedMemory:  # fmt: skip
+        turn, inner, here, origin = memory.turn, fast, shown, memory.turn.origin
         if which:
-            inner, shown, origin = guard.memory, guard.shown, guard.origin
-        accepted = rule.accepted(inner)
-        stand = m.choose(m.same(accepted.point, origin.point), shown, accepted)
+            guard = memory.guard
+            inner, here, origin = guard.memory, guard.shown, guard.origin
+        accepted = self._rules[which].accepted(inner)
+        stand = m.choose(m.same(accepted.point, origin.point), here, accepted)
         if turn.stand is None:
-            return self._judged(m, memory, which, stand)
-        ask = m.but(memory, turn=m.but(turn, stand=stand))
-        return self._weighed(m, ask)
+            return self._judged(m, memory, which, stand, fast, shown, outcome)
+        turn = m.but(turn, stand=stand)
+        return self._weighed(m, m.but(memory, fast=fast, shown=shown, outcome=outcome, turn=turn))
 
     def _weighed(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
         """Where a method stands the value is needed and, if the point is lower, the gradient."""
@@ -459,43 +464,43 @@ class Safeguarded(Rule[SafeguardedMemory]):
         outcome = m.case(outcome, (turn.phase >= VALUE_THERE, lambda: m.but(pending, shows=False)))
         waits = Outcome(outcome.step_size, outcome.events, outcome.shows, ended=False)
         after = m.but(memory, turn=m.but(turn, phase=phase, pending=pending), outcome=outcome)
+        rest = stand, after.fast, after.shown, after.outcome
         return m.case(
             after,
             (asks, lambda: m.but(after, outcome=waits)),
-            (turn.guarding, lambda: self._judged(m, after, GUARANTEED, stand)),
-            otherwise=lambda: self._judged(m, after, FAST, stand),
+            (turn.guarding, lambda: self._judged(m, after, GUARANTEED, *rest)),
+            otherwise=lambda: self._judged(m, after, FAST, *rest),
         )
 
     def _judged(
-        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample
-    ) -> SafeguardedMemory:
+        self, m: Machine, memory: SafeguardedMemory, which: int, stand: Sample, fast: Any,
+        shown: Sample, outcome: Outcome,
+    ) -> SafeguardedMemory:  # fmt: skip
         """The best point or where the method stands, whichever is lower; where noise may be all the
         difference, the one with less gradient.  Value and gradient of the best are finite."""
-        best, noise = memory.best, self._noise(m, memory)
-        change = stand.value - best.value
+        best, lowest, noise = memory.best, memory.lowest, self._noise(m, memory)
+        value, norm = stand.value, stand.grad_norm
+        change = value - best.value
         # Level with the lowest value: with that of the best point, rises by the noise would add up.
-        level = stand.value - memory.lowest <= noise
-        less = stand.grad_norm < best.grad_norm
-        takes = (change < -noise) | (less & ((change < 0.0) | level))
-        takes = takes & m.isfinite(stand.grad_norm) & m.isfinite(stand.value)
+        level = (change < 0.0) | (value - lowest <= noise)
+        takes = (change < -noise) | ((norm < best.grad_norm) & level)
+        takes = takes & m.isfinite(norm) & m.isfinite(value)
         best, lowered = m.choose(takes, stand, best), memory.lowered | takes
-        lowest = m.minimum(memory.lowest, best.value)
+        lowest = m.minimum(lowest, best.value)
         if which:
             after = m.but(
                 memory, best=best, lowest=lowest, ahead=memory.ahead | takes, lowered=lowered
             )
             return self._after_guaranteed(m, after, stand)
-        smallest = m.where(stand.grad_norm < memory.smallest, stand.grad_norm, memory.smallest)
+        smallest = m.where(norm < memory.smallest, norm, memory.smallest)
+        turn, steps = memory.turn, memory.steps + 1
         after = SafeguardedMemory(
-            memory.fast, memory.shown, memory.outcome, best, lowest, smallest, memory.guard,
-            memory.turn, memory.ahead & m.no(takes), lowered, memory.steps + 1,
+            fast, shown, outcome, best, lowest, smallest, memory.guard, turn,
+            memory.ahead & m.no(takes), lowered, steps,
         )  # fmt: skip
-        turn, ended = after.turn, after.fast.outcome.status != RUNNING
-        goes_on = m.no(ended) & (m.spent - turn.began < turn.allowance)
-        goes_on = goes_on & (after.steps < MOST_STEPS)
-        return m.case(
-            after, (goes_on, lambda: after), otherwise=lambda: self._end_round(m, after, ended)
-        )
+        ended = fast.outcome.status != RUNNING
+        over = ended | (m.spent - turn.began >= turn.allowance) | (steps >= MOST_STEPS)
+        return m.case(after, (over, lambda: self._end_round(m, after, ended)))
 
     def _end_round(self, m: Machine, memory: SafeguardedMemory, ended: Any) -> SafeguardedMemory:
         """Has the round of H that this step ends earned its cost?  Another one, or G's turn."""
@@ -516,6 +521,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
             mark=m.where(halved, memory.smallest, before.mark),
             given_up=m.where(earned, RUNNING, before.given_up),
             patience=m.where(earned, 1, before.patience),
+            began=total,
+            began_value=memory.best.value,
         )
         due = (total - guaranteed_spent) / SHARE
         again = earned & (due < m.maximum(guaranteed_spent, before.allowance))
@@ -539,13 +546,13 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 starts=m.where(leaves, GUARANTEED, NEITHER),
             )
             events = m.event(EventKind.TURN, GUARANTEED)
-            return self._new_round(m, memory, passed, total, events)  # what a start costs is G's
+            return self._new_round(m, memory, passed, events)  # what a start costs is G's
 
         return m.case(
             memory,
             (success, lambda: self._end(m, memory, status, FAST)),
             (stuck, lambda: self._end(m, memory, before.given_up, GUARANTEED)),
-            (again, lambda: self._new_round(m, memory, turn, total)),
+            (again, lambda: self._new_round(m, memory, turn)),
             otherwise=guard,
         )
 
@@ -565,7 +572,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return m.but(memory, outcome=outcome, turn=m.but(memory.turn, word=word))
 
     def _new_round(
-        self, m: Machine, memory: SafeguardedMemory, turn: Turn, began: Any, events: Any = None
+        self, m: Machine, memory: SafeguardedMemory, turn: Turn, events: Any = None
     ) -> SafeguardedMemory:
         """The word of the method that is judged here, that it has ended, is not the run's."""
         before = memory.outcome
@@ -573,7 +580,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return m.but(
             memory,
             outcome=Outcome(before.step_size, added, before.shows),
-            turn=m.but(turn, began=began, began_value=memory.best.value),
+            turn=turn,
             steps=0,
             lowered=False,
         )
@@ -598,7 +605,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         memory = m.but(memory, outcome=m.but(outcome, ended=begun), turn=turn)
         if which:
             turn = m.but(turn, given_up=RUNNING)  # what it said is of where it was
-            return m.but(memory, guard=Guard(inner, best, best, True), turn=turn)
+            guard = Guard(inner, best, best, True, noise=rule.noise(inner))
+            return m.but(memory, guard=guard, turn=turn)
         return m.but(memory, fast=inner, shown=best, turn=m.but(turn, origin=best))
 
     def _started(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
@@ -684,11 +692,12 @@ class Safeguarded(Rule[SafeguardedMemory]):
                 guaranteed_spent=guaranteed_spent,
                 guarding=False,
                 starts=m.where(moves, FAST, NEITHER),
+                began=total,
+                began_value=memory.best.value,
             )
             events = m.event(EventKind.TURN, FAST)
-            return self._new_round(
-                m, m.but(after, ahead=memory.ahead & m.no(moves)), passed, total, events
-            )
+            after_turn = m.but(after, ahead=memory.ahead & m.no(moves))
+            return self._new_round(m, after_turn, passed, events)
 
         no_progress = int(Status.NO_PROGRESS)
         return m.case(

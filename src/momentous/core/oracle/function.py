@@ -48,7 +48,8 @@ class FunctionOracle(CachedOracle):
         return self._source.value(x)
 
     def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
-        joined, self._ready = self._source.joined(x), None
+        joined = self._source.joined(x) if self.space.fuses else None
+        self._ready = None
         if joined is None:
             return self._source.gradient(x, known)
         answer, made, sums, value = self.space.compute_joined(joined, x, *self._work)
@@ -162,7 +163,8 @@ class _Source:
 
     def _taken(self, value: Any) -> Any:
         """A value that came with a gradient: where it is, if a pass can bring it to the host."""
-        return value if self.space.brings(value) else scalar(value, "fun")
+        brings = self.space.fuses and self.space.brings(value)
+        return value if brings else scalar(value, "fun")
 
 
 class _Separate(_Source):

@@ -80,11 +80,10 @@ class HostCurvature(Curvature):
         return line
 
     def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
-        space, g, guess = m.space, here.gradient, self.count == 0
-        d, inner = self.direction(space, g), m.inner
-        if not space.fuses:
-            return Line.of(m, here, d, inner(g, d), inner(d, d), guess)
-        return FusedLine(d, lambda: Line.of(m, here, d, inner(g, d), inner(d, d), guess))
+        d, is_guess = self.direction(m.space, here.gradient), self.count == 0
+        if m.fuses:
+            return FusedLine(d, functools.partial(Line.along, m, here, d, is_guess))
+        return Line.along(m, here, d, is_guess)
 
     def after(
         self, m: Host, moved: bool, failed: bool, here: Sample, there: Sample,

@@ -258,10 +258,12 @@ class Stacked(Pairs):
         rows, end = self.rows, self.end
         if rows.used != end or end == 2 * self.most:
             rows, end = rows.moved(end), self.most
-        g, before = there.gradient.reshape(-1), here.gradient.reshape(-1)
+        x, before, x_new, g = here.point, here.gradient, there.point, there.gradient
+        if not space.flat:
+            x, before, x_new, g = (a.reshape(-1) for a in (x, before, x_new, g))
         # Sums are made from fresh arrays: rows of odd length begin at odd places in turn, which
         # changes the last digit of a ddot on old CPUs, and a resumed run has other rows.
-        s, y = there.point.reshape(-1) - here.point.reshape(-1), g - before
+        s, y = x_new - x, g - before
         rows.steps[end], rows.changes[end], rows.used = s, y, end + 1
         inner = self._blas.ddot if s.size <= ROW else space.inner
         sy = inner(s, y)
@@ -284,9 +286,8 @@ class Stacked(Pairs):
             product(1.0, self.steps, y, 0.0, r, 0, 1, 0, 1, 1, 1)
             product(1.0, self.changes, y, 0.0, yy, 0, 1, 0, 1, 1, 1)
         else:
-            both = np.array([g, y])
-            self.to_steps, r[:] = _products(self.steps, both)
-            self.to_changes, yy[:] = _products(self.changes, both)
+            self.to_steps, r[:] = _products(self.steps, g, y)
+            self.to_changes, yy[:] = _products(self.changes, g, y)
         self._take_matrices()
 
     def _take_matrices(self) -> None:
@@ -300,8 +301,8 @@ class Stacked(Pairs):
             self.to_steps = product(1.0, self.steps, g, 0.0, np.empty(m), 0, 1, 0, 1, 1, 1)
             self.to_changes = product(1.0, self.changes, g, 0.0, np.empty(m), 0, 1, 0, 1, 1, 1)
         else:
-            (self.to_steps,) = _products(self.steps, g[np.newaxis])
-            (self.to_changes,) = _products(self.changes, g[np.newaxis])
+            (self.to_steps,) = _products(self.steps, g)
+            (self.to_changes,) = _products(self.changes, g)
 
     def _combined(
         self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
@@ -323,17 +324,18 @@ class Stacked(Pairs):
         return tuple(s.reshape(shape) for s in steps), tuple(y.reshape(shape) for y in changes)
 
 
-def _products(columns: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Row by row, the inner products of a vector with all columns."""
+def _products(columns: np.ndarray, *vectors: np.ndarray) -> Sequence[np.ndarray]:
+    """Of each vector, the inner products with all columns."""
     if len(columns) <= ROW:
-        short: np.ndarray = np.vecdot(columns.T, vectors[:, np.newaxis])
-        return short
+        rows = columns.T
+        return [np.vecdot(rows, vector) for vector in vectors]
     parts, whole = _parts(columns)
-    cut = vectors[:, :whole].reshape(len(vectors), len(parts), -1).transpose(1, 0, 2)
+    both = np.array(vectors)  # so that the columns are read once
+    cut = both[:, :whole].reshape(len(both), len(parts), -1).transpose(1, 0, 2)
     sums: np.ndarray = np.matmul(cut, parts).sum(axis=0)
     if whole < len(columns):
-        sums += vectors[:, whole:] @ columns[whole:]
-    return sums
+        sums += both[:, whole:] @ columns[whole:]
+    return sums  # type: ignore[return-value]  # its rows
 
 
 def _add_product(total: np.ndarray, columns: np.ndarray, weights: np.ndarray) -> None:

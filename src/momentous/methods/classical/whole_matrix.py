@@ -61,7 +61,7 @@ class WholeMatrix(HostCurvature):
         if self._update is not None:
             self._settle()
         x, x_new, g, g_new = here.point, there.point, here.gradient, there.gradient
-        if not (space.plain and len(space.shape) == 1):
+        if not space.flat:
             x, x_new, g, g_new = (_flat(space, a) for a in (x, x_new, g, g_new))
         s, y = x_new - x, g_new - g
         n, sy, yy = s.size, ddot(s, y), ddot(y, y)
@@ -98,11 +98,10 @@ class WholeMatrix(HostCurvature):
     def direction(self, space: Space, gradient: Array) -> Array:
         if self._update is not None:
             self._settle()
-        g = _flat(space, gradient)
+        g = gradient if space.flat else _flat(space, gradient)
         part = dsymv(-self._scale, self._first, g)
         part = dsymv(-1.0, self._rest, g, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
-        host = part.reshape(space.shape)
-        return host if space.plain else space.from_numpy(host)
+        return part if space.flat else space.from_numpy(part.reshape(space.shape))
 
     def dense(self) -> np.ndarray:
         """H, with both triangles."""

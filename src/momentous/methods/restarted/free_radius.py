@@ -281,6 +281,7 @@ class FreeRadius(Rule[FreeMemory]):
         limit = memory.limit
         if limit.reference.gradient is None:  # it is known now
             limit = RiseLimit(here, limit.allowance)
+        after = FreeMemory(reached, now, Outcome(eta, m.no_events), limit, y_next)
         # What comes of it.
         finite = is_known & m.isfinite(travelled)
         long, far = too_long & (k == 2), eta < c.shortest * now.longest
@@ -288,76 +289,78 @@ class FreeRadius(Rule[FreeMemory]):
         full = full | (moved == 0.0)  # x does not move any more: there is nothing to wait for
         early = (slope > 0.0) & (k >= epoch.early_due)
         looks = (k >= epoch.mean_due) & (moved * k <= c.flat * travelled)
+        unusual = m.no(finite) | (epoch.k == 0) | full | early | looks | long | far
+        reasons = finite, long, far, full, early, looks
+        return m.case(after, (unusual, lambda: self._decide(m, memory, after, norm, reasons)))
 
-        def advance() -> FreeMemory:
-            return FreeMemory(reached, now, Outcome(eta, m.no_events), limit, y_next)
+    def _decide(
+        self, m: Machine, memory: FreeMemory, after: FreeMemory, norm: Any,
+        reasons: tuple[Any, ...],
+    ) -> FreeMemory:  # fmt: skip
+        """What comes of an iteration that is the first of its epoch, or may be the last."""
+        c, scheme, epoch, before = self.constants, self.scheme, memory.epoch, memory.learned
+        reached, now, (finite, long, far, full, early, looks) = after.epoch, after.learned, reasons
+        k, eta, slope = reached.k, now.step_size, reached.slope
+        at_x = scheme.takes_gradient_at_x
+        lost = m.no(m.isfinite(norm))
+        behind = lost & at_x  # x itself is bad
 
-        def decide() -> FreeMemory:
-            def end(phase: int, point: Array, again: Any = False) -> FreeMemory:
-                return self._judge(m, advance(), eta, phase, point, again)
+        def end(phase: int, point: Array, again: Any = False) -> FreeMemory:
+            return self._judge(m, after, eta, phase, point, again)
 
-            def end_before(phase: int, learned: Learned) -> FreeMemory:
-                """Before this step, which is not taken."""
-                after = m.but(memory, learned=learned)
-                at_x = scheme.takes_gradient_at_x
-                return self._judge(m, after, before.step_size, phase, epoch.x, at_x)
+        def end_before(phase: int, learned: Learned) -> FreeMemory:
+            """Before this step, which is not taken."""
+            kept = m.but(memory, learned=learned)
+            return self._judge(m, kept, before.step_size, phase, epoch.x, at_x)
 
-            def end_early() -> FreeMemory:
-                # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
-                climb = (slope + eta * norm * norm) * k / m.maximum(epoch.k, 1)
-                point, again = scheme.turning_point(
-                    m, x_next, epoch.x, epoch.x_prev, climb, epoch.slope
-                )
-                return end(EARLY, point, again)
-
-            def look() -> FreeMemory:
-                (mean,), _ = m.run(weighted_sum(1), (points,), (1 / weight,))
-                outcome = Outcome(eta, m.no_events, ended=False)
-                return FreeMemory(reached, now, outcome, limit, mean, phase=MEAN)
-
-            def is_none() -> Any:
-                return m.sqrt(moved) <= c.standstill * m.rounding * m.norm(epoch.x)
-
-            def stand() -> FreeMemory:
-                status = m.where(norm == 0.0, int(Status.COMPLETED), int(Status.NO_PROGRESS))
-                return m.but(memory, outcome=Outcome(eta, m.no_events, status=status))
-
-            at_x = scheme.takes_gradient_at_x
-            lost = m.no(m.isfinite(norm))
-            behind = lost & at_x  # x itself is bad
-
-            def go_back() -> FreeMemory:
-                events = m.event(EventKind.NON_FINITE, norm, lost)
-                events = events + m.event(EventKind.ROLLBACK, epoch.k)
-                hopeless = lost & (epoch.k == 0)  # the gradient at the start is not finite
-                status = m.where(hopeless, int(Status.NON_FINITE), RUNNING)
-                return self._new_epoch(
-                    m, memory, memory.start, before.halved(m), before.step_size, events,
-                    status=status, shows=True,
-                )  # fmt: skip
-
-            def find_good() -> FreeMemory:
-                """Half of the step, from the last good point if it is low enough: the wall is near
-                it."""
-                good = m.choose(behind, epoch.x_prev, epoch.x)
-                after = m.but(memory, epoch=m.but(epoch, grad_norm=norm))
-                return self._judge(m, after, before.step_size, GOOD, good, m.no(lost) & at_x)
-
-            return m.case(
-                memory,
-                (long, lambda: end_before(LONG, before)),
-                (far, lambda: end_before(FAR, now)),
-                (m.no(finite) & (epoch.k <= m.where(behind, 1, 0)), go_back),
-                (m.no(finite), find_good),
-                (m.case(False, (epoch.k == 0, is_none)), stand),
-                (full, lambda: end(END, x_next)),
-                (early, end_early),
-                (looks, look),
-                otherwise=advance,
+        def end_early() -> FreeMemory:
+            # <g_{k-1}, v_{k-1}>, from <g_{k-1}, v_k>
+            climb = (slope + eta * norm * norm) * k / m.maximum(epoch.k, 1)
+            point, again = scheme.turning_point(
+                m, reached.x, epoch.x, epoch.x_prev, climb, epoch.slope
             )
+            return end(EARLY, point, again)
 
-        usual = finite & (epoch.k > 0) & m.no(full | early | looks | long | far)
-        return m.case(memory, (usual, advance), otherwise=decide)
+        def look() -> FreeMemory:
+            (mean,), _ = m.run(weighted_sum(1), (reached.points,), (1 / reached.weight,))
+            outcome = Outcome(eta, m.no_events, ended=False)
+            return FreeMemory(reached, now, outcome, after.limit, mean, phase=MEAN)
+
+        def is_none() -> Any:
+            return m.sqrt(reached.moved) <= c.standstill * m.rounding * m.norm(epoch.x)
+
+        def stand() -> FreeMemory:
+            status = m.where(norm == 0.0, int(Status.COMPLETED), int(Status.NO_PROGRESS))
+            return m.but(memory, outcome=Outcome(eta, m.no_events, status=status))
+
+        def go_back() -> FreeMemory:
+            events = m.event(EventKind.NON_FINITE, norm, lost)
+            events = events + m.event(EventKind.ROLLBACK, epoch.k)
+            hopeless = lost & (epoch.k == 0)  # the gradient at the start is not finite
+            status = m.where(hopeless, int(Status.NON_FINITE), RUNNING)
+            return self._new_epoch(
+                m, memory, memory.start, before.halved(m), before.step_size, events,
+                status=status, shows=True,
+            )  # fmt: skip
+
+        def find_good() -> FreeMemory:
+            """Half of the step, from the last good point if it is low enough: the wall is near
+            it."""
+            good = m.choose(behind, epoch.x_prev, epoch.x)
+            kept = m.but(memory, epoch=m.but(epoch, grad_norm=norm))
+            return self._judge(m, kept, before.step_size, GOOD, good, m.no(lost) & at_x)
+
+        return m.case(
+            after,
+            (long, lambda: end_before(LONG, before)),
+            (far, lambda: end_before(FAR, now)),
+            (m.no(finite) & (epoch.k <= m.where(behind, 1, 0)), go_back),
+            (m.no(finite), find_good),
+            (m.case(False, (epoch.k == 0, is_none)), stand),
+            (full, lambda: end(END, reached.x)),
+            (early, end_early),
+            (looks, look),
+        )
 
     def _change(self, m: Machine, epoch: FreeEpoch, here: Sample, sums: Sums, later: Any) -> Any:
         """|g_k - g_{k-1}|, from the norms and one product where these tell; 0 for k = 0."""

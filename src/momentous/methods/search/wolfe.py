@@ -51,6 +51,12 @@ class Line:
     guess: bool  # is that a mere guess, which may be far off?
 
     @staticmethod
+    def along(m: Machine, here: Sample, direction: Array, guess: bool) -> Line:
+        """With the products that it needs."""
+        slope, square = m.inner(here.gradient, direction), m.inner(direction, direction)
+        return Line.of(m, here, direction, slope, square, guess)
+
+    @staticmethod
     def of(
         m: Machine, here: Sample, direction: Array, slope: float, square: float, guess: bool
     ) -> Line:
@@ -68,7 +74,7 @@ class Line:
         t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
         point = m.choose(descends, m.combination(here.point, t, self.direction), here.point)
         below = m.where(search.phase == LOOK, UNKNOWN, here.value + c1 * t * self.slope)
-        return Ask(point, VALUE, m.no(descends), here, below=below)
+        return Ask(point, VALUE, m.no(descends), here, (), (), None, below)
 
     def ask_gradient(self, there: Sample) -> Ask:
         """The gradient at a trial of which the value is known."""
