@@ -7,6 +7,7 @@ for all of them at once; everything else is decided lane by lane by what decides
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from momentous.core.acceptance import final_limit, lowest_first, rises, verify_success
@@ -64,8 +65,10 @@ class Driver:
     def __init__(
         self, m: Lanes, rule: Rule[Any], tol: float | None, *, max_iterations: int | None = None,
         max_evaluations: int | None = None, target: float | None = None, seed: int = 0,
+        values: int = 1,
     ):  # fmt: skip
         self.m, self.rule, self.goal = m, rule, Goal(tol, seed)
+        self.values = values  # that an evaluation takes
         goal = rule.default_tolerance if tol is None else tol
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
         self.target = -math.inf if target is None else float(target)
@@ -80,7 +83,7 @@ class Driver:
     def begin(self, here: Sample) -> Batch:
         """After the evaluation at the starts."""
         m, xp = self.m, self.m.xp
-        one = xp.ones((m.size,), dtype=xp.int64, device=m.device)
+        one = xp.ones((m.size,), dtype=m.whole, device=m.device)
         infinity = xp.zeros((m.size,), dtype=m.wide, device=m.device) + math.inf
         m.spent = 2 * one
         memory = self.rule.begin(m, here, self.goal)
@@ -120,7 +123,9 @@ class Driver:
         shown = m.choose(shows, rule.shown(memory, here), batch.shown)
         has_shown = batch.has_shown | shows
         nothing_new = m.no(has_shown) & ended  # then it is where the method stands
-        shown = m.case(shown, (nothing_new, lambda: m.choose(nothing_new, rule.accepted(memory), shown)))
+        shown = m.case(
+            shown, (nothing_new, lambda: m.choose(nothing_new, rule.accepted(memory), shown))
+        )
         # The first iteration begins at the start.
         last = m.choose(ended & m.no(batch.started), shown, here)
         return self._commit(
@@ -154,7 +159,11 @@ class Driver:
         lowest = m.where(value <= accepted.value, value, accepted.value)
         falls = batch.start_value - lowest > BEYOND * batch.start_norm
         ends = (outcome.status != RUNNING) | (value <= self.target) | falls
-        ends = ends | (2 * batch.nfev >= self.max_evaluations) | (nit >= self.max_iterations)
+        ends = (
+            ends
+            | ((self.values + 1) * batch.nfev >= self.max_evaluations)
+            | (nit >= self.max_iterations)
+        )
         ends = ends | ((nit % 32 == 0) & m.no(m.inner(shown.point, shown.point) < m.largest))
         if rule.ends_at_noise:
             ends = ends | ((after.level >= LEVEL) & (nit - best_nit >= LEVEL))
@@ -173,8 +182,13 @@ class Driver:
 
     # One lane, on the host.
 
-    def finish(self, batch: Batch, i: int, why: Ending | None = None) -> tuple[Ending, Sample] | None:
-        """How lane i of a batch on the host has ended, and at which point; None: it goes on."""
+    def finish(
+        self, batch: Batch, i: int, why: Callable[[float], Ending] | None = None
+    ) -> tuple[Ending, Sample] | None:
+        """How lane i of a batch on the host has ended, and at which point; None: it goes on.
+
+        ``why`` makes the ending of a run that was stopped, of its smallest gradient norm.
+        """
         lane = one_lane(batch, i)
         space, rule, memory, shown = self.m.space, self.rule, lane.memory, lane.shown
         machine = Host.of(space)
@@ -182,7 +196,7 @@ class Driver:
         if hasattr(outcome.events, "listed"):
             memory.outcome = outcome = Host.but(outcome, events=outcome.events.listed())
         progress = Progress(
-            nit=lane.nit, nfev=lane.nfev, njev=lane.nfev, restarts=lane.restarts,
+            nit=lane.nit, nfev=self.values * lane.nfev, njev=lane.nfev, restarts=lane.restarts,
             grad_norm=shown.grad_norm, start_fun=lane.start_value, start_norm=lane.start_norm,
             start_size=lane.start_size, fun=shown.value, best_grad_norm=lane.best.grad_norm,
             best_nit=lane.best_nit, level=lane.level, level_fun=lane.level_fun,
@@ -198,7 +212,8 @@ class Driver:
         )  # fmt: skip
         if shown.grad_norm <= self.tolerance and limit is not None:
             progress.acceptable = not rises(machine, shown, limit)
-        ending = why or self._decide(progress, report)
+        decided = self._decide(progress, report)
+        ending = decided if why is None else why(lane.best.grad_norm)
         if ending is None:
             return None
         sample = self._choose(lane, report, ending.status)
@@ -208,7 +223,7 @@ class Driver:
                 sample = self._choose(lane, report, ending.status)
         known = {
             "grad_norm": sample.grad_norm, "best_grad_norm": lane.best.grad_norm,
-            "fun": sample.value, "nfev": lane.nfev, "njev": lane.nfev,
+            "fun": sample.value, "nfev": progress.nfev, "njev": lane.nfev,
         }  # fmt: skip
         return ending.of_point(known, progress.noun), sample
 

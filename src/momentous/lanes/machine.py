@@ -37,9 +37,7 @@ class Events:
     def __add__(self, other: Events) -> Events:
         if self is NO_EVENTS or other is NO_EVENTS:
             return other if self is NO_EVENTS else self
-        return Events(
-            self.count + other.count, self.kept + other.kept, self.value + other.value
-        )
+        return Events(self.count + other.count, self.kept + other.kept, self.value + other.value)
 
     def listed(self) -> tuple[Event, ...]:
         """As the host has them, of one lane."""
@@ -58,7 +56,9 @@ class Guesses:
 
     def __init__(self) -> None:
         self.known: set[tuple[int, ...]] = set()
-        self.skipped: list[tuple[tuple[int, ...], Array]] = []  # branch and whether any lane needs it
+        self.skipped: list[
+            tuple[tuple[int, ...], Array]
+        ] = []  # branch and whether any lane needs it
         self.path: tuple[int, ...] = ()
         self.count = 0
 
@@ -72,14 +72,25 @@ class Guesses:
             self.path, self.count = before
 
     def next(self) -> tuple[int, ...]:
+        """The name of the next branch."""
         self.count += 1
         return (*self.path, self.count)
+
+    def begin(self) -> None:
+        """Before a turn."""
+        self.skipped, self.path, self.count = [], (), 0
+
+    def learn(self, flags: np.ndarray) -> bool:
+        """Was a branch skipped that some lane needs?  From now on none of those is."""
+        missed = [key for (key, _), flag in zip(self.skipped, flags, strict=True) if flag]
+        self.known.update(missed)
+        return bool(missed)
 
 
 class Lanes:
     """What branches, numbers and vectors are in a batch of arrays like this one, (B, d).
 
-    ``traced``: in compiled code no lane is asked what it needs.
+    ``exact``: L-BFGS keeps in every lane what it keeps in a single run.
     """
 
     no_events, fuses, fused = NO_EVENTS, False, True
@@ -87,19 +98,25 @@ class Lanes:
     smallest, tiny = Numbers.smallest, Numbers.tiny
     but = staticmethod(Numbers.but)
 
-    def __init__(self, like: Array, *, exact: bool = False, traced: bool = False):
+    def __init__(self, like: Array, *, exact: bool = False):
         self.xp = xp = array_api_compat.array_namespace(like)
-        self.space = Space(like[0, ...])  # of one lane
+        self.space = Space(np.array(to_numpy(like[:1, ...])[0]))  # of one lane, on the host
         self.dtype, self.device = like.dtype, array_api_compat.device(like)
         self.rounding, self.largest = self.space.rounding, self.space.largest
-        self.dimension, self.exact, self.traced = self.space.dimension, exact, traced
+        self.dimension, self.exact = self.space.dimension, exact
         self.on_numpy = isinstance(like, np.ndarray)
         # Numbers that decide something have the widest type that the library has.
         self.wide = xp.result_type(like.dtype, xp.float64)
         if self.wide != xp.float64:
             self.smallest, self.tiny = 1e-18, float(xp.finfo(self.wide).tiny)
+        # Whole numbers, where the library lets them meet others, as the standard does not.
+        self.whole = xp.int64
+        try:
+            xp.asarray([1]) * 0.5
+        except TypeError:
+            self.whole = self.wide
         on_host = "cpu" in str(self.device).lower()
-        self.guesses = None if on_host or traced else Guesses()
+        self.guesses = None if on_host else Guesses()
         self.resize(like.shape[0])
 
     def resize(self, size: int, live: Array = None) -> None:
@@ -132,11 +149,9 @@ class Lanes:
         return result
 
     def _count(self, mask: Array, rest: int) -> tuple[int, Any]:
-        """How many lanes need a branch, as far as it is known: 0 none, 1 at least one."""
+        """How many lanes need a branch, and its name where that is a guess: -1 some, 0 none."""
         if mask is self.live:
             return rest, None
-        if self.traced:
-            return 0 if self.size == 0 else -1, None
         if self.guesses is None:
             return int(self.xp.count_nonzero(mask)), None
         key = self.guesses.next()
@@ -145,12 +160,23 @@ class Lanes:
         self.guesses.skipped.append((key, self.xp.any(mask)))
         return 0, None
 
-    def _merge(self, mask: Any, new: Any, before: Any, result: Any) -> Any:
-        """``result`` with what is new against ``before``, where the mask says so."""
+    def _merge(self, mask: Any, new: Any, before: Any, result: Any, seen: Any = None) -> Any:
+        """``result`` with what is new against ``before``, where the mask says so.
+
+        What several fields share (a sample, an array) is merged once, and shared again.
+        """
         if new is before or new is None:
             return result
         if result is None or mask is None or mask is True:
             return new
+        seen = {} if seen is None else seen
+        key = id(new), id(before), id(result)
+        if key not in seen:
+            made = self._merge_parts(mask, new, before, result, seen)
+            seen[key] = made, new, before, result  # kept, so that no id is used again
+        return seen[key][0]
+
+    def _merge_parts(self, mask: Array, new: Any, before: Any, result: Any, seen: Any) -> Any:
         kind = type(new)
         names = _field_names(kind)
         if names is not None:
@@ -158,13 +184,12 @@ class Lanes:
                 before = result
             merged = copied(result)
             for name in names:
-                part = getattr(before, name)
-                found = self._merge(mask, getattr(new, name), part, getattr(result, name))
-                setattr(merged, name, found)
+                old, found = getattr(before, name), getattr(result, name)
+                setattr(merged, name, self._merge(mask, getattr(new, name), old, found, seen))
             return merged
         if isinstance(new, tuple):
             parts = zip(new, before, result, strict=False)
-            merged = [self._merge(mask, *part) for part in parts]
+            merged = [self._merge(mask, *part, seen) for part in parts]
             return kind(*merged) if hasattr(kind, "_fields") else tuple(merged)
         if isinstance(new, stores.Own):
             return new.merged(mask, result)
@@ -229,7 +254,7 @@ class Lanes:
         """As an array, of the kind that both have room in."""
         kinds = {type(value), type(other)}
         xp = self.xp
-        dtype = self.wide if float in kinds else xp.int64 if int in kinds else xp.bool
+        dtype = self.wide if float in kinds else self.whole if int in kinds else xp.bool
         return xp.asarray(value, dtype=dtype, device=self.device)
 
     def isfinite(self, a: Any) -> Any:
@@ -254,7 +279,7 @@ class Lanes:
     def floor(self, a: Any) -> Any:
         if isinstance(a, PLAIN):
             return math.floor(a)
-        return self.xp.astype(self.xp.floor(a), self.xp.int64)
+        return self.xp.astype(self.xp.floor(a), self.whole)
 
     def rounded(self, a: Any, bits: int) -> Any:
         if isinstance(a, PLAIN):
@@ -326,17 +351,21 @@ class Lanes:
     def displaced(self, x: Array, radius: Any, seed: int, draw: Any) -> Array:
         """Drawn on the host, as for single runs."""
         draws = np.broadcast_to(to_numpy(draw) if hasattr(draw, "shape") else draw, self.size)
-        rows = [x[i, ...] for i in range(self.size)]
-        pairs = zip(rows, draws.tolist(), strict=True)
-        return self.xp.stack([self.space.displaced(row, radius, seed, k) for row, k in pairs])
+        pairs = zip(to_numpy(x), draws.tolist(), strict=True)
+        moved = np.stack([self.space.displaced(row, radius, seed, k) for row, k in pairs])
+        return self.xp.asarray(moved, dtype=self.dtype, device=self.device)
 
 
-@functools.cache
-def _field_names(kind: type) -> tuple[str, ...] | None:
-    """The fields of a record."""
-    if kind not in RECORDS.values():
-        return None
-    return tuple(field.name for field in dataclasses.fields(kind))
+_NAMES: dict[type, tuple[str, ...] | None] = {}
+
+
+def _field_names(kind: type[Any]) -> tuple[str, ...] | None:
+    """The fields of a record; None: it is something else."""
+    if kind not in _NAMES:
+        is_record = kind in RECORDS.values()
+        names = tuple(field.name for field in dataclasses.fields(kind)) if is_record else None
+        _NAMES[kind] = names
+    return _NAMES[kind]
 
 
 def leaves(work: Callable[[Any], Any], tree: Any) -> Any:

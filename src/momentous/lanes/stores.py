@@ -19,6 +19,9 @@ from momentous.core.space import Array
 from momentous.methods.classical.curvature import Curvature, correction, is_of_use
 from momentous.methods.search.wolfe import Line
 
+# Of the matrices that are changed at a time.
+PIECE_BYTES = 1 << 20
+
 
 def no_pairs(m: Any, most: int | None) -> Curvature:
     """A store of so many pairs (None: of all), whose line is not known yet."""
@@ -27,7 +30,7 @@ def no_pairs(m: Any, most: int | None) -> Curvature:
     def zeros(*shape: int, dtype: Any = m.wide) -> Array:
         return xp.zeros((size, *shape), dtype=dtype, device=m.device)
 
-    none = xp.zeros((size,), dtype=xp.int64, device=m.device)
+    none = xp.zeros((size,), dtype=m.whole, device=m.device)
     if most is None:
         return Matrix(zeros(2, d, d) + _unit(m, d), xp.ones_like(zeros()), none, NO_LINE)
     products = Products(
@@ -93,50 +96,80 @@ class Matrix(Stored):
 
     def _line(self, m: Any, here: Sample) -> Line:
         g = m.xp.astype(here.gradient, m.wide, copy=False)
-        products = m.xp.matmul(self.both, g[..., None, :, None])[..., 0]
-        return line_along(m, here, self._product(products), self.count == 0)
-
-    def _product(self, products: Array) -> Array:
-        """H g of A g and C g."""
-        return self.scale[..., None] * products[..., 0, :] + products[..., 1, :]
+        products = _times(m.xp, self.both, g[..., None, :])
+        return line_along(m, here, _product(self.scale, products), self.count == 0)
 
     def after(
         self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample,
         noise: Callable[[], Any],
     ) -> Matrix:  # fmt: skip
-        def extend() -> Matrix:
-            xp, pair = m.xp, Pair(m, moved, here, there, noise())
-            s, y, g = (xp.astype(a, m.wide, copy=False) for a in (pair.s, pair.y, there.gradient))
-            # Both matrices are read once for two products, and once more to be changed.
-            given = xp.stack([y, g], axis=-1)[..., None, :, :]
-            of_y, of_g = (a[..., 0] for a in _parts(xp, xp.matmul(self.both, given)))
-            sy, half = pair.sy[..., None], xp.stack([xp.zeros_like(pair.t), 0.5 / pair.t], axis=-1)
-            a = of_y - (0.5 * m.inner(of_y, y[..., None, :]) / sy + half)[..., None] * s[..., None, :]
-            share = m.where(pair.use, 1.0 / pair.sy, 0.0)[..., None, None]
-            a_s, s_s = share * a, share * s[..., None, :]
-            of_g = of_g - s_s * m.inner(a, g[..., None, :])[..., None]
-            of_g = of_g - a_s * m.inner(s, g)[..., None, None]
-            columns = xp.stack([xp.broadcast_to(s[..., None, :], a.shape), a], axis=-1)
-            rows = xp.stack([a_s, xp.broadcast_to(s_s, a.shape)], axis=-2)
-            made = Matrix(
-                self.both - xp.matmul(columns, rows),
-                m.where(pair.use, pair.sy / pair.yy, self.scale),
-                self.count + xp.astype(pair.use, self.count.dtype),
-                self.way,
-            )
-            way = line_along(m, there, made._product(of_g), made.count == 0)
-            return m.but(made, way=m.choose(moved, way, self.way))  # type: ignore[no-any-return]
+        both = self.both  # which no branch may copy
 
-        def forget() -> Matrix:
-            unit = m.xp.broadcast_to(_unit(m, m.dimension), self.both.shape)
-            nothing = Matrix(unit, self.scale * 0.0 + 1.0, self.count * 0, self.way)
-            return m.but(nothing, way=line_along(m, here, here.gradient, True))  # type: ignore[no-any-return]
+        def extend() -> tuple[Any, Any, Line]:
+            nonlocal both
+            pair = Pair(m, moved, here, there, noise())
+            both, of_g = _updated(m, both, moved, pair, there.gradient)
+            scale = m.where(pair.use, pair.sy / pair.yy, self.scale)
+            count = self.count + m.where(pair.use, 1, 0)
+            return scale, count, line_along(m, there, _product(scale, of_g), count == 0)
 
-        return m.case(self, (moved, extend), (failed, forget))  # type: ignore[no-any-return]
+        def forget() -> tuple[Any, Any, Line]:
+            nonlocal both
+            unit = m.xp.broadcast_to(_unit(m, m.dimension), both.shape)
+            both = m.choose(failed, unit, both)
+            way = line_along(m, here, here.gradient, True)
+            return m.xp.ones_like(self.scale), m.xp.zeros_like(self.count), way
+
+        known = self.scale, self.count, self.way
+        changed = m.case(known, (moved, extend), (failed, forget))
+        return self if changed is known else Matrix(both, *changed)
 
 
-def _parts(xp: Any, a: Array) -> tuple[Array, Array]:
-    return a[..., :1], a[..., 1:]
+def _product(scale: Array, products: Array) -> Array:
+    """H g of A g and C g."""
+    return scale[..., None] * products[..., 0, :] + products[..., 1, :]
+
+
+def _updated(m: Any, both: Array, moved: Any, pair: Pair, g: Array) -> tuple[Array, Array]:
+    """A and C with a pair; and their products with g, where a search has moved."""
+    xp, d = m.xp, m.dimension
+    parts: list[Array] = [xp.astype(a, m.wide, copy=False) for a in (pair.s, pair.y, g)]
+    parts += [pair.sy, pair.t]
+    if not m.on_numpy:
+        columns, rows, of_g = _rank_two(m, both, *parts)
+        return both - xp.matmul(columns, rows), of_g
+    # In place, as nobody else has them, and in pieces that stay in the cache.
+    moved = np.flatnonzero(np.broadcast_to(moved, m.size))
+    products, step = np.zeros((m.size, 2, d)), max(1, PIECE_BYTES // (16 * d * d))
+    for start in range(0, len(moved), step):
+        lanes: Any = moved[start : start + step]
+        if len(moved) == m.size:
+            lanes = slice(start, start + step)
+        part = both[lanes]
+        columns, rows, products[lanes] = _rank_two(m, part, *(a[lanes] for a in parts))
+        part -= columns @ rows
+        if len(moved) < m.size:
+            both[lanes] = part
+    return both, products
+
+
+def _rank_two(
+    m: Any, both: Array, s: Array, y: Array, g: Array, sy: Array, t: Array
+) -> tuple[Array, Array, Array]:
+    """What a pair takes off A and C, as a product of two matrices; and the new A g and C g.
+
+    V'AV = A - (s a' + a s')/<s, y>, with a = Ay - (y'Ay/<s, y>)/2 s, and so for C, to which
+    s s'/(t <s, y>) is added.  Both are read once for two products.
+    """
+    xp, inner = m.xp, m.inner
+    products = xp.matmul(both, xp.stack([y, g], axis=-1)[..., None, :, :])
+    of_y, of_g, s = products[..., 0], products[..., 1], s[..., None, :]
+    half = xp.stack([xp.zeros_like(t), 0.5 / t], axis=-1)
+    a = of_y - (0.5 * inner(of_y, y[..., None, :]) / sy[..., None] + half)[..., None] * s
+    s = xp.broadcast_to(s, a.shape)
+    share, g = 1.0 / sy[..., None, None], g[..., None, :]
+    of_g = of_g - share * (s * inner(a, g)[..., None] + a * inner(s, g)[..., None])
+    return xp.stack([s, a], axis=-1), xp.stack([share * a, share * s], axis=-2), of_g
 
 
 @record
@@ -206,27 +239,38 @@ class Windows(Stored):
         self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample,
         noise: Callable[[], Any],
     ) -> Windows:  # fmt: skip
-        def extend() -> Windows:
+        steps, changes = self.steps, self.changes  # which no branch may copy
+
+        def extend() -> tuple[Products, Line]:
+            nonlocal steps, changes
             pair, known = Pair(m, moved, here, there, noise()), self.products
-            put = _is_row(m, known.row, self.steps.shape[-2]) & pair.use[..., None]
-            steps, changes = (
-                m.where(put[..., None], vector[..., None, :], rows)
-                for rows, vector in ((self.steps, pair.s), (self.changes, pair.y))
-            )
+            steps = _with_row(m, steps, known.row, pair.s, pair.use)
+            changes = _with_row(m, changes, known.row, pair.y, pair.use)
             given = (_times(m.xp, rows, pair.y, m.wide) for rows in (steps, changes))
             made = Windows(steps, changes, known.with_pair(m, pair, *given), self.way)
-            return m.but(made, way=m.choose(moved, made._line(m, there), self.way))  # type: ignore[no-any-return]
+            return made.products, made._line(m, there)
 
-        def forget() -> Windows:
-            known = self.products
+        def forget() -> tuple[Products, Line]:
+            known, zeros = self.products, m.xp.zeros_like
             nothing = Products(
-                known.inverse * 0.0, known.changes_changes * 0.0, known.diagonal * 0.0,
-                known.scale * 0.0 + 1.0, known.count * 0, known.row * 0,
+                zeros(known.inverse), zeros(known.changes_changes), zeros(known.diagonal),
+                m.xp.ones_like(known.scale), zeros(known.count), zeros(known.row),
             )  # fmt: skip
-            way = line_along(m, here, here.gradient, True)
-            return m.but(self, products=nothing, way=way)  # type: ignore[no-any-return]
+            return nothing, line_along(m, here, here.gradient, True)
 
-        return m.case(self, (moved, extend), (failed, forget))  # type: ignore[no-any-return]
+        known = self.products, self.way
+        changed = m.case(known, (moved, extend), (failed, forget))
+        return self if changed is known else Windows(steps, changes, *changed)
+
+
+def _with_row(m: Any, rows: Array, row: Array, vector: Array, use: Array) -> Array:
+    """With the vector in a row, where it is of use."""
+    if m.on_numpy:  # in place, as nobody else has them
+        lanes = np.flatnonzero(use)
+        rows[lanes, row[lanes]] = vector[lanes]
+        return rows
+    put = _is_row(m, row, rows.shape[-2]) & use[..., None]
+    return m.where(put[..., None], vector[..., None, :], rows)
 
 
 def _times(xp: Any, a: Array, b: Array, dtype: Any = None) -> Array:
@@ -281,7 +325,7 @@ class Own(Curvature):
         if not changed.any():
             return self
         host, noises, items = Host.of(m.space), np.broadcast_to(noise(), m.size), self.items.copy()
-        way = Line(*(np.array(getattr(self.way, name)) for name in LINE))
+        way = _line_of(lambda name: np.array(getattr(self.way, name)))
         for i in np.flatnonzero(changed).tolist():
             before, after, error = _row(here, i), _row(there, i), float(noises[i])
             items[i] = items[i].after(
@@ -294,26 +338,30 @@ class Own(Curvature):
 
     def merged(self, mask: np.ndarray, other: Own) -> Own:
         """This one where the mask says so, the other elsewhere."""
-        parts = (
-            np.where(mask[:, None] if name == "direction" else mask, *pair)
-            for name in LINE
-            for pair in [(getattr(self.way, name), getattr(other.way, name))]
-        )
-        return Own(np.where(mask, self.items, other.items), Line(*parts))
+
+        def choose(name: str) -> Any:
+            lanes = mask[:, None] if name == "direction" else mask
+            return np.where(lanes, getattr(self.way, name), getattr(other.way, name))
+
+        return Own(np.where(mask, self.items, other.items), _line_of(choose))
 
     def taken(self, index: np.ndarray) -> Own:
         """The lanes with these numbers."""
-        return Own(self.items[index], Line(*(getattr(self.way, name)[index] for name in LINE)))
+        return Own(self.items[index], _line_of(lambda name: getattr(self.way, name)[index]))
 
 
 LINE = ("direction", "slope", "descends", "longest", "first", "guess")
 
 
-def _row(sample: Sample, i: int) -> Sample:
+def _row(sample: Any, i: int) -> Sample:
     return Sample(
         sample.point[i], float(sample.value[i]), sample.gradient[i], float(sample.grad_norm[i])
     )
 
 
 def _stacked(lines: list[Line]) -> Line:
-    return Line(*(np.array([getattr(line, name) for line in lines]) for name in LINE))
+    return _line_of(lambda name: np.array([getattr(line, name) for line in lines]))
+
+
+def _line_of(part: Callable[[str], Any]) -> Line:
+    return Line(*map(part, LINE))

@@ -287,7 +287,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
         def pass_on(rule: Rule[Any], inner: Any, shown: Sample) -> tuple[Any, Sample]:
             after = rule.tell(m, inner, here, *m.worked(rule, inner, here, made, sums))
-            if here.point is shown.point and shown.value != shown.value:
+            # Where values come alone, on the host: now it is known.
+            if not m.fused and here.point is shown.point and shown.value != shown.value:
                 shown = here
             shows = after.outcome.shows & (turn.phase != START)
             return after, m.choose(shows, rule.shown(after, here), shown)

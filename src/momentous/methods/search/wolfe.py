@@ -62,7 +62,7 @@ class Line:
     ) -> Line:
         """``square`` is |d|^2.  A guess is a step of length 1 along the gradient."""
         norm = here.grad_norm
-        first = m.where(guess, 1.0 / (norm + (norm == 0.0)), 1.0)
+        first = m.where(guess, 1.0 / m.where(norm == 0.0, 1.0, norm), 1.0)
         # Where f has no lower bound, steps grow without bound.
         longest = math.sqrt(m.largest) / m.maximum(m.sqrt(square), 1.0)
         descends = (slope < 0.0) & (slope > -math.inf)
