@@ -35,6 +35,7 @@ FLOORS = [
     {"scipy_options"},
     {"certify", "api"},
     {"torch", "jax"},
+    {"lanes"},
     {"lowrank.checks"},
     {"lowrank.data"},
     {"lowrank.losses", "lowrank.penalty", "lowrank.factors"},

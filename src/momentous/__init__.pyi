@@ -45,6 +45,8 @@ from momentous.core.stopping import WallTime as WallTime
 from momentous.core.trace import Trace as Trace
 from momentous.lab.compare import Comparison as Comparison
 from momentous.lab.compare import compare as compare
+from momentous.lanes.many import minimize_many as minimize_many
+from momentous.lanes.result import ManyResult as ManyResult
 from momentous.methods import *  # noqa: F403  one line per method there
 from momentous.methods.registry import register_method as register_method
 from momentous.version import __version__ as __version__

@@ -108,9 +108,13 @@ class Checkpoint:
             and time.monotonic() - self._saved_at >= self.every_seconds
         )
 
+    def mark_saved(self) -> None:
+        """Begin to wait for the next save."""
+        self._saved_at = time.monotonic()
+
     def save(self, state: RunState) -> None:
         """Write the file so that it is either the old one or the new one, never a part."""
-        self._saved_at = time.monotonic()
+        self.mark_saved()
         write_archive(self.path, KIND, VERSION, *packed(state), keep_previous=True)
         remove_old_shards(Path(self.path))
 

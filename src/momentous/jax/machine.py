@@ -146,6 +146,7 @@ class Compiled:
     minimum = staticmethod(jnp.minimum)
     maximum = staticmethod(jnp.maximum)
     sqrt = staticmethod(jnp.sqrt)
+    power = staticmethod(jnp.power)
     inner = staticmethod(vectors.inner)
     norm = staticmethod(vectors.norm)
     combination = staticmethod(vectors.combination)

@@ -221,7 +221,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
         tol, norm = self._wanted(goal.tol), here.grad_norm
         eps = m.maximum(tol, math.sqrt(m.rounding) * norm)
         ratio = m.where(eps > 0.0, norm / m.where(eps > 0.0, eps, 1.0), 1.0)
-        K = m.maximum(float(self.shortest_round), 2 * ratio**0.25)
+        K = m.maximum(float(self.shortest_round), 2 * m.power(ratio, 0.25))
         begun = fast.outcome
         # Are value and gradient always known where they stand?
         whole = m.fused and not any(
@@ -287,7 +287,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
         def pass_on(rule: Rule[Any], inner: Any, shown: Sample) -> tuple[Any, Sample]:
             after = rule.tell(m, inner, here, *m.worked(rule, inner, here, made, sums))
-            if here.point is shown.point and shown.value != shown.value:
+            # Where values come alone, on the host: now it is known.
+            if not m.fused and here.point is shown.point and shown.value != shown.value:
                 shown = here
             shows = after.outcome.shows & (turn.phase != START)
             return after, m.choose(shows, rule.shown(after, here), shown)

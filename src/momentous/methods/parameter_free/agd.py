@@ -210,7 +210,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
             ended = m.event(EventKind.RESTART, k)
             return self._restarted(m, memory, memory.new, self.relaxation, ended, shows)
 
-        straight = (k + 1) ** 2.5 * M * m.sqrt(S) <= L
+        straight = m.power(k + 1, 2.5) * M * m.sqrt(S) <= L
         return m.case(memory, (straight, advance), otherwise=restart)
 
     def _hessian(self, m: Machine, memory: AGDMemory, y: Sample) -> Any:

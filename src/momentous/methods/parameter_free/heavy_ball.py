@@ -224,7 +224,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
     ) -> HeavyBallMemory:
         """The successful end of an epoch: L falls, the faster the more of them come in a row."""
         row, beta = memory.successes + 1, self.relaxation
-        factor = beta ** (2.0 ** m.minimum(row, 60) - 1)
+        factor = m.power(beta, m.power(2.0, m.minimum(row, 60)) - 1)
         factor = m.maximum(factor, min(beta, self.least_relaxation))
         ended = m.event(EventKind.RESTART, k)
         return self._restarted(m, memory, start, factor, ended, shows, successes=row)

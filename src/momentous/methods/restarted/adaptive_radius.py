@@ -203,7 +203,7 @@ class AdaptiveRadius(Rule[AdaptiveMemory]):
         if self.hessian_lipschitz is None:
             # rho' = theta^4/(eps eta^2), kept within what a float can hold.
             sqrt_rho = theta / eta * theta / m.sqrt(eps)
-            rho = m.minimum(m.maximum(sqrt_rho, m.smallest), 1 / m.smallest) ** 2
+            rho = m.power(m.minimum(m.maximum(sqrt_rho, m.smallest), 1 / m.smallest), 2)
         B = self.radius or m.sqrt(eps / rho)
         K = self.epoch_length or whole_epoch(theta, m)
         wide = self.initial_radius or 100 * norm * eta / theta

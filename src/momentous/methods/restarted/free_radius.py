@@ -285,7 +285,7 @@ class FreeRadius(Rule[FreeMemory]):
         # What comes of it.
         finite = is_known & m.isfinite(travelled)
         long, far = too_long & (k == 2), eta < c.shortest * now.longest
-        full = k**2.5 * now.sharpness * m.sqrt(travelled) > c.restart * eta
+        full = m.power(k, 2.5) * now.sharpness * m.sqrt(travelled) > c.restart * eta
         full = full | (moved == 0.0)  # x does not move any more: there is nothing to wait for
         early = (slope > 0.0) & (k >= epoch.early_due)
         looks = (k >= epoch.mean_due) & (moved * k <= c.flat * travelled)
@@ -464,7 +464,7 @@ class FreeRadius(Rule[FreeMemory]):
         level = finite & (memory.required <= SIGNAL * noise) & (abs(change) <= noise)
         # Is an early end paid for?  By what a full epoch of k iterations with the present q brings.
         q, eta = now.sharpness, now.step_size
-        min_decrease_rate = c.decrease * c.restart * eta * (c.restart / q) / q / (1.0 * k) ** 7
+        min_decrease_rate = c.decrease * c.restart * eta * (c.restart / q) / q / m.power(1.0 * k, 7)
         pays = -change / k >= min_decrease_rate
         affords = now.iterations_unpaid + k <= c.allowance
         paid_for = pays | affords | m.no(early | far)
@@ -526,12 +526,12 @@ class FreeRadius(Rule[FreeMemory]):
         # discarded it is such that half as many iterations end the next one.
         q = m.where(discarded, 2 * now.sharpness, now.sharpness)
         root = m.sqrt(m.maximum(epoch.travelled, m.tiny))
-        shorter = c.restart * eta / ((k / 2) ** 2.5 * root)
+        shorter = c.restart * eta / (m.power(k / 2, 2.5) * root)
         q = m.where(discarded & (k > 2), m.maximum(q, shorter), q)
         q = m.where(paid, m.maximum(q / c.eased, m.smallest**2), q)
         # Where walls are met again and again, the step may not come back each time.
         most = m.where(discarded | walled, eta, before.most)
-        wider = most * c.widened ** (1 / (1 + before.walls))
+        wider = most * m.power(c.widened, 1 / (1 + before.walls))
         return Learned(
             eta,
             m.where(kept & (end | early), wider, most),

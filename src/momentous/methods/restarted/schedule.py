@@ -71,7 +71,7 @@ class Schedule:
         if largest_theta is not None:
             change = (rho / before[1]) * (eta / before[0]) * (eta / before[0])
             apart = (change - 1 > 1e-9) | (1 - change > 1e-9)
-            uncapped = m.where(apart, uncapped * change**0.25, uncapped)
+            uncapped = m.where(apart, uncapped * m.power(change, 0.25), uncapped)
             theta = m.where(apart, m.minimum(uncapped, largest_theta), theta)
             K = m.where(apart, epoch_length or whole_epoch(theta, m), K)
         return m.but(

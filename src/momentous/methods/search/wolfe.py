@@ -62,7 +62,7 @@ class Line:
     ) -> Line:
         """``square`` is |d|^2.  A guess is a step of length 1 along the gradient."""
         norm = here.grad_norm
-        first = m.where(guess, 1.0 / (norm + (norm == 0.0)), 1.0)
+        first = m.where(guess, 1.0 / m.where(norm == 0.0, 1.0, norm), 1.0)
         # Where f has no lower bound, steps grow without bound.
         longest = math.sqrt(m.largest) / m.maximum(m.sqrt(square), 1.0)
         descends = (slope < 0.0) & (slope > -math.inf)
@@ -197,7 +197,7 @@ class Wolfe:
             known = m.where(level & m.no(usable), math.nan, value)
             new = Trial(t, known, end_slope)
             too_long = search.too_long + 1
-            nearest = NEAREST ** m.maximum(too_long - PATIENCE, 1)
+            nearest = m.power(NEAREST, m.maximum(too_long - PATIENCE, 1))
             nearest = m.where(line.guess & (low.t == 0.0), FIRST_NEAREST, nearest)
             t_next, finite = _between(m, low, new, nearest), search.finite | m.isfinite(known)
             taken, spent = search.taken, trials >= self.most
@@ -235,7 +235,7 @@ def _between(m: Machine, low: Trial, high: Trial, nearest: float) -> Any:
     power = (high.slope - low.slope) * width / bend
     within = m.minimum(m.maximum(power, LEAST_POWER), MOST_POWER)
     power = m.where(m.isfinite(power), within, 2.0)
-    share = (-low.slope * width / (power * bend)) ** (1.0 / (power - 1.0))
+    share = m.power(-low.slope * width / (power * bend), 1.0 / (power - 1.0))
     share = m.where(bends & m.isfinite(share), share, 0.5)
     return low.t + width * m.minimum(m.maximum(share, nearest), 1.0 - NEAREST)
 
@@ -246,5 +246,5 @@ def _beyond(m: Machine, before: Trial, low: Trial, trials: int) -> Any:
     secant = low.slope * (low.t - before.t) / m.where(change > 0.0, change, 1.0)
     further = m.where(change > 0.0, low.t - secant, math.inf)
     further = m.minimum(m.maximum(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)
-    growth = ENDLESS_GROWTH ** (2.0 ** m.minimum(m.maximum(trials - ORDINARY, 0), 8))
+    growth = m.power(ENDLESS_GROWTH, m.power(2.0, m.minimum(m.maximum(trials - ORDINARY, 0), 8)))
     return m.where(trials > ORDINARY, growth * low.t, further)

@@ -1,0 +1,1 @@
+"""Many problems at once, each in a lane of its own."""

@@ -1,0 +1,260 @@
+"""The driver of rules in lanes: one evaluation of every problem per turn, and who may end.
+
+What a turn finds is only that a lane may end.  A small gradient, which is how most end, is judged
+for all of them at once; everything else is decided lane by lane by what decides it for single runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from momentous.core.acceptance import final_limit, lowest_first, rises, verify_success
+from momentous.core.loop import LEVEL_NOISE
+from momentous.core.machine import Host
+from momentous.core.oracle import Sample
+from momentous.core.record import record
+from momentous.core.rule import RUNNING, Goal, Rule
+from momentous.core.space import Array
+from momentous.core.status import Ending, Status
+from momentous.core.step import Report
+from momentous.core.stopping import (
+    BEYOND,
+    LEVEL,
+    Criterion,
+    Evaluations,
+    GradientNorm,
+    Iterations,
+    Progress,
+    Target,
+    at_noise_floor,
+    flatten,
+    unbounded,
+)
+from momentous.lanes.machine import Lanes, one_lane
+
+GOES_ON, CONVERGED, MAY_END = 0, 1, 2  # what a turn says of a lane
+
+
+@record
+class Batch:
+    """Where every lane stands between two turns."""
+
+    memory: Any  # the rule's
+    shown: Sample  # the point that was reported last ...
+    has_shown: Any  # ... in the iteration under way
+    best: Sample  # the reported point with the smallest gradient
+    last: Sample  # the point that was evaluated last
+    start_value: Any
+    start_norm: Any
+    start_size: Any
+    nfev: Any  # evaluations of value and gradient
+    nit: Any
+    best_nit: Any
+    restarts: Any
+    level: Any  # as in `Progress`
+    level_fun: Any
+    started: Any  # is all known that the first iteration needs?
+    code: Any
+
+
+class Driver:
+    """A rule, and when its runs end."""
+
+    def __init__(
+        self, m: Lanes, rule: Rule[Any], tol: float | None, *, max_iterations: int | None = None,
+        max_evaluations: int | None = None, target: float | None = None, seed: int = 0,
+        values: int = 1,
+    ):  # fmt: skip
+        self.m, self.rule, self.goal = m, rule, Goal(tol, seed)
+        self.values = values  # that an evaluation takes
+        goal = rule.default_tolerance if tol is None else tol
+        self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
+        self.target = -math.inf if target is None else float(target)
+        self.max_evaluations = math.inf if max_evaluations is None else max_evaluations
+        self.max_iterations = math.inf if max_iterations is None else max_iterations
+        criteria: list[Criterion] = [] if self.tolerance < 0 else [GradientNorm(self.tolerance)]
+        criteria += [] if target is None else [Target(target)]
+        criteria += [] if max_evaluations is None else [Evaluations(max_evaluations)]
+        criteria += [] if max_iterations is None else [Iterations(max_iterations)]
+        self.stop = flatten(criteria)
+
+    def begin(self, here: Sample) -> Batch:
+        """After the evaluation at the starts."""
+        m, xp = self.m, self.m.xp
+        one = xp.ones((m.size,), dtype=m.whole, device=m.device)
+        infinity = xp.zeros((m.size,), dtype=m.wide, device=m.device) + math.inf
+        m.spent = 2 * one
+        memory = self.rule.begin(m, here, self.goal)
+        best = Sample(here.point, here.value, here.gradient, infinity)
+        batch = Batch(
+            memory, here, one > 0, best, here, here.value, here.grad_norm, m.norm(here.point), one,
+            0 * one, 0 * one, 0 * one, 0 * one, infinity, one < 0, 0 * one,
+        )  # fmt: skip
+        batch = self._commit(batch)
+        usable = m.isfinite(here.value) & m.isfinite(here.grad_norm)
+        return m.but(batch, code=m.where(usable, batch.code, MAY_END))
+
+    def ask(self, batch: Batch) -> tuple[Array, Sample, Any]:
+        """Where to evaluate; and what is known there, in the lanes for which that is said."""
+        m, last = self.m, batch.last
+        ask = self.rule.ask(m, batch.memory)
+        free = m.same(ask.point, last.point)
+        known = ask.known
+        if known.point is not None and known.gradient is not None:
+            also = m.same(ask.point, known.point) & ~free
+            last, free = m.choose(also, known, last), free | also
+        return ask.point, last, free
+
+    def sample(self, point: Array, value: Array, gradient: Array) -> Sample:
+        """What an evaluation has found."""
+        norm = self.m.norm(gradient)
+        return Sample(point, value, gradient, self.m.where(self.m.isfinite(value), norm, math.nan))
+
+    def turn(self, batch: Batch, here: Sample, free: Any) -> Batch:
+        """After an evaluation, which was no new one where it was ``free``."""
+        m, rule = self.m, self.rule
+        nfev = batch.nfev + m.where(free, 0, 1)
+        m.spent = 2 * nfev
+        made, sums = m.worked(rule, batch.memory, here, (), ())
+        memory = rule.write(m, rule.tell(m, batch.memory, here, made, sums))
+        shows, ended = memory.outcome.shows, memory.outcome.ended
+        shown = m.choose(shows, rule.shown(memory, here), batch.shown)
+        has_shown = batch.has_shown | shows
+        nothing_new = m.no(has_shown) & ended  # then it is where the method stands
+        shown = m.case(
+            shown, (nothing_new, lambda: m.choose(nothing_new, rule.accepted(memory), shown))
+        )
+        # The first iteration begins at the start.
+        last = m.choose(ended & m.no(batch.started), shown, here)
+        return self._commit(
+            m.but(batch, memory=memory, shown=shown, has_shown=has_shown, last=last, nfev=nfev)
+        )
+
+    def _commit(self, batch: Batch) -> Batch:
+        """Where an iteration has ended: counts, the best point, and whether the lane may end."""
+        m, rule, memory, shown = self.m, self.rule, batch.memory, batch.shown
+        ended, outcome = memory.outcome.ended, memory.outcome
+        nit = batch.nit + m.where(ended & batch.started, 1, 0)
+        better = ended & (shown.grad_norm < batch.best.grad_norm)
+        value, noise = shown.value, rule.noise(memory)
+        noise = m.maximum(noise, LEVEL_NOISE * m.rounding * abs(value))
+        is_level = abs(value - batch.level_fun) <= noise
+        level = m.where(is_level, batch.level + 1, 0)
+        best_nit = m.where(better, nit, batch.best_nit)
+        after = m.but(
+            batch,
+            nit=nit,
+            best=m.choose(better, shown, batch.best),
+            best_nit=best_nit,
+            restarts=batch.restarts + m.where(ended, outcome.events.count, 0),
+            level=m.where(ended, level, batch.level),
+            level_fun=m.where(ended & m.no(is_level), value, batch.level_fun),
+            has_shown=batch.has_shown & m.no(ended),
+            started=batch.started | ended,
+        )
+        accepted = rule.accepted(memory)
+        small = ended & (shown.grad_norm <= self.tolerance) & m.isfinite(value)
+        lowest = m.where(value <= accepted.value, value, accepted.value)
+        falls = batch.start_value - lowest > BEYOND * batch.start_norm
+        ends = (outcome.status != RUNNING) | (value <= self.target) | falls
+        ends = (
+            ends
+            | ((self.values + 1) * batch.nfev >= self.max_evaluations)
+            | (nit >= self.max_iterations)
+        )
+        ends = ends | ((nit % 32 == 0) & m.no(m.inner(shown.point, shown.point) < m.largest))
+        if rule.ends_at_noise:
+            ends = ends | ((after.level >= LEVEL) & (nit - best_nit >= LEVEL))
+        code: Any = m.where(ended & ends, MAY_END, GOES_ON)
+        return m.but(after, code=m.case(code, (small, lambda: self._converged(after, small, code))))
+
+    def _converged(self, batch: Batch, small: Any, code: Any) -> Any:
+        """May these runs end at a small gradient?  Where f has risen it is not said here."""
+        m, rule, shown = self.m, self.rule, batch.shown
+        limit = rule.rise_limit(m, batch.memory, shown)
+        fine = True if limit is None else m.no(rises(m, shown, limit))
+        accepted = rule.accepted(batch.memory)
+        last = final_limit(m, accepted, batch.start_value, rule.noise(batch.memory))
+        sure = (accepted.value != accepted.value) | m.no(rises(m, shown, last))
+        return m.where(small & fine, m.where(sure, CONVERGED, MAY_END), code)
+
+    # One lane, on the host.
+
+    def finish(
+        self, batch: Batch, i: int, why: Callable[[float], Ending] | None = None
+    ) -> tuple[Ending, Sample] | None:
+        """How lane i of a batch on the host has ended, and at which point; None: it goes on.
+
+        ``why`` makes the ending of a run that was stopped, of its smallest gradient norm.
+        """
+        lane = one_lane(batch, i)
+        space, rule, memory, shown = self.m.space, self.rule, lane.memory, lane.shown
+        machine = Host.of(space)
+        outcome = memory.outcome
+        if hasattr(outcome.events, "listed"):
+            memory.outcome = outcome = Host.but(outcome, events=outcome.events.listed())
+        progress = Progress(
+            nit=lane.nit, nfev=self.values * lane.nfev, njev=lane.nfev, restarts=lane.restarts,
+            grad_norm=shown.grad_norm, start_fun=lane.start_value, start_norm=lane.start_norm,
+            start_size=lane.start_size, fun=shown.value, best_grad_norm=lane.best.grad_norm,
+            best_nit=lane.best_nit, level=lane.level, level_fun=lane.level_fun,
+        )  # fmt: skip
+        if not (math.isfinite(lane.start_value) and math.isfinite(lane.start_norm)):
+            return bad_start(lane.start_value), shown
+        own, limit = None, rule.rise_limit(machine, memory, shown)
+        if outcome.status != RUNNING and outcome.ended:
+            own = rule.ending(memory, shown, Status(outcome.status))
+        report = Report(
+            shown, outcome.step_size, outcome.events, own, rule.accepted(memory),
+            rule.noise(memory), limit,
+        )  # fmt: skip
+        if shown.grad_norm <= self.tolerance and limit is not None:
+            progress.acceptable = not rises(machine, shown, limit)
+        decided = self._decide(progress, report)
+        ending = decided if why is None else why(lane.best.grad_norm)
+        if ending is None:
+            return None
+        sample = self._choose(lane, report, ending.status)
+        if ending.status.success and ending.status.is_output:
+            ending = verify_success(ending, report, sample, space, lane.start_value)
+            if ending.status is Status.OBJECTIVE_ROSE:
+                sample = self._choose(lane, report, ending.status)
+        known = {
+            "grad_norm": sample.grad_norm, "best_grad_norm": lane.best.grad_norm,
+            "fun": sample.value, "nfev": progress.nfev, "njev": lane.nfev,
+        }  # fmt: skip
+        return ending.of_point(known, progress.noun), sample
+
+    def _decide(self, progress: Progress, report: Report) -> Ending | None:
+        """As `Run` does."""
+        asked, own = self.stop.check(progress), report.ending
+        if asked is None:
+            beyond = unbounded(self.m.space, report, progress, self.stop)
+            return beyond or own or (at_noise_floor(progress) if self.rule.ends_at_noise else None)
+        return asked if asked.status.success else own or asked
+
+    def _choose(self, lane: Batch, report: Report, status: Status) -> Sample:
+        """As `Run` does, of points that are known."""
+        space, last = self.m.space, lane.shown
+        if math.isfinite(last.grad_norm) and math.isfinite(last.value):
+            low = last.value <= lane.start_value + space.value_noise(lane.start_value)
+            if status.is_output and (status.success or low):
+                return last
+        accepted = report.accepted
+        candidates = [lane.best, last]
+        if accepted is not None and accepted.gradient is not None:
+            candidates.append(accepted)
+        for sample in lowest_first(candidates, space):
+            larger = status.success and sample.grad_norm > lane.start_norm
+            if math.isfinite(sample.grad_norm) and not larger:
+                return sample
+        return candidates[0]
+
+
+def bad_start(value: float) -> Ending:
+    """A run that cannot begin, for which `minimize` raises an exception."""
+    what = "the gradient at x0 is not finite" if math.isfinite(value) else f"fun(x0) is {value}"
+    message = f"{what}; start where objective and gradient are finite"
+    return Ending(Status.NON_FINITE, message, {"fun": value})

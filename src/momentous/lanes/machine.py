@@ -1,0 +1,408 @@
+"""The machine of rules for many problems at once: one lane each.
+
+Numbers are arrays (B,), vectors (B, d), of any array library; what is the same in all lanes may
+stay a number of Python's.  A branch is computed for all lanes where any of them needs it, and what
+it changes is taken in those alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from momentous.core.machine import Branch, Numbers, R
+from momentous.core.passes import Pass
+from momentous.core.record import RECORDS, copied, record
+from momentous.core.space import Array, Space, to_numpy
+from momentous.core.status import RESTARTS, Event, EventKind
+from momentous.lanes import stores
+
+PLAIN = (bool, int, float)
+
+
+@record
+class Events:
+    """The restarts of an iteration; the rest is for a trace, which there is not."""
+
+    count: Any = 0
+    kept: Any = 0  # those whose epoch is not discarded
+    value: Any = 0.0  # the number that explains them
+
+    def __add__(self, other: Events) -> Events:
+        if self is NO_EVENTS or other is NO_EVENTS:
+            return other if self is NO_EVENTS else self
+        return Events(self.count + other.count, self.kept + other.kept, self.value + other.value)
+
+    def listed(self) -> tuple[Event, ...]:
+        """As the host has them, of one lane."""
+        if not self.count:
+            return ()
+        kind = EventKind.RESTART if self.kept else EventKind.ROLLBACK
+        return (Event(kind, float(self.value)),)
+
+
+NO_EVENTS = Events()
+
+
+class Guesses:
+    """Which branches lanes need, as far as it is known before it is asked for: on a device a
+    question takes as long as many operations, so all of a turn's are asked at its end."""
+
+    def __init__(self) -> None:
+        self.known: set[tuple[int, ...]] = set()
+        self.skipped: list[
+            tuple[tuple[int, ...], Array]
+        ] = []  # branch and whether any lane needs it
+        self.path: tuple[int, ...] = ()
+        self.count = 0
+
+    def within(self, key: tuple[int, ...], branch: Callable[[], R]) -> R:
+        """What a branch makes, with the branches in it named after it."""
+        before = self.path, self.count
+        self.path, self.count = key, 0
+        try:
+            return branch()
+        finally:
+            self.path, self.count = before
+
+    def next(self) -> tuple[int, ...]:
+        """The name of the next branch."""
+        self.count += 1
+        return (*self.path, self.count)
+
+    def begin(self) -> None:
+        """Before a turn."""
+        self.skipped, self.path, self.count = [], (), 0
+
+    def learn(self, flags: np.ndarray) -> bool:
+        """Was a branch skipped that some lane needs?  From now on none of those is."""
+        missed = [key for (key, _), flag in zip(self.skipped, flags, strict=True) if flag]
+        self.known.update(missed)
+        return bool(missed)
+
+
+class Lanes:
+    """What branches, numbers and vectors are in a batch of arrays like this one, (B, d).
+
+    ``exact``: L-BFGS keeps in every lane what it keeps in a single run.
+    """
+
+    no_events, fuses, fused = NO_EVENTS, False, True
+    spent: Any = 2  # as the driver says
+    smallest, tiny = Numbers.smallest, Numbers.tiny
+    but = staticmethod(Numbers.but)
+
+    def __init__(self, like: Array, *, exact: bool = False):
+        self.xp = xp = array_api_compat.array_namespace(like)
+        self.space = Space(np.array(to_numpy(like[:1, ...])[0]))  # of one lane, on the host
+        self.dtype, self.device = like.dtype, array_api_compat.device(like)
+        self.rounding, self.largest = self.space.rounding, self.space.largest
+        self.dimension, self.exact = self.space.dimension, exact
+        self.on_numpy = isinstance(like, np.ndarray)
+        # Numbers that decide something have the widest type that the library has.
+        self.wide = xp.result_type(like.dtype, xp.float64)
+        if self.wide != xp.float64:
+            self.smallest, self.tiny = 1e-18, float(xp.finfo(self.wide).tiny)
+        # Whole numbers, where the library lets them meet others, as the standard does not.
+        self.whole = xp.int64
+        try:
+            xp.asarray([1]) * 0.5
+        except TypeError:
+            self.whole = self.wide
+        on_host = "cpu" in str(self.device).lower()
+        self.guesses = None if on_host else Guesses()
+        self.resize(like.shape[0])
+
+    def resize(self, size: int, live: Array = None) -> None:
+        """So many lanes, of which these are of interest (None: all)."""
+        self.size, self.live = size, live
+        self.live_count = size if live is None else int(self.xp.count_nonzero(live))
+
+    # Branches.
+
+    def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
+        """Only what a branch changes is chosen, lane by lane; what it leaves out stays."""
+        result, left, rest = record, self.live, self.live_count
+        for condition, branch in (*branches, *([] if otherwise is None else [(True, otherwise)])):
+            if condition is False:
+                continue
+            mask = left
+            if condition is not True:
+                mask = condition if left is None else condition & left
+                left = ~condition if left is None else left & ~condition
+            count, key = self._count(mask, rest)
+            if count == 0:
+                continue
+            made = branch() if key is None else self.guesses.within(key, branch)  # type: ignore[union-attr]
+            if count == self.live_count:
+                return made
+            result = self._merge(mask, made, record, result)
+            rest -= count
+            if condition is True or rest == 0:
+                break
+        return result
+
+    def _count(self, mask: Array, rest: int) -> tuple[int, Any]:
+        """How many lanes need a branch, and its name where that is a guess: -1 some, 0 none."""
+        if mask is self.live:
+            return rest, None
+        if self.guesses is None:
+            return int(self.xp.count_nonzero(mask)), None
+        key = self.guesses.next()
+        if key in self.guesses.known:
+            return -1, key
+        self.guesses.skipped.append((key, self.xp.any(mask)))
+        return 0, None
+
+    def _merge(self, mask: Any, new: Any, before: Any, result: Any, seen: Any = None) -> Any:
+        """``result`` with what is new against ``before``, where the mask says so.
+
+        What several fields share (a sample, an array) is merged once, and shared again.
+        """
+        if new is before or new is None:
+            return result
+        if result is None or mask is None or mask is True:
+            return new
+        seen = {} if seen is None else seen
+        key = id(new), id(before), id(result)
+        if key not in seen:
+            made = self._merge_parts(mask, new, before, result, seen)
+            seen[key] = made, new, before, result  # kept, so that no id is used again
+        return seen[key][0]
+
+    def _merge_parts(self, mask: Array, new: Any, before: Any, result: Any, seen: Any) -> Any:
+        kind = type(new)
+        names = _field_names(kind)
+        if names is not None:
+            if type(before) is not kind:  # as where nothing was known before
+                before = result
+            merged = copied(result)
+            for name in names:
+                old, found = getattr(before, name), getattr(result, name)
+                setattr(merged, name, self._merge(mask, getattr(new, name), old, found, seen))
+            return merged
+        if isinstance(new, tuple):
+            parts = zip(new, before, result, strict=False)
+            merged = [self._merge(mask, *part, seen) for part in parts]
+            return kind(*merged) if hasattr(kind, "_fields") else tuple(merged)
+        if isinstance(new, stores.Own):
+            return new.merged(mask, result)
+        return self._select(mask, new, result)
+
+    def _select(self, mask: Array, a: Any, b: Any) -> Any:
+        """Numbers, vectors or matrices, lane by lane."""
+        ndim = max(getattr(a, "ndim", 1), getattr(b, "ndim", 1))
+        return self.where(mask[(..., *[None] * (ndim - 1))] if ndim > 1 else mask, a, b)
+
+    def switch(
+        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
+    ) -> R:
+        branches = [
+            (index == i, functools.partial(function, self, record, *given))
+            for i, function in enumerate(functions)
+        ]
+        return self.case(record, *branches)
+
+    def choose(self, condition: Any, a: Any, b: Any) -> Any:
+        """Of two samples, the one without a gradient gets that of the other in its place."""
+        if condition is False:
+            return b
+        return self._merge(condition, a, b, b)
+
+    # Events, and rules within rules.
+
+    def event(self, kind: EventKind, value: Any, happens: Any = True) -> Events:
+        if kind not in RESTARTS or happens is False:
+            return NO_EVENTS
+        count = self.where(happens, 1, 0)
+        kept = count if kind is EventKind.RESTART else 0
+        return Events(count, kept, self.where(happens, 1.0 * value, 0.0))
+
+    def restarted(self, events: Events) -> Any:
+        return events.kept > 0
+
+    def passed_on(self, ask: Any, rule: Any) -> Any:
+        return type(ask)(ask.point, ask.need, ask.again, ask.known)
+
+    def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> Any:
+        ask = rule.ask(self, memory)
+        if not ask.vectors:
+            return (), ()
+        return self.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
+
+    # Numbers.  A number of Python's stays one where it can.
+
+    def no(self, condition: Any) -> Any:
+        return not condition if isinstance(condition, bool) else ~condition
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        if isinstance(condition, bool) or a is b:
+            return a if condition is True or a is b else b
+        if isinstance(a, PLAIN) and isinstance(b, PLAIN):
+            if type(a) is type(b) and a == b:
+                return a
+            a, b = self._number(a, b), self._number(b, a)
+        return self.xp.where(condition, a, b)
+
+    def _number(self, value: Any, other: Any = True) -> Array:
+        """As an array, of the kind that both have room in."""
+        kinds = {type(value), type(other)}
+        xp = self.xp
+        dtype = self.wide if float in kinds else self.whole if int in kinds else xp.bool
+        return xp.asarray(value, dtype=dtype, device=self.device)
+
+    def isfinite(self, a: Any) -> Any:
+        return math.isfinite(a) if isinstance(a, PLAIN) else self.xp.isfinite(a)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        """As Python's ``min``, where an argument is NaN too."""
+        return self.where(b < a, b, a)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self.where(b > a, b, a)
+
+    def sqrt(self, a: Any) -> Any:
+        return math.sqrt(a) if isinstance(a, PLAIN) else self.xp.sqrt(a)
+
+    def power(self, a: Any, b: Any) -> Any:
+        if self.on_numpy:
+            return np.float_power(a, b)  # that of the C library, as Python's is
+        a, b = (self._number(x, 1.0) if isinstance(x, PLAIN) else x for x in (a, b))
+        return self.xp.astype(a, self.wide) ** self.xp.astype(b, self.wide)
+
+    def floor(self, a: Any) -> Any:
+        if isinstance(a, PLAIN):
+            return math.floor(a)
+        return self.xp.astype(self.xp.floor(a), self.whole)
+
+    def rounded(self, a: Any, bits: int) -> Any:
+        if isinstance(a, PLAIN):
+            return Numbers.rounded(a, bits)
+        xp = self.xp if hasattr(self.xp, "frexp") else np
+        mantissa, exponent = xp.frexp(a if xp is self.xp else to_numpy(a))
+        made = xp.ldexp(xp.round(mantissa * 2**bits), exponent - bits)
+        return made if xp is self.xp else self.xp.asarray(made, device=self.device)
+
+    # Vectors.
+
+    def column(self, weight: Any) -> Any:
+        """A number to be multiplied by the entries of a vector."""
+        if isinstance(weight, PLAIN):
+            return weight
+        return self.xp.astype(weight, self.dtype, copy=False)[..., None]
+
+    def inner(self, a: Array, b: Array) -> Any:
+        xp = self.xp
+        if a.dtype != self.wide:
+            a, b = xp.astype(a, self.wide), xp.astype(b, self.wide)
+        # NumPy's is BLAS, lane by lane, as on the host.
+        return np.vecdot(a, b) if self.on_numpy else xp.sum(a * b, axis=-1)
+
+    def norm(self, a: Array) -> Any:
+        """Not finite as soon as an entry of ``a`` is not."""
+        square = self.inner(a, a)
+        root = self.xp.sqrt(square)
+        if self.rounding > 1e-10:
+            return root
+        tiny = square < 1e-290  # squares of tiny entries underflow before the entries do
+        return self.case(root, (tiny, lambda: self.xp.sqrt(self._shrunk(a)) * 2.0**-600))
+
+    def _shrunk(self, a: Array) -> Any:
+        return self.inner(a * 2.0**600, a * 2.0**600)
+
+    def distance(self, a: Array, b: Array) -> Any:
+        return self.norm(a - b)
+
+    def combination(self, x: Array, weight: Any, y: Array, z: Array = None) -> Array:
+        if z is None:
+            if isinstance(weight, PLAIN) and abs(weight) == 1.0:
+                return x + y if weight == 1.0 else x - y
+            return y * self.column(weight) + x
+        return (y - z) * self.column(weight) + x
+
+    def stepped(self, x: Array, weight: Any, y: Array, origin: Array) -> tuple[Array, Any]:
+        made = self.combination(x, weight, y)
+        apart = made - origin
+        return made, self.inner(apart, apart)
+
+    def run(
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[Any], skip: int = 0
+    ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
+        made, products = work.formula(*vectors, *map(self.column, numbers))
+        return made, tuple(self.inner(a, b) for a, b in products[skip:])
+
+    def same(self, a: Array, b: Array) -> Any:
+        return self.xp.all(a == b, axis=-1)
+
+    def value_noise(self, value: Any) -> Any:
+        return 8.0 * self.rounding * abs(value)
+
+    def curvature(self, most: int | None, on_host: Callable[[Space], Any]) -> Any:
+        if self.exact:
+            return stores.Own.of(self, on_host)
+        return stores.no_pairs(self, most)
+
+    def displaced(self, x: Array, radius: Any, seed: int, draw: Any) -> Array:
+        """Drawn on the host, as for single runs."""
+        draws = np.broadcast_to(to_numpy(draw) if hasattr(draw, "shape") else draw, self.size)
+        pairs = zip(to_numpy(x), draws.tolist(), strict=True)
+        moved = np.stack([self.space.displaced(row, radius, seed, k) for row, k in pairs])
+        return self.xp.asarray(moved, dtype=self.dtype, device=self.device)
+
+
+_NAMES: dict[type, tuple[str, ...] | None] = {}
+
+
+def _field_names(kind: type[Any]) -> tuple[str, ...] | None:
+    """The fields of a record; None: it is something else."""
+    if kind not in _NAMES:
+        is_record = kind in RECORDS.values()
+        names = tuple(field.name for field in dataclasses.fields(kind)) if is_record else None
+        _NAMES[kind] = names
+    return _NAMES[kind]
+
+
+def leaves(work: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree of records with something else in place of each array and number in it."""
+    names = _field_names(type(tree))
+    if names is not None:
+        made = copied(tree)
+        for name in names:
+            setattr(made, name, leaves(work, getattr(tree, name)))
+        return made
+    if isinstance(tree, tuple):
+        parts = [leaves(work, part) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return tree if tree is None else work(tree)
+
+
+def gathered(tree: Any, index: Array) -> Any:
+    """The lanes with these numbers."""
+
+    def take(leaf: Any) -> Any:
+        if isinstance(leaf, stores.Own):
+            return leaf.taken(to_numpy(index))
+        if not getattr(leaf, "ndim", 0):
+            return leaf
+        return array_api_compat.array_namespace(leaf).take(leaf, index, axis=0)
+
+    return leaves(take, tree)
+
+
+def one_lane(tree: Any, i: int) -> Any:
+    """One lane of a tree on the host, as a single run has it."""
+
+    def take(leaf: Any) -> Any:
+        if isinstance(leaf, stores.Own):
+            return leaf.items[i]
+        if not isinstance(leaf, np.ndarray) or not leaf.ndim:
+            return leaf.item() if isinstance(leaf, np.ndarray) else leaf
+        return leaf[i].item() if leaf.ndim == 1 else leaf[i]
+
+    return leaves(take, tree)
