@@ -305,7 +305,7 @@ class LBFGS(Rule[LBFGSMemory]):
             return WholeMatrix.unknown(size)
         most = most or default_memory(size)
         if Stacked.suits(space):
-            return Stacked.filled(most, space.shape)
+            return Stacked.filled(most, space.shape, space.dtype)
         return FusedPairs(most) if space.fuses else Listed(most)
 
 
