@@ -4,13 +4,15 @@
     python benchmarks/networks.py --half choose          # the half that defaults were chosen on
     python benchmarks/networks.py --device cuda --calls 1000
     python benchmarks/networks.py --small --calls 500    # for two cores
+    python benchmarks/networks.py --memory 100,200,400   # L-BFGS with so many pairs, too
     python benchmarks/networks.py --syncs                # what a call costs besides the closure
 
 One call of the closure is a value and a gradient of the loss of all data.  All solvers start at the
 same parameters.  A row has the lowest loss within so many calls, and the milliseconds per call, the
 closure's own included: the median over the calls, so that kernels which are compiled once do not
-count.  ``closure`` is what the closure alone takes.  Behind a loss stands its ratio with that of
-PyTorch's L-BFGS, which runs in one step without tolerances, as nothing of it is lost then.
+count; what the slowest calls take beyond that, compilation for the most part, is shown in seconds
+behind it.  ``closure`` is what the closure alone takes.  Behind a loss stands its ratio with that
+of PyTorch's L-BFGS, which runs in one step without tolerances, as nothing of it is lost then.
 
 ``--syncs`` counts, on the host and the same every time, what a solver has a GPU do per call besides
 the closure: kernels of passes, other operations of PyTorch, and waits of the host for an answer.
@@ -289,6 +291,13 @@ class Meter:
         """Per call, the closure's own included."""
         return median(b - a for a, b in pairwise(self.began))
 
+    @property
+    def compiling(self) -> float:
+        """What calls that take more than 50 ms beyond that took."""
+        usual = self.seconds
+        beyond = (b - a - usual for a, b in pairwise(self.began))
+        return sum(time for time in beyond if time > 0.05)
+
 
 def run_torch(net: nn.Module, meter: Meter) -> None:
     many = meter.most
@@ -324,7 +333,10 @@ def measure(problem: Problem, solver: str, calls: int, device: str) -> Meter:
 
 
 def compare(given: argparse.Namespace) -> None:
-    solvers = given.solvers.split(",")
+    solvers = [name for name in given.solvers.split(",") if name]
+    for pairs in map(int, filter(None, given.memory.split(","))):
+        SOLVERS[f"lbfgs {pairs}"] = run_momentous(momentous.LBFGS(memory=pairs))
+        solvers.append(f"lbfgs {pairs}")
     print(f"| problem | parameters | closure, ms | {' | '.join(f'{s} | ms' for s in solvers)} |")
     print("| --- " * (3 + 2 * len(solvers)) + "|")
     ratios: dict[str, list[tuple[float, float]]] = {solver: [] for solver in solvers}
@@ -340,7 +352,8 @@ def compare(given: argparse.Namespace) -> None:
                 pair = meter.lowest / base.lowest, meter.seconds / base.seconds
                 ratios[solver].append(pair)
                 shown += f" ({pair[0]:.2f})"
-            cells.append(f"{shown} | {1e3 * meter.seconds:.2f}")
+            late = f" + {meter.compiling:.1f} s" if meter.compiling else ""
+            cells.append(f"{shown} | {1e3 * meter.seconds:.2f}{late}")
         print(f"| {problem.name} | {size:,} | {1e3 * own:.2f} | {' | '.join(cells)} |", flush=True)
     for solver, pairs in ratios.items():
         if pairs:
@@ -456,6 +469,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--memory", help="pairs, separated by commas", default="")
     parser.add_argument("--syncs", action="store_true")
     parser.add_argument("--threads", type=int, default=0)
     given = parser.parse_args()
