@@ -9,7 +9,8 @@ import pytest
 
 import momentous
 from momentous import LBFGS, Status, iterate, minimize, testbed
-from momentous.core.machine import NUMBERS
+from momentous.core.machine import NUMBERS, Host
+from momentous.core.oracle import Sample
 from momentous.core.space import Space
 from momentous.methods.classical.lbfgs import default_memory
 from momentous.methods.classical.limited_memory import Listed, Stacked
@@ -305,3 +306,27 @@ def test_a_long_memory_is_not_corrected_by_values(memory, corrects):
     pairs = [step.memory.curvature for step, _ in zip(run, range(12), strict=False)][-1]
     same = np.isclose(pairs.diagonal, np.diag(pairs.steps_changes), rtol=1e-9)
     assert same[-len(pairs) :].all() != corrects
+
+
+def test_pairs_in_float32_are_stacked_and_resumed_bit_for_bit(tmp_path):
+    problem, file = testbed.rosenbrock(200), tmp_path / "run.npz"
+    start = problem.start.astype(np.float32)
+
+    def both(x):
+        return problem.value(x), problem.gradient(x).astype(np.float32)
+
+    options = {"jac": True, "method": LBFGS(memory=6), "tol": 0.0}
+    run = iterate(both, start, **options)
+    pairs = [step.memory.curvature for step, _ in zip(run, range(9), strict=False)][-1]
+    assert isinstance(pairs, Stacked)
+    g = np.linspace(-1, 1, 200, dtype=np.float32)
+    listed = pairs.packed().unpacked(None)
+    space = Space(start)
+    here = Sample(start, 0.0, g, 1.0)
+    directions = [kind.at(Host.of(space), here).direction(space, g) for kind in (pairs, listed)]
+    assert all(each.dtype == np.float32 for each in directions)
+    np.testing.assert_allclose(*directions, rtol=1e-4, atol=1e-6)
+    whole = minimize(both, start, max_iterations=20, **options)
+    minimize(both, start, max_iterations=11, checkpoint=file, **options)
+    resumed = minimize(both, start, max_iterations=20, resume=file, **options)
+    assert whole.x.tobytes() == resumed.x.tobytes()
