@@ -24,7 +24,7 @@ class Stream:
 
 
 def test_numbers_are_waited_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = np.zeros(8)
+    places = np.zeros(4 * LETTERS)
     monkeypatch.setattr(mailbox, "PATIENCE", 10**9)
     mail, stream = Mailbox(places), Stream(places, [])
     letter = mail.letter(3, stream)
@@ -44,7 +44,7 @@ def test_numbers_are_waited_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_long_wait_is_left_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox, "PATIENCE", 10)
-    places = np.zeros(6)
+    places = np.zeros(3 * LETTERS)
     mail, stream = Mailbox(places), Stream(places, [1.0, np.nan])
     first, second = mail.letter(2, stream).read(stream)
     assert (first, np.isnan(second), stream.waits) == (1.0, True, 1)

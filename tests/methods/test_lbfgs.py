@@ -9,7 +9,8 @@ import pytest
 
 import momentous
 from momentous import LBFGS, Status, iterate, minimize, testbed
-from momentous.core.machine import NUMBERS
+from momentous.core.machine import NUMBERS, Host
+from momentous.core.oracle import Sample
 from momentous.core.space import Space
 from momentous.methods.classical.lbfgs import default_memory
 from momentous.methods.classical.limited_memory import Listed, Stacked
@@ -280,3 +281,52 @@ def test_a_narrow_wall_beside_long_ways_costs_few_trials(fused):
     result = minimize(fun, start, jac=jac, method="lbfgs", tol=1e-6)
     assert result.success
     assert result.nfev <= 55  # about 40; 75 with parabolas and a correction of y along s
+
+
+def test_where_gradients_are_costly_the_memory_is_as_long_as_fits():
+    def pairs(dimension, itemsize=8):
+        return LBFGS().for_costly_gradients(dimension, itemsize * dimension).memory
+
+    assert [pairs(size) for size in (128, 129, 12_737, 300_000)] == [None, 100, 100, 100]
+    assert pairs(10**6) == 67  # 1 GiB
+    assert pairs(10**6, itemsize=4) == 100
+    assert pairs(10**9) == default_memory(10**9)
+    assert LBFGS(memory=7).for_costly_gradients(1000, 8000) == LBFGS(memory=7)
+    found = momentous.Safeguarded().for_costly_gradients(1000, 8000)
+    assert found == momentous.Safeguarded(fast=LBFGS(memory=100))
+    assert momentous.AdaRHB().for_costly_gradients(1000, 8000) == momentous.AdaRHB()
+
+
+@pytest.mark.parametrize(("memory", "corrects"), [(None, True), (40, True), (41, False)])
+def test_a_long_memory_is_not_corrected_by_values(memory, corrects):
+    problem = testbed.rosenbrock(200)
+    run = iterate(
+        problem.value, problem.start, jac=problem.gradient, method=LBFGS(memory=memory), tol=0
+    )
+    pairs = [step.memory.curvature for step, _ in zip(run, range(12), strict=False)][-1]
+    same = np.isclose(pairs.diagonal, np.diag(pairs.steps_changes), rtol=1e-9)
+    assert same[-len(pairs) :].all() != corrects
+
+
+def test_pairs_in_float32_are_stacked_and_resumed_bit_for_bit(tmp_path):
+    problem, file = testbed.rosenbrock(200), tmp_path / "run.npz"
+    start = problem.start.astype(np.float32)
+
+    def both(x):
+        return problem.value(x), problem.gradient(x).astype(np.float32)
+
+    options = {"jac": True, "method": LBFGS(memory=6), "tol": 0.0}
+    run = iterate(both, start, **options)
+    pairs = [step.memory.curvature for step, _ in zip(run, range(9), strict=False)][-1]
+    assert isinstance(pairs, Stacked)
+    g = np.linspace(-1, 1, 200, dtype=np.float32)
+    listed = pairs.packed().unpacked(None)
+    space = Space(start)
+    here = Sample(start, 0.0, g, 1.0)
+    directions = [kind.at(Host.of(space), here).direction(space, g) for kind in (pairs, listed)]
+    assert all(each.dtype == np.float32 for each in directions)
+    np.testing.assert_allclose(*directions, rtol=1e-4, atol=1e-6)
+    whole = minimize(both, start, max_iterations=20, **options)
+    minimize(both, start, max_iterations=11, checkpoint=file, **options)
+    resumed = minimize(both, start, max_iterations=20, resume=file, **options)
+    assert whole.x.tobytes() == resumed.x.tobytes()

@@ -486,6 +486,28 @@ def test_a_run_is_resumed_by_its_own_method_where_none_is_given(tmp_path):
         net.load_state_dict(optimizer.result.x)
 
 
+@pytest.mark.parametrize(
+    "method", [None, "auto", momentous.Safeguarded()], ids=("none", "name", "instance")
+)
+def test_a_network_has_a_long_memory_that_a_resumed_run_keeps(method):
+    def part():
+        torch.manual_seed(0)
+        layers = torch.nn.Linear(3, 40), torch.nn.Tanh(), torch.nn.Linear(40, 1)
+        net = torch.nn.Sequential(*layers)  # 201 parameters
+        x = torch.linspace(-1, 1, 60).reshape(20, 3)
+        optimizer = Optimizer(net.parameters(), method)
+        return net, optimizer, lambda: (net(x)[:, 0] - x.prod(1)).square().mean()
+
+    net, optimizer, loss = part()
+    optimizer.step(loss)
+    again, resumed, loss = part()
+    resumed.load_state_dict(optimizer.state_dict())
+    again.load_state_dict(net.state_dict())
+    resumed.step(loss)
+    resumed.stop()
+    assert resumed.result.method == momentous.Safeguarded(fast=momentous.LBFGS(memory=100))
+
+
 def test_a_state_without_its_parameters_begins_anew_with_a_warning():
     _, optimizer, _ = trained(4)
     net, again, _ = trained(0)

@@ -2,8 +2,8 @@
 
 The host fills the places with a mark and looks at them until none is left: the numbers are there
 some microseconds before the GPU reports the end of the kernel.  If it takes long, the host asks the
-GPU to wake it.  There is room for the numbers of two kernels, so that one can be started before
-those of the other are read.
+GPU to wake it.  There is room for the numbers of several kernels, so that one can be started before
+those of another are read.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.passes import AT_ONCE
+
 # The bits of a NaN that no sum has.
 MARK = 0x7FF8_0DD5_0DD5_0DD5
 PATIENCE = 3000  # looks, some 0.3 ms
-LETTERS = 2  # that may be under way at once
+LETTERS = AT_ONCE + 2  # that may be under way at once: a direction's sums may not be read yet
 
 Wait = Callable[[], Any]  # waits for all kernels that were started
 

@@ -91,6 +91,10 @@ class Method(abc.ABC, Generic[M]):
         called only if somebody asks for the ``hess_inv`` of a result."""
         return None
 
+    def for_costly_gradients(self, dimension: int, nbytes: int) -> Method[M]:
+        """The same where a gradient, of so many numbers and bytes, costs many passes over it."""
+        return self
+
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -23,10 +23,12 @@ import array_api_compat
 
 Vectors = tuple[Any, ...]
 Products = tuple[tuple[Any, Any], ...]
-# Numbers of vectors that a pass may have besides its own; more are cut into groups.  Ten pairs are
-# twenty vectors, and eighteen without the oldest.
-SIZES = (0, 4, 8, 18, 20, 32)
+# Numbers of vectors that a pass may have besides its own; more are cut into groups.  Each number is
+# a kernel to compile, which takes longer than many iterations; a vector that fills a place up, the
+# first once more, is read from the cache.  Ten pairs are twenty vectors.
+SIZES = (0, 20, 32)
 MOST = SIZES[-1]
+AT_ONCE = 6  # passes that may be started before the sums of the first are read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +76,15 @@ def _gradient_along(g: Any, d: Any) -> tuple[Vectors, Products]:
     return (), ((g, g), (g, d))
 
 
+def _gradient_slopes(g: Any, g_prev: Any, d: Any) -> tuple[Vectors, Products]:
+    return (), ((g, g), (g_prev, d), (g, d))
+
+
+def _ball(v: Any, g: Any, x: Any, w: Any) -> tuple[Vectors, Products]:
+    u = v + w * g
+    return (u, x + u), ((u, u),)
+
+
 def _momentum(g: Any, e: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
     z = e + w * g
     c = z - x
@@ -103,6 +114,8 @@ ADD_DIFFERENCE = Pass("add_difference", _add_difference, 1)  # x + w (y - z)
 STEPPED = Pass("stepped", _stepped, 1)  # z = x + w y, |z - origin|^2
 GRADIENT = Pass("gradient", _gradient)  # |g|^2
 GRADIENT_ALONG = Pass("gradient_along", _gradient_along)  # |g|^2, <g, d>
+GRADIENT_SLOPES = Pass("gradient_slopes", _gradient_slopes)  # |g|^2, <g_prev, d>, <g, d>
+BALL = Pass("ball", _ball, 2)  # u = v + w g, x + u; |u|^2
 # x' = e + w g, e' = x' + m (x' - x); |g|^2, |x' - x|^2
 MOMENTUM = Pass("gradient_momentum", _momentum, 2)
 # x' as y + w g, with y' = x' + m (x' - x), or as x + m (x - x_prev) + w g; points + share y, or

@@ -20,7 +20,7 @@ from scipy.linalg.blas import ddot
 
 from momentous.core import blocks, passes
 from momentous.core.blocks import BLOCK, ROW
-from momentous.core.passes import MOST, Pass, padded
+from momentous.core.passes import AT_ONCE, MOST, Pass, padded
 
 Array = Any
 Inner = Callable[[Array, Array], float]
@@ -215,18 +215,24 @@ class Space:
         if self._passes is None and not self._blocked:
             local = _default_inner(a)
             return self._totalled([local(vector, a) for vector in vectors])
+        groups = [tuple(vectors[i : i + MOST]) for i in range(0, len(vectors), MOST)]
         sums: list[float] = []
-        for i in range(0, len(vectors), MOST):
-            group = tuple(vectors[i : i + MOST])
-            full = (a, *padded(group))
-            work = passes.inners(len(full) - 1)
-            if self._passes is not None:
-                found = self._passes.start(work, full, (), None)[1]()[0]
-            else:
-                found = blocks.run(work, (), [self._on_host(v) for v in full], ())
-            # As many on every rank, however long its part of x is.
-            sums += list(found)[: len(group)]
+        for i in range(0, len(groups), AT_ONCE):
+            some = groups[i : i + AT_ONCE]
+            started = [self._start_inners(group, a) for group in some]
+            for group, answer in zip(some, started, strict=True):
+                # As many on every rank, however long its part of x is.
+                sums += list(answer())[: len(group)]
         return self._totalled(sums)
+
+    def _start_inners(self, group: tuple[Array, ...], a: Array) -> Callable[[], Any]:
+        full = (a, *padded(group))
+        work = passes.inners(len(full) - 1)
+        if self._passes is None:
+            found = blocks.run(work, (), [self._on_host(v) for v in full], ())
+            return lambda: found
+        answer = self._passes.start(work, full, (), None)[1]
+        return lambda: answer()[0]
 
     def norm(self, a: Array) -> float:
         """Euclidean norm; not finite as soon as an entry of ``a`` is not."""

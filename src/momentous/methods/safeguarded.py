@@ -216,6 +216,9 @@ class Safeguarded(Rule[SafeguardedMemory]):
         fast, guaranteed = (each if isinstance(each, Rule) else Replayed(each) for each in both)
         return fast, guaranteed
 
+    def for_costly_gradients(self, dimension: int, nbytes: int) -> Safeguarded:
+        return dataclasses.replace(self, fast=self.fast.for_costly_gradients(dimension, nbytes))
+
     def begin(self, m: Machine, here: Sample, goal: Goal) -> SafeguardedMemory:
         fast, guaranteed = (rule.begin(m, here, goal) for rule in self._rules)
         tol, norm = self._wanted(goal.tol), here.grad_norm

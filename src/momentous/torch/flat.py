@@ -101,8 +101,9 @@ class FlatParameters:
         if gradient is None:
             self.drop_gradients()
             return
-        for tensor, piece in zip(self.tensors, self.views(gradient).values(), strict=True):
-            tensor.grad = piece.clone().to(tensor.device)
+        own = gradient if isinstance(gradient, np.ndarray) else gradient.clone()
+        for tensor, piece in zip(self.tensors, self.views(own).values(), strict=True):
+            tensor.grad = piece.to(tensor.device)
 
     def drop_gradients(self) -> None:
         """Leave no gradient of another point to add to."""

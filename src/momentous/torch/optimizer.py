@@ -119,6 +119,7 @@ class Optimizer(torch.optim.Optimizer):
     _run: Run | None = None  # under way, or ended
     _broken_off: Run | None = None  # by an exception, and put aside
     _saved: dict[str, Any] | None = None  # a run to resume, where none is under way
+    _is_watched: bool = True  # may parameters be read, or changed, between two steps?
     _shown: Array | None = None  # the point that the last step left in the parameters
     _flat: FlatParameters | None = None
     _function: ClosureFunction | None = None
@@ -237,7 +238,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def _method(self, saved: RunState | None) -> Method:
         method, parameters = self._asked
-        return choose_method(method, parameters, saved, self._caller())
+        chosen = choose_method(method, parameters, saved, self._caller())
+        if saved is not None and not isinstance(method, Method):
+            return chosen  # as it was
+        trained = [tensor for _, tensor in self._named() if tensor.requires_grad]
+        dimension = sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in trained)
+        return chosen.for_costly_gradients(dimension, sum(tensor.nbytes for tensor in trained))
 
     def _caller(self) -> Callable[..., Any]:
         """What the user has called, for errors."""
@@ -259,7 +265,7 @@ class Optimizer(torch.optim.Optimizer):
         return list(zip(names or map(str, range(len(tensors))), tensors, strict=True))
 
     def _require_unchanged(self, flat: FlatParameters) -> None:
-        if self._shown is None or flat.is_at(self._shown):
+        if self._shown is None or not self._is_watched or flat.is_at(self._shown):
             return
         self._forget()
         warnings.warn(
@@ -310,7 +316,7 @@ class Optimizer(torch.optim.Optimizer):
             samples = [self._best, last, run.report.accepted]
             finite = [s for s in samples if s is not None and s.has_finite_gradient]
             shown = lowest_first(finite, run.oracle.space)[0]
-        if not function.holds(shown.point):
+        if not function.holds(shown.point) and (self._is_watched or run.ended):
             flat.write(shown.point)
             flat.write_gradient(shown.gradient)
             function.at = shown.point

@@ -103,6 +103,7 @@ def minimize(
         check_gradient=check_gradient,
         **method_parameters,
     )
+    optimizer._is_watched = callback is not None
     with Display(asked) as display:
         try:
             _to_the_end(optimizer, loss, callback, display)

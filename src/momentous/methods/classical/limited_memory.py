@@ -9,8 +9,8 @@ memory traffic of the recursion on vectors, and two reductions over ranks where 
 row.  Where pairs are listed, the products with the change are differences of known ones.
 
 `Listed` keeps arrays of any library, one by one.  `Stacked` keeps short NumPy vectors as rows of
-two arrays, so that the products with all of them are two calls of BLAS.  Neither ever changes what
-it has been made of: see `Stacked` for how.
+two arrays of doubles, so that the products with all of them are two calls of BLAS.  Neither ever
+changes what it has been made of: see `Stacked` for how.
 """
 
 from __future__ import annotations
@@ -212,10 +212,11 @@ class Stacked(Pairs):
     short is taken again), or if there is none left, it moves to arrays of its own.
     """
 
-    __slots__ = ("changes", "count", "end", "rows", "shape", "steps")
+    __slots__ = ("changes", "count", "dtype", "end", "rows", "shape", "steps")
 
-    def __init__(self, shape: tuple[int, ...], rows: _Rows, end: int, count: int):
+    def __init__(self, shape: tuple[int, ...], dtype: Any, rows: _Rows, end: int, count: int):
         self.most, self._blas, self._line = rows.most, rows.blas, None
+        self.dtype = dtype  # of the vectors: float64 or float32
         self.shape, self.rows, self.end, self.count = shape, rows, end, count
         begin = end - rows.most
         self.steps, self.changes = rows.steps[begin:end].T, rows.changes[begin:end].T
@@ -225,13 +226,15 @@ class Stacked(Pairs):
     def suits(space: Space) -> bool:
         """Are the vectors of this space such as can be stacked?"""
         whole = not (space.has_own_inner or space.is_part)
-        return space.plain and whole and space.size <= STACKED
+        kind = space.library is np.ndarray and space.dtype in (np.float32, np.float64)
+        return kind and whole and len(space.shape) > 0 and space.size <= STACKED
 
     @classmethod
     def filled(
         cls,
         most: int,
         shape: tuple[int, ...],
+        dtype: Any = np.float64,
         steps: Sequence[Array] = (),
         changes: Sequence[Array] = (),
     ) -> Stacked:
@@ -240,18 +243,18 @@ class Stacked(Pairs):
         for i in range(k):
             rows.steps[most - k + i] = steps[i].reshape(-1)
             rows.changes[most - k + i] = changes[i].reshape(-1)
-        made = cls(shape, rows, most, k)
+        made = cls(shape, dtype, rows, most, k)
         made.to_steps, made.to_changes = np.zeros(most), np.zeros(most)
         made._take_matrices()
         return made
 
     def without_pairs(self) -> Stacked:
-        return Stacked.filled(self.most, self.shape)
+        return Stacked.filled(self.most, self.shape, self.dtype)
 
     def at(self, m: Host, here: Sample) -> Stacked:
-        moved = Stacked(self.shape, self.rows, self.end, self.count)
+        moved = Stacked(self.shape, self.dtype, self.rows, self.end, self.count)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
-        moved._take_gradient(here.gradient.reshape(-1))
+        moved._take_gradient(_flat(here.gradient))
         return moved
 
     def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> Stacked:
@@ -259,11 +262,11 @@ class Stacked(Pairs):
         if rows.used != end or end == 2 * self.most:
             rows, end = rows.moved(end), self.most
         x, before, x_new, g = here.point, here.gradient, there.point, there.gradient
-        if not space.flat:
-            x, before, x_new, g = (a.reshape(-1) for a in (x, before, x_new, g))
         # Sums are made from fresh arrays: rows of odd length begin at odd places in turn, which
         # changes the last digit of a ddot on old CPUs, and a resumed run has other rows.
         s, y = x_new - x, g - before
+        if not space.flat:
+            s, y, before, g = map(_flat, (s, y, before, g))
         rows.steps[end], rows.changes[end], rows.used = s, y, end + 1
         inner = self._blas.ddot if s.size <= ROW else space.inner
         sy = inner(s, y)
@@ -271,7 +274,7 @@ class Stacked(Pairs):
             return self.at(Host.of(space), there)
         t = correction(here.value - there.value, inner(s, before), sy, noise)
         rows.diagonal[end] = sy / t
-        after = Stacked(self.shape, rows, end + 1, min(self.count + 1, self.most))
+        after = Stacked(self.shape, self.dtype, rows, end + 1, min(self.count + 1, self.most))
         after._take_products(g, y)
         return after
 
@@ -309,19 +312,28 @@ class Stacked(Pairs):
     ) -> Array:
         if len(self.steps) <= ROW:
             product = self._blas.dgemv
-            part = product(scale, self.changes, p, -scale, g.reshape(-1))
+            part = product(scale, self.changes, p, -scale, _flat(g))
             whole = product(-1.0, self.steps, q, 1.0, part, 0, 1, 0, 1, 0, 1)  # into part
-            return whole.reshape(self.shape)
-        fresh = g.reshape(-1) * -scale
-        _add_product(fresh, self.changes, scale * p)
-        _add_product(fresh, self.steps, -q)
-        return fresh.reshape(self.shape)
+        else:
+            whole = _flat(g) * -scale
+            _add_product(whole, self.changes, scale * p)
+            _add_product(whole, self.steps, -q)
+        if space.flat:
+            return whole
+        with np.errstate(over="ignore"):  # a step that overflows is for the search to judge
+            return whole.astype(self.dtype, copy=False).reshape(self.shape)
 
     def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        window = slice(self.end - self.count, self.end)
-        shape = self.shape
-        steps, changes = self.rows.steps[window], self.rows.changes[window]
+        window, shape = slice(self.end - self.count, self.end), self.shape
+        pair = self.rows.steps[window], self.rows.changes[window]
+        steps, changes = (rows.astype(self.dtype, copy=False) for rows in pair)  # as they were
         return tuple(s.reshape(shape) for s in steps), tuple(y.reshape(shape) for y in changes)
+
+
+def _flat(a: np.ndarray) -> np.ndarray:
+    """As a flat array of doubles."""
+    flat = a.reshape(-1)
+    return flat if flat.dtype == np.float64 else flat.astype(np.float64)
 
 
 def _products(columns: np.ndarray, *vectors: np.ndarray) -> Sequence[np.ndarray]:
@@ -382,7 +394,7 @@ class StoredPairs:
             listed.steps_changes, listed.changes_changes = map(np.asfortranarray, (r, yy))
             listed.to_steps, listed.to_changes = np.array(self.to_steps), np.array(self.to_changes)
             return listed
-        made = Stacked.filled(self.most, space.shape, self.steps, self.changes)
+        made = Stacked.filled(self.most, space.shape, space.dtype, self.steps, self.changes)
         if k:
             made.steps_changes[-k:, -k:], made.changes_changes[-k:, -k:] = r, yy
             made.diagonal[-k:] = self.diagonal

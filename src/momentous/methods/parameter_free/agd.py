@@ -12,7 +12,7 @@ from momentous.core.acceptance import mean_slope
 from momentous.core.machine import Machine
 from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
-from momentous.core.rule import Outcome
+from momentous.core.rule import Outcome, Sums
 from momentous.core.space import Array
 from momentous.core.status import EventKind
 from momentous.methods.checks import check
@@ -134,7 +134,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
     def _phases(self) -> tuple[Callable[..., AGDMemory], ...]:
         return (*super()._phases, self._ahead_known)
 
-    def _claim(self, m: Machine, memory: AGDMemory, here: Sample) -> Claim:
+    def _claim(self, m: Machine, memory: AGDMemory, here: Sample, sums: Sums) -> Claim:
         k, S = memory.k + 1, memory.travelled + memory.moved
         required = (1 - k / (k + 1)) * memory.lipschitz * S / 2
         change = memory.change + mean_slope(m, memory.x, here, memory.v)
@@ -154,7 +154,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
             phase=AHEAD,
         )
 
-    def _ahead_known(self, m: Machine, memory: AGDMemory, here: Sample) -> AGDMemory:
+    def _ahead_known(self, m: Machine, memory: AGDMemory, here: Sample, *_: Any) -> AGDMemory:
         k, eta = memory.k + 1, 1 / memory.lipschitz
 
         def go_on() -> AGDMemory:
@@ -181,7 +181,7 @@ class ParameterFreeAGD(ParameterFree[AGDMemory]):
 
         return m.case(memory, (m.isfinite(here.grad_norm), go_on), otherwise=lose)
 
-    def _mean_known(self, m: Machine, memory: AGDMemory, here: Sample) -> AGDMemory:
+    def _mean_known(self, m: Machine, memory: AGDMemory, here: Sample, *_: Any) -> AGDMemory:
         shows = here.grad_norm < m.minimum(memory.new.grad_norm, memory.y.grad_norm)
         due = self._next_average(m, memory.k + 1)
         return self._closed(m, memory, memory.y, memory.hessian, due, shows)

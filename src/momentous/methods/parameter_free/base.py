@@ -183,7 +183,7 @@ class ParameterFree(Rule[P]):
         return Ask(memory.point, need, False, m.choose(phase == STAND, memory.x, memory.new))
 
     def tell(self, m: Machine, memory: P, here: Sample, made: Vectors, sums: Sums) -> P:
-        memory = m.switch(memory, memory.phase, self._phases, here)
+        memory = m.switch(memory, memory.phase, self._phases, here, sums)
         return m.case(memory, (memory.outcome.ended, lambda: self._ready(m, memory)))
 
     @cached_property
@@ -193,11 +193,11 @@ class ParameterFree(Rule[P]):
             self._new_known, self._looked, self._stood, self._mean_known, self._probed,
         )  # fmt: skip
 
-    def _probed(self, m: Machine, memory: P, here: Sample) -> P:
+    def _probed(self, m: Machine, memory: P, here: Sample, *_: Any) -> P:
         probe = memory.probe.answered(m, memory.x.point, here)
         return self._probe(m, m.but(memory, probe=probe))
 
-    def _stood(self, m: Machine, memory: P, here: Sample) -> P:
+    def _stood(self, m: Machine, memory: P, here: Sample, *_: Any) -> P:
         """The step overflows; or, the first of an epoch, it does not move x, and nor would a
         shorter one."""
 
@@ -213,21 +213,21 @@ class ParameterFree(Rule[P]):
             otherwise=lambda: self._rejected(m, memory, self.accepted(memory), math.nan),
         )
 
-    def _new_known(self, m: Machine, memory: P, here: Sample) -> P:
+    def _new_known(self, m: Machine, memory: P, here: Sample, sums: Sums) -> P:
         return m.case(
             memory,
-            (m.isfinite(here.grad_norm), lambda: self._judged(m, memory, here)),
+            (m.isfinite(here.grad_norm), lambda: self._judged(m, memory, here, sums)),
             otherwise=lambda: self._rejected(m, memory, self.accepted(memory), here.grad_norm),
         )
 
-    def _judged(self, m: Machine, memory: P, here: Sample) -> P:
+    def _judged(self, m: Machine, memory: P, here: Sample, sums: Sums) -> P:
         """Is x_k low enough?
 
         By values; within their noise by the trapezoidal rule, if they do not contradict.  Where
         values alone are against it, their noise is measured before they are believed.
         """
         L, rounding = memory.lipschitz, memory.rounding
-        claim = self._claim(m, memory, here)
+        claim = self._claim(m, memory, here, sums)
         before, after, by_gradients, bound, signal = claim
         noise, change = rounding.between(m, before, after), after - before
         clear, holds = signal > SIGNAL * noise, change <= bound
@@ -254,10 +254,11 @@ class ParameterFree(Rule[P]):
         return m.case(memory, (holds, accept), (doubtful, look), otherwise=reject)
 
     @abc.abstractmethod
-    def _claim(self, m: Machine, memory: P, here: Sample) -> Claim:
-        """What must hold for L not to be too small."""
+    def _claim(self, m: Machine, memory: P, here: Sample, sums: Sums) -> Claim:
+        """What must hold for L not to be too small; with the sums of the pass that came with the
+        gradient, if one was asked for."""
 
-    def _looked(self, m: Machine, memory: P, here: Sample) -> P:
+    def _looked(self, m: Machine, memory: P, here: Sample, *_: Any) -> P:
         x, new = memory.x, memory.new.point
         rounding, look = memory.look.answered(m, memory.rounding, x, here.value)
         return m.but(
@@ -278,7 +279,7 @@ class ParameterFree(Rule[P]):
         """x_k is low enough: on with it."""
 
     @abc.abstractmethod
-    def _mean_known(self, m: Machine, memory: P, here: Sample) -> P:
+    def _mean_known(self, m: Machine, memory: P, here: Sample, *_: Any) -> P:
         """The end of an iteration that has evaluated the mean."""
 
     @property

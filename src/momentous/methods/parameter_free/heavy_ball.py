@@ -8,13 +8,15 @@ from typing import Any
 
 from momentous.core.machine import Machine
 from momentous.core.oracle import NO_SAMPLE, Sample
+from momentous.core.passes import BALL, GRADIENT_SLOPES
 from momentous.core.record import record
-from momentous.core.rule import Outcome
+from momentous.core.rule import Ask, Outcome, Sums
 from momentous.core.space import Array
 from momentous.core.status import EventKind
 from momentous.methods.checks import check
 from momentous.methods.parameter_free.base import (
     MEAN,
+    NEW,
     Claim,
     ParameterFree,
     ParameterFreeMemory,
@@ -136,19 +138,31 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         )
 
     def _stepped(self, m: Machine, memory: HeavyBallMemory) -> HeavyBallMemory:
-        x = memory.x
-        v = m.combination(memory.v, -1 / memory.lipschitz, x.gradient)
-        point = m.combination(x.point, 1.0, v)
+        x, shorter = memory.x, -1 / memory.lipschitz
+        if m.fuses:
+            (v, point), (moved,) = m.run(BALL, (memory.v, x.gradient, x.point), (shorter,))
+        else:
+            v = m.combination(memory.v, shorter, x.gradient)
+            point, moved = m.combination(x.point, 1.0, v), m.inner(v, v)
         moves = m.case(True, (memory.k == 0, lambda: m.distance(point, x.point) > 0.0))
-        return self._towards(m, memory, point, v, m.inner(v, v), moves)
+        return self._towards(m, memory, point, v, moved, moves)
+
+    def ask(self, m: Machine, memory: HeavyBallMemory) -> Ask:
+        ask = super().ask(m, memory)
+        if not m.fuses:
+            return ask
+        vectors = memory.x.gradient, memory.v
+        with_slopes = ask._replace(work=GRADIENT_SLOPES, vectors=vectors)
+        return m.case(ask, (memory.phase == NEW, lambda: with_slopes))
 
     def accepted(self, memory: HeavyBallMemory) -> Sample:
         return memory.best
 
-    def _claim(self, m: Machine, memory: HeavyBallMemory, here: Sample) -> Claim:
+    def _claim(self, m: Machine, memory: HeavyBallMemory, here: Sample, sums: Sums) -> Claim:
         x, v = memory.x, memory.v
-        slope, reach = m.inner(x.gradient, v), memory.lipschitz * memory.moved / 2
-        change = (slope + m.inner(here.gradient, v)) / 2
+        slope, slope_there = sums or (m.inner(x.gradient, v), m.inner(here.gradient, v))
+        reach = memory.lipschitz * memory.moved / 2
+        change = (slope + slope_there) / 2
         return Claim(x.value, here.value, change, slope + reach, reach)
 
     def _taken(
@@ -196,7 +210,9 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         goes_on = k * (k + 1) * h <= 3 / 8 * L
         return m.case(memory, (goes_on, advance), otherwise=restart)
 
-    def _mean_known(self, m: Machine, memory: HeavyBallMemory, here: Sample) -> HeavyBallMemory:
+    def _mean_known(
+        self, m: Machine, memory: HeavyBallMemory, here: Sample, *_: Any
+    ) -> HeavyBallMemory:
         usable = m.isfinite(here.grad_norm)
         best = m.case(memory.best, (usable, lambda: self._lowest(m, memory, here)))
         lost = m.event(EventKind.NON_FINITE, here.grad_norm, m.no(usable))
