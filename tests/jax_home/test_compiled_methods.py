@@ -280,7 +280,7 @@ def test_values_that_are_noisy_are_looked_at_in_compiled_code_too(name):
     assert result.success
     assert bool(found.success)
     # In compiled code x_k is evaluated again after a look.
-    assert abs(int(found.evaluations) - result.nfev) <= 5 + 0.1 * result.nfev
+    assert abs(int(found.nfev) - result.nfev) <= 5 + 0.1 * result.nfev
     assert (int(found.nit), int(found.restarts)) == (result.nit, result.restarts)
 
 
