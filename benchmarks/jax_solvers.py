@@ -158,9 +158,7 @@ def loosest(make: Callable[[float], Any], fun: Function, x: Any, many: bool) -> 
 
 
 def one_run() -> None:
-    print(
-        f"{'function':18}{'minimize':>10}{'solve':>8}  steps of others (evaluations of solve / these)"
-    )
+    print(f"{'function':18}{'minimize':>10}{'solve':>8}  steps of others (solve by these)")
     ratios = []
     for name, (fun, x0) in SINGLE.items():
         there = home.minimize(jax.jit(fun), x0, tol=TOLERANCE)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import momentous
 from momentous import LBFGS, Status
+from momentous.core.oracle import Sample
+from momentous.core.record import record
+from momentous.core.rule import Ask, Outcome, Rule
 
 jax = pytest.importorskip("jax")
 
@@ -192,3 +197,49 @@ def test_pairs_are_dropped_where_rounding_is_reached():
     assert int(found.restarts) >= 1
     assert found.message == "no progress"
     assert float(found.fun) <= 1e-25
+
+
+def test_a_function_without_a_lower_bound_is_called_that():
+    def cubic(x):
+        return jnp.sum(x**3)
+
+    found, host = solve(cubic, -np.ones(2), method="lbfgs"), on_host(cubic, -np.ones(2), LBFGS())
+    assert Status(int(found.status)) is host.status is Status.UNBOUNDED
+    assert int(found.nit) == host.nit
+
+
+@record
+class Standing:
+    current: Sample
+    outcome: Outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Stand(Rule[Standing]):
+    """It stays where it is."""
+
+    name, ends_at_noise = "stand", True
+
+    def begin(self, m, here, goal):
+        return Standing(here, Outcome(0.0, m.no_events))
+
+    def ask(self, m, memory):
+        return Ask(memory.current.point)
+
+    def tell(self, m, memory, here, made, sums):
+        return m.but(memory, outcome=Outcome(0.0, m.no_events))
+
+    def accepted(self, memory):
+        return memory.current
+
+    def ending(self, memory, shown, status):
+        raise AssertionError("it never ends by itself")
+
+
+def test_a_run_ends_where_it_rests_at_one_value():
+    found, host = (
+        solve(rosenbrock, np.zeros(3), method=Stand()),
+        on_host(rosenbrock, np.zeros(3), Stand()),
+    )
+    assert Status(int(found.status)) is host.status is Status.NO_PROGRESS
+    assert int(found.nit) == host.nit

@@ -59,9 +59,12 @@ def solve(
 
     Every method that is a `momentous.Rule` takes the same steps here as in `momentous.minimize`:
     "auto", L-BFGS, the paper's methods and the parameter-free ones.  There is no trace, no callback
-    and no checkpoint; nothing but ``max_evaluations`` ends a run whose f has no lower bound, or one
-    that rests at the noise of its values.  In return nothing waits for the host, and the whole run
-    can be jitted, vmapped and put into loops.
+    and no checkpoint.  In return nothing waits for the host, and the whole run can be jitted,
+    vmapped and put into loops.
+
+    A solution can be differentiated by ``args``, in forward and in reverse mode, by the implicit
+    function theorem (`momentous.jax.implicit`); by x0 its derivative is zero.  It is NaN where a
+    run has not succeeded, and that of x also where the Hessian is singular or indefinite.
 
     Parameters
     ----------
@@ -165,7 +168,7 @@ def _solution(problem: Problem, x0: Tree, given: Any, key: Any, most: Any, aux: 
 
     one = custom_vmap(partial(run, None))
 
-    @one.def_vmap
+    @one.def_vmap  # type: ignore[untyped-decorator]
     def many(size: int, in_batched: list[Any], *arguments: Any) -> Any:
         axes = jax.tree.map(lambda has: 0 if has else None, tuple(in_batched))
         found = jax.vmap(partial(run, LANES), axes, axis_name=LANES, axis_size=size)(*arguments)
@@ -173,7 +176,7 @@ def _solution(problem: Problem, x0: Tree, given: Any, key: Any, most: Any, aux: 
 
     smooth = jax.custom_jvp(one)
 
-    @smooth.defjvp
+    @smooth.defjvp  # type: ignore[untyped-decorator]
     def differentiated(primals: Any, tangents: Any) -> tuple[Solution, Solution]:
         found, given, change = smooth(*primals), primals[1], tangents[1]
         x, good = found.x, found.success

@@ -151,9 +151,7 @@ class Driver:
         ended = outcome.ended
         iterations = state.iterations + (ended & state.started)
         start = state.start
-        start = Start(
-            *select(first, (here.value, here.grad_norm), (start.value, start.norm)), start.size
-        )
+        start = select(first, Start(here.value, here.grad_norm, start.size), start)
         rest, rests = state.rest, False
         if rest is not None:
             rest = select(ended, self._rest(rest, memory, shown.sample, iterations), rest)
