@@ -80,7 +80,7 @@ def row(name: str, parameters: dict[str, Any], x0: Any, scales: Any, count: int)
     jax.block_until_ready(whole())
     first = perf_counter() - started
     compiled, found = seconds(whole)
-    compiled = compiled / int(found.evaluations) - gradient
+    compiled = compiled / int(found.nfev) - gradient
     fun = jax.jit(lambda x: waves(x, scales))
 
     def steps() -> Any:

@@ -112,3 +112,11 @@ def test_a_minimiser_is_one_class_that_pickle_finds():
     assert home.RAGD.kind is momentous.RAGD
     with pytest.raises(AttributeError, match=r"'momentous\.jax\.minimisers' has no attribute 'CG'"):
         minimisers.CG  # noqa: B018
+
+
+def test_residuals_are_for_least_squares():
+    def residuals(y, c):
+        return {"a": y["w"] ** 2 - c, "b": y["b"] - 1.0}
+
+    found = optx.least_squares(residuals, home.LBFGS(0.0, 1e-4), START, args=2.0, max_steps=100)
+    np.testing.assert_allclose(found.value["w"], np.sqrt(2.0), atol=1e-3)

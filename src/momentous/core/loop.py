@@ -25,6 +25,7 @@ from momentous.core.space import Array, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, Status, has_restart
 from momentous.core.step import Report, Step
 from momentous.core.stopping import (
+    LEVEL_NOISE,
     Criterion,
     Progress,
     Stand,
@@ -36,8 +37,6 @@ from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
 
-# Values that differ by so many units of rounding, or less, are level.
-LEVEL_NOISE = 32.0
 # An epoch of so many windows of a criterion may never end: its points count, where they are lower.
 LONG_EPOCH = 10
 

@@ -87,6 +87,9 @@ class Machine(Arithmetic, Records, Protocol):
     def choose(self, condition: Any, a: R, b: R, /) -> R:
         """An array or a record."""
 
+    def unbegun(self, begin: Callable[[], R], /) -> R:
+        """A memory that is not read before it is begun; it has the form of what this makes."""
+
     def same(self, a: Array, b: Array, /) -> Any:
         """Is it the same point?"""
 
@@ -140,6 +143,10 @@ class Numbers:
     @staticmethod
     def where(condition: bool, a: Any, b: Any) -> Any:
         return a if condition else b
+
+    @staticmethod
+    def unbegun(begin: Callable[[], R]) -> R:
+        return begin()
 
     choose = where
     no = staticmethod(operator.not_)

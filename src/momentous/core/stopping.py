@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from momentous.core.machine import NUMBERS, Arithmetic
 from momentous.core.record import record
 from momentous.core.space import Space
 from momentous.core.status import Ending, Status
@@ -344,6 +345,8 @@ def _has_target(criterion: Criterion) -> bool:
     return isinstance(criterion, Target)
 
 
+# Values that differ by so many units of rounding, or less, are level.
+LEVEL_NOISE = 32.0
 # So many iterations at one value and without a smaller gradient are rounding, not descent.
 LEVEL = 500
 
@@ -354,7 +357,7 @@ def at_noise_floor(progress: Progress) -> Ending | None:
 
     For methods that accept points by their values (`Method.ends_at_noise`): others may rest at one
     value for long, as those do that look for a way out of a saddle."""
-    if progress.level < LEVEL or progress.nit - progress.best_nit < LEVEL:
+    if not rests(progress.level, progress.nit - progress.best_nit):
         return None
     norm = progress.best_grad_norm
     return Ending(
@@ -363,6 +366,11 @@ def at_noise_floor(progress: Progress) -> Ending | None:
         f"{progress.level_fun:.6g}, and no {progress.noun} norm was below {norm:.3g}",
         {"best_grad_norm": norm, "level": progress.level},
     )
+
+
+def rests(level: Any, since_best: Any) -> Any:
+    """Are so many iterations at one value, and since the best gradient, the end of a run?"""
+    return (level >= LEVEL) & (since_best >= LEVEL)
 
 
 BEYOND = 1e20  # so many times the scale of the start is beyond all bounds
@@ -400,18 +408,34 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     if point is None or (progress.nit % 32 and not fallen):
         return None
     square = space.inner(point, point)
-    size = math.sqrt(square) if square >= 0 else math.nan
-    straight = size > BEYOND * length and norm >= (1 - 1e-6) * slope
-    explained = max(1.0, abs(progress.start_fun), slope * max(size, length))
-    if fallen and (straight or fall > BEYOND * explained):
+    scale = abs(progress.start_fun), slope, length
+    if fallen and falls_for_ever(NUMBERS, *scale, fall, norm, square):
         numbers, what = {"fun": lowest}, f"the objective has fallen to {lowest:.3g}"
-    elif square >= 1e4 and square >= float(space.xp.finfo(space.dtype).max):
+    elif overflows(square, float(space.xp.finfo(space.dtype).max)):
+        size = math.sqrt(square)
         numbers, what = {"size": size}, f"x has grown to a norm of {size:.3g}"
     else:
         return None
     message = f"{what} in iteration {progress.nit}: it seems to be unbounded below"
     remedy = "add a penalty, or pass target= or max_iterations= to stop earlier"
     return Ending(Status.UNBOUNDED, f"{message}; {remedy}", numbers)
+
+
+def falls_for_ever(
+    m: Arithmetic, value: Any, slope: Any, length: Any, fall: Any, norm: Any, square: Any
+) -> Any:
+    """Has f fallen so far, to a gradient of that norm and an x of that square?  The scale of the
+    start is |f|, |grad f| and |x|."""
+    size = m.sqrt(m.where(square >= 0, square, math.nan))
+    straight = (size > BEYOND * length) & (norm >= (1 - 1e-6) * slope)
+    explained = m.maximum(m.maximum(1.0, value), slope * m.maximum(size, length))
+    far = (fall > BEYOND * slope * length) & (fall < math.inf)
+    return far & (straight | (fall > BEYOND * explained))
+
+
+def overflows(square: Any, largest: float) -> Any:
+    """Is x so long that its square is no number of its dtype?"""
+    return (square >= 1e4) & (square >= largest)
 
 
 def require(name: str, value: Any, least: float = -math.inf, kind: str = "a number") -> None:

@@ -8,12 +8,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.extend.core import jaxpr_as_fun
 
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.status import Status
-from momentous.jax.driver import Driver, State
-from momentous.jax.vectors import Scalar, Tree
+from momentous.jax.driver import Driver
+from momentous.jax.implicit import Function, change_of_solution, no_change
+from momentous.jax.vectors import Scalar, Tree, number
 from momentous.methods.registry import method_class
+
+LANES = "momentous lanes"  # the axis of many runs at once
 
 
 class Solution(NamedTuple):
@@ -27,7 +32,8 @@ class Solution(NamedTuple):
     success: Scalar
     status: Scalar  # a `momentous.Status`, as an integer
     nit: Scalar  # iterations as `momentous.minimize` counts them
-    evaluations: Scalar  # values and gradients, one of each
+    nfev: Scalar  # values
+    njev: Scalar  # gradients: every evaluation brings both
     restarts: Scalar
 
     @property
@@ -41,7 +47,7 @@ def solve(
     x0: Tree,
     args: tuple[Any, ...] = (),
     *,
-    method: str | Method = "ada-ragd",
+    method: str | Method = "auto",
     tol: float = DEFAULT_TOLERANCE,
     rtol: float = 0.0,
     max_evaluations: int = 100_000,
@@ -53,9 +59,12 @@ def solve(
 
     Every method that is a `momentous.Rule` takes the same steps here as in `momentous.minimize`:
     "auto", L-BFGS, the paper's methods and the parameter-free ones.  There is no trace, no callback
-    and no checkpoint; nothing but ``max_evaluations`` ends a run whose f has no lower bound, or one
-    that rests at the noise of its values.  In return nothing waits for the host, and the whole run
-    can be jitted, vmapped and put into loops.
+    and no checkpoint.  In return nothing waits for the host, and the whole run can be jitted,
+    vmapped and put into loops.
+
+    A solution can be differentiated by ``args``, in forward and in reverse mode, by the implicit
+    function theorem (`momentous.jax.implicit`); by x0 its derivative is zero.  It is NaN where a
+    run has not succeeded, and that of x also where the Hessian is singular or indefinite.
 
     Parameters
     ----------
@@ -108,43 +117,74 @@ def floating(leaf: Any) -> Any:
     return leaf if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.astype(float)
 
 
+class Problem(NamedTuple):
+    """What is fixed when a run is compiled."""
+
+    fun: Function
+    method: Method
+    tol: float
+    rtol: float
+
+
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _solve(
-    fun: Callable[..., Any],
-    method: Method,
-    tol: float,
-    rtol: float,
-    has_aux: bool,
-    x0: Tree,
-    args: tuple[Any, ...],
-    key: Any,
-    most: Any,
-) -> Solution:
+    fun: Callable[..., Any], method: Method, tol: float, rtol: float, has_aux: bool, x0: Tree,
+    args: tuple[Any, ...], key: Any, most: Any,
+) -> Solution:  # fmt: skip
     def with_aux(x: Tree, args: tuple[Any, ...]) -> tuple[Scalar, Any]:
         return fun(x, *args) if has_aux else (fun(x, *args), None)
 
-    value, shapes = jax.eval_shape(with_aux, x0, args)
+    # What fun reads besides its arguments is an argument, too: it may be mapped, or differentiated.
+    program, shapes = jax.make_jaxpr(with_aux, return_shape=True)(x0, args)
+    value, aux = shapes
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         raise TypeError(
             f"fun returned {value.dtype}{list(value.shape)}; it must return one real number"
             + ("" if has_aux else ", or a pair with has_aux=True")
         )
-    driver = Driver(method, with_aux, args, x0, rtol=rtol, atol=tol, key=key)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-    def goes_on(state: State) -> Scalar:
-        return state.runs & (state.evaluations < most)
+    def function(x: Tree, given: Any) -> tuple[Scalar, Any]:
+        consts, args = given
+        leaves = jaxpr_as_fun(program.replace(consts=consts))(*jax.tree.leaves((x, args)))
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)  # type: ignore[no-any-return]
 
-    state = jax.lax.while_loop(goes_on, driver.after_one, driver.begin(x0, nothing))
-    state = driver.finished(state)
-    return Solution(
-        x=state.shown.sample.point,
-        fun=state.shown.sample.value,
-        grad_norm=state.shown.size,
-        aux=state.shown.aux,
-        success=state.succeeded,
-        status=state.status,
-        nit=state.iterations,
-        evaluations=state.evaluations,
-        restarts=state.restarts,
-    )
+    problem = Problem(function, method, tol, rtol)
+    return _solution(problem, x0, (list(program.consts), args), key, most, aux)
+
+
+def _solution(problem: Problem, x0: Tree, given: Any, key: Any, most: Any, aux: Any) -> Solution:
+    """In a loop of its own for many runs at once: see `Compiled.lanes`."""
+
+    def run(lanes: str | None, x0: Tree, given: Any, key: Any, most: Any) -> Solution:
+        fun, method, tol, rtol = problem
+        driver = Driver(method, fun, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), aux)
+        state = driver.finished(driver.run(driver.begin(x0, nothing), most))
+        sample, size, brought = state.shown
+        return Solution(
+            sample.point, sample.value, size, brought, state.succeeded, state.status,
+            state.iterations, state.evaluations, state.evaluations, state.restarts,
+        )  # fmt: skip
+
+    one = custom_vmap(partial(run, None))
+
+    @one.def_vmap  # type: ignore[untyped-decorator]
+    def many(size: int, in_batched: list[Any], *arguments: Any) -> Any:
+        axes = jax.tree.map(lambda has: 0 if has else None, tuple(in_batched))
+        found = jax.vmap(partial(run, LANES), axes, axis_name=LANES, axis_size=size)(*arguments)
+        return found, jax.tree.map(lambda _: True, found)
+
+    smooth = jax.custom_jvp(one)
+
+    @smooth.defjvp  # type: ignore[untyped-decorator]
+    def differentiated(primals: Any, tangents: Any) -> tuple[Solution, Solution]:
+        found, given, change = smooth(*primals), primals[1], tangents[1]
+        x, good = found.x, found.success
+        dx, daux, _ = change_of_solution(problem.fun, x, given, change, good)
+        # The gradient is zero there: that x moves changes no value.
+        value = jax.jvp(lambda given: problem.fun(x, given)[0], (given,), (change,))[1]
+        value = number(jnp.where(good, value, jnp.nan))
+        rest = jax.tree.map(no_change, found)
+        return found, rest._replace(x=dx, fun=value, aux=daux)
+
+    return smooth(x0, given, key, most)  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from momentous.core import stopping
 from momentous.core.acceptance import final_limit, rises
 from momentous.core.oracle import Sample
 from momentous.core.rule import RUNNING, Ask, Goal, Rule
@@ -20,6 +21,8 @@ from momentous.jax import vectors
 from momentous.jax.machine import Compiled, strong
 from momentous.jax.vectors import Scalar, Tree, number, select
 from momentous.methods.classical.curvature import Curvature
+
+UNBOUNDED = int(Status.UNBOUNDED)
 
 
 class Known(NamedTuple):
@@ -30,14 +33,31 @@ class Known(NamedTuple):
     aux: Any  # what the function has brought along
 
 
+class Start(NamedTuple):
+    """The scale of a run: what is known at x0."""
+
+    value: Scalar
+    norm: Scalar
+    size: Scalar  # of x0
+
+
+class Rest(NamedTuple):
+    """Does a run rest at one value?"""
+
+    level: Scalar  # iterations in a row whose values differ by no more than their noise ...
+    value: Scalar  # ... from this one
+    norm: Scalar  # the smallest of the gradients so far, and in which iteration
+    iteration: Scalar
+
+
 class State(NamedTuple):
     """Where a run stands between two turns."""
 
     memory: Any  # the rule's
     shown: Known  # the point that was reported last
-    last: Known | None  # the one that was evaluated last, for a rule that asks for it again
     tol: Scalar
-    start_value: Scalar  # f(x0)
+    start: Start
+    rest: Rest | None  # for a rule that may end at the noise of values
     evaluations: Scalar  # values and gradients, one of each
     started: Scalar  # is all known that the first iteration needs?
     iterations: Scalar  # as `momentous.minimize` counts them
@@ -59,7 +79,7 @@ class Driver:
     def __init__(
         self, method: Any, fun: Callable[[Tree, Any], tuple[Scalar, Any]], args: Any, x0: Tree, *,
         rtol: float, atol: float, key: Any = None, norm: Callable[[Tree], Scalar] | None = None,
-        forward: bool = False,
+        forward: bool = False, lanes: str | None = None,
     ):  # fmt: skip
         if not (isinstance(method, Rule) and method.compiles):
             from momentous.methods.registry import rules
@@ -73,7 +93,7 @@ class Driver:
         self.rtol, self.atol = rtol, atol
         self.norm = norm  # None: Euclidean
         self.forward = forward  # differentiate in forward mode
-        self.m = Compiled(x0, jax.random.key(0) if key is None else key)
+        self.m = Compiled(x0, jax.random.key(0) if key is None else key, lanes)
 
     def begin(self, x0: Tree, aux: Any) -> State:
         """Before the first turn; ``aux`` has the shapes of what the function brings along."""
@@ -81,12 +101,13 @@ class Driver:
         first = Known(Sample(x0, unknown, x0, unknown), unknown, aux)
         shape = jax.eval_shape(lambda: self._first(first.sample, unknown))
         memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        last = None if self.rule.ask(self.m, memory).again is False else first
         limit = self.rule.rise_limit(self.m, memory, first.sample)
         if limit is None or limit.reference.gradient is None:
             first = _without_gradient(first)  # nobody asks for it
+        start = Start(unknown, unknown, vectors.norm(x0))
+        rest = Rest(nothing, unknown, unknown, nothing) if self.rule.ends_at_noise else None
         return State(
-            memory, first, last, number(self.atol), unknown, nothing, jnp.asarray(False), nothing,
+            memory, first, number(self.atol), start, rest, nothing, jnp.asarray(False), nothing,
             nothing, jnp.asarray(RUNNING),
         )  # fmt: skip
 
@@ -100,18 +121,15 @@ class Driver:
         first, m, rule = state.evaluations == 0, self.m, self.rule
         ask: Ask = rule.ask(m, state.memory)
         point = select(first, state.shown.sample.point, ask.point)
-        again: Any = jnp.asarray(False)
-        if state.last is None:
-            known = self._evaluated(point)
-        else:
-            again = ask.again & ~first
-            known = jax.lax.cond(again, lambda: state.last, lambda: self._evaluated(point))
+        # What is asked for again, which is seldom, is evaluated again rather than kept.
+        again = ask.again & ~first
+        known = self._evaluated(point)
         here, size = known.sample, known.size
         tol = state.tol
         if self.rtol:
             tol = jnp.where(first, self.atol + self.rtol * size, tol)
 
-        m.spent = 2 * (state.evaluations + ~again)
+        m.spent = 2 * (state.evaluations + jnp.logical_not(again))
 
         def told() -> Any:
             made, sums = m.worked(rule, state.memory, here, (), ())
@@ -125,25 +143,78 @@ class Driver:
             )  # fmt: skip
 
         memory = m.case(state.memory, (first, begun), otherwise=told)
-        memory = rule.write(m, memory)
+        memory = jax.tree.map(strong, rule.write(m, memory))
         outcome = memory.outcome
         usable = jnp.isfinite(here.value) & jnp.isfinite(here.grad_norm)
         shown = known if state.shown.sample.gradient is not None else _without_gradient(known)
         shown = select(first | outcome.shows & usable, shown, state.shown)
         ended = outcome.ended
+        iterations = state.iterations + (ended & state.started)
+        start = state.start
+        start = select(first, Start(here.value, here.grad_norm, start.size), start)
+        rest, rests = state.rest, False
+        if rest is not None:
+            rest = select(ended, self._rest(rest, memory, shown.sample, iterations), rest)
+            rests = stopping.rests(rest.level, iterations - rest.iteration)
         status = state.status
         for condition, reason in (
             (self._may_end(memory, shown, tol) & ended, int(Status.CONVERGED)),
             (first & ~usable, int(Status.NON_FINITE)),
+            (ended & self._unbounded(memory, shown.sample, start, iterations), UNBOUNDED),
             (ended, outcome.status),
+            (ended & rests, int(Status.NO_PROGRESS)),
         ):
             status = jnp.where((status == RUNNING) & condition, reason, status)
         return State(
-            memory, shown, None if state.last is None else known, tol,
-            jnp.where(first, here.value, state.start_value), m.spent // 2,
-            state.started | ended, state.iterations + (ended & state.started),
+            memory, shown, tol, start, rest, m.spent // 2, state.started | ended, iterations,
             state.restarts + ended * m.restarts(outcome.events), status,
         )  # fmt: skip
+
+    def _rest(self, rest: Rest, memory: Any, shown: Sample, iterations: Scalar) -> Rest:
+        noise = jnp.maximum(
+            stopping.LEVEL_NOISE * self.m.rounding * abs(shown.value), self.rule.noise(memory)
+        )
+        level, less = abs(shown.value - rest.value) <= noise, shown.grad_norm < rest.norm
+        return Rest(
+            *select(level, (rest.level + 1, rest.value), (jnp.asarray(0), shown.value)),
+            *select(less, (shown.grad_norm, iterations), (rest.norm, rest.iteration)),
+        )  # fmt: skip
+
+    def _unbounded(self, memory: Any, shown: Sample, start: Start, iterations: Scalar) -> Scalar:
+        """As `momentous.core.stopping.unbounded` has it."""
+        m, accepted = self.m, self.rule.accepted(memory)
+        risen = shown.value > accepted.value
+        value, norm = select(
+            risen, (accepted.value, accepted.grad_norm), (shown.value, shown.grad_norm)
+        )
+        fall = start.value - value
+
+        def look() -> Any:
+            point = select(risen, accepted.point, shown.point)
+            square = vectors.inner(point, point)
+            scale = abs(start.value), start.norm, jnp.maximum(1.0, start.size)
+            down = stopping.falls_for_ever(m, *scale, fall, norm, square)
+            return down | stopping.overflows(square, m.largest)
+
+        far = fall > stopping.BEYOND * start.norm
+        return m.case(jnp.asarray(False), (far | (iterations % 32 == 0), look))
+
+    def run(self, state: State, most: Any) -> State:
+        """Until the run ends, or has taken so many evaluations; in lanes, until all have."""
+        m = self.m
+
+        def goes_on(state: State) -> Scalar:
+            return state.runs & (state.evaluations < most)
+
+        def turn(state: State) -> State:
+            if m.lanes is None:
+                return self.after_one(state)
+            all_lanes, m.mask = m.mask, goes_on(state)
+            after = select(m.mask, self.after_one(state), state)
+            m.mask = all_lanes
+            return after  # type: ignore[no-any-return]
+
+        return jax.lax.while_loop(lambda state: m.any(goes_on(state)), turn, state)  # type: ignore[no-any-return]
 
     def _may_end(self, memory: Any, shown: Known, tol: Scalar) -> Any:
         """Is the gradient small where f has not risen?"""
@@ -164,16 +235,22 @@ class Driver:
             gradient, _ = jax.jacfwd(fun, has_aux=True)(point)
         else:
             (value, aux), gradient = jax.value_and_grad(fun, has_aux=True)(point)
-        length, value = vectors.norm(gradient), number(value)
+        length, value = self._length(gradient), number(value)
         length = jnp.where(jnp.isfinite(value), length, jnp.nan)
         size = length if self.norm is None else number(self.norm(gradient))
         return Known(Sample(point, value, gradient, length), size, aux)
+
+    def _length(self, gradient: Tree) -> Scalar:
+        """Its norm, in one pass where squares are numbers of full precision."""
+        square, numbers = vectors.inner(gradient, gradient), jnp.finfo(vectors.wide())
+        safe = (square > float(numbers.tiny) / float(numbers.eps)) & jnp.isfinite(square)
+        return self.m.case(jnp.sqrt(square), (~safe, lambda: vectors.norm(gradient)))
 
     def finished(self, state: State) -> State:
         """What a run returns: the point reported last or, where the run has not succeeded, the last
         accepted one if that is lower."""
         accepted, shown = self.rule.accepted(state.memory), state.shown
-        limit = final_limit(self.m, accepted, state.start_value, self.rule.noise(state.memory))
+        limit = final_limit(self.m, accepted, state.start.value, self.rule.noise(state.memory))
         risen = is_one_of(state.status, SUCCESSES & OUTPUTS) & rises(self.m, shown.sample, limit)
         status = jnp.where(risen, int(Status.OBJECTIVE_ROSE), state.status)
         state = state._replace(status=status)

@@ -44,49 +44,100 @@ class Compiled:
     fused = True
     spent: Any = 2  # as the driver says
 
-    def __init__(self, x0: Tree, key: Any):
+    def __init__(self, x0: Tree, key: Any, lanes: str | None = None):
         register_records()
         limits = Limits.of(x0)
         self.rounding, self.largest = limits.rounding, limits.largest
         self.smallest, self.dimension = limits.smallest, limits.dimension
         self.tiny = float(jnp.finfo(vectors.wide()).tiny)
         self.key, self.like = key, x0
+        # The name of the axis along which many runs go on at once, if they do; and in which of
+        # them the branch is taken that is traced.
+        self.lanes, self.mask = lanes, jnp.asarray(True)
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """Only the leaves that some branch changes pass through the switch: XLA would copy the
         others, which may be long vectors.  What a branch leaves out stays as it was."""
-        conditions = [condition for condition, _ in branches]
+        chosen = [branch for branch in branches if branch[0] is not False]
+        always = [i for i, (condition, _) in enumerate(chosen) if condition is True]
+        if always:  # known before anything runs
+            otherwise, chosen = chosen[always[0]][1], chosen[: always[0]]
+        if not chosen:
+            return record if otherwise is None else otherwise()
         given, tree = jax.tree.flatten(record)
         before = [strong(leaf) for leaf in given]
-        changes: list[dict[int, Any]] = []
-        programs = []
-        for make in [*(branch for _, branch in branches), otherwise or (lambda: record)]:
-            changed: dict[int, Any] = {}
+        if self.lanes is not None:
+            return tree.unflatten(self._by_lanes(given, before, tree, chosen, otherwise))  # type: ignore[no-any-return]
+        traced = [self._traced(make, given, before, tree) for _, make in chosen]
+        traced.append(self._traced(otherwise or (lambda: record), given, before, tree))
+        union = sorted(set().union(*(changes for _, changes in traced)))
 
-            def trace(make: Callable[[], R] = make, changed: dict[int, Any] = changed) -> list[Any]:
-                for i, leaf in enumerate(tree.flatten_up_to(make())):
-                    if leaf is not given[i] and leaf is not None:
-                        changed[i] = jnp.asarray(leaf, before[i].dtype)
-                return list(changed.values())
-
-            programs.append(jaxpr_as_fun(jax.make_jaxpr(trace)()))
-            changes.append(changed)
-        union = sorted(set().union(*changes))
-
-        def complete(program: Callable[..., Any], changed: dict[int, Any]) -> Callable[[], Any]:
+        def complete(program: Callable[..., Any], changes: list[int]) -> Callable[[], Any]:
             def run() -> list[Any]:
-                made = dict(zip(changed, program(), strict=True))
+                made = dict(zip(changes, program(), strict=True))
                 return [made.get(i, before[i]) for i in union]
 
             return run
 
         # The first condition that holds; the last branch where none does.
-        index = jnp.asarray(len(conditions))
-        for i, condition in reversed(list(enumerate(conditions))):
+        index = jnp.asarray(len(chosen))
+        for i, (condition, _) in reversed(list(enumerate(chosen))):
             index = jnp.where(condition, i, index)
-        runs = [complete(*pair) for pair in zip(programs, changes, strict=True)]
+        runs = [complete(*pair) for pair in traced]
         after = dict(zip(union, jax.lax.switch(index, runs), strict=True))
         return tree.unflatten([after.get(i, leaf) for i, leaf in enumerate(before)])  # type: ignore[no-any-return]
+
+    def _by_lanes(
+        self, given: list[Any], before: list[Any], tree: Any, branches: list[Branch[Any]],
+        otherwise: Callable[[], Any] | None,
+    ) -> list[Any]:  # fmt: skip
+        """Each branch that a lane needs, for all lanes, and of the changed leaves a choice."""
+        if otherwise is not None:
+            branches = [*branches, (True, otherwise)]
+        outer, after = self.mask, list(before)
+        rest = outer
+        for condition, make in branches:
+            here = rest & condition
+            rest = rest & jnp.logical_not(condition)
+            self.mask = here
+            program, changes = self._traced(make, given, before, tree)
+            self.mask = outer
+
+            def run(
+                program: Any = program, changes: list[int] = changes, here: Any = here,
+                after: Any = tuple(after),
+            ) -> list[Any]:  # fmt: skip
+                made = zip(changes, program(), strict=True)
+                return [jnp.where(here, new, after[i]) for i, new in made]
+
+            def skip(changes: list[int] = changes, after: Any = tuple(after)) -> list[Any]:
+                return [after[i] for i in changes]
+
+            made = jax.lax.cond(self.any(here), run, skip)
+            for i, leaf in zip(changes, made, strict=True):
+                after[i] = leaf
+        return after
+
+    def any(self, condition: Any) -> Any:
+        """Does it hold in a lane?"""
+        if self.lanes is None:
+            return condition
+        return jax.lax.pmax(condition.astype(jnp.int32), self.lanes) > 0
+
+    def _traced(
+        self, make: Callable[[], Any], given: list[Any], before: list[Any], tree: Any
+    ) -> tuple[Callable[..., Any], list[int]]:
+        """A branch as a program, and the leaves that it changes."""
+        changes: list[int] = []
+
+        def trace() -> list[Any]:
+            leaves = tree.flatten_up_to(make())
+            changes[:] = [
+                i for i, leaf in enumerate(leaves) if leaf is not given[i] and leaf is not None
+            ]
+            return [jnp.asarray(leaves[i], before[i].dtype) for i in changes]
+
+        return jaxpr_as_fun(jax.make_jaxpr(trace)()), changes
 
     def switch(
         self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
@@ -167,6 +218,10 @@ class Compiled:
 
     def curvature(self, most: int | None, on_host: Any) -> Curvature:
         return no_pairs(self.like, most)
+
+    def unbegun(self, begin: Callable[[], R]) -> R:
+        shapes = jax.eval_shape(begin)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # type: ignore[no-any-return]
 
     def displaced(self, x: Tree, radius: Any, seed: int, draw: Any) -> Tree:
         leaves, tree = jax.tree.flatten(x)

@@ -147,8 +147,27 @@ def iterate(
         options["callback"] = _with_trees(callback, flat)
     aux = (lambda x: fun(x, *args)[1]) if has_aux else None
     function = flat.function(fun, has_aux)
-    run = api.iterate(function, flat.vector, args, jac="autodiff", **options)
+    try:
+        run = api.iterate(function, flat.vector, args, jac="autodiff", **options)
+    except Exception:
+        _refuse_in_trace(function, flat.vector, args)
+        raise
     return TreeRun(run, flat, aux)
+
+
+def _refuse_in_trace(function: Callable[..., Any], vector: Any, args: tuple[Any, ...]) -> None:
+    """Say so, where something that the function reads is not known yet."""
+    given: list[Any] = [vector, *jax.tree.leaves(args)]
+    if not any(isinstance(leaf, jax.core.Tracer) for leaf in given):
+        try:
+            given += jax.make_jaxpr(function)(vector, *args).consts
+        except Exception:  # it cannot be traced: that is another matter
+            return
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in given):
+        raise TypeError(
+            "momentous.jax.minimize runs on the host, which jit, vmap and grad cannot look into: "
+            "use momentous.jax.solve there, one compiled loop with the same steps"
+        ) from None
 
 
 def minimize(

@@ -70,16 +70,10 @@ def inner(a: Tree, b: Tree) -> Scalar:
 
 
 def norm(a: Tree) -> Scalar:
-    """The Euclidean norm, also where squares overflow or are next to nothing."""
-    square, numbers = inner(a, a), jnp.finfo(wide())
-    safe = (square > float(numbers.tiny) / float(numbers.eps)) & jnp.isfinite(square)
-    return jax.lax.cond(safe, lambda: jnp.sqrt(square), lambda: _norm_in_units(a))
-
-
-def _norm_in_units(a: Tree) -> Scalar:
-    """In units of the largest entry."""
+    """The Euclidean norm, in units of the largest entry, whose square may overflow: two passes over
+    the vector, and no branch."""
     sizes = [number(jnp.max(jnp.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(a)]
-    largest = jnp.max(jnp.stack([number(0.0), *sizes]))
+    largest = jnp.max(jnp.stack(sizes)) if sizes[1:] else sizes[0]
     unit = jnp.where(largest > 0.0, largest, 1.0)
     parts = [jnp.sum(jnp.square(leaf.astype(wide()) / unit)) for leaf in jax.tree.leaves(a)]
     return unit * jnp.sqrt(sum(parts, number(0.0)))

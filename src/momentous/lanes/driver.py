@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from momentous.core.acceptance import final_limit, lowest_first, rises, verify_success
-from momentous.core.loop import LEVEL_NOISE
 from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
@@ -22,6 +21,7 @@ from momentous.core.step import Report
 from momentous.core.stopping import (
     BEYOND,
     LEVEL,
+    LEVEL_NOISE,
     Criterion,
     Evaluations,
     GradientNorm,

@@ -96,7 +96,7 @@ class Lanes:
     no_events, fuses, fused = NO_EVENTS, False, True
     spent: Any = 2  # as the driver says
     smallest, tiny = Numbers.smallest, Numbers.tiny
-    but = staticmethod(Numbers.but)
+    but, unbegun = staticmethod(Numbers.but), staticmethod(Numbers.unbegun)
 
     def __init__(self, like: Array, *, exact: bool = False):
         self.xp = xp = array_api_compat.array_namespace(like)

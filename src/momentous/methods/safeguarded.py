@@ -220,7 +220,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
         return dataclasses.replace(self, fast=self.fast.for_costly_gradients(dimension, nbytes))
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> SafeguardedMemory:
-        fast, guaranteed = (rule.begin(m, here, goal) for rule in self._rules)
+        H, G = self._rules
+        fast, guaranteed = H.begin(m, here, goal), m.unbegun(lambda: G.begin(m, here, goal))
         tol, norm = self._wanted(goal.tol), here.grad_norm
         eps = m.maximum(tol, math.sqrt(m.rounding) * norm)
         ratio = m.where(eps > 0.0, norm / m.where(eps > 0.0, eps, 1.0), 1.0)
@@ -348,7 +349,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
             memory = m.but(memory, guard=guard, outcome=outcome)
         starts, rest = turn.phase == START, (memory.fast, memory.shown, memory.outcome)
         branches = [
-            (m.no(memory.outcome.ended), lambda: self._unfinished(m, memory, starts)),
+            (m.no(memory.outcome.ended) & m.no(starts), lambda: memory),
+            (m.no(memory.outcome.ended), lambda: self._waits(m, memory)),
             (starts, lambda: self._started(m, memory)),
             (turn.guarding, lambda: self._iterated(m, memory, GUARANTEED, *rest)),
         ]
@@ -366,10 +368,11 @@ class Safeguarded(Rule[SafeguardedMemory]):
             (starts == GUARANTEED, lambda: self._start(m, memory, GUARANTEED)),
         )
 
-    def _unfinished(self, m: Machine, memory: SafeguardedMemory, starts: Any) -> SafeguardedMemory:
+    def _waits(self, m: Machine, memory: SafeguardedMemory) -> SafeguardedMemory:
+        """Until a method has started."""
         pending = memory.turn.pending
         waits = Outcome(pending.step_size, pending.events, shows=False, ended=False)
-        return m.case(memory, (starts, lambda: m.but(memory, outcome=waits)))
+        return m.but(memory, outcome=waits)
 
     @cached_property
     def compiles(self) -> bool:  # type: ignore[override]

@@ -116,8 +116,10 @@ class ParameterFree(Rule[P]):
         )  # fmt: skip
         memory = self._at_rest(m, memory)
         if self.gradient_lipschitz is None:
-            return self._probe(m, memory)
-        return self._begin_with(m, memory, self.gradient_lipschitz)
+            memory = self._probe(m, memory)
+        else:
+            memory = self._begin_with(m, memory, self.gradient_lipschitz)
+        return m.case(memory, (memory.outcome.ended, lambda: self._stepped(m, memory)))
 
     def _probe(self, m: Machine, memory: P) -> P:
         """The next trial, until L is known."""
@@ -137,7 +139,7 @@ class ParameterFree(Rule[P]):
         """Before the first iteration."""
         L = m.maximum(lipschitz, m.smallest)
         outcome = Outcome(1 / L, m.no_events, shows=False)
-        return self._stepped(m, m.but(memory, lipschitz=L, outcome=outcome))
+        return m.but(memory, lipschitz=L, outcome=outcome)
 
     def move(self, m: Machine, memory: P, here: Sample, goal: Goal) -> P:
         """With L as it stands."""

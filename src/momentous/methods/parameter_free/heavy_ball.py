@@ -214,7 +214,7 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         self, m: Machine, memory: HeavyBallMemory, here: Sample, *_: Any
     ) -> HeavyBallMemory:
         usable = m.isfinite(here.grad_norm)
-        best = m.case(memory.best, (usable, lambda: self._lowest(m, memory, here)))
+        best = m.choose(usable, self._lowest(m, memory, here), memory.best)
         lost = m.event(EventKind.NON_FINITE, here.grad_norm, m.no(usable))
         shows = here.grad_norm < memory.x.grad_norm
         after = m.but(
@@ -254,4 +254,4 @@ class UniversalHeavyBall(ParameterFree[HeavyBallMemory]):
         change = here.value - best.value
         if self.guards:
             change = rise(m, best, here, memory.rounding)
-        return m.case(best, (change < 0.0, lambda: here))
+        return m.choose(change < 0.0, here, best)

@@ -1,0 +1,86 @@
+"""The derivative of a solution by the arguments of its function: the implicit function theorem.
+
+Where grad f(x, a) = 0 and the Hessian H is positive definite, x is a smooth function of a, with
+dx = -H^-1 d(grad f) for a change of a alone.  H is only multiplied with vectors, in conjugate
+gradients.  With a random right-hand side these also tell whether H is definite: such a vector has a
+part in every eigenvector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from momentous.jax import vectors
+from momentous.jax.vectors import Scalar, Tree, number
+
+Function = Callable[[Tree, Any], tuple[Scalar, Any]]  # (x, given) -> value, aux
+
+# A curvature below so many units of rounding of the largest is none.
+FLAT = 64.0
+
+
+def change_of_solution(
+    fun: Function, x: Tree, given: Any, change: Any, is_solution: Any
+) -> tuple[Tree, Any, Any]:
+    """dx and d(aux) where the arguments change by ``change``, and whether there is such a
+    derivative: x must be a solution, and its Hessian positive definite.  Elsewhere they are NaN."""
+
+    def gradient(x: Tree, given: Any) -> Tree:
+        return jax.grad(fun, has_aux=True)(x, given)[0]
+
+    flat, unflatten = ravel_pytree(x)  # one vector: JAX transposes no solve for a part of a tree
+
+    def product(v: Any) -> Any:
+        return ravel_pytree(jax.jvp(lambda x: gradient(x, given), (x,), (unflatten(v),))[1])[0]
+
+    drawn = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
+    smooth = is_solution & conjugate_gradients(product, drawn)[1]
+    pull = jax.jvp(lambda given: gradient(x, given), (given,), (change,))[1]
+    moved = jax.lax.custom_linear_solve(
+        product, ravel_pytree(pull)[0], lambda of, b: conjugate_gradients(of, b)[0], symmetric=True
+    )
+    dx = unflatten(moved * jnp.where(smooth, -1.0, jnp.nan).astype(flat.dtype))
+    daux = jax.jvp(lambda *of: fun(*of)[1], (x, given), (dx, change))[1]
+    return dx, daux, smooth
+
+
+def conjugate_gradients(product: Callable[[Any], Any], b: Any) -> tuple[Any, Scalar]:
+    """u with H u = b, and whether it was found, along directions of positive curvature; NaN where
+    it was not, or where b is NaN."""
+    inner, combine = vectors.inner, vectors.combination
+    eps, most = float(jnp.finfo(b.dtype).eps), 100 + 10 * b.size
+    goal = eps**1.5 * inner(b, b)
+
+    def goes_on(state: Any) -> Any:
+        _, _, _, square, _, positive, i = state
+        return positive & (square > goal) & (i < most)
+
+    def step(state: Any) -> Any:
+        u, r, p, square, largest, _, i = state
+        q = product(p)
+        bend, size = inner(p, q), inner(p, p)
+        largest = jnp.maximum(largest, bend / size)
+        positive = bend > FLAT * eps * largest * size
+        share = square / jnp.where(positive, bend, 1.0)
+        u, r = combine(u, share, p), combine(r, -share, q)
+        after = inner(r, r)
+        return u, r, combine(r, after / square, p), after, largest, positive, i + 1
+
+    first = (jnp.zeros_like(b), b, b, inner(b, b), number(0.0), jnp.asarray(True), 0)
+    u, _, _, square, _, positive, _ = jax.lax.while_loop(goes_on, step, first)
+    # Rounding may keep it from the goal, but no further from it than this.
+    found = positive & (square <= eps * inner(b, b))
+    return jnp.where(found, u, jnp.nan), found
+
+
+def no_change(leaf: Any) -> Any:
+    """The derivative of what does not depend on the arguments."""
+    if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+        return jnp.zeros_like(leaf)
+    return np.zeros(np.shape(leaf), jax.dtypes.float0)
