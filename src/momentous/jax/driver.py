@@ -55,6 +55,7 @@ class State(NamedTuple):
 
     memory: Any  # the rule's
     shown: Known  # the point that was reported last
+    last: Known | None  # the one that was evaluated last, for a rule that asks for it again
     tol: Scalar
     start: Start
     rest: Rest | None  # for a rule that may end at the noise of values
@@ -101,14 +102,15 @@ class Driver:
         first = Known(Sample(x0, unknown, x0, unknown), unknown, aux)
         shape = jax.eval_shape(lambda: self._first(first.sample, unknown))
         memory = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        last = None if self.rule.ask(self.m, memory).again is False else first
         limit = self.rule.rise_limit(self.m, memory, first.sample)
         if limit is None or limit.reference.gradient is None:
             first = _without_gradient(first)  # nobody asks for it
         start = Start(unknown, unknown, vectors.norm(x0))
         rest = Rest(nothing, unknown, unknown, nothing) if self.rule.ends_at_noise else None
         return State(
-            memory, first, number(self.atol), start, rest, nothing, jnp.asarray(False), nothing,
-            nothing, jnp.asarray(RUNNING),
+            memory, first, last, number(self.atol), start, rest, nothing, jnp.asarray(False),
+            nothing, nothing, jnp.asarray(RUNNING),
         )  # fmt: skip
 
     def _first(self, here: Sample, tol: Any) -> Any:
@@ -121,9 +123,12 @@ class Driver:
         first, m, rule = state.evaluations == 0, self.m, self.rule
         ask: Ask = rule.ask(m, state.memory)
         point = select(first, state.shown.sample.point, ask.point)
-        # What is asked for again, which is seldom, is evaluated again rather than kept.
-        again = ask.again & ~first
-        known = self._evaluated(point)
+        again: Any = jnp.asarray(False)
+        if state.last is None:
+            known = self._evaluated(point)
+        else:
+            again = ask.again & ~first
+            known = self._unless(again, state.last, point)
         here, size = known.sample, known.size
         tol = state.tol
         if self.rtol:
@@ -166,7 +171,8 @@ class Driver:
         ):
             status = jnp.where((status == RUNNING) & condition, reason, status)
         return State(
-            memory, shown, tol, start, rest, m.spent // 2, state.started | ended, iterations,
+            memory, shown, None if state.last is None else known, tol, start, rest, m.spent // 2,
+            state.started | ended, iterations,
             state.restarts + ended * m.restarts(outcome.events), status,
         )  # fmt: skip
 
@@ -225,6 +231,12 @@ class Driver:
         if limit is None:
             return small
         return self.m.case(jnp.asarray(False), (small, lambda: ~rises(self.m, shown.sample, limit)))
+
+    def _unless(self, again: Scalar, last: Known, point: Tree) -> Known:
+        """What was evaluated last, where it is asked for again."""
+        if self.m.lanes is None:
+            return jax.lax.cond(again, lambda: last, lambda: self._evaluated(point))  # type: ignore[no-any-return]
+        return select(again, last, self._evaluated(point))  # type: ignore[no-any-return]
 
     def _evaluated(self, point: Tree) -> Known:
         def fun(y: Tree) -> tuple[Scalar, Any]:
