@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from momentous.core.box import Box
 from momentous.core.passes import Pass
 from momentous.core.record import copied
 from momentous.core.space import Array, Space, to_numpy
@@ -65,7 +64,7 @@ class Machine(Arithmetic, Records, Protocol):
     no_events: Any
     fused: bool  # does every evaluation bring value and gradient?
     spent: Any  # values and gradients that the run has taken so far
-    box: Box | None  # where x has bounds; points that a rule asks for are inside
+    box: Any  # `core.box.Box` where x has bounds, and then it is a `BoxMachine`; else None
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """What the first branch makes of the record whose condition holds; without one, what
@@ -110,6 +109,14 @@ class Machine(Arithmetic, Records, Protocol):
     def displaced(self, x: Array, radius: Any, seed: int, draw: Any, /) -> Array: ...
     def value_noise(self, value: Any, /) -> Any: ...
 
+    def curvature(self, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
+        """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any: on
+        the host, what the function makes of its space."""
+
+
+class BoxMachine(Machine, Protocol):
+    """What a rule may use besides where x has bounds."""
+
     def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
         """What ``formula(xp, *vectors)`` makes, entry by entry; xp is the array library."""
 
@@ -121,10 +128,6 @@ class Machine(Arithmetic, Records, Protocol):
 
     def repeat(self, record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R], /) -> R:
         """What turn after turn makes of the record, as long as it goes on."""
-
-    def curvature(self, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
-        """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any: on
-        the host, what the function makes of its space."""
 
 
 class Numbers:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from momentous.core.machine import Machine
+from momentous.core.machine import BoxMachine
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
@@ -60,19 +60,17 @@ class Pivots:
     pivots: int = 0
 
 
-def model_step(m: Machine, here: Sample, inverse: Inverse) -> Array:
+def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
     """p, where the model is least, a little longer where it meets a bound."""
     box = m.box
-    assert box is not None
     newton = inverse.descent(m, here.gradient)
     meets = m.dot(_leaves, newton, here.point, box.lower, box.upper) > 0.0
     return m.case(newton, (meets, lambda: _pivoted(m, here, inverse, newton)))
 
 
-def _pivoted(m: Machine, here: Sample, inverse: Inverse, newton: Array) -> Array:
+def _pivoted(m: BoxMachine, here: Sample, inverse: Inverse, newton: Array) -> Array:
     """The same, where -H g leaves the box."""
     box = m.box
-    assert box is not None
     lo = m.each(lambda xp, bound, x: bound - x, box.lower, here.point)
     up = m.each(lambda xp, bound, x: bound - x, box.upper, here.point)
     wrong = m.each(_crossed, newton, lo, up)
@@ -157,11 +155,10 @@ class BoxLine(Line):
     """The way P(x + t d) from a sample in a box."""
 
     @staticmethod
-    def from_sample(m: Machine, here: Sample, inverse: Inverse, guess: Any) -> BoxLine:
+    def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> BoxLine:
         """Towards the least value of the model.  Without pairs that is P(x - g): the first trial
         goes there if every variable that moves has a bound ahead of it, and else as far as 1."""
         box = m.box
-        assert box is not None
         d = model_step(m, here, inverse)
 
         def first_trial() -> Any:
@@ -175,9 +172,8 @@ class BoxLine(Line):
         descends = (slope < 0.0) & (slope > -math.inf)
         return BoxLine(d, slope, descends, longest, first, guess)
 
-    def ask(self, m: Machine, here: Sample, search: Search, c1: float) -> Ask:
+    def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
         box = m.box
-        assert box is not None
         t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
         there = box.clip(m, m.combination(here.point, t, self.direction))
         point = m.choose(descends, there, here.point)
@@ -187,15 +183,14 @@ class BoxLine(Line):
             below = m.where(search.phase == LOOK, UNKNOWN, here.value + fall)
         return Ask(point, VALUE, m.no(descends), here, below=below)
 
-    def fall(self, m: Machine, share: float, here: Sample, t: float, point: Array) -> Any:
+    def fall(self, m: Any, share: float, here: Sample, t: float, point: Array) -> Any:
         """By the way to the point, which need not be straight."""
         told = m.dot(_way, here.gradient, here.point, point)
         return share * m.minimum(told, 0.0)
 
-    def slope_at(self, m: Machine, there: Sample, made: Vectors, sums: Sums) -> Any:
+    def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
         """Of what still moves there."""
         box = m.box
-        assert box is not None
         if there.gradient is None:
             return math.nan
         d, g = self.direction, there.gradient
