@@ -41,7 +41,7 @@ def test_the_compiled_run_is_that_of_the_host(method, parameters, seed):
     host = momentous.minimize(problem.both, problem.start, jac=True, **options)
     found = solve(function(problem), jnp.asarray(problem.start), **options)
     assert found.success
-    assert int(found.evaluations) == host.nfev
+    assert int(found.nfev) == host.nfev
     assert np.allclose(found.x, host.x, atol=1e-10)
     assert problem.stationarity(found.x) <= 1.001e-8
     assert float(found.grad_norm) <= 1e-8
