@@ -7,12 +7,14 @@ import difflib
 import functools
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
 from momentous.core import gradient_check
+from momentous.core.box import read_bounds
 from momentous.core.checkpoint import (
     MALFORMED,
     Checkpoint,
@@ -24,9 +26,9 @@ from momentous.core.checkpoint import (
 from momentous.core.layout import Layout
 from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
-from momentous.core.oracle import CachedOracle, Fun, Jac
+from momentous.core.oracle import CachedOracle, Fun, Jac, levels_to_the_user
 from momentous.core.result import Result
-from momentous.core.space import Array, Inner
+from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
     Criterion,
     Evaluations,
@@ -41,7 +43,7 @@ from momentous.core.trace import Trace
 from momentous.display import finished, take
 from momentous.distributed.layouts import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
-from momentous.methods.registry import REGISTRY, method_class, method_of
+from momentous.methods.registry import REGISTRY, in_box, method_class, method_of
 from momentous.scipy_options import (
     CALLED_HERE,
     as_callback,
@@ -100,15 +102,19 @@ def iterate(
     >>> run.result.success
     True
     """
-    refuse(bounds=bounds, constraints=constraints)
+    refuse(constraints=constraints)
     warn_of_hessians(hess=hess, hessp=hessp)
     layout = layout_of(ranks)
     with layout.announced():
         start = layout.start(x0)
         space = layout.space(start, inner)
+        if bounds is not None:
+            start = _enter_box(bounds, space, start, resume is None)
         saved = None if resume is None else load(resume, space)
         oracle = layout.function_oracle(fun, jac, _tuple(args), space)
         chosen = choose_method(method, parameters, saved, minimize)
+        if space.box is not None:
+            chosen = in_box(chosen)
         if check_gradient and saved is None:
             if not callable(jac) and jac not in (True, "autodiff"):
                 raise ValueError(
@@ -120,6 +126,21 @@ def iterate(
             layout, oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace,
             interrupts, _seed(rng),
         )  # fmt: skip
+
+
+def _enter_box(bounds: Any, space: Space, start: Array, counts: bool) -> Array:
+    """Give the space its box; the start in it, which counts in a new run only."""
+    space.box = read_bounds(bounds, space)
+    if space.box is None:
+        return start
+    inside = space.box.clip(space, start)
+    if counts and space.distance(start, inside) > 4.0 * space.rounding * space.norm(start):
+        warnings.warn(
+            "x0 lies outside of the bounds: the run starts at the nearest point within them",
+            RuntimeWarning,
+            stacklevel=levels_to_the_user(),
+        )
+    return inside
 
 
 def _criteria(
@@ -264,12 +285,18 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         Before the run, compare ``jac`` with differences of ``fun`` near x0: a ValueError names what
         is wrong.  At most 12 calls, neither counted nor timed; `momentous.core.gradient_check` says
         which mistakes are found.
+    bounds : optional
+        Lower and upper bounds of x, as in SciPy: a pair per variable, None or infinity for none, or
+        ``scipy.optimize.Bounds``; or a pair of numbers, or of arrays, for all.  ``fun`` is never
+        evaluated outside, by differences neither; l = u fixes a variable; an x0 outside is moved
+        inside, with a warning.  ``tol`` is then compared with the norm of x - P(x - g), P the
+        projection onto the box.  Methods that keep to bounds: "auto", "lbfgs", "gd".
     options : dict, optional
         Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
         (a function like ``map``), ...  SciPy's may also be given as keywords; those without a
         meaning here are named in an ``OptimizeWarning``.  ``hess`` and ``hessp`` are not used, with
-        a warning; ``bounds`` and ``constraints`` are refused.  ``disp=1`` prints how the run ended,
+        a warning; ``constraints`` are refused.  ``disp=1`` prints how the run ended,
         ``verbose=2`` every iteration, and ``progress=True`` shows a bar.
     **parameters
         Parameters of the method, when ``method`` is a name or a class.
@@ -281,6 +308,10 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         time trace best_x best_grad_norm numbers method``.  ``fun`` and ``jac`` belong to ``x``:
         where they were not known when the run ended they are evaluated, and counted.  Of L-BFGS,
         also within "auto", ``hess_inv``: a linear operator of SciPy's, made when it is asked for.
+        With bounds also ``active`` (-1 at the lower bound, 1 at the upper, 0 between),
+        ``multipliers`` (the gradient there) and ``optimality`` (the largest entry of
+        |x - P(x - g)|); ``grad_norm`` is the norm of that vector, ``hess_inv`` is of the free
+        variables, and ``trace["active"]`` counts the variables at bounds.
 
     Notes
     -----

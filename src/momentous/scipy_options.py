@@ -222,8 +222,8 @@ def refuse(**given: Any) -> None:
         if value is None or (isinstance(value, tuple | list) and not value):
             continue
         raise ValueError(
-            f"{name}= is not supported: momentous minimises smooth functions without constraints, "
-            "from values and gradients"
+            f"{name}= is not supported: momentous takes bounds=, and no other constraints; "
+            "scipy.optimize.minimize with method='SLSQP' or 'trust-constr' does"
         )
 
 

@@ -276,10 +276,10 @@ def test_arguments_of_a_wrong_kind_are_refused_by_name(arguments, words):
 
 @pytest.mark.parametrize("name", ["bounds", "constraints", "hess", "hessp"])
 def test_constraints_are_refused_and_hessians_warned_of_but_their_absence_is_not(name):
-    if name in ("bounds", "constraints"):
+    if name == "constraints":
         with pytest.raises(ValueError, match=f"{name}= is not supported"):
             solve(**{name: [(0, 1)] * 3})
-    else:
+    elif name != "bounds":
         with pytest.warns(RuntimeWarning, match=f"{name}= is not used") as seen:
             assert solve(**{name: BOWL.value}).success
         assert seen[0].filename == __file__
@@ -317,11 +317,12 @@ def test_scipy_passes_a_fused_function():
     assert np.array_equal(result.x, solve().x)
 
 
-def test_scipy_bounds_are_refused_not_forgotten():
-    with pytest.raises(ValueError, match="bounds= is not supported"):
-        scipy.optimize.minimize(
-            BOWL.value, BOWL.start, jac=BOWL.gradient, method=minimize, bounds=[(0, 1)] * 3
-        )
+def test_scipy_bounds_are_not_forgotten():
+    result = scipy.optimize.minimize(
+        BOWL.value, BOWL.start, jac=BOWL.gradient, method=minimize, bounds=[(0.5, 1)] * 3
+    )
+    assert result.success
+    assert (result.x == 0.5).all()
 
 
 # --- callback and iterate -----------------------------------------------------------------------

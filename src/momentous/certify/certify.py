@@ -5,6 +5,7 @@ then the answer is certain; otherwise by a Krylov basis from a random start (Lan
 negative curvature that was found is certain, its absence up to a stated probability.
 """
 
+import dataclasses
 import enum
 import math
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_matrix
+from momentous.certify.face import Face
 from momentous.core.admission import starting_point
+from momentous.core.box import read_bounds
 from momentous.core.layout import Layout
 from momentous.core.oracle import Fun, Jac
 from momentous.core.rounded import at_least, at_most
@@ -64,6 +67,15 @@ class Certificate:
         Hessian-vector products, values and gradients, those behind differences too.
     direction
         For ``SADDLE`` the vector w, an array like x, downhill: ``<grad f(x), w> <= 0``; or None.
+    active, multipliers
+        With bounds: where they hold x (-1 at the lower, 1 at the upper, 0 between), and the
+        gradient there, 0 elsewhere.  ``grad_norm`` is then that of x - P(x - grad f(x)), and the
+        eigenvalues are those of the Hessian of the free variables.
+    weakly_active
+        The flat indices of variables at bounds with multipliers of at most eps.  Without any,
+        complementarity is strict, and a second-order point of the face is one in the box.
+    longest_step
+        How far x may go along ``direction``, either way, within the bounds.
     """
 
     verdict: Verdict
@@ -80,6 +92,10 @@ class Certificate:
     nfev: int = 0
     njev: int = 0
     direction: Array | None = field(default=None, repr=False)
+    active: Array | None = field(default=None, repr=False)
+    multipliers: Array | None = field(default=None, repr=False)
+    weakly_active: tuple[int, ...] = ()
+    longest_step: float = field(default=math.inf, repr=False)
 
     @property
     def is_first_order(self) -> bool:
@@ -123,7 +139,7 @@ class Certificate:
             )
         t = -(self.smallest_eigenvalue + self.eigenvalue_error)
         if rho is not None:
-            return x + (2.0 * t / rho) * w
+            return x + min(2.0 * t / rho, self.longest_step) * w
         layout = layout_of(ranks)
         with layout.announced():
             return self._escaped(layout, fun, x, _tuple(args), True if jac is True else "2-point")
@@ -135,7 +151,7 @@ class Certificate:
         t = -(self.smallest_eigenvalue + self.eigenvalue_error)
         space = layout.space(layout.start(x))
         oracle = layout.function_oracle(fun, jac, args, space)
-        value, s = oracle.value(x), 1.0
+        value, s = oracle.value(x), min(1.0, self.longest_step)
         while s > math.sqrt(space.rounding):
             for candidate in (x + s * w, x - s * w):
                 if oracle.value(candidate) <= value - s * s * t / 4.0:
@@ -163,6 +179,7 @@ def certify(
     step: float | None = None,
     rng: int | np.random.Generator | None = 0,
     ranks: RanksArgument = None,
+    bounds: Any = None,
 ) -> Certificate:
     """Decide whether x is an eps-approximate first-order or second-order stationary point.
 
@@ -204,6 +221,12 @@ def certify(
         Where the random start comes from; None is 0.
     ranks : {"data", "variables"}, optional
         On several processes, as for `minimize`; ``hessp`` is summed, or gives a part, as ``jac``.
+
+    bounds : optional
+        Bounds of x, as for `minimize`.  First order then means that x - P(x - grad f(x)) is small,
+        P the projection onto the box, and second order is that of the free variables, with those
+        at bounds held; `Certificate.weakly_active` names those whose multipliers vanish.  No
+        gradient is taken outside.
 
     Notes
     -----
@@ -281,7 +304,7 @@ def certify(
     with layout.announced():
         return _certified(
             layout, fun, x, _tuple(args), jac, eps, rho, curvature, hessp, failure_probability,
-            max_products, gradient_lipschitz, step, rng,
+            max_products, gradient_lipschitz, step, rng, bounds,
         )  # fmt: skip
 
 
@@ -300,10 +323,14 @@ def _certified(
     gradient_lipschitz: float | None,
     step: float | None,
     rng: int | np.random.Generator | None,
+    bounds: Any = None,
 ) -> Certificate:
     """The same, where the arguments are known to be in order."""
     x = layout.start(x)
     space = layout.space(x)
+    space.box = read_bounds(bounds, space)
+    if space.box is not None:
+        _require_inside(x, space)
     if not math.isfinite(space.norm(x)):
         raise ValueError(f"x is not finite (its norm is {space.norm(x)}); certify a finite point")
     oracle = layout.function_oracle(fun, jac, args, space)
@@ -317,9 +344,10 @@ def _certified(
 
     def certificate(verdict: Verdict, words: str, **numbers: Any) -> Certificate:
         norm, relation = sample.grad_norm, "<=" if sample.grad_norm <= eps else ">"
+        size = "|grad f(x)|" if space.box is None else "|x - P(x - grad f(x))|"
         return Certificate(
             verdict=verdict,
-            message=f"|grad f(x)| = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
+            message=f"{size} = {norm:.3g} {relation} eps = {eps:.3g}; {words}",
             grad_norm=norm,
             eps=eps,
             curvature_tolerance=math.nan if tau is None else tau,
@@ -331,6 +359,14 @@ def _certified(
     if sample.grad_norm > eps:
         words = "x is not stationary, and its curvature was not looked at"
         return certificate(Verdict.NOT_STATIONARY, words)
+    if space.box is not None:
+        face = Face(oracle, sample, eps)
+        on_face = _certified(
+            Layout(), face.value, face.point, (), face.gradient, math.inf, None, tau,
+            face.products(layout.products(hessp, space), args), failure_probability, max_products,
+            gradient_lipschitz, face.step(step), rng,
+        )  # fmt: skip
+        return _with_bounds(on_face, face, certificate)
     d = space.dimension
     if d == 0:
         ends = {"smallest_eigenvalue": math.inf, "eigenvalue_error": 0.0, "lower_bound": math.inf}
@@ -393,6 +429,42 @@ def _certified(
         words = f"{found}, but smaller ones, below {limit}, are not ruled out yet; "
         words += f"max_products={more + checks} should do, with memory for as many vectors"
     return certificate(Verdict.FIRST_ORDER, words, **numbers)
+
+
+def _with_bounds(
+    found: Certificate, face: Face, certificate: Callable[..., Certificate]
+) -> Certificate:
+    """What was found of the free variables, as a certificate of the point in its box."""
+    space, sample = face.space, face.sample
+    told = space.box.report(space, sample.point, sample.gradient)
+    words = found.message.split("; ", 1)[1].replace(
+        "the Hessian", "the Hessian of the free variables"
+    )
+    if not face.free.size:
+        words = "no variable is free"
+    names = (
+        "smallest_eigenvalue", "eigenvalue_error", "lower_bound", "probability", "residual",
+        "products",
+    )  # fmt: skip
+    numbers = {name: getattr(found, name) for name in names}
+    if found.direction is not None:
+        numbers["direction"] = face.spread(found.direction)
+        numbers["longest_step"] = face.longest(numbers["direction"])
+    return dataclasses.replace(
+        certificate(found.verdict, f"{words}; {face.words()}", **numbers),
+        curvature_tolerance=found.curvature_tolerance,
+        active=told["active"],
+        multipliers=told["multipliers"],
+        weakly_active=face.weak,
+    )
+
+
+def _require_inside(x: Array, space: Space) -> None:
+    if space.is_part:
+        raise ValueError("bounds= and ranks='variables' cannot be certified together yet")
+    apart = space.distance(x, space.box.clip(space, x))
+    if apart > 0.0:
+        raise ValueError(f"x lies outside of the bounds, by {apart:.3g}: certify a point within")
 
 
 def _seed(rng: int | np.random.Generator | None) -> int:

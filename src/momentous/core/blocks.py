@@ -44,6 +44,25 @@ def sum_of_squares(a: np.ndarray, b: np.ndarray | None = None) -> float:
     return total
 
 
+def each(formula: Callable[..., np.ndarray], vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """What ``formula(np, *vectors)`` makes, entry by entry."""
+    fresh, flat = np.empty_like(vectors[0]), [a.reshape(-1) for a in vectors]
+    made = fresh.reshape(-1)
+    for i in range(0, made.size, ROW):
+        part = slice(i, i + ROW)
+        made[part] = formula(np, *[a[part] for a in flat])
+    return fresh
+
+
+def dot(formula: Callable[..., Sequence[np.ndarray]], vectors: Sequence[np.ndarray]) -> float:
+    """The inner product of the two vectors, of doubles, that the formula makes entry by entry."""
+    flat, sums = [a.reshape(-1) for a in vectors], []
+    for i in range(0, flat[0].size, ROW):
+        a, b = formula(np, *[each[i : i + ROW] for each in flat])
+        sums.append(np.vdot(a, b))
+    return float(np.sum(sums))
+
+
 def dot_by_rows(a: np.ndarray, b: np.ndarray) -> float:
     """<a, b> of flat float64 vectors: dot products of rows of fixed length, then their sum."""
     whole = a.size // ROW * ROW

@@ -9,6 +9,7 @@ import numpy as np
 from momentous.core.oracle import CachedOracle
 from momentous.core.space import Array, Space, to_numpy
 
+LONG = 30.0  # how many times as long the second step is that a slope is measured by
 _REMEDY = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
 
 
@@ -34,12 +35,14 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
     size = max(1.0, space.norm(x0) / math.sqrt(space.dimension))
     for nudge in (0.0, 0.05 * size, 0.0005 * size):
         point = space.combination(x0, nudge, random.draw()) if nudge else x0
+        if nudge and space.box is not None:
+            point = space.box.clip(space, point)
         known = oracle.peek_gradient(point)
         if not (math.isfinite(known.value) and known.has_finite_gradient):
             continue  # beyond the edge of where fun is defined
         along = _Slopes(oracle, point, known.value, known.gradient, size)
         for _ in range(2):
-            direction = random.draw()
+            direction = along.with_room(random.draw())
             if not along.is_wrong(direction):
                 continue
             _require_repeatable(oracle, point, known.gradient)
@@ -73,6 +76,14 @@ class _Slopes:
         self.eps = 2 * oracle.space.rounding
         self.step = self.eps ** (1 / 3) * size
 
+    def with_room(self, direction: Array) -> Array:
+        """The direction, shorter where the longest of its steps would leave the box."""
+        space = self.oracle.space
+        if space.box is None:
+            return direction
+        room = space.box.room(space, self.point) * (0.99 / (LONG * self.step))
+        return space.each(lambda xp, d, r: xp.minimum(xp.maximum(d, -r), r), direction, room)
+
     def told(self, direction: Array) -> float:
         return self.oracle.space.inner(self.gradient, direction)
 
@@ -91,7 +102,7 @@ class _Slopes:
         terms = self.oracle.space.inner(abs(self.gradient), abs(direction))
         if not math.isfinite(slope) or abs(slope - told) <= noise + 1e-5 * terms:
             return False
-        again, _ = self.measured(direction, 30 * self.step)
+        again, _ = self.measured(direction, LONG * self.step)
         return abs(again - slope) <= abs(slope - told) / 2
 
     def explain(self, direction: Array, where: str) -> str:
@@ -102,8 +113,9 @@ class _Slopes:
             middle = (start + end) // 2
             left = self._part(mine, start, middle)
             start, end = (start, middle) if self.is_wrong(left) else (middle, end)
-        unit = self._part(np.ones_like(mine), start, end)
-        told, slope = self.told(unit), self.measured(unit, self.step)[0]
+        unit = self.with_room(self._part(np.ones_like(mine), start, end))
+        length = space.norm(unit) or 1.0  # of all of it, but where a bound is near
+        told, slope = self.told(unit) / length, self.measured(unit, self.step)[0] / length
         shape = (space.dimension,) if space.is_part else space.shape
         index = tuple(int(i) for i in np.unravel_index(start, shape))
         kind = ""

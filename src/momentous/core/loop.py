@@ -22,7 +22,7 @@ from momentous.core.method import Method
 from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
 from momentous.core.result import Later, LikeScipys, Result, interrupt_with
 from momentous.core.space import Array, set_writable
-from momentous.core.status import RESTARTS, Ending, Event, Status, has_restart
+from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step
 from momentous.core.stopping import (
     LEVEL_NOISE,
@@ -124,6 +124,7 @@ class Run(Iterator[IntermediateResult]):
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
+        self._active = 0.0  # variables at bounds
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         if resume is None:
             self._begin(x0, tol, seed)
@@ -151,6 +152,7 @@ class Run(Iterator[IntermediateResult]):
     def _resume(self, saved: RunState, tol: float | None) -> None:
         saved.require_same_method(self.method.description())
         self.progress = saved.progress
+        self._require_inside(saved.best_point)
         saved.require_same_function(self.oracle)
         step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
@@ -160,9 +162,19 @@ class Run(Iterator[IntermediateResult]):
             self.oracle.recall(saved.last)
         if self.trace is not None and saved.trace is not None:
             self.trace.unpack(saved.trace.array, saved.events)
+            self._active = float(self.trace["active"][-1])
         if self.report.sample.point is not None:
             self.progress.acceptable = self._is_acceptable(self.report)
         self._decide()
+
+    def _require_inside(self, point: Array) -> None:
+        """The box belongs to the problem, as the function does."""
+        space = self.oracle.space
+        if space.box is not None and space.distance(point, space.box.clip(space, point)) > 0.0:
+            raise CheckpointError(
+                "the checkpoint belongs to other bounds: its point lies outside of these; resume "
+                "with those that it was written with, or start again"
+            )
 
     @contextlib.contextmanager
     def _naming_damage(self) -> Iterator[None]:
@@ -316,7 +328,17 @@ class Run(Iterator[IntermediateResult]):
                 progress.restarts, progress.epoch_nit = progress.restarts + 1, progress.nit
             if trace is not None:
                 trace.events.append((progress.nit, event))
+        if trace is not None and oracle.space.box is not None:
+            self._note_face(trace, sample.point)
         self._decide()
+
+    def _note_face(self, trace: Trace, point: Array) -> None:
+        """How many variables are at bounds, where that has changed."""
+        space = self.oracle.space
+        active = space.box.active(space, point)
+        if active != self._active:
+            self._active = active
+            trace.events.append((self.progress.nit, Event(EventKind.FACE, active)))
 
     def _decide(self) -> None:
         """What was asked for, if it is reached, goes before the method's own reason to end."""
@@ -455,6 +477,9 @@ class Run(Iterator[IntermediateResult]):
         if ending.status is Status.NO_PROGRESS and oracle.advice:
             message = f"{ending.message}; {oracle.advice}"
             ending = Ending(ending.status, message, ending.numbers)
+        if oracle.space.box is not None:  # what methods call the gradient
+            message = ending.message.replace("the gradient is", f"the {oracle.noun} is")
+            ending = Ending(ending.status, message, ending.numbers)
         started = perf_counter()
         oracle.space.release()
         try:
@@ -485,11 +510,15 @@ class Run(Iterator[IntermediateResult]):
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         learned = self.method.inverse_hessian(oracle.space, self.memory)
-        more = {} if learned is None else {"hess_inv": Later(learned)}
+        more: dict[str, Any] = {} if learned is None else {"hess_inv": Later(learned)}
+        arrays = oracle.arrays_at(sample)
+        if oracle.space.box is not None and sample.gradient is not None:
+            space = oracle.space
+            more |= space.box.report(space, sample.point, sample.gradient, arrays["jac"])
         return Result(
             x=sample.point,
             fun=sample.value,
-            **oracle.arrays_at(sample),
+            **arrays,
             grad_norm=sample.grad_norm,
             success=ending.success,
             status=ending.status,

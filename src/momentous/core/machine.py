@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from momentous.core.passes import Pass
 from momentous.core.record import copied
-from momentous.core.space import Array, Space
+from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import Event, EventKind, has_restart
 
 R = TypeVar("R")
@@ -62,6 +64,7 @@ class Machine(Arithmetic, Records, Protocol):
     no_events: Any
     fused: bool  # does every evaluation bring value and gradient?
     spent: Any  # values and gradients that the run has taken so far
+    box: Any  # `core.box.Box` where x has bounds, and then it is a `BoxMachine`; else None
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """What the first branch makes of the record whose condition holds; without one, what
@@ -109,6 +112,22 @@ class Machine(Arithmetic, Records, Protocol):
     def curvature(self, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
         """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any: on
         the host, what the function makes of its space."""
+
+
+class BoxMachine(Machine, Protocol):
+    """What a rule may use besides where x has bounds."""
+
+    def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
+        """What ``formula(xp, *vectors)`` makes, entry by entry; xp is the array library."""
+
+    def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> Any:
+        """The inner product of the two vectors that the formula makes, entry by entry."""
+
+    def last(self, a: Array, /) -> Array:
+        """Zeros, but for the last entry of ``a`` that is not zero."""
+
+    def repeat(self, record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R], /) -> R:
+        """What turn after turn makes of the record, as long as it goes on."""
 
 
 class Numbers:
@@ -169,8 +188,8 @@ class Host(Numbers):
     """The machine of the host: vectors are arrays of a space."""
 
     __slots__ = (
-        "combination", "dimension", "displaced", "distance", "fused", "fuses", "inner", "largest",
-        "norm", "rounding", "space", "spent", "stepped", "value_noise",
+        "box", "combination", "dimension", "displaced", "distance", "dot", "each", "fused", "fuses",
+        "inner", "largest", "norm", "rounding", "space", "spent", "stepped", "value_noise",
     )  # fmt: skip
     same = staticmethod(operator.is_)
     restarted = staticmethod(has_restart)
@@ -189,6 +208,7 @@ class Host(Numbers):
         self.inner, self.norm, self.combination = space.inner, space.norm, space.combination
         self.displaced, self.distance = space.displaced, space.distance
         self.stepped, self.value_noise = space.stepped, space.value_noise
+        self.box, self.each, self.dot = space.box, space.each, space.dot
         self.fused, self.spent = False, 0  # as the driver says
 
     @staticmethod
@@ -198,6 +218,18 @@ class Host(Numbers):
     @staticmethod
     def worked(rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> tuple[Any, Any]:
         return made, sums  # it came with the evaluation
+
+    def last(self, a: Array) -> Array:
+        entries = to_numpy(a).reshape(-1)
+        kept = np.zeros_like(entries)
+        kept[np.flatnonzero(entries)[-1:]] = 1  # of every rank's part, where x is spread
+        return a * self.space.from_numpy(kept.reshape(self.space.shape))
+
+    @staticmethod
+    def repeat(record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R]) -> R:
+        while goes_on(record):
+            record = turn(record)
+        return record
 
     def run(
         self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float], skip: int = 0

@@ -33,6 +33,7 @@ class Method(abc.ABC, Generic[M]):
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # what may be given in their place
     # Does it have momentum, and stand only by the points where that is dropped (`RESTART`)?
     has_epochs: ClassVar[bool] = False
+    takes_bounds: ClassVar[bool] = False  # does it keep to a box (`Space.box`)?
     ends_at_noise: ClassVar[bool] = False  # does one value for long mean that rounding is reached?
 
     def __post_init__(self) -> None:
@@ -52,6 +53,12 @@ class Method(abc.ABC, Generic[M]):
     def default_tolerance(self) -> float:
         """The gradient norm to stop at when the user names none; 0 for "only my own rule"."""
         return DEFAULT_TOLERANCE
+
+    def in_box(self) -> Method[Any]:
+        """The method that a run with bounds takes in its place; refused where there is none."""
+        if not self.takes_bounds:
+            raise ValueError(f"bounds=: the method {self.name!r} does not keep to them")
+        return self
 
     @abc.abstractmethod
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:

@@ -41,7 +41,11 @@ class Result(LikeScipys, dict[str, Any]):
     fun: float  # f(x)
     jac: Array  # the gradient at x; of `accelerate` the residual x - T(x)
     image: Array  # of `accelerate` only: T(x), where the objective is no higher than at x
-    grad_norm: float  # the Euclidean norm of jac
+    grad_norm: float  # the Euclidean norm of jac; with bounds, of x - P(x - jac)
+    # Of a run with bounds: where they hold x (-1 at the lower, 1 at the upper, 0 between), ...
+    active: Array
+    multipliers: Array  # ... jac there, 0 elsewhere, ...
+    optimality: float  # ... and the largest entry of |x - P(x - jac)|
     success: bool  # was what the user asked for, or what the method promises, reached?
     status: Status  # why the run ended
     message: str  # the same in words, with the numbers
@@ -58,6 +62,7 @@ class Result(LikeScipys, dict[str, Any]):
     method: Any  # the method that ran, with its hyper-parameters
     # Where the method has learned it (L-BFGS, also within auto) and x is on the host: a linear
     # operator like the inverse of the Hessian, on flat vectors.  It is made when it is asked for.
+    # With bounds it is that of the free variables alone, and 0 for those at bounds.
     hess_inv: Any
 
     def __reduce__(self) -> tuple[Any, ...]:  # with the type that it has, not with the other one

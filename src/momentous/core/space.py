@@ -64,7 +64,7 @@ class Space:
 
     __slots__ = (
         "_block", "_blocked", "_low_precision", "_passes", "_pool", "_steps_in_blocks", "_total",
-        "_unused_count", "counts_writes", "device", "dimension", "dtype", "flat", "fuses",
+        "_unused_count", "box", "counts_writes", "device", "dimension", "dtype", "flat", "fuses",
         "has_own_inner", "inner", "is_part", "largest", "library", "machine", "offset", "plain",
         "rounding", "shape", "size", "xp",
     )  # fmt: skip
@@ -90,6 +90,7 @@ class Space:
         self.largest = float(limits.max)
         self.library = type(like)
         self.machine: Any = None  # of rules, made where the first one runs
+        self.box: Any = None  # `core.box.Box`, where x has bounds
         self._pool: list[np.ndarray] = []
         self._block: np.ndarray | None = None
         # The reference count of an array that only the pool holds.  How many references a call
@@ -233,6 +234,27 @@ class Space:
             return lambda: found
         answer = self._passes.start(work, full, (), None)[1]
         return lambda: answer()[0]
+
+    def totals(self, sums: Sequence[float]) -> tuple[float, ...]:
+        """Sums over this part of x, added up over ranks."""
+        return self._totalled([float(each) for each in sums])
+
+    def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
+        """What ``formula(xp, *vectors)`` makes, entry by entry, in the library of x."""
+        if self.library is np.ndarray:
+            if self.size > ROW:
+                return blocks.each(formula, vectors)
+            if not self.shape:  # NumPy makes numbers of 0-d arrays
+                return np.asarray(formula(np, *vectors))
+            return formula(np, *vectors)
+        return formula(self.xp, *vectors)
+
+    def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> float:
+        """The inner product of the two vectors that the formula makes, entry by entry."""
+        long = self.library is np.ndarray and self.size > ROW and not self.has_own_inner
+        if long and self.dtype == np.float64:
+            return self._totalled([blocks.dot(formula, vectors)])[0]
+        return self.inner(*formula(self.xp, *vectors))
 
     def norm(self, a: Array) -> float:
         """Euclidean norm; not finite as soon as an entry of ``a`` is not."""

@@ -106,6 +106,7 @@ class EventKind(enum.StrEnum):
     NON_FINITE = "non-finite"  # a NaN or an infinity was met and rejected
     NEGATIVE_CURVATURE = "negative curvature"
     SECANT = "secant"  # a combination of the last points was tried: 1 it was taken, 0 discarded
+    FACE = "face"  # so many variables are at their bounds, other than before
     TURN = "turn"  # of two methods that alternate, the other goes on: 0 the fast, 1 the guaranteed
 
 

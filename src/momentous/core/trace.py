@@ -22,7 +22,8 @@ class Trace:
     ``trace["grad_norm"]`` is a column (a NumPy array); the columns are ``nit`` (iteration; row 0 is
     the start), ``nfev`` and ``njev`` (evaluations so far), ``time`` (seconds so far), ``fun`` (at
     the point that the iteration evaluated, NaN where the method needed no value), ``grad_norm``
-    (at the same point) and ``step_size``.
+    (at the same point) and ``step_size``.  Of a run with bounds ``trace["active"]`` is how many
+    variables were at one.
 
     Parameters
     ----------
@@ -45,10 +46,21 @@ class Trace:
         return len(self._rows) // len(COLUMNS)
 
     def __getitem__(self, name: str) -> np.ndarray:
+        if name == "active":
+            return self._face()
         if name not in COLUMNS:
             raise KeyError(f"the trace has no column {name!r}; it has {', '.join(COLUMNS)}")
         column = self._table()[:, COLUMNS.index(name)]
         return column.astype(np.int64 if name in ("nit", "nfev", "njev") else np.float64)
+
+    def _face(self) -> np.ndarray:
+        """The variables at bounds: known where their number changed."""
+        changes = [(nit, event.value) for nit, event in self.events if event.kind is EventKind.FACE]
+        if not changes:
+            return np.zeros(len(self), np.int64)
+        nits, counts = np.array(changes).T
+        last = np.searchsorted(nits, self["nit"], side="right") - 1
+        return np.where(last < 0, 0, counts[last]).astype(np.int64)
 
     def _table(self) -> np.ndarray:
         """A copy: an array that is looked at cannot grow."""

@@ -11,12 +11,14 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 
+from momentous.core.box import Box
 from momentous.core.method import DEFAULT_TOLERANCE, Method
 from momentous.core.status import Status
+from momentous.jax.bounds import tree_of_bounds
 from momentous.jax.driver import Driver
-from momentous.jax.implicit import Function, change_of_solution, no_change
+from momentous.jax.implicit import Function, at_bounds, change_of_solution, no_change
 from momentous.jax.vectors import Scalar, Tree, number
-from momentous.methods.registry import method_class
+from momentous.methods.registry import in_box, method_class
 
 LANES = "momentous lanes"  # the axis of many runs at once
 
@@ -53,6 +55,7 @@ def solve(
     max_evaluations: int = 100_000,
     has_aux: bool = False,
     key: Any = None,
+    bounds: Any = None,
     **parameters: Any,
 ) -> Solution:
     """Minimise a function of JAX operations in one compiled loop.
@@ -84,6 +87,11 @@ def solve(
         Of value and gradient together.
     key : optional
         A key of ``jax.random``, for "perturbed-ragd".
+    bounds : optional
+        ``(lower, upper)``, each a number, None or a tree like x0, so that bounds can be vmapped; or
+        a tree like x0 with the bounds of each leaf, as for `momentous.minimize`.  fun is never
+        evaluated outside; an x0 outside is moved to the nearest point inside; ``grad_norm`` is then
+        the norm of x - P(x - gradient), P the projection onto the box.
     **parameters
         Those of the method, if it is given by name.
 
@@ -102,8 +110,11 @@ def solve(
     if key is None:
         key = jax.random.key(0)
     x0 = jax.tree.map(floating, x0)
+    sides = None if bounds is None else tree_of_bounds(bounds, x0)
+    if sides is not None:
+        method = in_box(method)
     run = partial(_solve, fun, method, float(tol), float(rtol), has_aux)
-    return run(x0, args, key, max_evaluations)  # type: ignore[no-any-return]
+    return run(x0, args, key, max_evaluations, sides)  # type: ignore[no-any-return]
 
 
 def floating(leaf: Any) -> Any:
@@ -129,7 +140,7 @@ class Problem(NamedTuple):
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _solve(
     fun: Callable[..., Any], method: Method, tol: float, rtol: float, has_aux: bool, x0: Tree,
-    args: tuple[Any, ...], key: Any, most: Any,
+    args: tuple[Any, ...], key: Any, most: Any, sides: tuple[Tree, Tree] | None,
 ) -> Solution:  # fmt: skip
     def with_aux(x: Tree, args: tuple[Any, ...]) -> tuple[Scalar, Any]:
         return fun(x, *args) if has_aux else (fun(x, *args), None)
@@ -149,15 +160,20 @@ def _solve(
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)  # type: ignore[no-any-return]
 
     problem = Problem(function, method, tol, rtol)
-    return _solution(problem, x0, (list(program.consts), args), key, most, aux)
+    return _solution(problem, x0, (list(program.consts), args), key, most, sides, aux)
 
 
-def _solution(problem: Problem, x0: Tree, given: Any, key: Any, most: Any, aux: Any) -> Solution:
+def _solution(
+    problem: Problem, x0: Tree, given: Any, key: Any, most: Any, sides: Any, aux: Any
+) -> Solution:
     """In a loop of its own for many runs at once: see `Compiled.lanes`."""
 
-    def run(lanes: str | None, x0: Tree, given: Any, key: Any, most: Any) -> Solution:
+    def run(lanes: str | None, x0: Tree, given: Any, key: Any, most: Any, sides: Any) -> Solution:
         fun, method, tol, rtol = problem
-        driver = Driver(method, fun, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes)
+        box = None if sides is None else Box(*sides)
+        driver = Driver(method, fun, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box)
+        if box is not None:
+            x0 = box.clip(driver.m, x0)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), aux)
         state = driver.finished(driver.run(driver.begin(x0, nothing), most))
         sample, size, brought = state.shown
@@ -180,11 +196,13 @@ def _solution(problem: Problem, x0: Tree, given: Any, key: Any, most: Any, aux: 
     def differentiated(primals: Any, tangents: Any) -> tuple[Solution, Solution]:
         found, given, change = smooth(*primals), primals[1], tangents[1]
         x, good = found.x, found.success
-        dx, daux, _ = change_of_solution(problem.fun, x, given, change, good)
-        # The gradient is zero there: that x moves changes no value.
-        value = jax.jvp(lambda given: problem.fun(x, given)[0], (given,), (change,))[1]
+        held = None if primals[4] is None else at_bounds(x, primals[4], tangents[4])
+        dx, daux, _ = change_of_solution(problem.fun, x, given, change, good, held)
+        # The gradient is zero there: that x moves changes no value, but where it is at a bound.
+        along = jax.tree.map(jnp.zeros_like, x) if held is None else held[1]
+        value = jax.jvp(lambda *of: problem.fun(*of)[0], (x, given), (along, change))[1]
         value = number(jnp.where(good, value, jnp.nan))
         rest = jax.tree.map(no_change, found)
         return found, rest._replace(x=dx, fun=value, aux=daux)
 
-    return smooth(x0, given, key, most)  # type: ignore[no-any-return]
+    return smooth(x0, given, key, most, sides)  # type: ignore[no-any-return]

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.jax.vectors import Scalar, Tree, number, select, wide
-from momentous.methods.classical.curvature import Curvature, correction, is_of_use
+from momentous.methods.classical.box_model import BoxLine
+from momentous.methods.classical.curvature import Curvature, correction, is_of_use, moved_square
 from momentous.methods.search.wolfe import Line
 
 
-def no_pairs(like: Tree, most: int | None) -> Curvature:
-    """A store of so many pairs (None: of all) of vectors like this one."""
+def no_pairs(like: Tree, most: int | None, kind: type[Line] = Line) -> Curvature:
+    """A store of so many pairs (None: of all) of vectors like this one, with such lines."""
     zero, no = number(0.0), jnp.asarray(False)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-    line = Line(nothing, zero, no, zero, zero, no)
+    line = kind(nothing, zero, no, zero, zero, no)
     if most is None:
         size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(like))
         matrix = jnp.zeros((size, size), wide())
@@ -56,6 +59,8 @@ class Pair:
         self.s = m.combination(there.point, -1.0, here.point)
         self.y = m.combination(there.gradient, -1.0, here.gradient)
         ss, sy, yy = m.inner(self.s, self.s), m.inner(self.s, self.y), m.inner(self.y, self.y)
+        if m.box is not None:
+            yy = moved_square(m, self.s, self.y)
         self.use = moved & is_of_use(ss, sy, yy, m)
         self.sy, self.yy = (jnp.where(self.use, product, 1.0) for product in (sy, yy))
         slope = m.inner(self.s, here.gradient)
@@ -129,13 +134,10 @@ class Windows(Stored):
             g, y = now.gradient, pair.y
             products = known.with_pair(pair, _products(steps, y), _products(changes, y))
             products = select(failed, jax.tree.map(jnp.zeros_like, products), products)
-            scale, p, q = products.weights(_products(steps, g), _products(changes, g))
-
-            def combine(g: Any, y: Any, s: Any) -> Any:
-                made = scale * _combined(p, y) - _combined(q, s) - scale * g
-                return made.astype(g.dtype)
-
-            d = jax.tree.map(combine, g, changes, steps)
+            if m.box is not None:
+                inverse = WindowsInverse(steps, changes, products)
+                return products, BoxLine.from_sample(m, now, inverse, products.count == 0)
+            d = _descent(steps, changes, products, g)
             return products, Line.of(m, now, d, m.inner(g, d), m.inner(d, d), products.count == 0)
 
         unknown = moved | failed | (self.way.longest == 0.0)
@@ -170,12 +172,74 @@ class Matrix(Stored):
         count = jnp.where(failed, 0, self.count + pair.use)
         scale = jnp.where(pair.use, pair.sy / pair.yy, self.scale)
         now = select(moved, there, here)
+        unknown = moved | failed | (self.way.longest == 0.0)
+        if m.box is not None:
+            whole = jnp.where(count > 0, scale * first, jnp.eye(len(first), dtype=wide())) + rest
+            inverse = MatrixInverse(whole)
+            make = partial(BoxLine.from_sample, m, now, inverse, count == 0)
+            return Matrix(first, rest, scale, count, m.case(self.way, (unknown, make)))
         g = _flat(now.gradient)
         product = jnp.where(count > 0, scale * dot(first, g), g) + dot(rest, g)
         d = _like(now.gradient, -product)
         way = Line.of(m, now, d, m.inner(now.gradient, d), m.inner(d, d), count == 0)
-        unknown = moved | failed | (self.way.longest == 0.0)
         return Matrix(first, rest, scale, count, select(unknown, way, self.way))
+
+
+def _descent(steps: Tree, changes: Tree, known: Products, g: Tree) -> Tree:
+    """-H g."""
+    scale, p, q = known.weights(_products(steps, g), _products(changes, g))
+
+    def combine(g: Any, y: Any, s: Any) -> Any:
+        made = scale * _combined(p, y) - _combined(q, s) - scale * g
+        return made.astype(g.dtype)
+
+    return jax.tree.map(combine, g, changes, steps)
+
+
+class WindowsInverse:
+    """H of windows, for the model in a box: see `methods.classical.compact`."""
+
+    def __init__(self, steps: Tree, changes: Tree, products: Products):
+        self.steps, self.changes, self.products = steps, changes, products
+
+    def descent(self, m: Any, gradient: Tree) -> Tree:
+        return _descent(self.steps, self.changes, self.products, gradient)
+
+    def solve(self, m: Any, held: Tree, r: Tree) -> tuple[Tree, Tree]:
+        known, mask = self.products, _flat(held) != 0.0
+        scale = jnp.where(known.count > 0, known.scale, 1.0)
+        rows = jnp.concatenate([jax.vmap(_flat)(self.steps), jax.vmap(_flat)(self.changes)])
+        chosen, right = rows * mask, _flat(r)
+        middle = scale * known.changes_changes + jnp.diag(known.diagonal)
+        corner = dot(known.inverse.T, dot(middle, known.inverse))
+        K = jnp.block(
+            [
+                [corner, -scale * known.inverse.T],
+                [-scale * known.inverse, jnp.zeros_like(corner)],
+            ]
+        )
+        matrix = scale * jnp.eye(len(K), dtype=K.dtype) + dot(K, dot(chosen, chosen.T))
+        weights = jnp.linalg.solve(matrix, dot(K, dot(chosen, right)))
+        z = (right - dot(weights, chosen)) / scale
+        return _like(r, z), _like(r, scale * z + dot(weights, rows))
+
+
+class MatrixInverse:
+    """H itself."""
+
+    def __init__(self, whole: Any):
+        self.whole = whole
+
+    def descent(self, m: Any, gradient: Tree) -> Tree:
+        return _like(gradient, -dot(self.whole, _flat(gradient)))
+
+    def solve(self, m: Any, held: Tree, r: Tree) -> tuple[Tree, Tree]:
+        mask = _flat(held) != 0.0
+        block = jnp.where(mask[:, None] & mask, self.whole, jnp.eye(len(mask), dtype=wide()))
+        lower = jnp.linalg.cholesky(block)
+        half = solve_triangular(lower, _flat(r), lower=True)
+        z = solve_triangular(lower.T, half, lower=False)
+        return _like(r, z), _like(r, dot(self.whole, z))
 
 
 def dot(a: Any, b: Any) -> Any:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from momentous.core import stopping
 from momentous.core.acceptance import final_limit, rises
+from momentous.core.box import Box
 from momentous.core.oracle import Sample
 from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
@@ -80,7 +81,7 @@ class Driver:
     def __init__(
         self, method: Any, fun: Callable[[Tree, Any], tuple[Scalar, Any]], args: Any, x0: Tree, *,
         rtol: float, atol: float, key: Any = None, norm: Callable[[Tree], Scalar] | None = None,
-        forward: bool = False, lanes: str | None = None,
+        forward: bool = False, lanes: str | None = None, box: Box | None = None,
     ):  # fmt: skip
         if not (isinstance(method, Rule) and method.compiles):
             from momentous.methods.registry import rules
@@ -94,7 +95,7 @@ class Driver:
         self.rtol, self.atol = rtol, atol
         self.norm = norm  # None: Euclidean
         self.forward = forward  # differentiate in forward mode
-        self.m = Compiled(x0, jax.random.key(0) if key is None else key, lanes)
+        self.m = Compiled(x0, jax.random.key(0) if key is None else key, lanes, box)
 
     def begin(self, x0: Tree, aux: Any) -> State:
         """Before the first turn; ``aux`` has the shapes of what the function brings along."""
@@ -239,6 +240,10 @@ class Driver:
         return select(again, last, self._evaluated(point))  # type: ignore[no-any-return]
 
     def _evaluated(self, point: Tree) -> Known:
+        box = self.m.box
+        if box is not None:  # never outside; rules ask inside, and there this changes nothing
+            point = box.clip(self.m, point)
+
         def fun(y: Tree) -> tuple[Scalar, Any]:
             return self.fun(y, self.args)
 
@@ -247,7 +252,8 @@ class Driver:
             gradient, _ = jax.jacfwd(fun, has_aux=True)(point)
         else:
             (value, aux), gradient = jax.value_and_grad(fun, has_aux=True)(point)
-        length, value = self._length(gradient), number(value)
+        value = number(value)
+        length = self._length(gradient) if box is None else box.size(self.m, point, gradient)
         length = jnp.where(jnp.isfinite(value), length, jnp.nan)
         size = length if self.norm is None else number(self.norm(gradient))
         return Known(Sample(point, value, gradient, length), size, aux)

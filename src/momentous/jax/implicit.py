@@ -26,28 +26,52 @@ FLAT = 64.0
 
 
 def change_of_solution(
-    fun: Function, x: Tree, given: Any, change: Any, is_solution: Any
+    fun: Function, x: Tree, given: Any, change: Any, is_solution: Any, held: Any = None
 ) -> tuple[Tree, Any, Any]:
     """dx and d(aux) where the arguments change by ``change``, and whether there is such a
-    derivative: x must be a solution, and its Hessian positive definite.  Elsewhere they are NaN."""
+    derivative: x must be a solution, and its Hessian positive definite.  Elsewhere they are NaN.
+
+    ``held`` is what `at_bounds` says: variables at bounds go where these go, and the Hessian is
+    that of the others.  That their multipliers are not 0 is taken for granted."""
 
     def gradient(x: Tree, given: Any) -> Tree:
         return jax.grad(fun, has_aux=True)(x, given)[0]
 
     flat, unflatten = ravel_pytree(x)  # one vector: JAX transposes no solve for a part of a tree
 
-    def product(v: Any) -> Any:
+    def whole_product(v: Any) -> Any:
         return ravel_pytree(jax.jvp(lambda x: gradient(x, given), (x,), (unflatten(v),))[1])[0]
+
+    product, along = whole_product, None
+    if held is not None:
+        at, along = (ravel_pytree(part)[0] for part in held)
+
+        def product(v: Any) -> Any:
+            return jnp.where(at, v, whole_product(jnp.where(at, 0.0, v)))
 
     drawn = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
     smooth = is_solution & conjugate_gradients(product, drawn)[1]
     pull = jax.jvp(lambda given: gradient(x, given), (given,), (change,))[1]
+    pull = ravel_pytree(pull)[0]
+    if along is not None:
+        pull = jnp.where(at, -along, pull + whole_product(along))
     moved = jax.lax.custom_linear_solve(
-        product, ravel_pytree(pull)[0], lambda of, b: conjugate_gradients(of, b)[0], symmetric=True
+        product, pull, lambda of, b: conjugate_gradients(of, b)[0], symmetric=True
     )
     dx = unflatten(moved * jnp.where(smooth, -1.0, jnp.nan).astype(flat.dtype))
     daux = jax.jvp(lambda *of: fun(*of)[1], (x, given), (dx, change))[1]
     return dx, daux, smooth
+
+
+def at_bounds(x: Tree, sides: tuple[Tree, Tree], changes: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
+    """Which variables are at bounds, and how x changes with these alone."""
+    (lower, upper), (down, up) = sides, changes
+    held = jax.tree.map(lambda x, low, high: (x <= low) | (x >= high), x, lower, upper)
+
+    def change(x: Any, low: Any, down: Any, high: Any, up: Any) -> Any:
+        return jnp.where(x <= low, down, jnp.where(x >= high, up, 0.0)).astype(x.dtype)
+
+    return held, jax.tree.map(change, x, lower, down, upper, up)
 
 
 def conjugate_gradients(product: Callable[[Any], Any], b: Any) -> tuple[Any, Scalar]:

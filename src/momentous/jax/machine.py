@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
+from momentous.core.box import Box
 from momentous.core.machine import Branch, R
 from momentous.core.oracle import Sample
 from momentous.core.passes import Pass
@@ -20,7 +22,9 @@ from momentous.core.status import RESTARTS, EventKind
 from momentous.jax import vectors
 from momentous.jax.curvature import no_pairs
 from momentous.jax.vectors import Limits, Tree, select
+from momentous.methods.classical.box_model import BoxLine
 from momentous.methods.classical.curvature import Curvature
+from momentous.methods.search.wolfe import Line
 
 
 def register_records() -> None:
@@ -44,13 +48,13 @@ class Compiled:
     fused = True
     spent: Any = 2  # as the driver says
 
-    def __init__(self, x0: Tree, key: Any, lanes: str | None = None):
+    def __init__(self, x0: Tree, key: Any, lanes: str | None = None, box: Box | None = None):
         register_records()
         limits = Limits.of(x0)
         self.rounding, self.largest = limits.rounding, limits.largest
         self.smallest, self.dimension = limits.smallest, limits.dimension
         self.tiny = float(jnp.finfo(vectors.wide()).tiny)
-        self.key, self.like = key, x0
+        self.key, self.like, self.box = key, x0, box
         # The name of the axis along which many runs go on at once, if they do; and in which of
         # them the branch is taken that is traced.
         self.lanes, self.mask = lanes, jnp.asarray(True)
@@ -217,7 +221,34 @@ class Compiled:
         return 8.0 * self.rounding * jnp.abs(value)
 
     def curvature(self, most: int | None, on_host: Any) -> Curvature:
-        return no_pairs(self.like, most)
+        return no_pairs(self.like, most, BoxLine if self.box else Line)
+
+    def each(self, formula: Callable[..., Array], *given: Tree) -> Tree:
+        return jax.tree.map(partial(formula, jnp), *given)
+
+    def dot(self, formula: Callable[..., tuple[Array, Array]], *given: Tree) -> Any:
+        columns = zip(*map(jax.tree.leaves, given), strict=True)
+        return sum(vectors.inner(*formula(jnp, *leaves)) for leaves in columns)
+
+    def last(self, a: Tree) -> Tree:
+        leaves, tree = jax.tree.flatten(a)
+        # One more than the place of each entry among all; 0 for those that are zero.
+        ends = [0, *itertools.accumulate(leaf.size for leaf in leaves)]
+        places = [
+            jnp.where(leaf != 0, end + jnp.arange(1, leaf.size + 1).reshape(leaf.shape), 0)
+            for leaf, end in zip(leaves, ends, strict=False)
+        ]
+        last = jnp.max(jnp.stack([jnp.max(place) for place in places]))
+        kept = [
+            jnp.where(place == last, leaf, 0) for leaf, place in zip(leaves, places, strict=True)
+        ]
+        return tree.unflatten(kept)
+
+    def repeat(self, record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R]) -> R:
+        def one(before: R) -> Any:
+            return jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), turn(before), before)
+
+        return jax.lax.while_loop(goes_on, one, jax.tree.map(strong, record))  # type: ignore[no-any-return]
 
     def unbegun(self, begin: Callable[[], R]) -> R:
         shapes = jax.eval_shape(begin)

@@ -12,11 +12,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from momentous import api
+from momentous.core.box import Sides
 from momentous.core.jitted import is_jitted
 from momentous.core.loop import IntermediateResult, Run
 from momentous.core.result import Result
 from momentous.core.status import Status
 from momentous.display import finished
+from momentous.jax.bounds import tree_of_bounds
 from momentous.jax.compiled import floating
 from momentous.jax.vectors import Tree
 from momentous.scipy_options import of_whole_run
@@ -54,6 +56,11 @@ class Flat:
         if key not in known:
             known[key] = jax.jit(self._made(ref(fun), has_aux))
         return known[key]
+
+    def bounds(self, bounds: Any) -> Sides | None:
+        """Bounds of a pytree as those of the array."""
+        sides = tree_of_bounds(bounds, self.tree(self.vector))
+        return None if sides is None else Sides(*(Flat(side).vector for side in sides))
 
     def _made(self, fun: Callable[[], Any], has_aux: bool) -> Callable[..., Any]:
         tree = self.tree
@@ -118,8 +125,12 @@ class TreeRun(Iterator[TreeStep]):
 
     def _as_tree(self, result: Result) -> Result:
         found = result.copy()
-        for name in ("x", "jac", "best_x"):
-            found[name] = self._flat.tree(result[name])
+        for name in ("x", "jac", "best_x", "multipliers"):
+            if name in result:
+                found[name] = self._flat.tree(result[name])
+        if "active" in result:
+            sides = self._flat.tree(result.active.astype(result.x.dtype))
+            found["active"] = jax.tree.map(lambda leaf: leaf.astype(jnp.int8), sides)
         if "allvecs" in result:
             found["allvecs"] = [self._flat.tree(x) for x in result.allvecs]
         if self._aux is not None:
@@ -147,6 +158,8 @@ def iterate(
         options["callback"] = _with_trees(callback, flat)
     aux = (lambda x: fun(x, *args)[1]) if has_aux else None
     function = flat.function(fun, has_aux)
+    if options.get("bounds") is not None:
+        options["bounds"] = flat.bounds(options["bounds"])
     try:
         run = api.iterate(function, flat.vector, args, jac="autodiff", **options)
     except Exception:

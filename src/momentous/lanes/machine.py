@@ -94,6 +94,7 @@ class Lanes:
     """
 
     no_events, fuses, fused = NO_EVENTS, False, True
+    box = None
     spent: Any = 2  # as the driver says
     smallest, tiny = Numbers.smallest, Numbers.tiny
     but, unbegun = staticmethod(Numbers.but), staticmethod(Numbers.unbegun)

@@ -7,11 +7,15 @@ from typing import Any, TypeVar
 
 from momentous.core.method import Method
 from momentous.core.rule import Rule
+from momentous.methods.classical.projected_gradient import ProjectedGradient
 from momentous.methods.safeguarded import Safeguarded
 
 REGISTRY: dict[str, type[Method]] = {}
 """Every method by its name: those of this package in the order of its stub, then the user's."""
 AUTO = Safeguarded
+# Parts of others, under no name of their own.
+_PARTS: dict[str, type[Method]] = {ProjectedGradient.name: ProjectedGradient}
+_SCIPYS = {"l-bfgs-b": "lbfgs"}  # names of SciPy's that mean the same
 
 C = TypeVar("C", bound=type[Method])
 
@@ -56,6 +60,7 @@ def register_method(cls: C) -> C:
 def method_class(name: str) -> type[Method]:
     """The method of that name; ``"auto"`` is the one that needs no parameters."""
     key = name.lower().replace("_", "-")
+    key = _SCIPYS.get(key, key)
     if key == "auto":
         return AUTO
     for known, cls in REGISTRY.items():
@@ -73,12 +78,21 @@ def rules() -> dict[str, type[Method]]:
     return {name: cls for name, cls in REGISTRY.items() if issubclass(cls, Rule)}
 
 
+def in_box(method: Method) -> Method:
+    """The method that a run with bounds takes in place of this one."""
+    try:
+        return method.in_box()
+    except ValueError as error:
+        able = ", ".join(name for name, cls in REGISTRY.items() if cls.takes_bounds)
+        raise ValueError(f"{error}; these do: auto, {able}") from None
+
+
 def method_of(
     described: dict[str, Any], cls: type[Method] | None = None, /, **given: Any
 ) -> Method:
     """The method with that description (`Method.description`), such as a checkpoint holds, and with
     the parameters given; ``cls`` is its class where it is not registered."""
-    cls = cls or REGISTRY.get(described["name"])
+    cls = cls or REGISTRY.get(described["name"]) or _PARTS.get(described["name"])
     if cls is None:
         raise ValueError(f"the method {described['name']!r} is not registered; pass it as method=")
     saved = {

@@ -31,6 +31,7 @@ from momentous.core.step import RiseLimit, Step
 from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
+from momentous.methods.classical.projected_gradient import ProjectedGradient
 from momentous.methods.parameter_free.heavy_ball import UniversalHeavyBall
 from momentous.methods.replayed import Replayed
 
@@ -174,6 +175,9 @@ class Safeguarded(Rule[SafeguardedMemory]):
     (rounding, functions without a Lipschitz gradient) no bound is claimed; but f at the lowest
     point is never above the lowest value that it has had by more than the noise of the values.
 
+    With bounds G is `ProjectedGradient`, each of whose steps is an epoch, of one step and lower by
+    eps^2/(2L): N = 2 L D/eps^2 + 1, up to the trials of a step.
+
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).
 
@@ -194,6 +198,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
     """
 
     name = "safeguarded"
+    takes_bounds = True
     ends_at_noise = True
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
     guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, for any fast method"
@@ -218,6 +223,14 @@ class Safeguarded(Rule[SafeguardedMemory]):
 
     def for_costly_gradients(self, dimension: int, nbytes: int) -> Safeguarded:
         return dataclasses.replace(self, fast=self.fast.for_costly_gradients(dimension, nbytes))
+
+    def in_box(self) -> Safeguarded:
+        """With bounds the guard is the projected gradient method, if no other was given."""
+        guaranteed = self.guaranteed
+        if guaranteed == DEFAULT_GUARANTEED:
+            guaranteed = ProjectedGradient()
+        both = self.fast.in_box(), guaranteed.in_box()
+        return dataclasses.replace(self, fast=both[0], guaranteed=both[1])
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> SafeguardedMemory:
         H, G = self._rules

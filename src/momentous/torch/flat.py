@@ -16,12 +16,13 @@ from __future__ import annotations
 import collections
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from momentous.core.box import Sides, read_sides
 from momentous.core.space import Array
 
 Closure = Callable[[], Any]
@@ -121,6 +122,23 @@ class FlatParameters:
             name: torch.view_as_complex(piece.clone()) if tensor.is_complex() else piece
             for name, tensor, piece in pieces
         }
+
+    def bounds(self, bounds: Any) -> Any:
+        """Bounds of the vector, given by the names of parameters; else as they are."""
+        if not isinstance(bounds, Mapping):
+            return bounds
+        for name in bounds:
+            if name not in self.names:
+                raise ValueError(
+                    f"bounds= names {name!r}, which is not trained; these are: "
+                    f"{', '.join(self.names)}"
+                )
+        dtype, sides = _name(self._dtype), []
+        for name, shape in zip(self.names, self._shapes, strict=True):
+            given = bounds.get(name)
+            sides.append(read_sides((None, None) if given is None else given, shape, dtype))
+        lower, upper = zip(*sides, strict=True)
+        return Sides(*(np.concatenate([a.reshape(-1) for a in side]) for side in (lower, upper)))
 
     def _pieces(self, x: Array) -> list[torch.Tensor]:
         """A vector in the shapes of the parameters, until the next one is asked for."""

@@ -71,6 +71,10 @@ class Optimizer(torch.optim.Optimizer):
         its point, whatever the parameters are.  ``state_dict`` is the other way.
     trace : bool
         Keep a row of numbers per iteration, for ``result.trace``.
+    bounds : dict, optional
+        By the names of parameters, ``{"weight": (0, 1)}``, in the forms that `momentous.minimize`
+        takes; parameters that are not named have none.  A pair of numbers is for all.  The closure
+        never sees parameters outside.
     **parameters
         Parameters of the method.
 
@@ -142,6 +146,7 @@ class Optimizer(torch.optim.Optimizer):
         rng: int | None = None,
         trace: bool = True,
         check_gradient: bool = False,
+        bounds: Any = None,
         **parameters: Any,
     ):
         if isinstance(params, torch.nn.Module):
@@ -165,6 +170,7 @@ class Optimizer(torch.optim.Optimizer):
             "rng": rng,
             "trace": trace,
             "check_gradient": check_gradient,
+            "bounds": bounds,
         }
         super().__init__(params, {})
         saved = None if resume is None else load(resume, Space(self._trained().point()))
@@ -288,7 +294,7 @@ class Optimizer(torch.optim.Optimizer):
                 method=self._method(saved),
                 resume=saved,
                 interrupts="return",
-                **self._options,
+                **self._options | {"bounds": flat.bounds(self._options["bounds"])},
             )
             self._best = _known(self._run, self._run.best_point)
             self._saved = None
@@ -407,7 +413,8 @@ class _Group(dict[str, Any]):
 def _named(result: Result, flat: FlatParameters) -> Result:
     """The result with vectors taken apart into the parameters that they stand for, in memory of
     their own."""
-    vectors = {name: result[name] for name in ("x", "jac", "best_x") if result[name] is not None}
+    names = ("x", "jac", "best_x", "active", "multipliers")
+    vectors = {name: result[name] for name in names if result.get(name) is not None}
     parts = {name: flat.views(flat.tensor(vector).clone()) for name, vector in vectors.items()}
     return result | parts
 

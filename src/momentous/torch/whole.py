@@ -46,6 +46,7 @@ def minimize(
     rng: int | None = None,
     trace: bool = True,
     check_gradient: bool = False,
+    bounds: Any = None,
     **method_parameters: Any,
 ) -> Result:
     """Train the parameters of a module until the gradient is small, or a limit is reached.
@@ -64,7 +65,7 @@ def minimize(
         ``callback(optimizer)`` after every iteration, with the parameters as a run that ended there
         would leave them; it ends the run by returning True.
     method, tol, max_iterations, max_evaluations, max_time, target, stop, checkpoint, resume, rng
-        These, ``trace`` and ``check_gradient`` are as for `Optimizer`.
+        These, ``trace``, ``check_gradient`` and ``bounds`` are as for `Optimizer`.
     **method_parameters
         Parameters of the method; and ``disp``, ``verbose`` and ``progress`` as for
         `momentous.minimize`.
@@ -101,6 +102,7 @@ def minimize(
         rng=rng,
         trace=trace,
         check_gradient=check_gradient,
+        bounds=bounds,
         **method_parameters,
     )
     optimizer._is_watched = callback is not None
@@ -158,16 +160,19 @@ def certify(parameters: Parameters, loss: Closure, *, eps: float, **options: Any
         What the norm of the gradient may be.
     **options
         ``rho curvature failure_probability max_products gradient_lipschitz step rng``, as for
-        `momentous.certify`.
+        `momentous.certify`; ``bounds`` as for `Optimizer`.
 
     Returns
     -------
     Certificate
-        As `momentous.certify` returns it; ``direction`` is a dictionary of tensors by name.
+        As `momentous.certify` returns it; ``direction``, ``active`` and ``multipliers`` are
+        dictionaries of tensors by name.
     """
     _require_callable(loss)
     flat = FlatParameters(named(parameters))
     x = flat.point()
+    if options.get("bounds") is not None:
+        options["bounds"] = flat.bounds(options["bounds"])
     try:
         product = None if _calls_backward(flat, loss) else _product_of(flat, loss)
         found = certify_function(
@@ -176,9 +181,9 @@ def certify(parameters: Parameters, loss: Closure, *, eps: float, **options: Any
     finally:
         flat.write(x)
         flat.drop_gradients()
-    if found.direction is None:
-        return found
-    return dataclasses.replace(found, direction=flat.views(found.direction))
+    vectors = {name: getattr(found, name) for name in ("direction", "active", "multipliers")}
+    views: dict[str, Any] = {name: flat.views(a) for name, a in vectors.items() if a is not None}
+    return dataclasses.replace(found, **views)
 
 
 def named(parameters: Parameters) -> Named:

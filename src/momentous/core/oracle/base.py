@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Oracle(abc.ABC):
     interrupts: InterruptFlag  # stands around every call of user code
     fused: bool  # does every gradient bring the value with it?
     has_values: bool = True  # of an objective; otherwise the residual's norm takes their place
-    noun: ClassVar[str] = "gradient"  # what the norms of samples are norms of, for messages
+    noun: str = "gradient"  # what the norms of samples are norms of, for messages
     advice: str = ""  # where a run makes no progress: what to do about the gradient
     _last: Sample | None = None
 

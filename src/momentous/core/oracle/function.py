@@ -39,15 +39,27 @@ class FunctionOracle(CachedOracle):
     def __init__(self, fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space):
         self._source = _source(fun, jac, args, space)
         super().__init__(space, fused=self._source.fused)
+        if space.box is not None:
+            self.noun = "projected gradient"
         self.advice = self._source.advice
         self._work: tuple[Pass, Sequence[Array], Sequence[float]] = (GRADIENT, (), ())
         self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
         self._ready: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
 
     def _call_value(self, x: Array) -> float:
+        if self.space.box is not None:
+            x = self._inside(x)
         return self._source.value(x)
 
+    def _inside(self, x: Array) -> Array:
+        """Never outside of the box, whoever asks: rules ask inside, and there this changes
+        nothing."""
+        box = self.space.box
+        return x if x is box.latest else box.clip(self.space, x)
+
     def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        if self.space.box is not None:
+            x = self._inside(x)
         joined = self._source.joined(x) if self.space.fuses else None
         self._ready = None
         if joined is None:
@@ -59,7 +71,9 @@ class FunctionOracle(CachedOracle):
     def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
         space = self.space
         if not space.fuses:
-            return Sample(x, value, answer, space.norm(answer))
+            box = space.box
+            size = space.norm(answer) if box is None else box.size(space, x, answer)
+            return Sample(x, value, answer, size)
         # One pass and one transfer: the norm, the value, and what the method is about to do.
         if self._ready is not None:
             (made, sums), self._ready = self._ready, None
@@ -67,6 +81,8 @@ class FunctionOracle(CachedOracle):
             work, vectors, numbers = self._work
             made, sums, value = space.compute(work, (answer, *vectors), numbers, value)
         self._made = made, sums[1:]
+        if space.box is not None:
+            return Sample(x, value, answer, space.box.size(space, x, answer))
         return Sample(x, value, answer, space.norm_from(sums[0], answer))
 
     def gradient_with(
@@ -83,6 +99,14 @@ class FunctionOracle(CachedOracle):
         if made is None:  # the gradient was known
             return super().gradient_with(x, work, vectors, numbers)
         return sample, *made
+
+    def arrays_at(self, sample: Sample) -> dict[str, Array]:
+        """Differences tell nothing of a fixed variable: NaN, as SciPy has it."""
+        box, gradient = self.space.box, sample.gradient
+        if box is None or gradient is None or not self._source.by_differences:
+            return {"jac": gradient}
+        fixed = lambda xp, g, low, up: xp.where(low < up, g, math.nan)  # noqa: E731
+        return {"jac": self.space.each(fixed, gradient, box.lower, box.upper)}
 
     def _what_was_made(self) -> tuple[tuple[Array, ...], tuple[float, ...]] | None:
         """New vectors and sums of the pass that came with the last gradient, if one was asked."""
@@ -250,6 +274,8 @@ class _Differences(_Source):
         self.relative_step = (2 * space.rounding) ** (1 / 3 if self.central else 1 / 2)
 
     def gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        if self.space.box is not None:
+            return self._gradient_in_box(x, known)
         host = to_numpy(x)
         flat = host.reshape(-1)
         steps = self._steps(flat)
@@ -259,16 +285,9 @@ class _Differences(_Source):
         if not self.central and known != known:
             known = self.value(x)
             values += 1
-        at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
-        answers = list(self._map(at, self._moved(flat, steps)))
-        if len(answers) != steps.size:
-            raise RuntimeError(
-                f"{steps.size} values of fun were asked for, and {len(answers)} came back: fun "
-                "raised StopIteration, which ends a map, or workers= is no function like map"
-            )
         # Where the coordinates really went, after rounding.
         places = (np.resize(flat, steps.shape) + steps).astype(flat.dtype).astype(float)
-        found = np.array(answers, dtype=float)
+        found = self._found(self._moved(flat, steps), steps.size)
         if self.central:
             (ahead, back), (forward, behind) = np.split(found, 2), np.split(places, 2)
         else:
@@ -277,6 +296,54 @@ class _Differences(_Source):
         with np.errstate(all="ignore"):  # what is not finite is for the method to judge
             gradient = (ahead - back) / (forward - behind)
         return known, self.space.from_numpy(gradient.reshape(host.shape)), values
+
+    def _found(self, points: Iterator[Array], count: int) -> np.ndarray:
+        """The values of fun at so many points."""
+        at = functools.partial(_value, self.fun, self.args)  # which processes can be sent
+        answers = list(self._map(at, points))
+        if len(answers) != count:
+            raise RuntimeError(
+                f"{count} values of fun were asked for, and {len(answers)} came back: fun "
+                "raised StopIteration, which ends a map, or workers= is no function like map"
+            )
+        return np.array(answers, dtype=float)
+
+    def _gradient_in_box(self, x: Array, known: float) -> tuple[float, Array, int]:
+        """By points of the box alone: where a step has no room, it goes the other way, or as far as
+        there is room.  The derivative by a fixed variable is 0: nothing can be asked of it."""
+        host, box = to_numpy(x), self.space.box
+        flat = host.reshape(-1)
+        lower, upper = (to_numpy(side).reshape(-1) for side in (box.lower, box.upper))
+        places = places_in_box(flat, self._steps(flat), lower, upper, self.central)
+        values = 0
+        if known != known:
+            known, values = self.value(x), 1
+        moves = [(int(i), each[i]) for each in places for i in np.flatnonzero(each != flat)]
+        found = self._found(self._with_entries(flat, moves), len(moves))
+        gradient, taken = np.zeros(flat.shape), 0
+        slopes = []
+        with np.errstate(all="ignore"):  # what is not finite is for the method to judge
+            for each in places:
+                moved = np.flatnonzero(each != flat)
+                step, slope = each.astype(float) - flat.astype(float), np.zeros(flat.shape)
+                slope[moved] = (found[taken : taken + moved.size] - known) / step[moved]
+                taken += moved.size
+                slopes.append((step, slope))
+            (a, first), *rest = slopes
+            gradient = first
+            for b, second in rest:  # the parabola through three points
+                two = (a != 0.0) & (b != 0.0) & (a != b)
+                parabola = (first * b - second * a) / np.where(two, b - a, 1.0)
+                gradient = np.where(two, parabola, np.where(a != 0.0, first, second))
+        return known, self.space.from_numpy(gradient.reshape(host.shape)), values + len(moves)
+
+    def _with_entries(
+        self, flat: np.ndarray, moves: list[tuple[int, np.floating]]
+    ) -> Iterator[Array]:
+        for i, place in moves:
+            moved = flat.copy()
+            moved[i] = place
+            yield self.space.from_numpy(moved.reshape(self.space.shape))
 
     def _steps(self, flat: np.ndarray) -> np.ndarray:
         """How far each coordinate is moved: as asked for, or by a share of max(1, |x|)."""
@@ -295,6 +362,23 @@ class _Differences(_Source):
             moved = flat.copy()
             moved[i % flat.size] += h
             yield self.space.from_numpy(moved.reshape(self.space.shape))
+
+
+def places_in_box(
+    x: np.ndarray, steps: np.ndarray, lower: np.ndarray, upper: np.ndarray, central: bool
+) -> list[np.ndarray]:
+    """Where each coordinate is moved for a difference, once or twice: a step ahead (and one back);
+    without room for it, the other way, or (both) the way with more room."""
+    ahead, back = upper.astype(float) - x, x - lower.astype(float)
+    forward = np.where(steps > 0.0, ahead, back)
+    size, more = np.abs(steps), np.where(ahead >= back, 1.0, -1.0)
+    fits = np.minimum(size, np.maximum(ahead, back))
+    if central:
+        both = (ahead >= size) & (back >= size)
+        moves = [np.where(both, steps, more * fits / 2), np.where(both, -steps, more * fits)]
+    else:
+        moves = [np.where(forward >= size, steps, more * fits)]
+    return [np.clip((x + move).astype(x.dtype), lower, upper) for move in moves]
 
 
 def _value(fun: Fun, args: tuple[Any, ...], x: Array) -> float:

@@ -12,6 +12,7 @@ from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT_ALONG, Pass
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array, Space
+from momentous.methods.classical.box_model import BoxLine
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 # A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.
@@ -72,12 +73,24 @@ class HostCurvature(Curvature):
     def direction(self, space: Space, gradient: Array) -> Array:
         """-H g at the point where the pairs end, as a fresh array."""
 
+    def descent(self, m: Host, gradient: Array) -> Array:
+        """-H g."""
+        return self.direction(m.space, gradient)
+
+    def solve(self, m: Host, held: Array, r: Array) -> tuple[Array, Array]:
+        """See `box_model.Inverse`."""
+        raise NotImplementedError
+
     def line(self, m: Host, here: Sample) -> Line | FusedLine:
         # It is made where the next step begins: by then nobody holds the curvature before.
         line = self._line
         if line is None:
-            line = self._line = self._make_line(m, here)
+            make = self._make_line if m.box is None else self._make_box_line
+            line = self._line = make(m, here)
         return line
+
+    def _make_box_line(self, m: Host, here: Sample) -> Line:
+        return BoxLine.from_sample(m, here, self, self.count == 0)
 
     def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
         d, is_guess = self.direction(m.space, here.gradient), self.count == 0
@@ -126,6 +139,9 @@ class FusedLine:
     @property
     def slope(self) -> float:
         return self.known.slope
+
+    def fall(self, m: Any, share: float, here: Sample, t: float, point: Array) -> Any:
+        return share * t * self.slope
 
     @property
     def longest(self) -> float:
@@ -188,6 +204,12 @@ def correction(
     change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
     t = m.minimum(m.maximum(1.0 + change / sy, LEAST_CORRECTION), MOST_CORRECTION)
     return m.where(abs(change) > SIGNAL * noise, t, 1.0)  # type: ignore[no-any-return]
+
+
+def moved_square(m: Any, s: Array, y: Array) -> Any:
+    """<y, y> where the step has moved: in a box the change of the gradient by a variable that is
+    held is no curvature along anything that moved."""
+    return m.dot(lambda xp, s, y: (y, xp.where(s != 0.0, y, 0.0)), s, y)
 
 
 def is_of_use(ss: float, sy: float, yy: float, m: Arithmetic = NUMBERS) -> bool:

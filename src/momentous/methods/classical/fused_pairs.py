@@ -19,7 +19,13 @@ from momentous.core.passes import MOST, Pass, new_pair, padded
 from momentous.core.record import record
 from momentous.core.space import Array, Space
 from momentous.methods.classical.curvature import FusedLine, correction, is_of_use
-from momentous.methods.classical.limited_memory import Listed, Pairs, StoredPairs, grown
+from momentous.methods.classical.limited_memory import (
+    Listed,
+    Pairs,
+    StoredPairs,
+    grown,
+    scale_in_box,
+)
 from momentous.methods.search.wolfe import Line
 
 
@@ -67,12 +73,14 @@ class FusedPairs(Listed):
             (y,), (_, *rest), _ = space.compute(work, (there.gradient, *others))
             sums = tuple(rest)
         to_s, to_y, ss, sy, yy, *products = sums
-        if not is_of_use(ss, sy, yy):
+        scale, used = scale_in_box(space, s, y, sy, yy)
+        if not is_of_use(ss, sy, used):
             return self.at(Host.of(space), there)
         steps, changes = self._kept()
         rows, old = (*steps, *changes), len(self) - len(steps)
         products = [*products[: len(rows)], *space.inners(rows[MOST:], there.gradient)]
         after = FusedPairs(self.most, (*steps, s), (*changes, y))
+        after.scale = scale
         after.to_steps = np.array([*products[: len(steps)], to_s])
         after.to_changes = np.array([*products[len(steps) :], to_y])
         t = correction(here.value - there.value, to_s - sy, sy, noise)
@@ -84,8 +92,8 @@ class FusedPairs(Listed):
         after.changes_changes = grown(self.changes_changes, old, column, yy)
         return after
 
-    def packed(self) -> StoredFusedPairs:
-        stored = super().packed()
+    def stored(self) -> StoredFusedPairs:
+        stored = super().stored()
         fields = (getattr(stored, field.name) for field in dataclasses.fields(stored))
         return StoredFusedPairs(*fields)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
+import functools
+from typing import Any, Self
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
+from momentous.methods.classical.projected_gradient import ProjectedGradient
 from momentous.methods.endings import Events, left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,
@@ -53,6 +55,9 @@ class GradientDescent(Backtracking[DescentMemory]):
     constant is needed.  The first step is 1/L with L from one extra gradient near x0, which scales
     with f and x.
 
+    With bounds it is the projected gradient method (`ProjectedGradient`), always with backtracking:
+    a step that is given is the first to be tried.
+
     The test knows rounding: where the values cannot tell, a step is accepted if the objective still
     falls at its end.  A rejected trial may then cost a gradient, too.  How noisy values are is
     measured when a search is long, or tries a shorter step than all before it, and asks for
@@ -78,6 +83,7 @@ class GradientDescent(Backtracking[DescentMemory]):
     """
 
     name = "gd"
+    takes_bounds = True
     ends_at_noise = True
     summary = "gradient descent, fixed step or backtracking"
     alternatives = (("step_size",), ("gradient_lipschitz",))
@@ -85,12 +91,21 @@ class GradientDescent(Backtracking[DescentMemory]):
     cost = "1 gradient; with backtracking 1 value per trial"
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[DescentMemory]:
+        if oracle.space.box is not None:
+            return self._projected.start(oracle, x0, tol, seed)  # type: ignore[no-any-return]
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
         origin = None if self._backtracks else Sample(x0, sample.value)
         return DescentMemory(t, t * SHORTEST, Rounding(), sample, origin).as_step(sample, t)
 
+    @functools.cached_property
+    def _projected(self) -> Any:
+        step = self.step_size
+        return ProjectedGradient(self.gradient_lipschitz if step is None else 1.0 / step)
+
     def step(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
+        if oracle.space.box is not None:
+            return self._projected.step(oracle, memory)  # type: ignore[no-any-return]
         x = memory.current
         if x.grad_norm == 0.0:
             return memory.as_step(x, memory.trial, ending=halted(x, memory.trial, x.value))

@@ -15,7 +15,7 @@ from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT
 from momentous.core.record import record
 from momentous.core.rule import Ask, Goal, Outcome, Rule, Sums, Vectors
-from momentous.core.space import Space
+from momentous.core.space import Space, to_numpy
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check
 from momentous.methods.classical.curvature import Curvature, FusedLine, HostCurvature
@@ -89,6 +89,10 @@ class LBFGS(Rule[LBFGSMemory]):
     for a quadratic [5]_.  A search that runs out of trials takes the last that lowered f; one that
     has none drops the pairs and goes on with the gradient; if that fails too, the run ends.
 
+    In a box (``bounds=``) the model of the function is minimised over it, and the search goes along
+    the projected ray: see `momentous.methods.classical.box_model`.  Without pairs the first trial
+    is P(x - g) itself, if every variable that moves has a bound ahead of it.
+
     No guarantee for nonconvex functions.  One value and one gradient per trial, seldom more than
     one trial per iteration.
 
@@ -119,6 +123,7 @@ class LBFGS(Rule[LBFGSMemory]):
     """
 
     name = "lbfgs"
+    takes_bounds = True
     ends_at_noise = True
     summary = "limited-memory BFGS"
     guarantee = "none"
@@ -280,7 +285,11 @@ class LBFGS(Rule[LBFGSMemory]):
         on_host = isinstance(curvature, WholeMatrix) or space.library is np.ndarray
         if space.has_own_inner or space.is_part or not on_host:
             return None
-        return functools.partial(_inverse_hessian, curvature, space.size)
+        here, held = memory.current, None
+        if space.box is not None:
+            sides = space.box.sides(space, here.point, here.gradient)
+            held = to_numpy(sides).reshape(-1) != 0.0
+        return functools.partial(_inverse_hessian, curvature, space.size, held)
 
     def for_costly_gradients(self, dimension: int, nbytes: int) -> LBFGS:
         if self.memory is not None or dimension <= WHOLE:
@@ -309,7 +318,8 @@ class LBFGS(Rule[LBFGSMemory]):
         return FusedPairs(most) if space.fuses else Listed(most)
 
 
-def _inverse_hessian(curvature: HostCurvature, size: int) -> Any:
-    from momentous.methods.classical.inverse_hessian import InverseHessian  # imports scipy.sparse
+def _inverse_hessian(curvature: HostCurvature, size: int, held: np.ndarray | None) -> Any:
+    from momentous.methods.classical import inverse_hessian  # imports scipy.sparse
 
-    return InverseHessian.of(curvature, size)
+    whole = inverse_hessian.InverseHessian.of(curvature, size)
+    return whole if held is None else inverse_hessian.OnFace(whole, held)

@@ -26,7 +26,16 @@ from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
-from momentous.methods.classical.curvature import HostCurvature, blas, correction, is_of_use
+from momentous.methods.classical.box_model import BoxLine
+from momentous.methods.classical.compact import Compact
+from momentous.methods.classical.curvature import (
+    HostCurvature,
+    blas,
+    correction,
+    is_of_use,
+    moved_square,
+)
+from momentous.methods.search.wolfe import Line
 
 # Vectors up to this length are stacked: there calls cost more than arithmetic.
 STACKED = 1 << 17
@@ -46,12 +55,14 @@ class Pairs(HostCurvature):
         "changes_changes",
         "diagonal",
         "most",
+        "scale",
         "steps_changes",
         "to_changes",
         "to_steps",
     )
 
     _blas: Any
+    scale: float  # of I where the pairs begin, if it is not <s, y>/<y, y> of the newest; else 0
     most: int  # pairs to keep
     diagonal: np.ndarray  # <s_i, y_i>/t_i, with t_i the correction by values
     steps_changes: np.ndarray  # [i, j]: <s_i, y_j> for i <= j; nothing below the diagonal is used
@@ -67,7 +78,7 @@ class Pairs(HostCurvature):
     def _weights(self) -> tuple[float, np.ndarray, np.ndarray]:
         """scale, p and q of -H g = scale Y p - S q - scale g."""
         r, yy, routines = self.steps_changes, self.changes_changes, self._blas
-        scale = float(r[-1, -1] / yy[-1, -1])
+        scale = self.scale or float(r[-1, -1] / yy[-1, -1])
         # H g = scale g + S q - scale Y p, with R p = S'g, R'q = (D + scale Y'Y) p - scale Y'g;
         # R is the upper triangle of S'Y, D its diagonal, corrected.
         p = routines.dtrsv(r, self.to_steps)
@@ -76,13 +87,24 @@ class Pairs(HostCurvature):
         q = routines.dtrsv(r, q, 1, 0, 0, 1, 0, 1)  # transposed, into q; keywords cost time
         return scale, p, q
 
+    def first_scale(self) -> float:
+        """gamma of H = gamma I + ..."""
+        return self.scale or float(self.steps_changes[-1, -1] / self.changes_changes[-1, -1])
+
+    def _make_box_line(self, m: Host, here: Sample) -> Line:
+        return BoxLine.from_sample(m, here, Compact(self, m), self.count == 0)
+
     def _combined(
         self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
     ) -> Array:
         """scale Y p - S q - scale g"""
         raise NotImplementedError
 
-    def packed(self) -> StoredPairs:
+    def packed(self) -> StoredPairs | ScaledPairs:
+        stored = self.stored()
+        return ScaledPairs(stored, self.scale) if self.scale else stored
+
+    def stored(self) -> StoredPairs:
         steps, changes = self.vectors()
         first = len(self.to_steps) - len(self)
         matrices = (self.steps_changes, self.changes_changes)
@@ -95,6 +117,10 @@ class Pairs(HostCurvature):
         """The steps and the changes."""
         raise NotImplementedError
 
+    def rows_of(self) -> tuple[Any, Any]:
+        """The same, as many as the matrices have rows."""
+        return self.vectors()
+
 
 class Listed(Pairs):
     """Pairs of arrays of any library, or of long ones."""
@@ -102,7 +128,7 @@ class Listed(Pairs):
     __slots__ = ("changes", "count", "steps")
 
     def __init__(self, most: int, steps: tuple[Array, ...] = (), changes: tuple[Array, ...] = ()):
-        self.most, self._blas, self._line = most, blas(), None
+        self.most, self._blas, self._line, self.scale = most, blas(), None, 0.0
         self.steps, self.changes, self.count = steps, changes, len(steps)
         self.steps_changes = self.changes_changes = np.empty((0, 0))
         self.diagonal = self.to_steps = self.to_changes = np.empty(0)
@@ -113,7 +139,7 @@ class Listed(Pairs):
     def at(self, m: Host, here: Sample) -> Listed:
         moved = type(self)(self.most, self.steps, self.changes)
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
-        moved.diagonal = self.diagonal
+        moved.diagonal, moved.scale = self.diagonal, self.scale
         moved._take_gradient(m.space, here.gradient)
         return moved
 
@@ -121,11 +147,13 @@ class Listed(Pairs):
         s = space.combination(there.point, -1.0, here.point)
         y = space.combination(there.gradient, -1.0, here.gradient)
         (ss, sy), yy = space.inners((s, y), s), space.inner(y, y)
-        if not is_of_use(ss, sy, yy):
+        scale, used = scale_in_box(space, s, y, sy, yy)
+        if not is_of_use(ss, sy, used):
             return self.at(Host.of(space), there)
         old = max(0, len(self) + 1 - self.most)  # pairs for which there is no room
         steps, changes = self.steps[old:], self.changes[old:]
         after = Listed(self.most, (*steps, s), (*changes, y))
+        after.scale = scale
         after._take_gradient(space, there.gradient)
         slope = float(after.to_steps[-1]) - sy
         t = correction(here.value - there.value, slope, sy, noise)
@@ -149,6 +177,14 @@ class Listed(Pairs):
 
     def vectors(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         return self.steps, self.changes
+
+
+def scale_in_box(space: Space, s: Array, y: Array, sy: float, yy: float) -> tuple[float, float]:
+    """`Pairs.scale` after a pair, and its <y, y>: in a box, over what has moved."""
+    if space.box is None:
+        return 0.0, yy
+    yy = moved_square(space, s, y)
+    return sy / (yy or 1.0), yy
 
 
 def grown(matrix: np.ndarray, old: int, column: np.ndarray, last: float) -> np.ndarray:
@@ -215,7 +251,7 @@ class Stacked(Pairs):
     __slots__ = ("changes", "count", "dtype", "end", "rows", "shape", "steps")
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, rows: _Rows, end: int, count: int):
-        self.most, self._blas, self._line = rows.most, rows.blas, None
+        self.most, self._blas, self._line, self.scale = rows.most, rows.blas, None, 0.0
         self.dtype = dtype  # of the vectors: float64 or float32
         self.shape, self.rows, self.end, self.count = shape, rows, end, count
         begin = end - rows.most
@@ -253,6 +289,7 @@ class Stacked(Pairs):
 
     def at(self, m: Host, here: Sample) -> Stacked:
         moved = Stacked(self.shape, self.dtype, self.rows, self.end, self.count)
+        moved.scale = self.scale
         moved.steps_changes, moved.changes_changes = self.steps_changes, self.changes_changes
         moved._take_gradient(_flat(here.gradient))
         return moved
@@ -270,11 +307,13 @@ class Stacked(Pairs):
         rows.steps[end], rows.changes[end], rows.used = s, y, end + 1
         inner = self._blas.ddot if s.size <= ROW else space.inner
         sy = inner(s, y)
-        if not is_of_use(inner(s, s), sy, inner(y, y)):
+        scale, used = scale_in_box(space, s, y, sy, inner(y, y))
+        if not is_of_use(inner(s, s), sy, used):
             return self.at(Host.of(space), there)
         t = correction(here.value - there.value, inner(s, before), sy, noise)
         rows.diagonal[end] = sy / t
         after = Stacked(self.shape, self.dtype, rows, end + 1, min(self.count + 1, self.most))
+        after.scale = scale
         after._take_products(g, y)
         return after
 
@@ -328,6 +367,9 @@ class Stacked(Pairs):
         pair = self.rows.steps[window], self.rows.changes[window]
         steps, changes = (rows.astype(self.dtype, copy=False) for rows in pair)  # as they were
         return tuple(s.reshape(shape) for s in steps), tuple(y.reshape(shape) for y in changes)
+
+    def rows_of(self) -> tuple[Any, Any]:
+        return self.steps.T, self.changes.T
 
 
 def _flat(a: np.ndarray) -> np.ndarray:
@@ -400,3 +442,17 @@ class StoredPairs:
             made.diagonal[-k:] = self.diagonal
             made.to_steps[-k:], made.to_changes[-k:] = self.to_steps, self.to_changes
         return made
+
+
+@record
+class ScaledPairs:
+    """Pairs that begin with a scale of their own, in a checkpoint."""
+
+    pairs: Any  # `StoredPairs`
+    scale: float
+
+    def unpacked(self, space: Space | None) -> Pairs:
+        """As they were."""
+        pairs: Pairs = self.pairs  # which have been unpacked by now
+        pairs.scale = self.scale
+        return pairs

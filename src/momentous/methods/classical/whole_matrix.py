@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
+from scipy.linalg.lapack import dposv
 
 from momentous.core.machine import Host
 from momentous.core.oracle import Sample
@@ -65,6 +66,9 @@ class WholeMatrix(HostCurvature):
             x, x_new, g, g_new = (_flat(space, a) for a in (x, x_new, g, g_new))
         s, y = x_new - x, g_new - g
         n, sy, yy = s.size, ddot(s, y), ddot(y, y)
+        if space.box is not None:
+            moved = np.where(s != 0.0, y, 0.0)
+            yy = ddot(moved, moved)
         if not is_of_use(ddot(s, s), sy, yy):
             return self.at(Host.of(space), there)
         t = correction(here.value - there.value, ddot(s, g), sy, noise)
@@ -94,6 +98,16 @@ class WholeMatrix(HostCurvature):
     def _holders(self) -> int:
         """The reference count of A, which is that of C, too."""
         return sys.getrefcount(self._first)
+
+    def solve(self, m: Host, held: Array, r: Array) -> tuple[Array, Array]:
+        space = m.space
+        chosen, z = np.flatnonzero(_flat(space, held)), np.zeros(space.size)
+        columns = self.dense()[:, chosen]
+        _, found, failed = dposv(columns[chosen], _flat(space, r)[chosen])
+        z[chosen] = math.nan if failed else found
+        both = (z, columns @ z[chosen])
+        z, product = (space.from_numpy(a.reshape(space.shape)) for a in both)
+        return z, product
 
     def direction(self, space: Space, gradient: Array) -> Array:
         if self._update is not None:

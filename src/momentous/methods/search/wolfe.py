@@ -80,6 +80,10 @@ class Line:
         """The gradient at a trial of which the value is known."""
         return Ask(there.point, GRADIENT, known=there)
 
+    def fall(self, m: Machine, share: float, here: Sample, t: float, point: Array) -> Any:
+        """What a share of the slope says that f changes by, up to a point at t."""
+        return share * t * self.slope
+
     def slope_at(self, m: Machine, there: Sample, made: Vectors, sums: Sums) -> Any:
         """<grad f, d> at another sample; ``made`` and ``sums`` come with its evaluation."""
         return math.nan if there.gradient is None else m.inner(there.gradient, self.direction)
@@ -155,7 +159,7 @@ class Wolfe:
         self, m: Machine, here: Sample, line: Line, t: float, there: Sample, slope: float
     ) -> Any:
         """Are both conditions met by values, as they are by most trials?"""
-        falls = there.value <= here.value + self.c1 * t * line.slope
+        falls = there.value <= here.value + line.fall(m, self.c1, here, t, there.point)
         return falls & (slope >= self.c2 * line.slope) & m.isfinite(there.grad_norm)
 
     def tell(
@@ -167,7 +171,8 @@ class Wolfe:
         ``end_slope`` is what a high end of the bracket has in its place: NaN where values come
         alone, as few of these ends have a gradient then."""
         trials, value, usable = search.trials + 1, there.value, m.isfinite(there.grad_norm)
-        falls, change = value <= here.value + self.c1 * t * line.slope, -t * line.slope
+        falls = value <= here.value + line.fall(m, self.c1, here, t, there.point)
+        change = -line.fall(m, 1.0, here, t, there.point)
         small = (change <= DOUBTFUL * rounding.size(m, here.value)) & rounding.doubts(change)
         level = falls | (abs(value - here.value) <= rounding.between(m, here.value, value))
         level = level & m.isfinite(value)

@@ -1,0 +1,197 @@
+"""The step of L-BFGS in a box: its model, minimised exactly, and the search along a ray that bends.
+
+The model is <g, p> + <p, B p>/2 over l <= x + p <= u, B the inverse of H.  With the variables A
+held at bounds, where p is known, and lambda = B p + g, which is 0 elsewhere,
+
+    lambda_A = (H_AA)^-1 (p_A + (H g)_A),      p = -H (g - lambda),
+
+so that nothing is inverted but the block H_AA.  p is the answer if it is within the bounds and
+lambda has the signs of multipliers.  Block principal pivoting [1]_ exchanges all variables of which
+that is not true; where that does not lower their number for a while, the last of them only, which
+makes it finite [2]_.  Where no bound is met p is -H g: without bounds this is L-BFGS.
+
+The search goes along P(x + t p), with the slope of what still moves.
+
+.. [1] J. J. Judice, F. M. Pires, "A block principal pivoting algorithm for large-scale strictly
+   monotone linear complementarity problems", Comput. Oper. Res. 21 (1994).
+.. [2] K. G. Murty, "Note on a Bard-type scheme for solving the complementarity problem", Opsearch
+   11 (1974).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+from momentous.core.machine import BoxMachine
+from momentous.core.oracle import Sample
+from momentous.core.record import record
+from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
+from momentous.core.space import Array
+from momentous.methods.search.wolfe import LOOK, Line, Search
+
+# So often all wrong variables are exchanged without there being fewer of them.
+PATIENCE = 3
+# Pivots after which the answer is taken as it is, cut off at the bounds (seen: 57 at the most).
+MOST_PIVOTS = 200
+
+
+class Inverse(Protocol):
+    """H, as the model needs it."""
+
+    def descent(self, m: Any, gradient: Array) -> Array:
+        """-H g."""
+
+    def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
+        """z with (H z)_A = r_A, which is 0 outside of A, where ``held`` is not 0, as r is; and H z.
+        Not numbers where H_AA is not positive definite."""
+
+
+@record
+class Pivots:
+    """The search for the variables that the model holds at bounds."""
+
+    held: Array  # -1 at the lower bound, 1 at the upper, 0 free
+    wrong: Array  # what has to be added to that
+    step: Array  # p
+    count: float  # of the wrong ones
+    least: float  # the smallest count so far
+    tries: int = 0  # since then
+    pivots: int = 0
+
+
+def model_step(m: BoxMachine, here: Sample, inverse: Inverse) -> Array:
+    """p, where the model is least, a little longer where it meets a bound."""
+    box = m.box
+    newton = inverse.descent(m, here.gradient)
+    meets = m.dot(_leaves, newton, here.point, box.lower, box.upper) > 0.0
+    return m.case(newton, (meets, lambda: _pivoted(m, here, inverse, newton)))
+
+
+def _pivoted(m: BoxMachine, here: Sample, inverse: Inverse, newton: Array) -> Array:
+    """The same, where -H g leaves the box."""
+    box = m.box
+    lo = m.each(lambda xp, bound, x: bound - x, box.lower, here.point)
+    up = m.each(lambda xp, bound, x: bound - x, box.upper, here.point)
+    wrong = m.each(_crossed, newton, lo, up)
+    nobody = m.each(lambda xp, a: xp.zeros_like(a), newton)
+    begun = Pivots(nobody, wrong, newton, m.inner(wrong, wrong), math.inf)
+
+    def turn(state: Pivots) -> Pivots:
+        fewer = state.count < state.least
+        tries = m.where(fewer, 0, state.tries + 1)
+        change = m.case(state.wrong, (tries > PATIENCE, lambda: m.last(state.wrong)))
+        held = m.combination(state.held, 1.0, change)
+        target = m.each(_target, held, lo, up)
+        z, more = inverse.solve(m, held, m.each(_residual, held, target, newton))
+        p = m.each(_where_held, held, target, newton, more)
+        wrong = m.each(_wrong, held, p, z, lo, up)
+        least = m.where(fewer, state.count, state.least)
+        return Pivots(held, wrong, p, m.inner(wrong, wrong), least, tries, state.pivots + 1)
+
+    found = m.repeat(begun, lambda s: (s.count > 0.0) & (s.pivots < MOST_PIVOTS), turn)
+    # x + (l - x) need not be l.  Of a step that is a little longer it is at most l, as rounding
+    # keeps the order of numbers; and the search cuts it off at l.
+    longer = 1.0 + 8.0 * m.rounding
+    return m.each(lambda xp, p, lo, up: _cut(xp, p, lo, up, longer), found.step, lo, up)
+
+
+def _leaves(xp: Any, p: Array, x: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """1 where a step leaves the box."""
+    leaves = xp.astype((p < lower - x) | (p > upper - x), p.dtype)
+    return leaves, leaves
+
+
+def _crossed(xp: Any, p: Array, lo: Array, up: Array) -> Array:
+    """-1 where a step goes below the lower bound, 1 where above the upper one."""
+    return xp.astype(p > up, p.dtype) - xp.astype(p < lo, p.dtype)
+
+
+def _target(xp: Any, held: Array, lo: Array, up: Array) -> Array:
+    """The way to the bound where a variable is held, else 0."""
+    return xp.where(held < 0.0, lo, xp.where(held > 0.0, up, 0.0))
+
+
+def _residual(xp: Any, held: Array, target: Array, newton: Array) -> Array:
+    return xp.where(held != 0.0, target - newton, 0.0)
+
+
+def _where_held(xp: Any, held: Array, target: Array, newton: Array, more: Array) -> Array:
+    return xp.where(held != 0.0, target, newton + more)
+
+
+def _wrong(xp: Any, held: Array, p: Array, z: Array, lo: Array, up: Array) -> Array:
+    """What has to change: free variables outside join, held ones with the wrong sign leave."""
+    leaves = (held * z > 0.0) & (lo < up)
+    left = xp.where(leaves, -held, 0.0)
+    return xp.where(held != 0.0, left, _crossed(xp, p, lo, up))
+
+
+def _cut(xp: Any, p: Array, lo: Array, up: Array, longer: float) -> Array:
+    cut = xp.minimum(xp.maximum(p, lo), up)
+    return xp.where((cut <= lo) | (cut >= up), cut * longer, cut)
+
+
+def _slope(
+    xp: Any, g: Array, d: Array, x: Array, lower: Array, upper: Array
+) -> tuple[Array, Array]:
+    """The gradient, and d where no bound has been met."""
+    return g, xp.where((x > lower) & (x < upper), d, 0.0)
+
+
+def _open(xp: Any, d: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """1 where a variable moves with no bound ahead of it."""
+    free = ((d < 0.0) & (lower == -math.inf)) | ((d > 0.0) & (upper == math.inf))
+    free = xp.astype(free, d.dtype)
+    return free, free
+
+
+def _way(xp: Any, g: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    return g, y - x
+
+
+@record
+class BoxLine(Line):
+    """The way P(x + t d) from a sample in a box."""
+
+    @staticmethod
+    def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> BoxLine:
+        """Towards the least value of the model.  Without pairs that is P(x - g): the first trial
+        goes there if every variable that moves has a bound ahead of it, and else as far as 1."""
+        box = m.box
+        d = model_step(m, here, inverse)
+
+        def first_trial() -> Any:
+            norm = here.grad_norm
+            far = m.dot(_open, d, box.lower, box.upper) > 0.0
+            return m.where(far, 1.0 / (norm + (norm == 0.0)), 1.0)
+
+        slope, square = m.inner(here.gradient, d), m.inner(d, d)
+        longest = math.sqrt(m.largest) / m.maximum(m.sqrt(square), 1.0)
+        first = m.minimum(m.case(1.0, (guess, first_trial)), longest)
+        descends = (slope < 0.0) & (slope > -math.inf)
+        return BoxLine(d, slope, descends, longest, first, guess)
+
+    def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
+        box = m.box
+        t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
+        there = box.clip(m, m.combination(here.point, t, self.direction))
+        point = m.choose(descends, there, here.point)
+        below = UNKNOWN
+        if not m.fused:  # values come alone
+            fall = self.fall(m, c1, here, t, there)
+            below = m.where(search.phase == LOOK, UNKNOWN, here.value + fall)
+        return Ask(point, VALUE, m.no(descends), here, below=below)
+
+    def fall(self, m: Any, share: float, here: Sample, t: float, point: Array) -> Any:
+        """By the way to the point, which need not be straight."""
+        told = m.dot(_way, here.gradient, here.point, point)
+        return share * m.minimum(told, 0.0)
+
+    def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
+        """Of what still moves there."""
+        box = m.box
+        if there.gradient is None:
+            return math.nan
+        d, g = self.direction, there.gradient
+        return m.dot(_slope, g, d, there.point, box.lower, box.upper)

@@ -1,0 +1,423 @@
+"""Bounds on the host: never outside, the right end, and no bound is no change."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import optimize
+from tests.bounds.boxes import TAKE_BOUNDS, Boxed, random_box, solved_by_faces
+from tests.helpers import LIBRARIES, fingerprint
+
+import momentous
+from momentous import LBFGS, Safeguarded, Status, UniversalHeavyBall, iterate, minimize
+from momentous.core.box import read_sides
+from momentous.distributed import Alone, Data, Variables
+
+each_method = pytest.mark.parametrize("method", TAKE_BOUNDS)
+
+
+def run(problem, method="auto", **options):
+    options = {"jac": True, "tol": 1e-8, "bounds": problem.bounds} | options
+    return minimize(problem.both, problem.start, method=method, **options)
+
+
+# --- what is promised of every run ---------------------------------------------------------------
+
+
+@each_method
+@pytest.mark.parametrize("seed", range(25))
+def test_no_false_success_and_nothing_outside(method, seed):
+    problem = random_box(seed)
+    result = run(problem, method, max_evaluations=20_000)
+    assert problem.outside == 0
+    assert result.nfev == result.njev == problem.calls
+    stationarity = problem.stationarity(result.x)
+    assert result.success == (stationarity <= 1e-8 * (1 + 1e-6)) or method == "gd"
+    assert not result.success or stationarity <= 1.001e-8
+    assert result.status in (Status.CONVERGED, Status.MAX_EVALUATIONS, Status.NO_PROGRESS)
+
+
+@pytest.mark.slow
+def test_500_random_boxes():
+    for seed in range(500):
+        problem = random_box(seed, most=30)
+        result = run(problem, max_evaluations=50_000)
+        assert problem.outside == 0, seed
+        assert not result.success or problem.stationarity(result.x) <= 1.001e-8, seed
+        assert result.success or result.status is Status.NO_PROGRESS, (seed, result.message)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_quadratics_in_boxes_have_the_value_of_their_best_face(seed):
+    problem = random_box(100 + seed, most=6, waves=False)
+    result = run(problem, tol=1e-9)
+    assert result.success
+    assert result.fun == pytest.approx(solved_by_faces(problem), rel=1e-12, abs=1e-12)
+
+
+@each_method
+@pytest.mark.parametrize("library", LIBRARIES, ids=str)
+def test_every_array_library_stays_inside(method, library):
+    problem = random_box(3)
+    dtype = "float64" if "float64" in library.dtypes else "float32"
+    tol = 1e-8 if dtype == "float64" else 1e-4
+    # What the dtype holds of the bounds: one of the sides is 1e-8.
+    problem.lower, problem.upper = read_sides(problem.bounds, problem.start.shape, dtype)
+    x0 = library.array(problem.start, dtype)
+    result = minimize(problem.both, x0, jac=True, bounds=problem.bounds, method=method, tol=tol)
+    assert result.success
+    assert problem.outside == 0
+    assert type(result.x) is type(x0)
+    assert result.x.dtype == x0.dtype
+    assert problem.stationarity(library.numpy(result.x)) <= 2 * tol
+    sides = np.sign(np.asarray(result.active, dtype=float))
+    x = library.numpy(result.x)
+    assert ((sides == 0) | (x <= problem.lower + 1e-6) | (x >= problem.upper - 1e-6)).all()
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=str)
+def test_pairs_of_every_library(library):
+    size, dtype = 200, library.dtypes[-1] if library.name != "numpy" else "float32"
+    r = np.random.default_rng(size)
+    A = r.standard_normal((size, size))
+    low, up = read_sides((-0.3 * r.random(size), 0.3 * r.random(size)), (size,), dtype)
+    problem = Boxed(A @ A.T / size + np.eye(size), r.standard_normal(size), 1.0, low, up, low)
+    tol = 1e-8 if dtype == "float64" else 2e-3
+    x0 = library.array(low, dtype)
+    result = minimize(problem.both, x0, jac=True, bounds=(low, up), tol=tol)
+    assert result.success
+    assert problem.outside == 0
+    assert problem.stationarity(library.numpy(result.x)) <= 1.1 * tol
+    assert result.nfev < 60
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [90, 300])
+def test_many_variables_by_matrix_and_by_pairs(dtype, size):
+    r = np.random.default_rng(size)
+    A = r.standard_normal((size, size))
+    low, up = -0.3 * r.random(size), 0.3 * r.random(size)
+    problem = Boxed(A @ A.T / size + 0.1 * np.eye(size), r.standard_normal(size), 1.0, low, up, low)
+    tol = 1e-8 if dtype == "float64" else 2e-3
+    result = minimize(problem.both, low.astype(dtype), jac=True, bounds=(low, up), tol=tol)
+    assert result.success
+    assert problem.outside == 0
+    assert problem.stationarity(result.x) <= 1.1 * tol + 1e-5 * (dtype == "float32")
+    assert 0 < np.count_nonzero(result.active) < size
+
+
+@pytest.mark.parametrize("jac", ["2-point", "3-point", None])
+@each_method
+def test_differences_stay_inside(method, jac):
+    problem = random_box(7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = minimize(
+            problem.value, problem.start, jac=jac, bounds=problem.bounds, method=method, tol=1e-5
+        )
+    assert problem.outside == 0
+    assert problem.stationarity(result.x) <= 1e-4
+
+
+def test_differences_are_derivatives_in_a_narrow_box():
+    def f(x):
+        assert (x >= 1.0).all()
+        assert (x <= top).all()
+        return float(np.sum(np.exp(x)))
+
+    top = np.array([1.0 + 1e-3, 1.0 + 1e-9, np.inf, 1.0])
+    for jac, error in (("2-point", 1e-6), ("3-point", 1e-6)):
+        found = minimize(f, np.ones(4), jac=jac, bounds=(1.0, top), max_iterations=0).jac
+        assert np.allclose(found[[0, 2]], np.e, rtol=error)
+        assert found[1] == pytest.approx(np.e, rel=1e-5)
+        assert np.isnan(found[3])  # it cannot be moved
+
+
+def test_check_gradient_stays_inside():
+    problem = random_box(11)
+    run(problem, check_gradient=True)
+    assert problem.outside == 0
+
+    def wrong(x):
+        value, gradient = problem.both(x)
+        return value, gradient * 1.5
+
+    with pytest.raises(ValueError, match="not the gradient"):
+        minimize(wrong, problem.start, jac=True, bounds=problem.bounds, check_gradient=True)
+    assert problem.outside == 0
+
+
+@pytest.mark.parametrize("outside", [np.nan, np.inf, "raise"])
+def test_what_f_does_outside_is_of_no_account(outside):
+    def f(x):
+        if (x <= 0.0).any() and (x < 0.0).any():
+            if outside == "raise":
+                raise ArithmeticError(x)
+            return outside, np.full_like(x, np.nan)
+        return float(np.sum(np.sqrt(1.0 + x) + (x - 0.5 * np.arange(4)) ** 2)), 0.5 / np.sqrt(
+            1.0 + x
+        ) + 2 * (x - 0.5 * np.arange(4))
+
+    result = minimize(f, np.full(4, 3.0), jac=True, bounds=(0.0, None), tol=1e-10)
+    assert result.success
+    assert result.active.tolist() == [-1, 0, 0, 0]
+
+
+# --- no bounds, no change ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [5, 200])
+@pytest.mark.parametrize("method", ["auto", "lbfgs", "gd", "ada-ragd"])
+def test_infinite_bounds_change_nothing(method, size):
+    def f(x):
+        y = x[1:] - x[:-1] ** 2
+        g = np.zeros_like(x)
+        g[1:] += 20 * y
+        g[:-1] += -40 * y * x[:-1] - 2 * (1 - x[:-1])
+        return float(10 * y @ y + np.sum((1 - x[:-1]) ** 2)), g
+
+    options = {"jac": True, "method": method, "max_iterations": 60}
+    plain = minimize(f, np.zeros(size), **options)
+    for bounds in ((None, None), (-np.inf, np.inf), [(None, None)] * size, optimize.Bounds()):
+        boxed = minimize(f, np.zeros(size), bounds=bounds, **options)
+        assert fingerprint(boxed) == fingerprint(plain)
+        assert "active" not in boxed
+
+
+def test_bounds_that_are_never_met_change_no_point():
+    problem = Boxed(np.diag([1.0, 10.0, 100.0]), np.ones(3), 0.0, -1e9, 1e9, np.ones(3))
+    plain = minimize(problem.both, problem.start, jac=True, method="lbfgs", tol=1e-9)
+    boxed = minimize(
+        problem.both, problem.start, jac=True, method="lbfgs", tol=1e-9, bounds=(None, 1e9)
+    )
+    assert (plain.x == boxed.x).all()
+    assert plain.nfev == boxed.nfev
+
+
+# --- edges ---------------------------------------------------------------------------------------
+
+
+@each_method
+def test_fixed_variables(method):
+    problem = random_box(5)
+    problem.lower[0] = problem.upper[0] = problem.start[0]
+    result = run(problem, method, max_evaluations=20_000)
+    assert result.x[0] == problem.start[0]
+    assert result.active[0] != 0
+    problem.lower[:] = problem.upper[:] = problem.start
+    result = run(problem, method)
+    assert result.success
+    assert (result.x == problem.start).all()
+    assert result.grad_norm == 0.0
+
+
+@each_method
+def test_a_box_of_one_unit_of_rounding(method):
+    start = np.array([1.0, -2.0, 0.0, 1e3])
+    upper = np.nextafter(start, np.inf)
+    c = np.array([1.0, -1.0, -1.0, 1e-3])
+    problem = Boxed(np.zeros((4, 4)), c, 0.0, start, upper, upper)
+    result = run(problem, method, tol=0)
+    assert problem.outside == 0
+    assert result.success
+    assert (result.x == np.where(c > 0, start, upper)).all()
+
+
+@each_method
+def test_a_start_at_a_vertex_that_is_the_solution(method):
+    problem = Boxed(np.eye(3), np.full(3, 9.0), 0.0, np.zeros(3), np.ones(3), np.zeros(3))
+    result = run(problem, method)
+    assert result.nit == 0
+    assert result.success
+    assert result.active.tolist() == [-1, -1, -1]
+    assert result.multipliers.tolist() == [9.0, 9.0, 9.0]
+    assert result.optimality == 0.0
+
+
+def test_the_end_is_told_in_its_words():
+    problem = random_box(2)
+    result = run(problem)
+    assert result.message.startswith("the projected gradient norm ")
+    exact = Boxed(np.eye(2), np.array([-5.0, 5.0]), 0.0, -np.ones(2), np.ones(2), np.zeros(2))
+    ended = run(exact, tol=0)
+    assert ended.message == "the projected gradient is exactly zero"
+    assert ended.success
+    assert ended.active.tolist() == [1, -1]
+
+
+def test_the_trace_has_the_size_of_the_face():
+    problem = Boxed(np.eye(3), np.full(3, 9.0), 0.0, np.zeros(3), np.ones(3), np.ones(3) / 2)
+    result = run(problem)
+    assert result.trace["active"].tolist()[0] == 0
+    assert result.trace["active"][-1] == 3
+    assert len(result.trace["active"]) == len(result.trace)
+
+
+def test_error_bars_of_the_free_variables():
+    r = np.random.default_rng(0)
+    for size in (6, 150):
+        A = r.standard_normal((size, size))
+        Q, c = A @ A.T / size + np.eye(size), r.standard_normal(size)
+        problem = Boxed(Q, c, 0.0, np.full(size, -0.2), np.full(size, 0.2), np.zeros(size))
+        result = run(problem, tol=1e-12, max_iterations=300)
+        free = result.active == 0
+        part = np.asarray(result.hess_inv)
+        assert not part[~free].any()
+        assert not part[:, ~free].any()
+        v = r.standard_normal(size)
+        assert np.allclose(result.hess_inv @ v, part @ v, rtol=1e-6, atol=1e-9)
+        if size == 6:
+            exact = np.linalg.inv(Q[np.ix_(free, free)])
+            assert np.allclose(part[np.ix_(free, free)], exact, rtol=0.05, atol=0.02)
+
+
+# --- forms and refusals --------------------------------------------------------------------------
+
+
+def test_forms_of_bounds():
+    expected = [[0.0, -np.inf], [1.0, 5.0]]
+    forms = [
+        [(0, 1), (None, 5)],
+        ((0, 1), (-np.inf, 5)),
+        np.array([[0, 1], [-np.inf, 5]]),
+        optimize.Bounds([0, -np.inf], [1, 5]),
+        iter([(0, 1), (None, 5)]),
+    ]
+    for form in forms:
+        assert np.array(read_sides(form, (2,), "float64")).tolist() == expected
+    assert np.array(read_sides((0, [1, 2, 3]), (3,), "float64")).tolist() == [[0] * 3, [1, 2, 3]]
+    assert read_sides((None, 1), (2, 2), "float64")[1].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    grid = [(i, i + 1) for i in range(4)]
+    assert read_sides(grid, (2, 2), "float64")[0].tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+def test_bounds_are_rounded_into_the_box():
+    low, high = read_sides((0.1, 0.3), (1,), "float32")
+    assert low[0] >= 0.1
+    assert high[0] <= 0.3
+    assert low.dtype == np.float32
+    low, high = read_sides((0.1, 0.1), (1,), "float32")
+    assert low == high == np.float32(0.1)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ([(1, 0), (0, 1)], "no x has 1.0 <= x <= 0.0"),
+        ([(0, 1), (np.nan, 1)], "index (1,): no x has nan"),
+        ([(np.inf, np.inf), (0, 1)], "no x has inf"),
+        ([(0, 1)] * 3, "3 pairs, and x has 2 entries"),
+        ((np.zeros(3), 1.0), "side of shape (3,), and x is of shape (2,)"),
+        (3, "must be one pair"),
+    ],
+)
+def test_bounds_that_make_no_sense_are_refused(bounds, words):
+    with pytest.raises((ValueError, TypeError)) as error:
+        minimize(lambda x: (x @ x, 2 * x), [1.0, 2.0], jac=True, bounds=bounds)
+    assert words in str(error.value)
+
+
+def test_methods_without_bounds_name_those_with():
+    with pytest.raises(ValueError, match=r"'cg' does not keep to them; these do: auto, .*lbfgs"):
+        minimize(lambda x: (x @ x, 2 * x), [1.0], jac=True, bounds=[(0, 1)], method="cg")
+    with pytest.raises(ValueError, match="universal-hb"):
+        minimize(
+            lambda x: (x @ x, 2 * x),
+            [1.0],
+            jac=True,
+            bounds=[(0, 1)],
+            method=Safeguarded(LBFGS(), UniversalHeavyBall()),
+        )
+    with pytest.raises(ValueError, match="trust-constr"):
+        minimize(lambda x: (x @ x, 2 * x), [1.0], jac=True, constraints=[{"type": "eq"}])
+
+
+def test_a_start_outside_is_moved_inside():
+    problem = random_box(8)
+    with pytest.warns(RuntimeWarning, match="outside of the bounds"):
+        result = minimize(
+            problem.both, problem.start + 2.0, jac=True, bounds=(-1e3, problem.start + 1.0)
+        )
+    assert (result.x <= problem.start + 1.0).all()
+
+
+# --- runs that are saved, watched, and called by SciPy -------------------------------------------
+
+
+@each_method
+@pytest.mark.parametrize("size", [20, 200])
+def test_a_resumed_run_is_the_same(tmp_path, method, size):
+    r = np.random.default_rng(size)
+    A = r.standard_normal((size, size))
+    Q = A @ A.T / size + 0.01 * np.eye(size)
+    low, up = -0.4 * r.random(size), 0.4 * r.random(size)
+    problem = Boxed(Q, r.standard_normal(size), 1.0, low, up, np.zeros(size))
+    path = tmp_path / "run.npz"
+    whole = run(problem, method)
+    run(problem, method, max_iterations=9, checkpoint=path)
+    resumed = run(problem, method, resume=path, max_iterations=100_000)
+    assert fingerprint(resumed) == fingerprint(whole)
+    with pytest.raises(momentous.CheckpointError, match="other bounds"):
+        minimize(problem.both, low, jac=True, bounds=(-1e-3, 1e-3), resume=path, method=method)
+
+
+def test_iterate_stays_inside():
+    problem = random_box(4)
+    for step in iterate(problem.both, problem.start, jac=True, bounds=problem.bounds):
+        assert (step.x >= problem.lower).all()
+        assert (step.x <= problem.upper).all()
+
+
+def test_scipy_calls_with_bounds():
+    def rastrigin(x):
+        assert (np.abs(x) <= 2.0).all()
+        return float(np.sum(x * x + 3 * (1 - np.cos(6 * x)))), 2 * x + 18 * np.sin(6 * x)
+
+    box, local = [(-2.0, 2.0)] * 3, {"method": minimize, "jac": True, "bounds": [(-2.0, 2.0)] * 3}
+    found = optimize.basinhopping(rastrigin, np.ones(3), niter=20, minimizer_kwargs=local, rng=0)
+    assert found.fun < 3.0
+    found = optimize.minimize(rastrigin, np.ones(3), jac=True, bounds=box, method=minimize)
+    assert found.success
+    assert found.active.tolist() == [0, 0, 0]
+    found = optimize.dual_annealing(
+        lambda x: rastrigin(x)[0],
+        box,
+        maxiter=30,
+        rng=0,
+        minimizer_kwargs={"method": minimize, "jac": lambda x: rastrigin(x)[1], "bounds": box},
+    )
+    assert found.fun < 1e-6
+    found = minimize(rastrigin, np.ones(3), jac=True, bounds=box, method="L-BFGS-B")
+    assert found.success
+    assert isinstance(found.method, LBFGS)
+
+
+def test_differential_evolution_polishes_with_it():
+    def f(x):
+        assert (x >= -1.0).all()
+        assert (x <= 2.0).all()
+        return float(np.sum((x - 3.0) ** 2 + np.sin(5 * x)))
+
+    polished = []
+
+    def polish(fun, x, **given):
+        polished.append(minimize(fun, x, bounds=given["bounds"], jac="3-point"))
+        return polished[-1]
+
+    found = optimize.differential_evolution(f, [(-1, 2)] * 2, polish=polish, maxiter=5, rng=0)
+    assert polished[0].success
+    assert (found.x == polished[0].x).all()
+
+
+@pytest.mark.parametrize("layout", [Data, Variables])
+def test_bounds_on_ranks(layout):
+    r = np.random.default_rng(1)
+    A = r.standard_normal((200, 200))
+    low, up = -0.3 * r.random(200), 0.3 * r.random(200)
+    problem = Boxed(A @ A.T / 200 + 0.1 * np.eye(200), r.standard_normal(200), 0.5, low, up, low)
+    alone = run(problem)
+    found = run(problem, ranks=layout(Alone()))
+    assert found.success
+    assert problem.outside == 0
+    assert np.allclose(found.x, alone.x, atol=1e-7)
+    assert found.trace["active"][-1] == alone.trace["active"][-1]

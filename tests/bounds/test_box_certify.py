@@ -1,0 +1,88 @@
+"""Certificates at bounds: multipliers, and the curvature of the free variables."""
+
+import numpy as np
+import pytest
+from tests.bounds.boxes import random_box
+from tests.helpers import LIBRARIES
+
+from momentous import Verdict, certify, minimize
+
+
+def saddle(x):
+    """A minimum along the first variable, a maximum along the second; the third pushes down."""
+    value = x[0] ** 2 - x[1] ** 2 + 0.25 * x[1] ** 4 + x[2]
+    return float(value), np.array([2 * x[0], x[1] ** 3 - 2 * x[1], 1.0])
+
+
+def test_a_minimum_at_bounds_is_of_second_order():
+    inside = []
+
+    def f(x):
+        inside.append((x >= 0.0).all() and (x <= 2.0).all())
+        return saddle(x)
+
+    box = [(0, 2), (0, 2), (0, 2)]
+    x = np.array([0.0, np.sqrt(2.0), 0.0])
+    found = certify(f, x, jac=True, eps=1e-6, bounds=box)
+    assert found.verdict is Verdict.SECOND_ORDER
+    assert found.smallest_eigenvalue == pytest.approx(4.0, rel=1e-6)
+    assert found.active.tolist() == [-1, 0, -1]
+    assert found.multipliers.tolist() == [0.0, 0.0, 1.0]
+    assert found.weakly_active == (0,)
+    assert "flat indices 0 have multipliers" in found.message
+    assert all(inside)
+
+
+def test_a_saddle_of_the_free_variables_can_be_left_within_the_box():
+    box = [(-1, 1), (-0.5, 0.5), (0, 1)]
+    found = certify(saddle, np.zeros(3), jac=True, eps=1e-6, bounds=box)
+    assert found.verdict is Verdict.SADDLE
+    assert found.smallest_eigenvalue == pytest.approx(-2.0, rel=1e-6)
+    assert found.direction[2] == 0.0
+    assert found.weakly_active == ()
+    assert "strict complementarity" in found.message
+    left = found.escape(saddle, np.zeros(3), jac=True)
+    assert abs(left[1]) <= 0.5
+    assert saddle(left)[0] < 0.0
+    held = certify(saddle, np.zeros(3), jac=True, eps=1e-6, bounds=[(-1, 1), (0, 0), (0, 1)])
+    assert held.verdict is Verdict.SECOND_ORDER
+
+
+def test_the_first_order_is_that_of_the_box():
+    x = np.array([0.0, 0.0, 0.5])
+    found = certify(saddle, x, jac=True, eps=1e-6, bounds=[(-1, 1)] * 3)
+    assert found.verdict is Verdict.NOT_STATIONARY
+    assert "|x - P(x - grad f(x))| = 1" in found.message
+    with pytest.raises(ValueError, match=r"outside of the bounds, by 0\.5"):
+        certify(saddle, x, jac=True, eps=1e-6, bounds=[(-1, 1), (-1, 1), (1, 2)])
+
+
+def test_a_vertex_has_no_free_variable():
+    found = certify(lambda x: (float(x.sum()), np.ones(2)), np.zeros(2), jac=True, eps=1e-6,
+                    bounds=(0, 1))  # fmt: skip
+    assert found.verdict is Verdict.SECOND_ORDER
+    assert "no variable is free" in found.message
+
+
+@pytest.mark.parametrize("library", [each for each in LIBRARIES if each.name != "jax"], ids=str)
+def test_what_minimize_finds_is_certified(library):
+    problem = random_box(21)
+    x0 = library.array(problem.start, "float64")
+    found = minimize(problem.both, x0, jac=True, bounds=problem.bounds, tol=1e-9)
+    certificate = certify(problem.both, found.x, jac=True, eps=1e-8, bounds=problem.bounds)
+    assert certificate.verdict is Verdict.SECOND_ORDER, certificate.message
+    assert problem.outside == 0
+    free = library.numpy(certificate.active) == 0
+    x = library.numpy(found.x)
+    hessian = problem.Q - np.diag(problem.waves * np.cos(x))
+    exact = np.linalg.eigvalsh(hessian[np.ix_(free, free)])[0]
+    assert certificate.smallest_eigenvalue == pytest.approx(exact, rel=1e-5)
+
+
+def test_products_of_the_user_are_taken():
+    def product(x, v):
+        return np.array([2 * v[0], (3 * x[1] ** 2 - 2) * v[1], 0.0])
+
+    x = np.array([0.0, np.sqrt(2.0), 0.0])
+    found = certify(saddle, x, jac=True, hessp=product, eps=1e-6, bounds=(0, 2))
+    assert found.smallest_eigenvalue == pytest.approx(4.0)
