@@ -197,7 +197,7 @@ def on_jax_gpu(fun: Any, starts: np.ndarray, data: Any, library: str, device: st
         began = perf_counter()
         found = jax.block_until_ready(run(X, *given))
         times.append(perf_counter() - began)
-    columns = {"status": found.status, "success": found.success, "nfev": found.evaluations}
+    columns = {"status": found.status, "success": found.success, "nfev": found.nfev}
     return {name: np.asarray(a) for name, a in (columns | {"x": found.x}).items()}, *times
 
 
