@@ -120,3 +120,28 @@ def test_methods_that_call_their_oracle_are_refused_within_another_too():
     method = Safeguarded(momentous.ConjugateGradient())
     with pytest.raises(TypeError, match="safeguarded with these methods within it has no compiled"):
         solve(rosenbrock, jnp.array(START), method=method)
+
+
+def test_without_evaluations_the_start_is_returned():
+    found = solve(rosenbrock, START, method="lbfgs", max_evaluations=0)
+    assert (int(found.status), int(found.nfev)) == (Status.MAX_EVALUATIONS, 1)
+    np.testing.assert_allclose(found.x, START)
+    assert found.fun == pytest.approx(float(rosenbrock(START)))
+
+
+@pytest.mark.parametrize(
+    ("fun", "has_aux", "message"),
+    [
+        (lambda x: (x @ x, x), False, "returned a tuple.*has_aux=True"),
+        (lambda x: None, False, "returned a NoneType"),
+        (lambda x: x @ x, True, "must return .value, aux."),
+    ],
+)
+def test_functions_that_return_something_else(fun, has_aux, message):
+    with pytest.raises(TypeError, match=message):
+        solve(fun, START, has_aux=has_aux)
+
+
+def test_one_argument_needs_no_tuple():
+    found = solve(lambda x, a: jnp.sum((x - a) ** 2), START, START + 1, method="lbfgs")
+    np.testing.assert_allclose(found.x, START + 1, atol=1e-5)

@@ -78,3 +78,33 @@ def test_a_device_is_asked_once_per_turn(on_numpy: Any, monkeypatch: pytest.Monk
     result = minimize_many(lambda X: pair(X, torch), torch.asarray(X0), jac=True, tol=1e-6)
     np.testing.assert_array_equal(result.nfev, expected.nfev)
     assert torch.equal(result.x, expected.x)
+
+
+def test_a_function_that_writes_into_x_is_found_out() -> None:
+    torch = pytest.importorskip("torch")
+
+    def fun(X: Any) -> Any:
+        values, gradients = (X**2).sum(1), 2 * X
+        X += 1
+        return values, gradients
+
+    with pytest.raises(RuntimeError, match="written into x"):
+        minimize_many(fun, torch.ones(3, 2, dtype=torch.float64), jac=True)
+
+
+def test_jax_without_doubles_and_with_differences() -> None:
+    jax = pytest.importorskip("jax")
+
+    def fun(X: Any) -> Any:
+        return ((X - 1) ** 2).sum(1)
+
+    X0 = jax.numpy.zeros((3, 2), dtype="float32")
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", False)
+    try:
+        for jac in ("autodiff", "3-point"):
+            result = minimize_many(fun, X0, jac=jac, tol=1e-2)
+            assert result.success.all()
+            assert (str(result.x.dtype), str(result.fun.dtype)) == ("float32", "float64")
+    finally:
+        jax.config.update("jax_enable_x64", before)

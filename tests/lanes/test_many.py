@@ -213,6 +213,13 @@ def test_points_of_any_shape_and_lists_of_starts() -> None:
     result = minimize_many(fun, [np.ones((2, 3)), np.full((2, 3), 5)], jac=True)
     assert result.x.shape == result.jac.shape == (2, 2, 3)
     assert result[1].x.shape == (2, 3)
+    mixed = minimize_many(fun, [np.ones((2, 3)), [[5, 5, 5], [5, 5, 5]]], jac=True)
+    np.testing.assert_array_equal(mixed.x, result.x)
+
+
+def test_a_function_of_one_point_may_return_a_list() -> None:
+    result = minimize_many(lambda x: [x @ x, 2 * x], starts(3), jac=True, vectorized=False)
+    assert result.success.all()
 
 
 def test_single_precision_stays() -> None:
@@ -233,6 +240,7 @@ def test_limits_and_targets() -> None:
     assert {*target.status.tolist()} == {Status.TARGET_REACHED}
     late = minimize_many(rosenbrock, X, jac=True, max_time=0)
     assert {*late.status.tolist()} == {Status.MAX_TIME}
+    assert "raise max_time" in late[0].message
 
 
 def test_a_tolerance_below_rounding_ends_without_success() -> None:
@@ -251,6 +259,8 @@ def test_the_result_is_a_sequence_with_a_table() -> None:
     assert result[-1].fun == result.fun[7]
     with pytest.raises(IndexError, match="8 problems"):
         result[8]
+    with pytest.raises(TypeError, match="not slice; the arrays"):
+        result[1:3]  # type: ignore[index]
     assert "8 problems" in repr(result)
     assert "CONVERGED" in repr(result)
     assert certify(rosenbrock, result[0].x, jac=True, eps=1e-3, rho=1.0)
@@ -329,11 +339,31 @@ def test_ctrl_c_keeps_what_is_done_and_a_resumed_batch_has_the_same_bits(
         minimize_many(rosenbrock, X + 1, resume=path, **options)
     with pytest.raises(CheckpointError, match="leave method out"):
         minimize_many(rosenbrock, X, resume=path, method="ada-ragd", **options)
-    with pytest.raises(CheckpointError, match="no run"):
+    with pytest.raises(CheckpointError, match="resume it with minimize_many"):
         minimize(rosenbrock, X[0], jac=True, resume=path)
     minimize(rosenbrock, X[0], jac=True, checkpoint=tmp_path / "single.npz")
     with pytest.raises(CheckpointError, match="single run"):
         minimize_many(rosenbrock, X, resume=tmp_path / "single.npz", **options)
+
+
+def test_a_resumed_batch_keeps_its_promises(tmp_path: Any) -> None:
+    def fail() -> None:
+        raise BrokenError
+
+    X, path = np.arange(12.0).reshape(3, 4) / 8, tmp_path / "batch.npz"
+    X[0, 0] = np.nan
+    with pytest.raises(BrokenError):
+        minimize_many(failing(5, fail), X, jac=True, tol=1e-2, checkpoint=path)
+    resumed = minimize_many(rosenbrock, X, jac=True, tol=1e-2, resume=path, checkpoint=path)
+    assert resumed.success.tolist() == [False, True, True]
+    # A success at 1e-2 is none at 1e-5.
+    with pytest.raises(CheckpointError, match=r"written with tol=0.01"):
+        minimize_many(rosenbrock, X, jac=True, resume=path)
+    with pytest.raises(CheckpointError, match="exact=False"):
+        minimize_many(rosenbrock, X, jac=True, tol=1e-2, resume=path, exact=True)
+    for other in (X[[0, 2, 1]], X.astype(np.float32)):  # whose sums are the same
+        with pytest.raises(CheckpointError, match="other starts"):
+            minimize_many(rosenbrock, other, jac=True, tol=1e-2, resume=path)
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
@@ -364,6 +394,8 @@ def test_invalid_input(X0: Any, options: dict[str, Any], message: str) -> None:
         (lambda X: (X.sum(axis=1), X[:, :1]), r"gradients of 2 points have shape \(2, 1\)"),
         (lambda X: X.sum(axis=1), "must return .values, gradients."),
         (lambda X: (X.sum(axis=1), X.astype(np.float32)), "dtype float32"),
+        (lambda X: (X.sum(axis=1) + 0j, X), "complex128; they must be real"),
+        (lambda X: (X.sum(axis=1), np.add(X, 1, out=X)), "work on x.copy"),
         (None, "must be callable"),
     ],
 )

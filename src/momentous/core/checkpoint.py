@@ -430,6 +430,8 @@ class _Unpacker:
 
     def state(self, content: Any) -> RunState:
         fields: Any = content.get("fields") if isinstance(content, dict) else None
+        if isinstance(content, dict) and "many" in content:
+            raise CheckpointError("is the checkpoint of a batch: resume it with minimize_many")
         _require(isinstance(fields, dict) and "space" in fields, "it holds no run")
         there, in_shards = self.unpack(fields["space"]), "shards" in content
         _require(isinstance(there, dict), "its space is not described")

@@ -13,6 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from momentous.core.box import Box
 from momentous.core.method import DEFAULT_TOLERANCE, Method
+from momentous.core.oracle.base import both_of
 from momentous.core.status import Status
 from momentous.jax.bounds import tree_of_bounds
 from momentous.jax.driver import Driver
@@ -47,7 +48,7 @@ class Solution(NamedTuple):
 def solve(
     fun: Callable[..., Any],
     x0: Tree,
-    args: tuple[Any, ...] = (),
+    args: Any = (),
     *,
     method: str | Method = "auto",
     tol: float = DEFAULT_TOLERANCE,
@@ -113,6 +114,7 @@ def solve(
     sides = None if bounds is None else tree_of_bounds(bounds, x0)
     if sides is not None:
         method = in_box(method)
+    args = args if isinstance(args, tuple | list) else (args,)
     run = partial(_solve, fun, method, float(tol), float(rtol), has_aux)
     return run(x0, args, key, max_evaluations, sides)  # type: ignore[no-any-return]
 
@@ -143,14 +145,20 @@ def _solve(
     args: tuple[Any, ...], key: Any, most: Any, sides: tuple[Tree, Tree] | None,
 ) -> Solution:  # fmt: skip
     def with_aux(x: Tree, args: tuple[Any, ...]) -> tuple[Scalar, Any]:
-        return fun(x, *args) if has_aux else (fun(x, *args), None)
+        found = fun(x, *args)
+        if not has_aux:
+            return found, None
+        value, aux = both_of(found, "with has_aux=True fun must return (value, aux)")
+        return value, aux
 
     # What fun reads besides its arguments is an argument, too: it may be mapped, or differentiated.
     program, shapes = jax.make_jaxpr(with_aux, return_shape=True)(x0, args)
     value, aux = shapes
-    if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+    is_array = isinstance(value, jax.ShapeDtypeStruct)
+    if not is_array or value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+        kind = f"{value.dtype}{list(value.shape)}" if is_array else f"a {type(value).__name__}"
         raise TypeError(
-            f"fun returned {value.dtype}{list(value.shape)}; it must return one real number"
+            f"fun returned {kind}; it must return one real number"
             + ("" if has_aux else ", or a pair with has_aux=True")
         )
 
@@ -175,7 +183,8 @@ def _solution(
         if box is not None:
             x0 = box.clip(driver.m, x0)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), aux)
-        state = driver.finished(driver.run(driver.begin(x0, nothing), most))
+        # As `minimize` does, it looks at x0 in any case.
+        state = driver.finished(driver.run(driver.begin(x0, nothing), jnp.maximum(most, 1)))
         sample, size, brought = state.shown
         return Solution(
             sample.point, sample.value, size, brought, state.succeeded, state.status,

@@ -11,7 +11,7 @@ import array_api_compat
 import numpy as np
 
 from momentous.core.oracle import levels_to_the_user
-from momentous.core.oracle.base import both_of
+from momentous.core.oracle.base import NO_NUMBERS, both_of, explain_read_only, written_into
 from momentous.core.space import Array, set_writable, to_numpy
 
 
@@ -75,8 +75,13 @@ class BatchFunction:
         """Values (k,) and gradients (k, d) at points (k, d) of the problems with these numbers
         (None: of all)."""
         if self.on_jax and self.jac not in ("2-point", "3-point"):
-            return self._compiled_call(points, problems)
-        return self._call(points, problems)
+            values, gradients = self._compiled_call(points, problems)
+        else:
+            values, gradients = self._call(points, problems)
+        if not self.on_jax:
+            return values, gradients
+        # Doubles, as numbers that decide have in lanes, where JAX has none too.
+        return np.array(to_numpy(values), float), np.array(to_numpy(gradients))
 
     def _compiled_call(self, points: Array, problems: np.ndarray | None) -> tuple[Array, Array]:
         """With the last point repeated up to a power of two: for each number of points the function
@@ -86,7 +91,7 @@ class BatchFunction:
         place = np.minimum(np.arange(size), k - 1)
         problems = (np.arange(self.count) if problems is None else problems)[place]
         found = self._pair_of(self.from_lanes(points[place]), self._cut(problems))
-        return tuple(np.array(to_numpy(a)[:k]) for a in found)  # type: ignore[return-value]
+        return found[0][:k], found[1][:k]
 
     @functools.cached_property
     def _pair_of(self) -> Callable[..., Any]:
@@ -105,8 +110,14 @@ class BatchFunction:
         set_writable(X, False)
         if self.jac in ("2-point", "3-point"):
             return self._differences(points, np.arange(k) if problems is None else problems)
-        args = self._cut(problems)
-        values, gradients = self._pair(X, args)
+        args, version = self._cut(problems), getattr(points, "_version", None)
+        try:
+            values, gradients = self._pair(X, args)
+        except ValueError as error:
+            explain_read_only(error)
+            raise
+        if getattr(points, "_version", None) != version:  # PyTorch counts writes
+            raise written_into()
         return self._values(values, k), self._gradients(gradients, k)
 
     def _pair(self, X: Array, args: list[Any]) -> Any:
@@ -155,6 +166,10 @@ class BatchFunction:
                 f"fun returned values of shape {tuple(getattr(values, 'shape', ()))} for {k} "
                 f"points; it must return one value for each, an array of shape ({k},): sum over "
                 "the axes of x only, or pass vectorized=False for a function of one point"
+            )
+        if getattr(values.dtype, "name", str(values.dtype)).startswith(NO_NUMBERS):
+            raise TypeError(
+                f"fun returned values of dtype {values.dtype}; they must be real numbers"
             )
         values = values.detach() if getattr(values, "requires_grad", False) else values
         return self.xp.astype(values, self.wide, copy=True)
@@ -210,7 +225,7 @@ class BatchFunction:
                 function(X[i, ...], *(a[i] if c else a for a, c in zip(args, cut, strict=True)))
                 for i in range(X.shape[0])
             ]
-            if isinstance(found[0], tuple):
+            if isinstance(found[0], tuple | list):
                 return tuple(self._stacked(part) for part in zip(*found, strict=True))
             return self._stacked(found)
 

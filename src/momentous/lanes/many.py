@@ -90,7 +90,8 @@ def minimize_many(
         "auto" differ from it by rounding, as the curvature of all problems is updated at once, and
         take about a seventh of the time; the other methods are exact anyway.
     checkpoint, resume
-        As for :func:`minimize`, for the batch; fun, X0 and method are to be the same.
+        As for :func:`minimize`, for the batch; fun, X0, method and exact are to be the same.
+        Problems that have ended stay so, by a limit too; tol may not be smaller than theirs.
     interrupts : {"raise", "return"}
         What Ctrl-C does; the exception has the results as its attribute ``result``, as has one that
         ``fun`` raises.  Problems that were still running have ``Status.INTERRUPTED``.
@@ -152,7 +153,7 @@ def minimize_many(
         m, rule, tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
         target=target, seed=rng, values=function.values,
     )  # fmt: skip
-    state = saved.read(content, arrays, m, rows) if resume is not None else None
+    state = saved.read(content, arrays, driver, rows) if resume is not None else None
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
         run = ManyRun(
             function, driver, rows, max_time=max_time, checkpoint=checkpoint, resume=state,
@@ -176,14 +177,17 @@ def _starts(X0: Any) -> Array:
     if isinstance(X0, list | tuple):
         if not len(X0):
             raise ValueError("X0 is empty; pass at least one start")
-        if array_api_compat.is_array_api_obj(X0[0]):
+        arrays = [x for x in X0 if array_api_compat.is_array_api_obj(x)]
+        if arrays:
+            xp = array_api_compat.array_namespace(arrays[0])
+            X0 = [x if array_api_compat.is_array_api_obj(x) else xp.asarray(x) for x in X0]
             shapes = sorted({tuple(x.shape) for x in X0})
             if len(shapes) > 1:
                 raise ValueError(
                     f"the starts in X0 have shapes {shapes[0]} and {shapes[1]}; all problems of a "
                     "batch must have as many variables: call minimize_many for each shape"
                 )
-            X0 = array_api_compat.array_namespace(X0[0]).stack(list(X0))
+            X0 = xp.stack(X0)
     starts = starting_point(X0)
     if starts.ndim < 2:
         raise ValueError(

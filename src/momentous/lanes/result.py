@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -52,6 +53,13 @@ class ManyResult:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, i: int) -> Result:
+        try:
+            i = operator.index(i)
+        except TypeError:
+            raise TypeError(
+                f"result[i] is the result of problem i, a whole number, not {type(i).__name__}; "
+                "the arrays result.x, result.fun ... can be cut"
+            ) from None
         if not -len(self) <= i < len(self):
             raise IndexError(f"there are {len(self)} problems, and none has the number {i}")
         i, ending = i % len(self), self._ending(i % len(self))

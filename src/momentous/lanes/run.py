@@ -106,7 +106,9 @@ class ManyRun:
             self._turns += 1
             self._turn()
             if self.running.any() and self.time > self._max_time:
-                self._stop(Status.MAX_TIME, f"{self._max_time:.3g} s, all that was allowed,")
+                self._stop(
+                    Status.MAX_TIME, f"{self._max_time:.3g} s are spent,", "raise max_time to go on"
+                )
             if self._progress is not None:
                 self._progress(self.total - int(self.running.sum()), self.total)
             if self._checkpoint is not None and self._checkpoint.is_due(self._turns):
@@ -236,11 +238,11 @@ class ManyRun:
         )  # fmt: skip
         self.running[lanes] = False
 
-    def _stop(self, status: Status, why: str) -> None:
+    def _stop(self, status: Status, why: str, advice: str = "") -> None:
         """End all runs that are still under way."""
 
         def ending(norm: float) -> Ending:
-            message = f"{why} with a gradient norm of {norm:.3g}"
+            message = f"{why} with gradient norm {norm:.3g}" + (f"; {advice}" if advice else "")
             return Ending(status, message, {"grad_norm": norm})
 
         self._finish(np.flatnonzero(self.running), ending)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from momentous.core.status import Ending, Status
 from momentous.io.archive import ArchiveError, read_archive, write_archive
 from momentous.lanes import stores
 from momentous.lanes.driver import Driver
-from momentous.lanes.machine import Lanes
 
 
 class Saved(NamedTuple):
@@ -28,9 +28,10 @@ class Saved(NamedTuple):
     time: float
 
 
-def _fingerprint(starts: Array) -> float:
-    """Do two batches begin at the same points?"""
-    return float(np.sum(to_numpy(starts), dtype=float))
+def _fingerprint(starts: Array) -> str:
+    """Do two batches begin at the same points, in the same order and precision?"""
+    rows = np.ascontiguousarray(to_numpy(starts))
+    return f"{rows.dtype} {zlib.crc32(rows.tobytes()):08x}"
 
 
 def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -> None:
@@ -62,7 +63,7 @@ def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -
         "batch": pack(saved.batch), "pieces": pack(saved.pieces), "endings": endings,
         "problems": pack(saved.problems), "running": pack(saved.running), "time": saved.time,
         "method": driver.rule.description(), "starts": _fingerprint(starts),
-        "shape": list(starts.shape),
+        "shape": list(starts.shape), "tolerance": driver.tolerance, "exact": driver.m.exact,
     }  # fmt: skip
     write_archive(checkpoint.path, KIND, VERSION, {"many": content}, arrays, keep_previous=True)
 
@@ -80,12 +81,25 @@ def described(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, n
     return archive.content["many"], archive.arrays
 
 
-def read(content: dict[str, Any], arrays: dict[str, np.ndarray], m: Lanes, starts: Array) -> Saved:
+def read(
+    content: dict[str, Any], arrays: dict[str, np.ndarray], driver: Driver, starts: Array
+) -> Saved:
     """The batch of these starts that was saved."""
+    m = driver.m
     if content["shape"] != list(starts.shape) or content["starts"] != _fingerprint(starts):
         raise CheckpointError(
             f"the checkpoint belongs to other starts, of shape {tuple(content['shape'])}: resume "
             "it with the X0 that it was written with"
+        )
+    if content["exact"] != m.exact:
+        raise CheckpointError(
+            f"the checkpoint was written with exact={content['exact']}: resume it with that"
+        )
+    if content["pieces"]["list"] and driver.tolerance < content["tolerance"]:
+        raise CheckpointError(
+            f"the checkpoint was written with tol={content['tolerance']:g}, and problems have "
+            f"ended there; resume it with that tol and then start again from its points with "
+            f"tol={driver.tolerance:g}"
         )
     made: dict[int, Any] = {}
 

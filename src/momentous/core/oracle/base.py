@@ -145,10 +145,10 @@ class CachedOracle(Oracle):
             try:
                 value = self._call_value(x)
             except ValueError as error:
-                _explain(error)
+                explain_read_only(error)
                 raise
         if self.space.counts_writes and x._version != writes:
-            raise _written()
+            raise written_into()
         self.nfev += 1
         if last is None:
             self._last = Sample(x, value)
@@ -180,12 +180,12 @@ class CachedOracle(Oracle):
             value, answer, values = self._call_gradient(x, math.nan if last is None else last.value)
         except BaseException as error:
             interrupts.error = error
-            _explain(error)
+            explain_read_only(error)
             raise
         finally:
             interrupts.depth -= 1
         if counts_writes and x._version != writes:
-            raise _written()
+            raise written_into()
         self.nfev += values
         self.njev += 1
         if last is not None and isinstance(value, float) and value != value:
@@ -245,7 +245,7 @@ class CachedOracle(Oracle):
                 self._carried = None
 
 
-def _explain(error: BaseException) -> None:
+def explain_read_only(error: BaseException) -> None:
     """NumPy says that an array is read-only; say which one, and what to do."""
     if isinstance(error, ValueError) and error.args and "read-only" in str(error.args[0]):
         error.args = (
@@ -254,7 +254,7 @@ def _explain(error: BaseException) -> None:
         )
 
 
-def _written() -> RuntimeError:
+def written_into() -> RuntimeError:
     return RuntimeError(
         "user code has written into x; it must leave x as it is (work on x.clone() instead)"
     )
