@@ -133,14 +133,26 @@ def _enter_box(bounds: Any, space: Space, start: Array, counts: bool) -> Array:
     space.box = read_bounds(bounds, space)
     if space.box is None:
         return start
+    if space.has_own_inner:  # x - P(x - g) is 0 elsewhere in another metric
+        raise ValueError(
+            "bounds= and inner= cannot be given together: the projection onto the box is that of "
+            "the sum of products; where x is spread over processes pass ranks='variables'"
+        )
     inside = space.box.clip(space, start)
-    if counts and space.distance(start, inside) > 4.0 * space.rounding * space.norm(start):
+    rounding = 4.0 * space.rounding
+    if counts and space.dot(lambda xp, x, y: _apart(xp, x, y, rounding), start, inside) > 0.0:
         warnings.warn(
             "x0 lies outside of the bounds: the run starts at the nearest point within them",
             RuntimeWarning,
             stacklevel=levels_to_the_user(),
         )
     return inside
+
+
+def _apart(xp: Any, x: Array, y: Array, rounding: float) -> tuple[Array, Array]:
+    """1 where two points differ by more than rounding."""
+    apart = xp.astype(xp.abs(x - y) > rounding * xp.abs(y), x.dtype)
+    return apart, apart
 
 
 def _criteria(
@@ -287,10 +299,11 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         which mistakes are found.
     bounds : optional
         Lower and upper bounds of x, as in SciPy: a pair per variable, None or infinity for none, or
-        ``scipy.optimize.Bounds``; or a pair of numbers, or of arrays, for all.  ``fun`` is never
-        evaluated outside, by differences neither; l = u fixes a variable; an x0 outside is moved
-        inside, with a warning.  ``tol`` is then compared with the norm of x - P(x - g), P the
-        projection onto the box.  Methods that keep to bounds: "auto", "lbfgs", "gd".
+        ``scipy.optimize.Bounds``; or a pair of numbers, or of arrays, for all (a pair of arrays of
+        two numbers is refused: it could be two pairs).  ``fun`` is never evaluated outside, by
+        differences neither; l = u fixes a variable; an x0 outside is moved inside, with a warning.
+        ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box.
+        Methods that keep to bounds: "auto", "lbfgs", "gd".  Not together with ``inner``.
     options : dict, optional
         Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``

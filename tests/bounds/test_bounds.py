@@ -309,12 +309,43 @@ def test_bounds_are_rounded_into_the_box():
         ([(0, 1)] * 3, "3 pairs, and x has 2 entries"),
         ((np.zeros(3), 1.0), "side of shape (3,), and x is of shape (2,)"),
         (3, "must be one pair"),
+        ([(0, 1), None], "index 1 is None, which is no pair"),
+        ([(0, 1), (0, 1, 2), (0, 1)], "index 1 is (0, 1, 2), which is no pair"),
+        ("ab", "must be one pair"),
+        ({"x": (0, 1)}, "must be one pair"),
+        ((np.zeros(2), np.ones(2)), "two pairs or all lower and all upper"),
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(bounds, words):
     with pytest.raises((ValueError, TypeError)) as error:
         minimize(lambda x: (x @ x, 2 * x), [1.0, 2.0], jac=True, bounds=bounds)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("start", [[1e20, -1.0], [np.inf, 0.5], [0.5, -1.0]])
+def test_every_start_outside_is_told(start):
+    with pytest.warns(RuntimeWarning, match="outside of the bounds"):
+        minimize(lambda x: (x @ x, 2 * x), start, jac=True, bounds=[(None, 1e21), (0, 1)])
+
+
+def test_a_fall_without_end_is_told_with_bounds():
+    found = minimize(lambda x: (-x @ x, -2 * x), np.ones(2), jac=True, bounds=(0, None))
+    assert found.status is Status.UNBOUNDED
+    assert "the objective has fallen" in found.message
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_check_gradient_sees_every_entry_from_a_vertex(seed):
+    signs = np.ones(4)
+    signs[seed % 4] = -1.0
+    with pytest.raises(ValueError, match="jac is not the gradient of fun"):
+        minimize(lambda x: ((x - 2) @ (x - 2), 2 * signs * (x - 2)), np.full(4, float(seed // 4)),
+                 jac=True, bounds=(0, 1), check_gradient=True)  # fmt: skip
+
+
+def test_bounds_in_another_metric_are_refused():
+    with pytest.raises(ValueError, match="bounds= and inner= cannot be given together"):
+        minimize(lambda x: (x @ x, 2 * x), [1.0], jac=True, bounds=(0, 1), inner=np.dot)
 
 
 def test_methods_without_bounds_name_those_with():

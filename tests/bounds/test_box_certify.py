@@ -57,6 +57,18 @@ def test_the_first_order_is_that_of_the_box():
         certify(saddle, x, jac=True, eps=1e-6, bounds=[(-1, 1), (-1, 1), (1, 2)])
 
 
+def test_a_variable_that_the_gradient_moves_to_a_bound_is_weakly_held_too():
+    f = lambda x: (float(1e-7 * x[0] - x[0] ** 2), 1e-7 - 2 * x)  # noqa: E731  # falls from 1e-7 on
+    found = certify(f, np.array([1e-9]), jac=True, eps=1e-6, curvature=1e-3, bounds=(0, 1))
+    assert found.weakly_active == (0,)
+    assert "strict complementarity" not in found.message
+
+
+def test_no_bound_is_met():
+    found = certify(lambda x: (x @ x, 2 * x), np.zeros(2), jac=True, eps=1e-6, bounds=(-1, 1))
+    assert "no variable is at a bound" in found.message
+
+
 def test_a_vertex_has_no_free_variable():
     found = certify(lambda x: (float(x.sum()), np.ones(2)), np.zeros(2), jac=True, eps=1e-6,
                     bounds=(0, 1))  # fmt: skip

@@ -120,3 +120,22 @@ def test_the_solution_is_differentiated_by_arguments_and_by_bounds():
         assert np.allclose(by_c[:, i], expected, atol=1e-6)
         expected = (solution(c, top + step) - solution(c, top - step)) / (2 * h)
         assert np.allclose(by_top[:, i], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["arrays", "pairs"])
+def test_two_variables_have_the_same_bounds_inside_and_outside_of_compiled_code(form):
+    def found(low, high):
+        arrays = (jnp.stack([low, low]), jnp.stack([high, 2 * high]))
+        pairs = [(low, high), (None, 2 * high)]
+        f = lambda x: jnp.sum((x - 2.0) ** 2)  # noqa: E731
+        bounds = arrays if form == "arrays" else pairs
+        return solve(f, jnp.full(2, 0.5), bounds=bounds, method="lbfgs").x
+
+    low, high = jnp.asarray(0.0), jnp.asarray(0.75)
+    assert found(low, high).tolist() == [0.75, 1.5]
+    assert jax.jit(found)(low, high).tolist() == [0.75, 1.5]
+
+
+def test_compiled_bounds_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="1 parts for 3 variables"):
+        jax.jit(lambda u: solve(jnp.sum, jnp.zeros(3), bounds=[(0.0, u)]).x)(1.0)

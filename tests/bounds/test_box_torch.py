@@ -69,3 +69,11 @@ def test_tensors_in_single_precision_stay_inside():
         result = minimize(x, loss, bounds=(None, top), tol=1e-3)
     assert result.success
     assert (x.detach().double() <= top).all()
+
+
+def test_a_pair_of_tensors_is_all_lower_and_all_upper_bounds():
+    net = torch.nn.Linear(1, 2, dtype=torch.float64)
+    torch.nn.init.constant_(net.bias, 0.1)
+    pair = (torch.zeros(2), torch.full((2,), 0.5))
+    found = minimize(net, lambda: (net.bias - 3).square().sum(), bounds={"bias": pair})
+    assert found.x["bias"].tolist() == [0.5, 0.5]

@@ -27,7 +27,7 @@ class Face:
         lower, upper, slope = (to_numpy(a).reshape(-1) for a in (box.lower, box.upper, g))
         self.held = (at != 0) | (meets != 0)
         self.free = np.flatnonzero(~self.held)
-        weak = (at != 0) & (np.abs(slope) <= eps) & (lower < upper)
+        weak = self.held & (np.abs(slope) <= eps) & (lower < upper)
         self.weak = tuple(int(i) for i in np.flatnonzero(weak))
         places = np.full(space.size, self.free.size)
         places[self.free] = np.arange(self.free.size)
@@ -88,6 +88,8 @@ class Face:
         """What is held, for a message."""
         size = self.held.size
         held = f"{int(self.held.sum())} of {size} variables are at bounds"
+        if not self.held.any():
+            return "no variable is at a bound"
         if not self.weak:
             return f"{held}, each with a multiplier above eps (strict complementarity)"
         first = ", ".join(map(str, self.weak[:5])) + (", ..." if len(self.weak) > 5 else "")

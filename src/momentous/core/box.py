@@ -11,6 +11,7 @@ indicator: other simple terms may stand in its place.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import array_api_compat
@@ -134,7 +135,8 @@ def read_bounds(bounds: Any, space: Space) -> Box | None:
 
     ``scipy.optimize.Bounds`` (anything with ``lb`` and ``ub``); one pair per entry of x; or a pair
     of a lower and an upper bound, each a number or an array that can be stretched to the shape of
-    x.  None is no bound.  Where two pairs for two variables can be read both ways they are SciPy's.
+    x.  None is no bound.  For two variables, two lists are SciPy's pairs; a tuple of two arrays,
+    which can be read both ways, is refused.
     """
     if bounds is None or (isinstance(bounds, tuple | list) and not bounds):
         return None
@@ -165,17 +167,27 @@ def _both_sides(bounds: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.nda
         return _stretched(bounds.lb, shape, -math.inf), _stretched(bounds.ub, shape, math.inf)
     if not hasattr(bounds, "__len__") and hasattr(bounds, "__iter__"):
         bounds = list(bounds)
-    if not hasattr(bounds, "__len__"):
+    if not hasattr(bounds, "__len__") or isinstance(bounds, str | Mapping):
         raise TypeError(
             f"bounds={bounds!r} must be one pair (lower, upper) per variable, a pair of arrays, or "
             "scipy.optimize.Bounds"
         )
     size, pairs = math.prod(shape), list(bounds)
+    if size == 2 and _is_pair_of_arrays(bounds):
+        raise ValueError(
+            "bounds= is a tuple of two arrays of two numbers, which may be two pairs or all lower "
+            "and all upper bounds: pass a list of pairs, or scipy.optimize.Bounds(lower, upper)"
+        )
     if len(pairs) == size and all(_is_pair(pair) for pair in pairs):
         lower, upper = zip(*pairs, strict=True) if pairs else ((), ())
         return _stretched(lower, shape, -math.inf), _stretched(upper, shape, math.inf)
-    if len(pairs) == 2:
+    # For two variables, a pair and None is no lower side without an upper one.
+    half = size == 2 and {type(each) for each in pairs} == {tuple, type(None)}
+    if len(pairs) == 2 and not half:
         return _stretched(pairs[0], shape, -math.inf), _stretched(pairs[1], shape, math.inf)
+    for i, pair in enumerate(pairs):
+        if not _is_pair(pair):
+            raise ValueError(f"bounds= at index {i} is {pair!r}, which is no pair (lower, upper)")
     raise _misfit(f"bounds= has {len(pairs)} pairs, and x has {size} entries")
 
 
@@ -184,6 +196,21 @@ def _misfit(words: str) -> ValueError:
     return ValueError(
         f"The number of bounds is not compatible with the length of `x0`: {words}; give one pair "
         "per entry"
+    )
+
+
+def sides_or_pairs(bounds: Any) -> Any:
+    """Bounds of which a tuple of two, numbers or arrays, is all lower and all upper ones: not so in
+    SciPy, where for two variables two arrays are pairs."""
+    is_pair = isinstance(bounds, tuple) and len(bounds) == 2
+    if is_pair and not any(isinstance(side, tuple | list) for side in bounds):
+        return Sides(*bounds)
+    return bounds
+
+
+def _is_pair_of_arrays(bounds: Any) -> bool:
+    return isinstance(bounds, tuple) and all(
+        _is_pair(side) and not isinstance(side, tuple | list) for side in bounds
     )
 
 

@@ -34,9 +34,7 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
         return  # the run will say so
     size = max(1.0, space.norm(x0) / math.sqrt(space.dimension))
     for nudge in (0.0, 0.05 * size, 0.0005 * size):
-        point = space.combination(x0, nudge, random.draw()) if nudge else x0
-        if nudge and space.box is not None:
-            point = space.box.clip(space, point)
+        point = _moved(space, x0, nudge, random.draw()) if nudge else x0
         known = oracle.peek_gradient(point)
         if not (math.isfinite(known.value) and known.has_finite_gradient):
             continue  # beyond the edge of where fun is defined
@@ -50,6 +48,15 @@ def check_gradient(oracle: CachedOracle, x0: Array) -> None:
         if nudge:
             break
     _require_repeatable(oracle, x0, first.gradient)
+
+
+def _moved(space: Space, x: Array, length: float, direction: Array) -> Array:
+    """A point near x; in a box each variable goes the way that has more room for it."""
+    there, box = space.combination(x, length, direction), space.box
+    if box is None:
+        return there
+    there, back = box.clip(space, there), box.clip(space, space.combination(x, -length, direction))
+    return space.each(lambda xp, x, a, b: xp.where(abs(a - x) >= abs(b - x), a, b), x, there, back)
 
 
 class _Directions:

@@ -402,7 +402,9 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
     if progress.nit % 32 and not fall > BEYOND * slope:  # in most iterations that is all
         return None
     point, norm = here.point, here.grad_norm if here.evaluated else progress.grad_norm
-    by_value = not _has_target(stop) and progress.noun == "gradient"  # a residual has other units
+    by_value = not _has_target(stop) and progress.noun.endswith(
+        "gradient"
+    )  # a residual has other units
     length = max(1.0, progress.start_size)
     fallen = by_value and BEYOND * slope * length < fall < math.inf
     if point is None or (progress.nit % 32 and not fallen):

@@ -90,9 +90,10 @@ def solve(
         A key of ``jax.random``, for "perturbed-ragd".
     bounds : optional
         ``(lower, upper)``, each a number, None or a tree like x0, so that bounds can be vmapped; or
-        a tree like x0 with the bounds of each leaf, as for `momentous.minimize`.  fun is never
-        evaluated outside; an x0 outside is moved to the nearest point inside; ``grad_norm`` is then
-        the norm of x - P(x - gradient), P the projection onto the box.
+        a tree like x0 with the bounds of each leaf, as for `momentous.minimize`; a tuple of two is
+        that pair, where x0 is a tuple of two as well.  fun is never evaluated outside; an x0
+        outside is moved to the nearest point inside; ``grad_norm`` is then the norm of
+        x - P(x - gradient), P the projection onto the box.
     **parameters
         Those of the method, if it is given by name.
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from momentous.core.box import Sides, read_sides
+from momentous.core.box import Sides, read_sides, sides_or_pairs
 from momentous.core.space import Array
 
 Closure = Callable[[], Any]
@@ -136,7 +136,8 @@ class FlatParameters:
         dtype, sides = _name(self._dtype), []
         for name, shape in zip(self.names, self._shapes, strict=True):
             given = bounds.get(name)
-            sides.append(read_sides((None, None) if given is None else given, shape, dtype))
+            given = (None, None) if given is None else sides_or_pairs(given)
+            sides.append(read_sides(given, tuple(shape), dtype))
         lower, upper = zip(*sides, strict=True)
         return Sides(*(np.concatenate([a.reshape(-1) for a in side]) for side in (lower, upper)))
 

@@ -122,9 +122,10 @@ def _where_held(xp: Any, held: Array, target: Array, newton: Array, more: Array)
 
 def _wrong(xp: Any, held: Array, p: Array, z: Array, lo: Array, up: Array) -> Array:
     """What has to change: free variables outside join, held ones with the wrong sign leave."""
-    leaves = (held * z > 0.0) & (lo < up)
-    left = xp.where(leaves, -held, 0.0)
-    return xp.where(held != 0.0, left, _crossed(xp, p, lo, up))
+    leaves = (held * z > 0.0) & (
+        lo < up
+    )  # z is 0 where a variable is free, p at the bound elsewhere
+    return _crossed(xp, p, lo, up) - xp.where(leaves, held, 0.0)
 
 
 def _cut(xp: Any, p: Array, lo: Array, up: Array, longer: float) -> Array:

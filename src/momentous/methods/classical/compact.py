@@ -51,11 +51,12 @@ class Compact:
         steps, changes = self._steps_and_changes
         chosen, k, scale, K = np.flatnonzero(held), len(steps), self._scale, self._middle
         rows, z = np.empty((2 * k, len(chosen))), np.zeros(held.size)
-        rows[:k], rows[k:] = steps.take(chosen, axis=1), changes.take(chosen, axis=1)
+        for vectors, part in ((steps, rows[:k]), (changes, rows[k:])):
+            vectors.take(chosen, axis=1, out=part, mode="clip")  # any other mode makes a copy
         given = r.reshape(-1)[chosen].astype(np.float64, copy=False)
         if len(chosen) <= len(K):
             block = rows.T @ (K @ rows)
-            block[np.diag_indices_from(block)] += scale
+            _diagonal(block)[:] += scale
             _, found, failed = dposv(block, given)
             if failed:
                 found[:] = math.nan
@@ -72,7 +73,7 @@ class Compact:
     def _weights(self, gram: np.ndarray, products: np.ndarray) -> np.ndarray:
         """w, with (gamma I + K M) w = K U_A r and M = U_A'U_A."""
         matrix = self._middle @ gram
-        matrix[np.diag_indices_from(matrix)] += self._scale
+        _diagonal(matrix)[:] += self._scale
         _, _, w, failed = dgesv(matrix, self._middle @ products)
         return np.full(len(matrix), math.nan) if failed else w
 
@@ -116,3 +117,8 @@ class Compact:
 
     def _like(self, entries: Array, r: Array) -> Array:
         return self._space.xp.reshape(self._space.xp.astype(entries, r.dtype, copy=False), r.shape)
+
+
+def _diagonal(matrix: np.ndarray) -> np.ndarray:
+    """A view of it."""
+    return matrix.reshape(-1)[:: len(matrix) + 1]
