@@ -14,7 +14,7 @@ def saddle(x):
     return float(value), np.array([2 * x[0], x[1] ** 3 - 2 * x[1], 1.0])
 
 
-def test_a_minimum_at_bounds_is_of_second_order():
+def test_a_minimum_at_a_bound_without_a_multiplier_is_not_called_second_order():
     inside = []
 
     def f(x):
@@ -24,7 +24,7 @@ def test_a_minimum_at_bounds_is_of_second_order():
     box = [(0, 2), (0, 2), (0, 2)]
     x = np.array([0.0, np.sqrt(2.0), 0.0])
     found = certify(f, x, jac=True, eps=1e-6, bounds=box)
-    assert found.verdict is Verdict.SECOND_ORDER
+    assert found.verdict is Verdict.FIRST_ORDER
     assert found.smallest_eigenvalue == pytest.approx(4.0, rel=1e-6)
     assert found.active.tolist() == [-1, 0, -1]
     assert found.multipliers.tolist() == [0.0, 0.0, 1.0]
@@ -60,6 +60,7 @@ def test_the_first_order_is_that_of_the_box():
 def test_a_variable_that_the_gradient_moves_to_a_bound_is_weakly_held_too():
     f = lambda x: (float(1e-7 * x[0] - x[0] ** 2), 1e-7 - 2 * x)  # noqa: E731  # falls from 1e-7 on
     found = certify(f, np.array([1e-9]), jac=True, eps=1e-6, curvature=1e-3, bounds=(0, 1))
+    assert found.verdict is Verdict.FIRST_ORDER
     assert found.weakly_active == (0,)
     assert "strict complementarity" not in found.message
 

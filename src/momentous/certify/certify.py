@@ -225,8 +225,8 @@ def certify(
     bounds : optional
         Bounds of x, as for `minimize`.  First order then means that x - P(x - grad f(x)) is small,
         P the projection onto the box, and second order is that of the free variables, with those
-        at bounds held; `Certificate.weakly_active` names those whose multipliers vanish.  No
-        gradient is taken outside.
+        at bounds held, where all multipliers are above eps: `Certificate.weakly_active` names the
+        others.  No gradient is taken outside.
 
     Notes
     -----
@@ -450,8 +450,11 @@ def _with_bounds(
     if found.direction is not None:
         numbers["direction"] = face.spread(found.direction)
         numbers["longest_step"] = face.longest(numbers["direction"])
+    verdict = found.verdict
+    if face.weak and verdict is Verdict.SECOND_ORDER:
+        verdict = Verdict.FIRST_ORDER  # f may fall into the box
     return dataclasses.replace(
-        certificate(found.verdict, f"{words}; {face.words()}", **numbers),
+        certificate(verdict, f"{words}; {face.words()}", **numbers),
         curvature_tolerance=found.curvature_tolerance,
         active=told["active"],
         multipliers=told["multipliers"],
