@@ -21,7 +21,7 @@ from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
 from momentous.jax import vectors
 from momentous.jax.machine import Compiled, strong
 from momentous.jax.vectors import Scalar, Tree, number, select
-from momentous.methods.classical.curvature import Curvature
+from momentous.methods.classical.stores import Stored
 
 UNBOUNDED = int(Status.UNBOUNDED)
 
@@ -144,8 +144,8 @@ class Driver:
         def begun() -> Any:
             # Stores begin with zeros, as they are: in a branch they would be copied.
             return jax.tree.map(
-                lambda new, old: old if isinstance(new, Curvature) else new,
-                self._first(here, tol), state.memory, is_leaf=lambda a: isinstance(a, Curvature),
+                lambda new, old: m.but(old, way=new.way) if isinstance(new, Stored) else new,
+                self._first(here, tol), state.memory, is_leaf=lambda a: isinstance(a, Stored),
             )  # fmt: skip
 
         memory = m.case(state.memory, (first, begun), otherwise=told)
