@@ -28,9 +28,10 @@ def no_pairs(m: Any, here: Sample, most: int | None) -> Stored:
     d, none, way = m.dimension, zeros(dtype=m.whole), _line(m, here, UNIT, True)
     if most is None:
         return Matrix(zeros(2, d, d), zeros(), none, way)
-    rows = (zeros(most, d, dtype=m.dtype) for _ in range(2))  # which may be changed in place
+    steps, changes = (zeros(most, d, dtype=m.dtype) for _ in range(2))  # to be changed in place
     square = zeros(most, most)
-    return Windows(*rows, Products(square, square, zeros(most), zeros(), none, none), way)
+    products = Products(square, square, zeros(most), zeros(), none, none)
+    return Windows(steps, changes, products, way)
 
 
 class Pair:
