@@ -178,14 +178,10 @@ class Driver:
         )  # fmt: skip
 
     def _rest(self, rest: Rest, memory: Any, shown: Sample, iterations: Scalar) -> Rest:
-        noise = jnp.maximum(
-            stopping.LEVEL_NOISE * self.m.rounding * abs(shown.value), self.rule.noise(memory)
-        )
-        level, less = abs(shown.value - rest.value) <= noise, shown.grad_norm < rest.norm
-        return Rest(
-            *select(level, (rest.level + 1, rest.value), (jnp.asarray(0), shown.value)),
-            *select(less, (shown.grad_norm, iterations), (rest.norm, rest.iteration)),
-        )  # fmt: skip
+        noise, less = self.rule.noise(memory), shown.grad_norm < rest.norm
+        smallest = select(less, (shown.grad_norm, iterations), (rest.norm, rest.iteration))
+        level = stopping.count_level(self.m, rest.level, rest.value, shown.value, noise)
+        return Rest(*level, *smallest)
 
     def _unbounded(self, memory: Any, shown: Sample, start: Start, iterations: Scalar) -> Scalar:
         """As `momentous.core.stopping.unbounded` has it."""
