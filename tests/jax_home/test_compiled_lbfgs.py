@@ -9,15 +9,18 @@ import pytest
 
 import momentous
 from momentous import LBFGS, Status
+from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
-from momentous.core.rule import Ask, Outcome, Rule
+from momentous.core.rule import Ask, Goal, Outcome, Rule
+from momentous.core.space import Space
 
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 
 from momentous.jax import solve  # noqa: E402
+from momentous.jax.machine import Compiled  # noqa: E402
 
 DRAWN = np.random.default_rng(7)
 ROWS, SIGNS = DRAWN.standard_normal((60, 10)), np.sign(DRAWN.standard_normal(60))
@@ -193,10 +196,35 @@ def test_a_search_that_fails_ends_the_run_as_on_the_host(memory):
 
 
 def test_pairs_are_dropped_where_rounding_is_reached():
-    found = solve(rosenbrock, np.tile([-1.2, 1.0], 5), method="lbfgs", memory=10, tol=0.0)
-    assert int(found.restarts) >= 1
-    assert found.message == "no progress"
-    assert float(found.fun) <= 1e-25
+    """Of many starts, as rounding may also lead to a gradient of zero."""
+    starts = np.tile([-1.2, 1.0], 5) + 0.05 * np.random.default_rng(0).standard_normal((20, 10))
+    options = {"method": "lbfgs", "memory": 10, "tol": 0.0, "max_evaluations": 1000}
+    found = jax.vmap(lambda x: solve(rosenbrock, x, **options))(starts)
+    dropped = np.asarray(found.restarts) >= 1
+    assert dropped.any()
+    assert set(np.asarray(found.status)[dropped].tolist()) == {int(Status.NO_PROGRESS)}
+    assert float(found.fun.max()) <= 1e-25
+
+
+@pytest.mark.parametrize("memory", [None, 3])
+def test_a_run_that_moves_goes_along_the_direction_of_its_new_point(memory):
+    rule, goal = LBFGS(memory=memory), Goal(0.0)
+    x0, elsewhere = np.array([-1.2, 1.0, 0.5, 0.8]), np.array([0.3, -0.4, 0.9, 0.1])
+    both = jax.value_and_grad(rosenbrock)
+
+    def next_point(m, array):
+        def evaluate(x):
+            value, gradient = both(x)
+            return Sample(array(x), float(value), array(gradient), float(np.linalg.norm(gradient)))
+
+        memory = rule.write(m, rule.begin(m, evaluate(x0), goal))
+        for _ in range(6):
+            here = evaluate(rule.ask(m, memory).point)
+            memory = rule.write(m, rule.tell(m, memory, here, (), ()))
+        return rule.ask(m, rule.move(m, memory, evaluate(elsewhere), goal)).point
+
+    compiled = next_point(Compiled(jnp.array(x0), None), jnp.asarray)
+    np.testing.assert_allclose(compiled, next_point(Host(Space(x0)), np.asarray), rtol=1e-9)
 
 
 def test_a_function_without_a_lower_bound_is_called_that():

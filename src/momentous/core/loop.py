@@ -29,9 +29,8 @@ from momentous.core.stopping import (
     Criterion,
     Progress,
     Stand,
-    at_noise_floor,
+    decide,
     gradient_tolerance,
-    unbounded,
 )
 from momentous.core.trace import Trace
 
@@ -341,17 +340,8 @@ class Run(Iterator[IntermediateResult]):
             trace.events.append((self.progress.nit, Event(EventKind.FACE, active)))
 
     def _decide(self) -> None:
-        """What was asked for, if it is reached, goes before the method's own reason to end."""
-        progress, report = self.progress, self.report
-        asked, own = self._stop.check(progress), report.ending
-        if asked is None:
-            self.ending = (
-                unbounded(self.oracle.space, report, progress, self._stop)
-                or own
-                or (at_noise_floor(progress) if self.method.ends_at_noise else None)
-            )
-        else:
-            self.ending = asked if asked.status.success else own or asked
+        space, at_noise = self.oracle.space, self.method.ends_at_noise
+        self.ending = decide(space, self.report, self.progress, self._stop, at_noise)
 
     def _call(self, callback: Callback) -> None:
         why = "the callback asked to stop"

@@ -5,6 +5,7 @@ On the host they are Python's and an array library's.  `momentous.jax` has the c
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
@@ -109,9 +110,9 @@ class Machine(Arithmetic, Records, Protocol):
     def displaced(self, x: Array, radius: Any, seed: int, draw: Any, /) -> Array: ...
     def value_noise(self, value: Any, /) -> Any: ...
 
-    def curvature(self, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
-        """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any: on
-        the host, what the function makes of its space."""
+    def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
+        """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any, of
+        a run that begins here: on the host, what the function makes of its space."""
 
 
 class BoxMachine(Machine, Protocol):
@@ -236,8 +237,35 @@ class Host(Numbers):
     ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
         return self.space.compute(work, vectors, numbers, None, skip)[:2]
 
-    def curvature(self, most: int | None, on_host: Callable[[Space], R]) -> R:
+    def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], R]) -> R:
         return on_host(self.space)
+
+
+class ArrayMachine:
+    """What machines share whose numbers are arrays."""
+
+    fuses, fused = False, True
+    spent: Any = 2  # as the driver says
+    rounding: float
+    case: Any
+    run: Any
+    but = staticmethod(Numbers.but)
+
+    def switch(
+        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
+    ) -> R:
+        makes = [functools.partial(function, self, record, *given) for function in functions]
+        branches = [(index == i, make) for i, make in enumerate(makes[:-1])]
+        return self.case(record, *branches, otherwise=makes[-1])  # type: ignore[no-any-return]
+
+    def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> Any:
+        ask = rule.ask(self, memory)
+        if not ask.vectors:
+            return (), ()
+        return self.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
+
+    def value_noise(self, value: Any) -> Any:
+        return 8.0 * self.rounding * abs(value)
 
 
 NUMBERS: Arithmetic = Numbers()

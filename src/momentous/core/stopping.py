@@ -351,6 +351,13 @@ LEVEL_NOISE = 32.0
 LEVEL = 500
 
 
+def count_level(m: Any, level: Any, held: Any, value: Any, noise: Any) -> tuple[Any, Any]:
+    """`Progress.note_level` where numbers are arrays: the count, and the value that it is for."""
+    noise = m.maximum(noise, LEVEL_NOISE * m.rounding * abs(value))
+    is_level = abs(value - held) <= noise
+    return m.where(is_level, level + 1, 0), m.where(is_level, held, value)
+
+
 def at_noise_floor(progress: Progress) -> Ending | None:
     """The end of a run that rounding moves to and fro: values that are known and differ by no more
     than their noise for 500 iterations, in which no gradient is smaller than the best.
@@ -374,6 +381,18 @@ def rests(level: Any, since_best: Any) -> Any:
 
 
 BEYOND = 1e20  # so many times the scale of the start is beyond all bounds
+
+
+def decide(
+    space: Space, report: Report, progress: Progress, stop: Criterion, ends_at_noise: bool
+) -> Ending | None:
+    """Does a run end?  What was asked for, if it is reached, goes before the method's own reason to
+    end."""
+    asked, own = stop.check(progress), report.ending
+    if asked is not None:
+        return asked if asked.status.success else own or asked
+    beyond = unbounded(space, report, progress, stop)
+    return beyond or own or (at_noise_floor(progress) if ends_at_noise else None)
 
 
 def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion) -> Ending | None:

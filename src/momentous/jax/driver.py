@@ -21,7 +21,7 @@ from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
 from momentous.jax import vectors
 from momentous.jax.machine import Compiled, strong
 from momentous.jax.vectors import Scalar, Tree, number, select
-from momentous.methods.classical.curvature import Curvature
+from momentous.methods.classical.stores import Stored
 
 UNBOUNDED = int(Status.UNBOUNDED)
 
@@ -144,8 +144,8 @@ class Driver:
         def begun() -> Any:
             # Stores begin with zeros, as they are: in a branch they would be copied.
             return jax.tree.map(
-                lambda new, old: old if isinstance(new, Curvature) else new,
-                self._first(here, tol), state.memory, is_leaf=lambda a: isinstance(a, Curvature),
+                lambda new, old: m.but(old, way=new.way) if isinstance(new, Stored) else new,
+                self._first(here, tol), state.memory, is_leaf=lambda a: isinstance(a, Stored),
             )  # fmt: skip
 
         memory = m.case(state.memory, (first, begun), otherwise=told)
@@ -178,14 +178,10 @@ class Driver:
         )  # fmt: skip
 
     def _rest(self, rest: Rest, memory: Any, shown: Sample, iterations: Scalar) -> Rest:
-        noise = jnp.maximum(
-            stopping.LEVEL_NOISE * self.m.rounding * abs(shown.value), self.rule.noise(memory)
-        )
-        level, less = abs(shown.value - rest.value) <= noise, shown.grad_norm < rest.norm
-        return Rest(
-            *select(level, (rest.level + 1, rest.value), (jnp.asarray(0), shown.value)),
-            *select(less, (shown.grad_norm, iterations), (rest.norm, rest.iteration)),
-        )  # fmt: skip
+        noise, less = self.rule.noise(memory), shown.grad_norm < rest.norm
+        smallest = select(less, (shown.grad_norm, iterations), (rest.norm, rest.iteration))
+        level = stopping.count_level(self.m, rest.level, rest.value, shown.value, noise)
+        return Rest(*level, *smallest)
 
     def _unbounded(self, memory: Any, shown: Sample, start: Start, iterations: Scalar) -> Scalar:
         """As `momentous.core.stopping.unbounded` has it."""

@@ -10,21 +10,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import jaxpr_as_fun
+from jax.scipy.linalg import solve_triangular
 
 from momentous.core.box import Box
-from momentous.core.machine import Branch, R
+from momentous.core.machine import ArrayMachine, Branch, R
 from momentous.core.oracle import Sample
 from momentous.core.passes import Pass
 from momentous.core.record import RECORDS
 from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind
 from momentous.jax import vectors
-from momentous.jax.curvature import no_pairs
 from momentous.jax.vectors import Limits, Tree, select
-from momentous.methods.classical.box_model import BoxLine
-from momentous.methods.classical.curvature import Curvature
-from momentous.methods.search.wolfe import Line
+from momentous.methods.classical.stores import Stored, no_pairs
 
 
 def register_records() -> None:
@@ -41,19 +40,20 @@ _REGISTERED: set[type] = set()
 KEPT = 1024
 
 
-class Compiled:
+class Compiled(ArrayMachine):
     """What branches, numbers and vectors are in compiled code."""
 
-    no_events, fuses = 0, False
-    fused = True
-    spent: Any = 2  # as the driver says
+    no_events = 0
+    xp, device, lanes_shape = jnp, None, ()
 
     def __init__(self, x0: Tree, key: Any, lanes: str | None = None, box: Box | None = None):
         register_records()
         limits = Limits.of(x0)
         self.rounding, self.largest = limits.rounding, limits.largest
         self.smallest, self.dimension = limits.smallest, limits.dimension
-        self.tiny = float(jnp.finfo(vectors.wide()).tiny)
+        self.wide, self.whole = vectors.wide(), jnp.result_type(int)
+        self.dtype = jnp.result_type(*jax.tree.leaves(x0) or [self.wide])
+        self.tiny = float(jnp.finfo(self.wide).tiny)
         self.key, self.like, self.box = key, x0, box
         # The name of the axis along which many runs go on at once, if they do; and in which of
         # them the branch is taken that is traced.
@@ -143,18 +143,6 @@ class Compiled:
 
         return jaxpr_as_fun(jax.make_jaxpr(trace)()), changes
 
-    def switch(
-        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
-    ) -> R:
-        branches = [
-            (index == i, partial(function, self, record, *given))
-            for i, function in enumerate(functions)
-        ]
-        return self.case(record, *branches[:-1], otherwise=branches[-1][1])
-
-    def but(self, record: R, **changes: Any) -> R:
-        return dataclasses.replace(record, **changes)  # type: ignore[type-var]
-
     def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
         """Restarts are counted; the rest is for a trace, which there is not."""
         number = 1 + KEPT * (kind is EventKind.RESTART)
@@ -169,12 +157,6 @@ class Compiled:
 
     def passed_on(self, ask: Any, rule: Any) -> Any:
         return type(ask)(ask.point, ask.need, ask.again)
-
-    def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> Any:
-        ask = rule.ask(self, memory)
-        if not ask.vectors:
-            return (), ()
-        return self.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
 
     def choose(self, condition: Any, a: Any, b: Any) -> Any:
         """Of two samples, the one without a gradient gets that of the other in its place."""
@@ -217,11 +199,49 @@ class Compiled:
     def distance(self, a: Array, b: Array) -> Any:
         return jnp.sqrt(vectors.distance_squared(a, b))
 
-    def value_noise(self, value: Any) -> Any:
-        return 8.0 * self.rounding * jnp.abs(value)
+    # What the pairs of L-BFGS need.
 
-    def curvature(self, most: int | None, on_host: Any) -> Curvature:
-        return no_pairs(self.like, most, BoxLine if self.box else Line)
+    def curvature(self, here: Sample, most: int | None, on_host: Any) -> Stored:
+        return no_pairs(self, here, most)
+
+    def needs(self, condition: Any) -> bool:
+        return True
+
+    def entries(self, vector: Tree) -> Array:
+        leaves = [leaf.reshape(-1).astype(self.dtype) for leaf in jax.tree.leaves(vector)]
+        return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves)
+
+    def vector(self, entries: Array) -> Tree:
+        leaves, tree = jax.tree.flatten(self.like)
+        parts = jnp.split(entries, np.cumsum([leaf.size for leaf in leaves])[:-1])
+        pairs = zip(parts, leaves, strict=True)
+        return tree.unflatten([part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in pairs])
+
+    def widened(self, a: Array) -> Array:
+        return a.astype(self.wide)
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        return jnp.matmul(a, b, precision="highest", preferred_element_type=self.wide)
+
+    def put(self, rows: Array, i: Any, vector: Array, use: Any) -> Array:
+        """With the vector in a row, where it is of use."""
+        before = jax.lax.dynamic_index_in_dim(rows, i, keepdims=False)
+        return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, vector, before), i, 0)
+
+    def in_pieces(self, work: Callable[..., Any], changed: Any, whole: Array, *given: Any) -> Any:
+        """The matrices without what the work takes off, as a product; and what else it finds."""
+        columns, rows, found = work(self, whole, *given)
+        # Sums of products, and not a product of matrices: they are one loop with the difference.
+        parts = (columns[..., i, None] * rows[..., None, i, :] for i in range(rows.shape[-2]))
+        return whole - sum(parts), found
+
+    def solve_positive(self, matrix: Array, right: Array) -> Array:
+        """Not numbers where the matrix is not positive definite."""
+        lower = jnp.linalg.cholesky(matrix)
+        half = solve_triangular(lower, right, lower=True)
+        return solve_triangular(lower.T, half, lower=False)
+
+    # What bounds need.
 
     def each(self, formula: Callable[..., Array], *given: Tree) -> Tree:
         return jax.tree.map(partial(formula, jnp), *given)

@@ -20,17 +20,16 @@ from momentous.core.status import Ending, Status
 from momentous.core.step import Report
 from momentous.core.stopping import (
     BEYOND,
-    LEVEL,
-    LEVEL_NOISE,
     Criterion,
     Evaluations,
     GradientNorm,
     Iterations,
     Progress,
     Target,
-    at_noise_floor,
+    count_level,
+    decide,
     flatten,
-    unbounded,
+    rests,
 )
 from momentous.lanes.machine import Lanes, one_lane
 
@@ -139,9 +138,7 @@ class Driver:
         nit = batch.nit + m.where(ended & batch.started, 1, 0)
         better = ended & (shown.grad_norm < batch.best.grad_norm)
         value, noise = shown.value, rule.noise(memory)
-        noise = m.maximum(noise, LEVEL_NOISE * m.rounding * abs(value))
-        is_level = abs(value - batch.level_fun) <= noise
-        level = m.where(is_level, batch.level + 1, 0)
+        level, level_fun = count_level(m, batch.level, batch.level_fun, value, noise)
         best_nit = m.where(better, nit, batch.best_nit)
         after = m.but(
             batch,
@@ -150,7 +147,7 @@ class Driver:
             best_nit=best_nit,
             restarts=batch.restarts + m.where(ended, outcome.events.count, 0),
             level=m.where(ended, level, batch.level),
-            level_fun=m.where(ended & m.no(is_level), value, batch.level_fun),
+            level_fun=m.where(ended, level_fun, batch.level_fun),
             has_shown=batch.has_shown & m.no(ended),
             started=batch.started | ended,
         )
@@ -166,7 +163,7 @@ class Driver:
         )
         ends = ends | ((nit % 32 == 0) & m.no(m.inner(shown.point, shown.point) < m.largest))
         if rule.ends_at_noise:
-            ends = ends | ((after.level >= LEVEL) & (nit - best_nit >= LEVEL))
+            ends = ends | rests(after.level, nit - best_nit)
         code: Any = m.where(ended & ends, MAY_END, GOES_ON)
         return m.but(after, code=m.case(code, (small, lambda: self._converged(after, small, code))))
 
@@ -212,7 +209,7 @@ class Driver:
         )  # fmt: skip
         if shown.grad_norm <= self.tolerance and limit is not None:
             progress.acceptable = not rises(machine, shown, limit)
-        decided = self._decide(progress, report)
+        decided = decide(space, report, progress, self.stop, rule.ends_at_noise)
         ending = decided if why is None else why(lane.best.grad_norm)
         if ending is None:
             return None
@@ -226,14 +223,6 @@ class Driver:
             "fun": sample.value, "nfev": progress.nfev, "njev": lane.nfev,
         }  # fmt: skip
         return ending.of_point(known, progress.noun), sample
-
-    def _decide(self, progress: Progress, report: Report) -> Ending | None:
-        """As `Run` does."""
-        asked, own = self.stop.check(progress), report.ending
-        if asked is None:
-            beyond = unbounded(self.m.space, report, progress, self.stop)
-            return beyond or own or (at_noise_floor(progress) if self.rule.ends_at_noise else None)
-        return asked if asked.status.success else own or asked
 
     def _choose(self, lane: Batch, report: Report, status: Status) -> Sample:
         """As `Run` does, of points that are known."""

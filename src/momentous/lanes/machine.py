@@ -8,7 +8,6 @@ it changes is taken in those alone.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,14 +15,17 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from momentous.core.machine import Branch, Numbers, R
+from momentous.core.machine import ArrayMachine, Branch, Numbers, R
 from momentous.core.passes import Pass
 from momentous.core.record import RECORDS, copied, record
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import RESTARTS, Event, EventKind
-from momentous.lanes import stores
+from momentous.lanes.exact import Own
+from momentous.methods.classical.stores import no_pairs
 
 PLAIN = (bool, int, float)
+# Of matrices that are changed at a time.
+PIECE_BYTES = 1 << 20
 
 
 @record
@@ -87,17 +89,15 @@ class Guesses:
         return bool(missed)
 
 
-class Lanes:
+class Lanes(ArrayMachine):
     """What branches, numbers and vectors are in a batch of arrays like this one, (B, d).
 
     ``exact``: L-BFGS keeps in every lane what it keeps in a single run.
     """
 
-    no_events, fuses, fused = NO_EVENTS, False, True
+    no_events, smallest, tiny = NO_EVENTS, Numbers.smallest, Numbers.tiny
     box = None
-    spent: Any = 2  # as the driver says
-    smallest, tiny = Numbers.smallest, Numbers.tiny
-    but, unbegun = staticmethod(Numbers.but), staticmethod(Numbers.unbegun)
+    unbegun = staticmethod(Numbers.unbegun)
 
     def __init__(self, like: Array, *, exact: bool = False):
         self.xp = xp = array_api_compat.array_namespace(like)
@@ -122,7 +122,7 @@ class Lanes:
 
     def resize(self, size: int, live: Array = None) -> None:
         """So many lanes, of which these are of interest (None: all)."""
-        self.size, self.live = size, live
+        self.size, self.lanes_shape, self.live = size, (size,), live
         self.live_count = size if live is None else int(self.xp.count_nonzero(live))
 
     # Branches.
@@ -192,7 +192,7 @@ class Lanes:
             parts = zip(new, before, result, strict=False)
             merged = [self._merge(mask, *part, seen) for part in parts]
             return kind(*merged) if hasattr(kind, "_fields") else tuple(merged)
-        if isinstance(new, stores.Own):
+        if isinstance(new, Own):
             return new.merged(mask, result)
         return self._select(mask, new, result)
 
@@ -200,15 +200,6 @@ class Lanes:
         """Numbers, vectors or matrices, lane by lane."""
         ndim = max(getattr(a, "ndim", 1), getattr(b, "ndim", 1))
         return self.where(mask[(..., *[None] * (ndim - 1))] if ndim > 1 else mask, a, b)
-
-    def switch(
-        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
-    ) -> R:
-        branches = [
-            (index == i, functools.partial(function, self, record, *given))
-            for i, function in enumerate(functions)
-        ]
-        return self.case(record, *branches)
 
     def choose(self, condition: Any, a: Any, b: Any) -> Any:
         """Of two samples, the one without a gradient gets that of the other in its place."""
@@ -230,12 +221,6 @@ class Lanes:
 
     def passed_on(self, ask: Any, rule: Any) -> Any:
         return type(ask)(ask.point, ask.need, ask.again, ask.known)
-
-    def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any) -> Any:
-        ask = rule.ask(self, memory)
-        if not ask.vectors:
-            return (), ()
-        return self.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
 
     # Numbers.  A number of Python's stays one where it can.
 
@@ -341,20 +326,66 @@ class Lanes:
     def same(self, a: Array, b: Array) -> Any:
         return self.xp.all(a == b, axis=-1)
 
-    def value_noise(self, value: Any) -> Any:
-        return 8.0 * self.rounding * abs(value)
-
-    def curvature(self, most: int | None, on_host: Callable[[Space], Any]) -> Any:
-        if self.exact:
-            return stores.Own.of(self, on_host)
-        return stores.no_pairs(self, most)
-
     def displaced(self, x: Array, radius: Any, seed: int, draw: Any) -> Array:
         """Drawn on the host, as for single runs."""
         draws = np.broadcast_to(to_numpy(draw) if hasattr(draw, "shape") else draw, self.size)
         pairs = zip(to_numpy(x), draws.tolist(), strict=True)
         moved = np.stack([self.space.displaced(row, radius, seed, k) for row, k in pairs])
         return self.xp.asarray(moved, dtype=self.dtype, device=self.device)
+
+    # What the pairs of L-BFGS need.
+
+    def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], Any]) -> Any:
+        return Own.begun(self, here, on_host) if self.exact else no_pairs(self, here, most)
+
+    def needs(self, condition: Any) -> bool:
+        """Does it hold in a lane, as far as is known?"""
+        if isinstance(condition, bool):
+            return condition
+        mask = condition if self.live is None else condition & self.live
+        return self._count(mask, 0)[0] != 0
+
+    def entries(self, vector: Array) -> Array:
+        return vector
+
+    def vector(self, entries: Array) -> Array:
+        return self.xp.astype(entries, self.dtype, copy=False)
+
+    def widened(self, a: Array) -> Array:
+        return a if a.dtype == self.wide else self.xp.astype(a, self.wide)
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        return self.xp.matmul(a, b)
+
+    def put(self, rows: Array, i: Array, vector: Array, use: Array) -> Array:
+        """With the vector in a row, where it is of use."""
+        if self.on_numpy:  # in place, as nobody else has them
+            lanes = np.flatnonzero(use)
+            rows[lanes, i[lanes]] = vector[lanes]
+            return rows
+        is_row = self.xp.arange(rows.shape[-2], device=self.device) == i[..., None]
+        return self.where((is_row & use[..., None])[..., None], vector[..., None, :], rows)
+
+    def in_pieces(self, work: Callable[..., Any], changed: Any, whole: Array, *given: Any) -> Any:
+        """The matrices without what the work takes off, as a product; and what else it finds."""
+        if not self.on_numpy:
+            columns, rows, found = work(self, whole, *given)
+            return whole - self.xp.matmul(columns, rows), found
+        # In place, as nobody else has them, and in pieces that stay in the cache.
+        changed, found = np.flatnonzero(np.broadcast_to(changed, self.size)), None
+        step = max(1, PIECE_BYTES // max(1, whole[0].nbytes))
+        for start in range(0, len(changed), step):
+            lanes: Any = changed[start : start + step]
+            if len(changed) == self.size:
+                lanes = slice(start, start + step)
+            part = whole[lanes]
+            columns, rows, new = work(self, part, *(a[lanes] for a in given))
+            found = np.zeros((self.size, *new.shape[1:])) if found is None else found
+            found[lanes] = new
+            part -= columns @ rows
+            if len(changed) < self.size:
+                whole[lanes] = part
+        return whole, found
 
 
 _NAMES: dict[type, tuple[str, ...] | None] = {}
@@ -387,7 +418,7 @@ def gathered(tree: Any, index: Array) -> Any:
     """The lanes with these numbers."""
 
     def take(leaf: Any) -> Any:
-        if isinstance(leaf, stores.Own):
+        if isinstance(leaf, Own):
             return leaf.taken(to_numpy(index))
         if not getattr(leaf, "ndim", 0):
             return leaf
@@ -400,7 +431,7 @@ def one_lane(tree: Any, i: int) -> Any:
     """One lane of a tree on the host, as a single run has it."""
 
     def take(leaf: Any) -> Any:
-        if isinstance(leaf, stores.Own):
+        if isinstance(leaf, Own):
             return leaf.items[i]
         if not isinstance(leaf, np.ndarray) or not leaf.ndim:
             return leaf.item() if isinstance(leaf, np.ndarray) else leaf

@@ -13,8 +13,8 @@ from momentous.core.record import RECORDS
 from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending, Status
 from momentous.io.archive import ArchiveError, read_archive, write_archive
-from momentous.lanes import stores
 from momentous.lanes.driver import Driver
+from momentous.lanes.exact import Own
 
 
 class Saved(NamedTuple):
@@ -45,7 +45,7 @@ def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -
             return item
         if isinstance(item, tuple | list):
             return {"list": [pack(part) for part in item], "tuple": isinstance(item, tuple)}
-        if isinstance(item, stores.Own):
+        if isinstance(item, Own):
             return {"own": [pack(each.packed()) for each in item.items], "way": pack(item.way)}
         if hasattr(item, "shape"):
             number = index.setdefault(id(item), len(arrays))
@@ -112,7 +112,7 @@ def read(
         if "own" in item:
             items = np.empty(len(item["own"]), object)
             items[:] = [unpack(each).unpacked(m.space) for each in item["own"]]
-            return stores.Own(items, unpack(item["way"]))
+            return Own(items, unpack(item["way"]))
         if "array" in item:
             number = item["array"]
             if number not in made:

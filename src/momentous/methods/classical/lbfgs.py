@@ -154,7 +154,7 @@ class LBFGS(Rule[LBFGSMemory]):
         return Wolfe(self.sufficient_decrease, self.curvature, self.max_trials)
 
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
-        curvature = m.curvature(self._pairs_to_keep(m.dimension), self._no_pairs).at(m, here)
+        curvature = m.curvature(here, self._pairs_to_keep(m.dimension), self._no_pairs)
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
         corrects = self.memory is None or self.memory <= MOST_CORRECTED
         return LBFGSMemory(here, here, here, curvature, rounding, NEW, outcome, corrects=corrects)
