@@ -189,8 +189,8 @@ def test_the_example_of_a_method_is_compiled_and_runs_in_lanes(method: type[Meth
         starts = jnp.array(START) * jnp.array([[1.0], [0.0], [3.0]])
         one = solve(lambda x: value(x, jnp), starts[0], **OPTIONS)
         many = jax.vmap(lambda x0: solve(lambda x: value(x, jnp), x0, **OPTIONS))(starts)
-        counts = [(int(a), int(b)) for a, b in zip(many.nit, many.evaluations, strict=True)]
-        assert (int(one.nit), int(one.evaluations)) == counts[0] == (expected.nit, expected.nfev)
+        counts = [(int(a), int(b)) for a, b in zip(many.nit, many.nfev, strict=True)]
+        assert (int(one.nit), int(one.nfev)) == counts[0] == (expected.nit, expected.nfev)
         np.testing.assert_allclose(one.x, expected.x, atol=1e-9)
         assert counts[1] == (0, 1)  # a lane that has ended stays as it is
         assert counts[2] > counts[0]

@@ -407,3 +407,13 @@ def test_functions_that_return_something_else(fun: Any, message: str) -> None:
 def test_all_registered_rules_run_in_lanes() -> None:
     assert all(issubclass(cls, Rule) and cls().compiles for name, cls in rules().items()
                if name not in OPTIONS)  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_all_lanes_may_fail_at_once(count: int) -> None:
+    """A kink ends every search, and pairs are dropped in all lanes in one turn."""
+    starts = np.random.default_rng(0).normal(size=(count, 2))
+    result = minimize_many(
+        lambda X: (np.abs(X).sum(1), np.sign(X)), starts, jac=True, max_iterations=200
+    )
+    assert not result.success.any()
