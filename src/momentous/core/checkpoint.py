@@ -28,7 +28,7 @@ from momentous.core.oracle import CachedOracle, Sample
 from momentous.core.record import RECORDS, record
 from momentous.core.space import BLAS_ERROR, Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
-from momentous.core.step import Report, RiseLimit
+from momentous.core.step import Report, RiseLimit, UnderWay
 from momentous.core.stopping import Progress
 from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
@@ -196,12 +196,16 @@ class RunState:
 
     def counted_from_here(self) -> RunState:
         """The same run, with counts, time and trace of what is still to come."""
+        progress, memory = self.progress, self.memory
+        if isinstance(memory, UnderWay):
+            nfev, njev = memory.nfev - progress.nfev, memory.njev - progress.njev
+            memory = dataclasses.replace(memory, nfev=nfev, njev=njev)
         progress = dataclasses.replace(
-            self.progress, nit=0, nfev=0, njev=0, restarts=0, best_nit=0, time=0.0
+            progress, nit=0, nfev=0, njev=0, restarts=0, best_nit=0, time=0.0
         )
         row = [0.0] * (len(COLUMNS) - 3) + [progress.fun, progress.grad_norm, self.report.step_size]
         trace = Plain(np.array(row).reshape(-1, 1))
-        return dataclasses.replace(self, progress=progress, trace=trace, events=())
+        return dataclasses.replace(self, progress=progress, memory=memory, trace=trace, events=())
 
     def require_same_function(self, oracle: CachedOracle) -> None:
         """Is the function of a run to resume the one of this checkpoint?
@@ -546,7 +550,7 @@ def _hints(cls: type) -> dict[str, Any]:
         hint = hints.get(field.name, Any)
         if hint is _AnyArray and (field.default is None or issubclass(cls, Sample)):
             hint = _AnyArray | None
-        elif hint is Sample and cls in (Report, RiseLimit):
+        elif hint is Sample and cls in (Report, RiseLimit, UnderWay):
             hint = _AnySample
         made[field.name] = hint
     return made

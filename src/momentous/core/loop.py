@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the
 from momentous.core.result import Later, LikeScipys, Result, interrupt_with
 from momentous.core.space import Array, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
-from momentous.core.step import Report, Step
+from momentous.core.step import Report, Step, UnderWay
 from momentous.core.stopping import (
     LEVEL_NOISE,
     Criterion,
@@ -125,11 +126,17 @@ class Run(Iterator[IntermediateResult]):
         self._warned = False
         self._active = 0.0  # variables at bounds
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
-        if resume is None:
-            self._begin(x0, tol, seed)
-        else:
-            with self._naming_damage():
-                self._resume(resume, tol)
+        self._way: UnderWay | None = None  # an iteration that is not committed
+        try:
+            if resume is None:
+                self._begin(x0, tol, seed)
+            else:
+                with self._naming_damage():
+                    self._resume(resume, tol)
+        except BaseException as error:
+            if self._sets_out():
+                self._autosave(error)
+            raise
         if self.ended:
             self._autosave()
 
@@ -143,28 +150,51 @@ class Run(Iterator[IntermediateResult]):
         require_finite_start(self.oracle, value, sample)
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
-        self.best_point = x0
+        self.progress.best_grad_norm = sample.grad_norm
+        self.best_point, self.report = x0, self._unfinished
         if self._stop.window:
             self._take_stand(sample)
-        self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
+        self._way = self.method.set_out(self.oracle, x0, tol, seed)
+        if self._way is None:
+            self._commit(self.method.start(self.oracle, x0, tol, seed), sample.value, started)
+        else:
+            self._set_out(self._way, started)
+
+    def _sets_out(self) -> bool:
+        """Is a rule between two evaluations before its first iteration?"""
+        return self._way is not None and self._way.sets_out
+
+    def _set_out(self, way: UnderWay, started: float) -> None:
+        """What a rule evaluates before the first iteration, or the rest of it."""
+        value = way.shown.value
+        self._commit(self.method.take_step(self.oracle, way), value, started)
 
     def _resume(self, saved: RunState, tol: float | None) -> None:
         saved.require_same_method(self.method.description())
         self.progress = saved.progress
         self._require_inside(saved.best_point)
         saved.require_same_function(self.oracle)
-        step = self.method.with_new_tolerance(Step(saved.memory, saved.report), tol)
+        way = saved.memory if isinstance(saved.memory, UnderWay) else None
+        memory = saved.memory if way is None else way.memory
+        step = self.method.with_new_tolerance(Step(memory, saved.report), tol)
         self.memory, self.report = step.memory, step.report
         self.best_point, self.standing = saved.best_point, saved.standing
         self.oracle.nfev, self.oracle.njev = self.progress.nfev, self.progress.njev
+        if way is not None:
+            way.memory, self._way = self.memory, way
+            self.oracle.nfev, self.oracle.njev = way.nfev, way.njev
         if saved.last is not None:
             self.oracle.recall(saved.last)
         if self.trace is not None and saved.trace is not None:
             self.trace.unpack(saved.trace.array, saved.events)
-            self._active = float(self.trace["active"][-1])
+            if len(self.trace):
+                self._active = float(self.trace["active"][-1])
         if self.report.sample.point is not None:
             self.progress.acceptable = self._is_acceptable(self.report)
-        self._decide()
+        if way is not None and way.sets_out:
+            self._set_out(way, perf_counter())
+        else:
+            self._decide()
 
     def _require_inside(self, point: Array) -> None:
         """The box belongs to the problem, as the function does."""
@@ -221,6 +251,8 @@ class Run(Iterator[IntermediateResult]):
 
     def _advance(self) -> None:
         oracle, progress, started = self.oracle, self.progress, perf_counter()
+        if (way := self._way) is None:
+            self._way = way = UnderWay(self.memory)
         oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
         last, self.report = self.report, self._unfinished
@@ -228,7 +260,7 @@ class Run(Iterator[IntermediateResult]):
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
         del last
-        step = self.method.step(oracle, self.memory)
+        step = self.method.take_step(oracle, way)
         sample, trace = step.report.sample, self.trace
         acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
         if self._stop.needs_value:
@@ -310,7 +342,7 @@ class Run(Iterator[IntermediateResult]):
         """Write down what the report says: progress, best point, trace, and whether it ends."""
         progress, oracle, report, trace = self.progress, self.oracle, step.report, self.trace
         sample = report.sample
-        self.memory, self.report = step.memory, report
+        self.memory, self.report, self._way = step.memory, report, None
         oracle.end_step()
         progress.fun = sample.value
         progress.grad_norm = norm = sample.grad_norm
@@ -436,18 +468,24 @@ class Run(Iterator[IntermediateResult]):
         self._checkpoint.save(self.state())
 
     def state(self) -> RunState:
-        """All that is needed to go on from here, or from before the step that was broken off."""
+        """All that is needed to go on from here: with a rule, from the evaluation that was broken
+        off; with a plain method, from before that step."""
         rows, events = (None, ()) if self.trace is None else self.trace.pack()
+        way, oracle = self._way, self.oracle
+        if way is not None and way.begun:
+            memory, last = dataclasses.replace(way, nfev=oracle.nfev, njev=oracle.njev), oracle.last
+        else:
+            memory, last = self.memory, oracle.carried
         return RunState(
-            space=self.oracle.space.describe(),
+            space=oracle.space.describe(),
             method=self.method.description(),
             tol=self._tol,
             progress=self.progress,
-            memory=self.memory,
+            memory=memory,
             report=self.report,
             best_point=self.best_point,
             standing=self.standing,
-            last=self.oracle.carried,
+            last=last,
             trace=None if rows is None else Plain(rows),
             events=events,
         )

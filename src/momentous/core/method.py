@@ -16,7 +16,7 @@ import numpy as np
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, Space
-from momentous.core.step import M, Step
+from momentous.core.step import M, Step, UnderWay
 
 DEFAULT_TOLERANCE = 1e-5
 
@@ -71,6 +71,16 @@ class Method(abc.ABC, Generic[M]):
     @abc.abstractmethod
     def step(self, oracle: Oracle, memory: M) -> Step[M]:
         """One iteration."""
+
+    def set_out(
+        self, oracle: Oracle, x0: Array, tol: float | None, seed: int
+    ) -> UnderWay[M] | None:
+        """Before `start`, where evaluations stand between which a run may be saved; else None."""
+        return None
+
+    def take_step(self, oracle: Oracle, way: UnderWay[M]) -> Step[M]:
+        """One iteration, or the rest of it."""
+        return self.step(oracle, way.memory)
 
     def moved_to(
         self, oracle: Oracle, memory: M, sample: Sample, tol: float | None, seed: int

@@ -20,7 +20,7 @@ from momentous.core.passes import MOMENTUM, Pass
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Status
-from momentous.core.step import M, Report, RiseLimit, Step
+from momentous.core.step import M, Report, RiseLimit, Step, UnderWay
 
 Vectors = tuple[Array, ...]
 Sums = tuple[float, ...]
@@ -126,18 +126,25 @@ class Rule(Method[M]):
         """The memory in a run that is asked for another tolerance."""
         return m.but(memory, tol=tol) if hasattr(memory, "tol") else memory
 
-    # A rule is a method of the host's loop.
+    # On the host, where a rule is a method.
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[M]:
-        m, here = self.machine(oracle), oracle.gradient(x0)
-        return self._begun(oracle, m, self.begin(m, here, Goal(tol, seed)), here)
+        return self.take_step(oracle, self.set_out(oracle, x0, tol, seed))
+
+    def set_out(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> UnderWay[M]:
+        here = oracle.gradient(x0)
+        return self._from(here, self.begin(self.machine(oracle), here, Goal(tol, seed)))
 
     def moved_to(
         self, oracle: Oracle, memory: M, sample: Sample, tol: float | None, seed: int
     ) -> Step[M]:
         oracle.recall(sample)
-        m = self.machine(oracle)
-        return self._begun(oracle, m, self.move(m, memory, sample, Goal(tol, seed)), sample)
+        there = self.move(self.machine(oracle), memory, sample, Goal(tol, seed))
+        return self.take_step(oracle, self._from(sample, there))
+
+    def _from(self, here: Sample, memory: Any) -> UnderWay[M]:
+        """Before the first iteration at a sample."""
+        return UnderWay(memory, True, here, memory.outcome.ended, sets_out=True)
 
     def with_new_tolerance(self, step: Step[M], tol: float | None) -> Step[M]:
         if tol is None:
@@ -145,33 +152,49 @@ class Rule(Method[M]):
         return Step(self.with_tolerance(Numbers(), step.memory, tol), step.report)
 
     def step(self, oracle: Oracle, memory: M) -> Step[M]:
-        return self._iterate(oracle, self.machine(oracle), memory, NO_SAMPLE)
+        return self.take_step(oracle, UnderWay(memory))
 
     def machine(self, oracle: Oracle) -> Host:
         m: Host = oracle.space.machine or Host.of(oracle.space)
         m.fused, m.spent = oracle.fused, oracle.nfev + oracle.njev
         return m
 
-    def _begun(self, oracle: Oracle, m: Host, memory: Any, here: Sample) -> Step[M]:
-        """Before the first iteration at a sample."""
-        if memory.outcome.ended:
-            return self._as_step(m, memory, here)
-        step = self._iterate(oracle, m, memory, here)
-        oracle.recall(here)  # the first iteration begins there
-        return step
+    def take_step(self, oracle: Oracle, way: UnderWay[Any]) -> Step[M]:
+        way.begun, first = True, way.shown
+        if not way.ended:
+            self.evaluate(oracle, way)
+            way.ended = True
+            if way.sets_out:
+                oracle.recall(first)  # the first iteration begins there
+        m, memory = Host.of(oracle.space), way.memory
+        shown, outcome, ending = way.shown, memory.outcome, None
+        if shown.point is None:  # nothing new: where the method stands
+            shown = self.accepted(memory)
+        if outcome.status != RUNNING:
+            ending = self.ending(memory, shown, Status(outcome.status))
+        report = Report(
+            shown, outcome.step_size, outcome.events, ending, self.accepted(memory),
+            self.noise(memory), self.rise_limit(m, memory, shown),
+        )  # fmt: skip
+        return Step(memory, report)
 
-    def _iterate(self, oracle: Oracle, m: Host, memory: Any, shown: Sample) -> Step[M]:
-        return self._as_step(m, *self.evaluate(oracle, m, memory, shown))
+    def evaluate(self, oracle: Oracle, way: UnderWay[Any]) -> None:
+        """Ask, evaluate and tell until the iteration ends.
 
-    def evaluate(
-        self, oracle: Oracle, m: Host, memory: Any, shown: Sample = NO_SAMPLE
-    ) -> tuple[Any, Sample]:
-        """Until an iteration ends: the memory, and the sample that is shown."""
-        while True:
+        After every evaluation ``way`` says where it stands: from there it goes on, should user
+        code raise an exception in the next one.
+        """
+        m, shown, ended = self.machine(oracle), way.shown, False
+        memory: Any = way.memory
+        while not ended:
             point, need, _, known, vectors, numbers, work, below = self.ask(m, memory)
+            last, asked = oracle.last, way.asked
             is_known = known.point is point
-            if is_known and ((last := oracle.last) is None or last.point is not point):
+            if asked is not None and last is not None and last.point is asked:
+                point = asked  # the same evaluation again, of which a part is known
+            elif is_known and (last is None or last.point is not point):
                 oracle.recall(known)
+            way.asked = point
             made: Vectors = ()
             sums: Sums = ()
             if need == STEP or (work is not None and (need == GRADIENT or oracle.fused)):
@@ -186,24 +209,9 @@ class Rule(Method[M]):
                     here = oracle.gradient(point)
             m.spent = oracle.nfev + oracle.njev
             memory = self.write(m, self.tell(m, memory, here, made, sums))
-            outcome = memory.outcome
+            way.memory, way.asked, outcome = memory, None, memory.outcome
             if outcome.shows:
-                shown = self.shown(memory, here)
+                way.shown = shown = self.shown(memory, here)
             elif here.point is shown.point:
                 shown.value = here.value
-            if outcome.ended:
-                break
-        if shown.point is None:  # nothing new: where the method stands
-            shown = self.accepted(memory)
-        return memory, shown
-
-    def _as_step(self, m: Host, memory: Any, shown: Sample) -> Step[M]:
-        outcome = memory.outcome
-        ending = None
-        if outcome.status != RUNNING:
-            ending = self.ending(memory, shown, Status(outcome.status))
-        report = Report(
-            shown, outcome.step_size, outcome.events, ending, self.accepted(memory),
-            self.noise(memory), self.rise_limit(m, memory, shown),
-        )  # fmt: skip
-        return Step(memory, report)
+            ended = outcome.ended

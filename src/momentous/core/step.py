@@ -5,8 +5,9 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Any, Generic
 
-from momentous.core.oracle import Sample
+from momentous.core.oracle import NO_SAMPLE, Sample
 from momentous.core.record import record
+from momentous.core.space import Array
 from momentous.core.status import Ending, Event
 
 if TYPE_CHECKING:
@@ -47,3 +48,18 @@ class Step(Generic[M]):
 
     memory: M
     report: Report
+
+
+@record
+class UnderWay(Generic[M]):
+    """An iteration, as far as it has come; a checkpoint between two evaluations of a rule holds
+    it in place of the memory."""
+
+    memory: M
+    begun: bool = False  # has the memory been told of any of it?  Never by a plain method.
+    shown: Sample = NO_SAMPLE  # what it will report, so far
+    ended: bool = False  # are its evaluations done?
+    sets_out: bool = False  # is it what precedes the first iteration?
+    asked: Array = None  # the point of an evaluation that was broken off
+    nfev: int = 0  # evaluations up to here, as a checkpoint holds them
+    njev: int = 0

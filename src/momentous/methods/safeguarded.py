@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from momentous.core.acceptance import rises
-from momentous.core.machine import Machine, Records
+from momentous.core.machine import Host, Machine, Records
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.rule import (
     GRADIENT,
@@ -27,7 +27,7 @@ from momentous.core.rule import (
 )
 from momentous.core.space import Space
 from momentous.core.status import OUTPUTS, SUCCESSES, Ending, EventKind, Status, is_one_of
-from momentous.core.step import RiseLimit, Step
+from momentous.core.step import RiseLimit, UnderWay
 from momentous.core.stopping import LEVEL
 from momentous.methods.checks import check_whole
 from momentous.methods.classical.lbfgs import LBFGS
@@ -437,19 +437,27 @@ class Safeguarded(Rule[SafeguardedMemory]):
         limit = self.rise_limit(m, memory, shown)
         return True if limit is None else m.no(rises(m, shown, limit))
 
-    def step(self, oracle: Oracle, memory: SafeguardedMemory) -> Step[SafeguardedMemory]:
+    def evaluate(self, oracle: Oracle, way: UnderWay[Any]) -> None:
         """On the host an iteration of the fast method runs by itself: until it ends there is
         nothing to judge.  That takes half of the time of two rules within each other."""
-        turn, fast, m = memory.turn, self._rules[FAST], self.machine(oracle)
-        if turn.guarding or turn.by_guard or turn.told != FAST:
-            return self._iterate(oracle, m, memory, NO_SAMPLE)
-        inner, shown = fast.evaluate(oracle, m, memory.fast)
-        after = self._iterated(m, memory, FAST, inner, shown, inner.outcome)
-        if after.turn is not turn:
-            after = self._with_start(m, after)
-        if after.outcome.ended:
-            return self._as_step(m, after, shown)
-        return self._iterate(oracle, m, after, shown)
+        memory, turn, m = way.memory, way.memory.turn, Host.of(oracle.space)
+        if not (turn.guarding or turn.by_guard or turn.told != FAST or turn.phase != RUN):
+            inner = UnderWay(memory.fast, shown=way.shown, asked=way.asked)
+            try:
+                self._rules[FAST].evaluate(oracle, inner)
+            except BaseException:
+                way.memory, way.shown = m.but(memory, fast=inner.memory), inner.shown
+                way.asked = inner.asked
+                raise
+            way.shown, outcome = inner.shown, inner.memory.outcome
+            if way.shown.point is None:
+                way.shown = self._rules[FAST].accepted(inner.memory)
+            way.memory = self._iterated(m, memory, FAST, inner.memory, way.shown, outcome)
+            if way.memory.turn is not turn:
+                way.memory = self._with_start(m, way.memory)
+            if way.memory.outcome.ended:
+                return
+        super().evaluate(oracle, way)
 
     # Where a method stands: at the last point that it accepted by its value; if it has accepted
     # none, at the last that it evaluated.
