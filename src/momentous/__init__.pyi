@@ -21,6 +21,7 @@ from momentous.core.oracle import Oracle as Oracle
 from momentous.core.oracle import Sample as Sample
 from momentous.core.record import record as record
 from momentous.core.result import Result as Result
+from momentous.core.result import Trace as Trace
 from momentous.core.rule import Ask as Ask
 from momentous.core.rule import Goal as Goal
 from momentous.core.rule import Outcome as Outcome
@@ -42,7 +43,6 @@ from momentous.core.stopping import StepLength as StepLength
 from momentous.core.stopping import Target as Target
 from momentous.core.stopping import ValueChange as ValueChange
 from momentous.core.stopping import WallTime as WallTime
-from momentous.core.trace import Trace as Trace
 from momentous.lab.compare import Comparison as Comparison
 from momentous.lab.compare import compare as compare
 from momentous.lanes.many import minimize_many as minimize_many

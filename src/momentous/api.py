@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -23,11 +24,10 @@ from momentous.core.checkpoint import (
     RunState,
     load,
 )
-from momentous.core.layout import Layout
-from momentous.core.loop import Callback, Run
+from momentous.core.loop import Callback, Layout, Run
 from momentous.core.method import Method
-from momentous.core.oracle import CachedOracle, Fun, Jac, levels_to_the_user
-from momentous.core.result import Result
+from momentous.core.oracle import Fun, Jac, Oracle, levels_to_the_user
+from momentous.core.result import Result, Trace
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
     Criterion,
@@ -39,25 +39,46 @@ from momentous.core.stopping import (
     flatten,
     require,
 )
-from momentous.core.trace import Trace
-from momentous.display import finished, take
+from momentous.display import LOGGER, finished, take
 from momentous.distributed.layouts import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, in_box, method_class, method_of
 from momentous.scipy_options import (
     CALLED_HERE,
+    NAMES,
+    OF_WHOLE_RUNS,
     as_callback,
     of_whole_run,
     refuse,
+    translated,
     warn_of_hessians,
-    with_scipy_options,
 )
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-@with_scipy_options
+def _with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorator: ``options={...}``, and SciPy's names among the keywords, become keywords of ours.
+
+    ``scipy.optimize.minimize`` hands its options to a method of the user's as keywords; here they
+    may come in a dictionary too, and go before keywords of the same meaning, as in SciPy.
+    """
+
+    @functools.wraps(function)
+    def called(*args: Any, options: Mapping[str, Any] | None = None, **keywords: Any) -> _T:
+        if options is not None and not isinstance(options, Mapping):
+            raise TypeError(f"options={options!r} must be a dictionary, or None")
+        if options:
+            keywords = keywords | dict(options)
+        if not NAMES.isdisjoint(keywords):
+            keywords = translated(keywords)
+        return function(*args, **keywords)
+
+    return called
+
+
+@_with_scipy_options
 def iterate(
     fun: Fun,
     x0: Any,
@@ -102,9 +123,11 @@ def iterate(
     >>> run.result.success
     True
     """
-    refuse(constraints=constraints)
-    warn_of_hessians(hess=hess, hessp=hessp)
-    layout = layout_of(ranks)
+    if type(constraints) is not tuple or constraints:
+        refuse(constraints=constraints)
+    if hess is not None or hessp is not None:
+        warn_of_hessians(hess=hess, hessp=hessp)
+    layout = Layout() if ranks is None else layout_of(ranks)
     with layout.announced():
         start = layout.start(x0)
         space = layout.space(start, inner)
@@ -177,7 +200,7 @@ def _criteria(
 
 def _run(
     layout: Layout,
-    oracle: CachedOracle,
+    oracle: Oracle,
     method: Method,
     start: Array,
     saved: RunState | None,
@@ -352,8 +375,11 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     >>> np.round(result.x, 6), result.status.name
     (array([ 2., -2.]), 'CONVERGED')
     """
-    asked = of_whole_run(keywords)
-    return finished(iterate(*args, **keywords), asked)
+    plain = keywords.keys().isdisjoint(("options", *OF_WHOLE_RUNS))
+    asked = {} if plain else of_whole_run(keywords)
+    run = iterate(*args, **keywords)
+    silent = not asked and not LOGGER.isEnabledFor(logging.INFO)
+    return run.finish() if silent else finished(run, asked)
 
 
 def accelerate(
@@ -440,7 +466,8 @@ def accelerate(
     >>> fast.success, fast.njev < plain.njev / 2
     (True, True)
     """
-    layout, asked = layout_of(ranks), take(parameters)
+    layout = Layout() if ranks is None else layout_of(ranks)
+    asked = take(parameters)
     with layout.announced():
         start = layout.start(x0)
         space = layout.space(start, inner)

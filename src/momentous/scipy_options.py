@@ -12,7 +12,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from momentous.methods.classical import LBFGS
 from momentous.methods.registry import AUTO, method_class
 from momentous.methods.safeguarded import Safeguarded
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
 # The same under another name.
 _RENAMED = {"maxiter": "max_iterations", "gtol": "tol", "f_target": "target"}
 # What a line search of L-BFGS, and its memory, are called.
@@ -39,7 +36,7 @@ _OF_LBFGS = {
     "c2": "curvature",
 }
 # What a whole run may print, or keep.
-_OF_WHOLE_RUNS = (*SHOWN, "iprint", "return_all")
+OF_WHOLE_RUNS = (*SHOWN, "iprint", "return_all")
 _DIFFERENCES = ("finite_diff_rel_step", "eps", "workers")
 _SMALL_CHANGE = {"ftol": ValueChange, "xtol": StepLength, "xrtol": StepLength}
 _EVALUATIONS = ("maxfun", "maxfev")
@@ -59,30 +56,10 @@ _NO_MEANING = frozenset({
     "mesg_num", "minfev", "offset", "rescale", "rhobeg", "scale", "sparse_jacobian", "stepmx",
     "subproblem_maxiter", "xatol",
 })  # fmt: skip
-_NAMES = frozenset({
-    *_RENAMED, *_OF_LBFGS, *_OF_WHOLE_RUNS, *_DIFFERENCES, *_SMALL_CHANGE, *_EVALUATIONS,
+NAMES = frozenset({
+    *_RENAMED, *_OF_LBFGS, *OF_WHOLE_RUNS, *_DIFFERENCES, *_SMALL_CHANGE, *_EVALUATIONS,
     *_NO_MEANING, "norm",
 })  # fmt: skip
-
-
-def with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorator: ``options={...}``, and SciPy's names among the keywords, become keywords of ours.
-
-    ``scipy.optimize.minimize`` hands its options to a method of the user's as keywords; here they
-    may come in a dictionary too, and go before keywords of the same meaning, as in SciPy.
-    """
-
-    @functools.wraps(function)
-    def called(*args: Any, options: Mapping[str, Any] | None = None, **keywords: Any) -> _T:
-        if options is not None and not isinstance(options, Mapping):
-            raise TypeError(f"options={options!r} must be a dictionary, or None")
-        if options:
-            keywords = keywords | dict(options)
-        if not _NAMES.isdisjoint(keywords):
-            keywords = translated(keywords)
-        return function(*args, **keywords)
-
-    return called
 
 
 def of_whole_run(keywords: dict[str, Any]) -> dict[str, Any]:
@@ -92,20 +69,20 @@ def of_whole_run(keywords: dict[str, Any]) -> dict[str, Any]:
     if isinstance(options, Mapping):
         keywords |= dict(options)
         del keywords["options"]
-    if keywords.keys().isdisjoint(_OF_WHOLE_RUNS):
+    if keywords.keys().isdisjoint(OF_WHOLE_RUNS):
         return {}
     own = _parameters(keywords.get("method"))
-    return take(keywords, [name for name in _OF_WHOLE_RUNS if name not in own])
+    return take(keywords, [name for name in OF_WHOLE_RUNS if name not in own])
 
 
 def translated(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords with SciPy's names among them in our words; warns of those without meaning."""
     method = keywords.get("method")
     own = _parameters(method)
-    given = {name: value for name, value in keywords.items() if name in _NAMES - own}
+    given = {name: value for name, value in keywords.items() if name in NAMES - own}
     ours = {name: value for name, value in keywords.items() if name not in given}
     given = {name: value for name, value in given.items() if value is not None}
-    for name in _OF_WHOLE_RUNS:
+    for name in OF_WHOLE_RUNS:
         if given.get(name):
             raise TypeError(
                 f"iterate() does not take {name}={given[name]!r}: print or keep its steps as they "

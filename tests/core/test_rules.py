@@ -15,9 +15,8 @@ import momentous
 from momentous import testbed
 from momentous.methods.registry import rules
 from momentous.methods.restarted import RAGD
-from momentous.methods.restarted.epoch import Average
 from momentous.methods.restarted.free_radius import FreeEpoch, FreeRadius, Learned
-from momentous.methods.restarted.momentum import HeavyBall
+from momentous.methods.restarted.momentum import Average, HeavyBall
 from momentous.methods.restarted.schedule import Schedule
 from momentous.methods.search.probe import Probe
 from momentous.methods.search.rounding import Look, Rounding

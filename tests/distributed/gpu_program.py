@@ -10,7 +10,7 @@ import torch
 from problem import Regression
 
 from momentous import api, minimize
-from momentous.core.layout import Layout
+from momentous.core.loop import Layout
 from momentous.distributed import Data, RankError, Ranks, Torch, Variables
 
 

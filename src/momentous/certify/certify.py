@@ -18,7 +18,7 @@ from momentous.certify.curvature import RELATIVE, Goal, Hessian, lanczos, whole_
 from momentous.certify.face import Face
 from momentous.core.admission import starting_point
 from momentous.core.box import read_bounds
-from momentous.core.layout import Layout
+from momentous.core.loop import Layout
 from momentous.core.oracle import Fun, Jac
 from momentous.core.rounded import at_least, at_most
 from momentous.core.space import Array, Space

@@ -24,17 +24,17 @@ from typing import Any, ClassVar
 import array_api_compat
 import numpy as np
 
-from momentous.core.oracle import CachedOracle, Sample
+from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import RECORDS, record
+from momentous.core.result import COLUMNS
 from momentous.core.space import BLAS_ERROR, Array, Space, to_numpy
 from momentous.core.status import EventKind, Status
 from momentous.core.step import Report, RiseLimit, UnderWay
 from momentous.core.stopping import Progress
-from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 
-KIND, VERSION = "checkpoint", 7
+KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.
@@ -207,7 +207,7 @@ class RunState:
         trace = Plain(np.array(row).reshape(-1, 1))
         return dataclasses.replace(self, progress=progress, memory=memory, trace=trace, events=())
 
-    def require_same_function(self, oracle: CachedOracle) -> None:
+    def require_same_function(self, oracle: Oracle) -> None:
         """Is the function of a run to resume the one of this checkpoint?
 
         One gradient, and one value where one is known, at the last point decides: neither counted

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from momentous.core.oracle import CachedOracle
+from momentous.core.oracle import Oracle
 from momentous.core.space import Array, Space, to_numpy
 
 LONG = 30.0  # how many times as long the second step is that a slope is measured by
 _REMEDY = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
 
 
-def check_gradient(oracle: CachedOracle, x0: Array) -> None:
+def check_gradient(oracle: Oracle, x0: Array) -> None:
     """Raise a ValueError where jac is not the gradient of fun; if it is, it takes 12 calls at most.
 
     (One more where fun is not defined near x0.)
@@ -75,9 +75,7 @@ class _Directions:
 class _Slopes:
     """The slopes of f at a point: those that the gradient tells, and those of the values."""
 
-    def __init__(
-        self, oracle: CachedOracle, point: Array, value: float, gradient: Array, size: float
-    ):
+    def __init__(self, oracle: Oracle, point: Array, value: float, gradient: Array, size: float):
         self.oracle, self.point, self.value = oracle, point, value
         self.gradient = gradient
         self.eps = 2 * oracle.space.rounding
@@ -144,7 +142,7 @@ class _Slopes:
         return space.from_numpy(part.reshape(mine.shape))
 
 
-def _require_repeatable(oracle: CachedOracle, point: Array, gradient: Array) -> None:
+def _require_repeatable(oracle: Oracle, point: Array, gradient: Array) -> None:
     space, again = oracle.space, oracle.peek_gradient(point).gradient
     apart, norm = space.distance(gradient, again), space.norm(gradient)
     if not apart <= 1e4 * space.rounding * norm:

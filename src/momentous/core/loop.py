@@ -18,11 +18,19 @@ from momentous.core.acceptance import (
     verify_success,
     within_limit,
 )
+from momentous.core.admission import starting_point
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
-from momentous.core.result import Later, LikeScipys, Result, interrupt_with
-from momentous.core.space import Array, set_writable
+from momentous.core.oracle import (
+    NO_SAMPLE,
+    FunctionOracle,
+    MapOracle,
+    Oracle,
+    Sample,
+    levels_to_the_user,
+)
+from momentous.core.result import Later, LikeScipys, Result, Trace, interrupt_with
+from momentous.core.space import Array, Inner, Space, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
 from momentous.core.step import Report, Step, UnderWay
 from momentous.core.stopping import (
@@ -33,7 +41,6 @@ from momentous.core.stopping import (
     decide,
     gradient_tolerance,
 )
-from momentous.core.trace import Trace
 
 Callback = Callable[["IntermediateResult"], Any]
 
@@ -95,7 +102,7 @@ class Run(Iterator[IntermediateResult]):
 
     def __init__(
         self,
-        oracle: CachedOracle,
+        oracle: Oracle,
         method: Method,
         x0: Array,
         *,
@@ -600,3 +607,38 @@ class Run(Iterator[IntermediateResult]):
         """The sample with its gradient."""
         self.oracle.recall(sample)
         return self.oracle.gradient(sample.point)
+
+
+class Layout:
+    """The parts that a run is put together from, where x and the data are in one process.
+
+    `momentous.distributed` has the layouts of many processes.
+    """
+
+    def announced(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which an exception of one process ends all of them."""
+        return contextlib.nullcontext()
+
+    def start(self, x0: Any) -> Array:
+        """x0 as an array of our own."""
+        return starting_point(x0)
+
+    def space(self, start: Array, inner: Inner | None = None) -> Space:
+        """The space of x."""
+        return Space(start, inner)
+
+    def function_oracle(self, *given: Any) -> FunctionOracle:
+        """The oracle of fun, jac and args in a space."""
+        return FunctionOracle(*given)
+
+    def map_oracle(self, *given: Any) -> MapOracle:
+        """The oracle of step, value and args in a space."""
+        return MapOracle(*given)
+
+    def products(self, hessp: Callable[..., Any] | None, space: Space) -> Callable[..., Any] | None:
+        """Products with the Hessian of the whole function, given those of the user."""
+        return hessp
+
+    def run(self, *given: Any, **options: Any) -> Run:
+        """The loop."""
+        return Run(*given, **options)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from momentous.core.passes import Pass
-from momentous.core.record import copied
+from momentous.core.record import COPIERS
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import Event, EventKind, has_restart
 
@@ -151,7 +151,7 @@ class Numbers:
 
     @staticmethod
     def but(record: R, **changes: Any) -> R:
-        changed = copied(record)
+        changed: R = COPIERS[type(record)](record)
         for name, value in changes.items():
             setattr(changed, name, value)
         return changed

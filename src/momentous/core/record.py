@@ -9,7 +9,7 @@ from typing import Any, TypeVar, dataclass_transform
 _T = TypeVar("_T")
 
 RECORDS: dict[str, type] = {}
-_COPIERS: dict[type, Callable[[Any], Any]] = {}
+COPIERS: dict[type, Callable[[Any], Any]] = {}  # what `copied` calls
 
 
 @dataclass_transform(eq_default=False)
@@ -22,7 +22,7 @@ def record(cls: type[_T]) -> type[_T]:
     """
     made = dataclasses.dataclass(slots=True, eq=False)(cls)
     RECORDS[f"{made.__module__}.{made.__qualname__}"] = made
-    _COPIERS[made] = _copier(made)
+    COPIERS[made] = _copier(made)
     return made
 
 
@@ -38,4 +38,4 @@ def _copier(cls: type[Any]) -> Callable[[Any], Any]:
 
 def copied(item: _T) -> _T:
     """A record with the same fields, to be changed."""
-    return _COPIERS[type(item)](item)  # type: ignore[no-any-return]
+    return COPIERS[type(item)](item)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.interrupt import InterruptFlag
+from momentous.core.oracle import InterruptFlag
 from momentous.core.space import Array, Space, to_numpy
 from momentous.distributed.ranks import RankError, Ranks
 

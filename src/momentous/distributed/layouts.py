@@ -10,8 +10,7 @@ import numpy as np
 
 from momentous.core.admission import Admission, starting_point
 from momentous.core.checkpoint import Checkpoint, RunState
-from momentous.core.layout import Layout
-from momentous.core.loop import Run
+from momentous.core.loop import Layout, Run
 from momentous.core.oracle import FunctionOracle, MapOracle
 from momentous.core.space import Array, Inner, Space
 from momentous.distributed.agreement import Agreement

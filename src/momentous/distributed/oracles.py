@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from momentous.core.interrupt import InterruptFlag
-from momentous.core.oracle import FunctionOracle, MapOracle, Sample
-from momentous.core.oracle.base import scalar
+from momentous.core.admission import scalar
+from momentous.core.oracle import FunctionOracle, InterruptFlag, MapOracle, Sample
 from momentous.core.space import Array
 from momentous.distributed.agreement import Agreement
 

@@ -12,11 +12,10 @@ import numpy as np
 from momentous.core.checkpoint import Checkpoint, RunState
 from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
-from momentous.core.oracle import CachedOracle
-from momentous.core.result import Result
+from momentous.core.oracle import Oracle
+from momentous.core.result import Result, Trace
 from momentous.core.space import Array
 from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten
-from momentous.core.trace import Trace
 from momentous.distributed.agreement import Agreement
 from momentous.distributed.ranks import Ranks
 
@@ -27,7 +26,7 @@ class RankRun(Run):
     def __init__(
         self,
         agreement: Agreement,
-        oracle: CachedOracle,
+        oracle: Oracle,
         method: Method,
         x0: Array,
         *,

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 
+from momentous.core.admission import both_of
 from momentous.core.box import Box
 from momentous.core.method import DEFAULT_TOLERANCE, Method
-from momentous.core.oracle.base import both_of
 from momentous.core.status import Status
 from momentous.jax.bounds import tree_of_bounds
 from momentous.jax.driver import Driver

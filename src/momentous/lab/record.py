@@ -26,9 +26,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from momentous.core.acceptance import has_risen
-from momentous.core.result import Result
+from momentous.core.result import Result, Trace
 from momentous.core.status import RESTARTS, EventKind
-from momentous.core.trace import Trace
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike, atomic_file
 from momentous.io.optional import require

@@ -10,8 +10,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from momentous.core.oracle import levels_to_the_user
-from momentous.core.oracle.base import NO_NUMBERS, both_of, explain_read_only, written_into
+from momentous.core.admission import NO_NUMBERS, both_of
+from momentous.core.oracle import explain_read_only, levels_to_the_user, written_into
 from momentous.core.space import Array, set_writable, to_numpy
 
 

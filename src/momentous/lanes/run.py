@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from momentous.core.checkpoint import Checkpoint
-from momentous.core.interrupt import InterruptFlag
-from momentous.core.oracle import levels_to_the_user
+from momentous.core.oracle import InterruptFlag, levels_to_the_user
 from momentous.core.record import record
 from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending, Status

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from momentous.core.layout import Layout
+from momentous.core.loop import Layout
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.draws import mix, normals

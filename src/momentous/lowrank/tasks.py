@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.interrupt import InterruptFlag
+from momentous.core.oracle import InterruptFlag
 from momentous.core.status import Status
 from momentous.distributed import Ranks, find
 from momentous.io.archive import ArchiveError

@@ -13,7 +13,7 @@ from typing import Any
 
 from momentous.core.machine import Host, Records
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample
+from momentous.core.oracle import NO_SAMPLE, Oracle, Sample
 from momentous.core.record import record
 from momentous.core.rule import GRADIENT, RUNNING, VALUE, Ask, Goal, Outcome, Rule
 from momentous.core.space import Array, Space
@@ -43,7 +43,7 @@ class _Needed(BaseException):
         self.point, self.need = point, need
 
 
-class _Player(CachedOracle):
+class _Player(Oracle):
     """Gives the answers that are there, in their order, and then says what is needed."""
 
     def __init__(self, m: Host, last: Sample | None, answers: tuple[Sample, ...]):

@@ -12,8 +12,8 @@ from momentous.api import minimize
 from momentous.core.acceptance import has_risen
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
+from momentous.core.result import Trace
 from momentous.core.status import Status
-from momentous.core.trace import Trace
 from momentous.lab.compare.accelerations import ACCELERATIONS
 from momentous.lab.compare.problems import AnyProblem, require_distinct
 from momentous.lab.meter import (

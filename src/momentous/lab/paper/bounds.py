@@ -30,8 +30,13 @@ from momentous.lab.paper.results import Bound
 from momentous.methods.restarted import PerturbedRAGD
 from momentous.methods.restarted.adaptive_radius import AdaptiveMemory, AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
-from momentous.methods.restarted.momentum import ESCAPING_NESTEROV, HEAVY_BALL, Momentum
-from momentous.methods.restarted.parameters import Parameters, whole_epoch
+from momentous.methods.restarted.momentum import (
+    ESCAPING_NESTEROV,
+    HEAVY_BALL,
+    Momentum,
+    Parameters,
+    whole_epoch,
+)
 from momentous.methods.restarted.schedule import Schedule
 from momentous.testbed import Problem
 

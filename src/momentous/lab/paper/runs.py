@@ -15,9 +15,8 @@ from momentous.core.checkpoint import Checkpoint, CheckpointError, RunState
 from momentous.core.checkpoint import load as load_checkpoint
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
-from momentous.core.result import Result
+from momentous.core.result import Result, Trace
 from momentous.core.status import Status
-from momentous.core.trace import Trace
 from momentous.io.atomic import previous_path
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem

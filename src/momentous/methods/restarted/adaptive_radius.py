@@ -28,9 +28,16 @@ from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import RiseLimit, Step
 from momentous.methods.checks import check, check_positive, root_of_product
 from momentous.methods.endings import stuck
-from momentous.methods.restarted.epoch import Epoch, completed, judge, judged_by
-from momentous.methods.restarted.momentum import Momentum
-from momentous.methods.restarted.parameters import check_given, theory_parameters, whole_epoch
+from momentous.methods.restarted.momentum import (
+    Epoch,
+    Momentum,
+    check_given,
+    completed,
+    judge,
+    judged_by,
+    theory_parameters,
+    whole_epoch,
+)
 from momentous.methods.restarted.schedule import Schedule
 from momentous.methods.search.probe import Probe
 

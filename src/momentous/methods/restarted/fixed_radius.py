@@ -14,9 +14,16 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.core.step import Step
 from momentous.methods.endings import left_the_domain
-from momentous.methods.restarted.epoch import Epoch, completed, judge, judged_by
-from momentous.methods.restarted.momentum import Momentum
-from momentous.methods.restarted.parameters import Parameters, check_given, theory_parameters
+from momentous.methods.restarted.momentum import (
+    Epoch,
+    Momentum,
+    Parameters,
+    check_given,
+    completed,
+    judge,
+    judged_by,
+    theory_parameters,
+)
 
 # What an evaluation is for.
 ITERATE = 0  # the next iteration

@@ -1,4 +1,5 @@
-"""The two momentum iterations, Nesterov's and the heavy ball: all that RAGD and RHB differ in.
+"""The two momentum iterations, Nesterov's and the heavy ball, the numbers that they run with, and
+epochs of them between two restarts.
 
 With e = x^k + (1 - theta)(x^k - x^{k-1}) both step to x^{k+1} = e - eta * gradient.  Nesterov takes
 the gradient at e, the heavy ball at x^k.  A restart continues from x^k or, for the heavy ball, from
@@ -7,14 +8,27 @@ a point a little behind it.  The constants of the theorems differ too.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, ClassVar
 
 from momentous.core import passes
-from momentous.core.machine import Machine
+from momentous.core.machine import NUMBERS, Arithmetic, Machine
+from momentous.core.method import Method
 from momentous.core.passes import Pass
+from momentous.core.record import record
 from momentous.core.space import Array
-from momentous.methods.checks import root_of_product, square_over
+from momentous.core.status import Ending, Status
+from momentous.core.step import M, Step
+from momentous.methods.checks import (
+    check_momentum,
+    check_positive,
+    check_whole,
+    needed,
+    root_of_product,
+    square_over,
+)
+from momentous.methods.endings import by_own_rule
 
 NEAR = 0.7  # of a step of the heavy ball: beyond, its end is as good a start as a point before it
 
@@ -187,3 +201,156 @@ class HeavyBall(Momentum):
 NESTEROV = Momentum()
 ESCAPING_NESTEROV = EscapingNesterov()
 HEAVY_BALL = HeavyBall()
+
+GIVEN = (
+    "gradient_lipschitz", "hessian_lipschitz", "eps", "step_size", "momentum", "radius",
+    "epoch_length",
+)  # fmt: skip
+
+
+@record
+class Parameters:
+    """The numbers of Algorithms 1 and 3."""
+
+    step_size: float  # eta
+    theta: float  # 1 - momentum
+    radius: float  # B
+    epoch_length: int  # K
+    promise: float  # bound on the averaged gradient of a completed epoch, NaN if none is known
+    eps: float  # of the theorem, NaN if everything was given by hand
+
+
+def whole_epoch(theta: Any, m: Arithmetic = NUMBERS) -> Any:
+    """K = floor(1/theta), as the adaptive theorems have it.
+
+    Theorem 1 lets K = 1/theta be fractional; rounding it up would break the descent argument.  The
+    small term keeps 1/theta = 20 from becoming 19.
+    """
+    return m.maximum(1, m.floor(1 / theta + 1e-9))
+
+
+def check_given(method: Method) -> None:
+    """Is what a restarted method was given possible?"""
+    check_momentum(method, getattr(method, "momentum", None))
+    check_whole(method, "epoch_length", "(K)")
+    check_positive(method, *(name for name in GIVEN if name != "momentum"))
+
+
+def theory_parameters(method: Method, scheme: Momentum, tol: float) -> Parameters:
+    """Parameters by hand where given to the method, and by the theorem where not."""
+    owner, given = type(method).__name__, (getattr(method, name) for name in GIVEN)
+    _, rho, eps, step_size, momentum, radius, epoch_length = given
+    if step_size is None:
+        step_size = 1 / (4 * needed(method, "gradient_lipschitz", "step_size"))
+    if momentum is None or radius is None:
+        rho = needed(method, "hessian_lipschitz", "momentum and radius")
+        largest = scheme.largest_eps(rho, step_size)
+        if eps is None:
+            # The output satisfies promise_factor * eps, not eps, and that only if 1/theta is whole:
+            # take the next smaller eps for which it is, within the admissible range.
+            if not tol:
+                raise ValueError(
+                    f"{owner} takes eps from tol, and tol={tol:g} is none; give eps=, or a tol "
+                    "above 0"
+                )
+            eps = min(tol / scheme.promise_factor, largest)
+            if momentum is None and epoch_length is None:
+                K = math.ceil(1 / scheme.theta(eps, rho, step_size) - 1e-9)
+                eps = min(eps, scheme.eps_for(1 / K, rho, step_size))
+        elif momentum is None and eps > largest * (1 + 1e-12):
+            raise ValueError(
+                f"eps={eps:.3g} is above {largest:.3g}, the largest for which {owner} has "
+                f"theta <= {scheme.largest_theta:g} with these constants; choose a smaller eps, or "
+                "give momentum and radius by hand"
+            )
+    if momentum is not None:
+        theta = 1 - momentum
+    else:
+        theta = min(scheme.theta(eps, rho, step_size), scheme.largest_theta)
+    if radius is None:
+        radius = scheme.radius(eps, rho)
+    length = epoch_length if epoch_length is not None else whole_epoch(theta)
+    promise = math.nan
+    if rho is not None and math.isfinite(radius):
+        promise = scheme.promise(step_size, theta, radius, length, rho)
+    return Parameters(
+        step_size, theta, radius, length, promise=promise, eps=math.nan if eps is None else eps
+    )
+
+
+@record
+class Average:
+    """The mean of y^0..y^{K0}, K0 = argmin of |x^{k+1} - x^k| over floor(K/2) <= k <= K-1.
+
+    (Algorithm 1, lines 10-11; for the heavy ball the y^k are the x^k.)  The first minimiser wins.
+    """
+
+    mean: Array  # of the points y^0..y^{k-1}
+    snapshot: Array  # the mean at the shortest step so far
+    shortest: float = math.inf  # |x^{k+1} - x^k|^2 there
+
+    @staticmethod
+    def at(x: Array) -> Average:
+        return Average(x, x)
+
+    def add(self, m: Machine, k: Any, point: Array, moved: Any, length: Any) -> Average:
+        """With y^k and |x^{k+1} - x^k|^2 = ``moved`` in an epoch of K = ``length``."""
+        weight = 1 / (k + 1)
+        mean = m.case(point, (k > 0, lambda: m.combination(self.mean, weight, point, self.mean)))
+        shorter = (k >= length // 2) & (moved < self.shortest)
+        return Average(
+            mean, m.choose(shorter, mean, self.snapshot), m.where(shorter, moved, self.shortest)
+        )
+
+
+@record
+class Epoch:
+    """Where an epoch stands after k of its iterations."""
+
+    start: Array  # x^0
+    x: Array  # x^k
+    ahead: Array  # x^k + (1 - theta)(x^k - x^{k-1})
+    average: Average
+    k: int = 0
+    travelled: float = 0.0  # S = sum of |x^{t+1} - x^t|^2, t < k
+    again: bool = False  # was x the last point to be evaluated?
+
+    @staticmethod
+    def at(x: Array, again: Any = False) -> Epoch:
+        """A fresh epoch: x^{-1} = x^0 = x."""
+        return Epoch(x, x, x, Average.at(x), again=again)
+
+
+def judge(m: Machine, norm: Any, promise: Any, tol: Any) -> Any:
+    """The status of a method whose last epoch ran through, by the gradient at its output."""
+    above = (tol > 0.0) & m.no(norm <= tol)
+    status = m.where(above, int(Status.ABOVE_TOLERANCE), int(Status.COMPLETED))
+    return m.where(norm > promise, int(Status.PROMISE_BROKEN), status)
+
+
+def completed(norm: float, promise: float, tol: float, length: int) -> Ending:
+    """The same in words."""
+    message = (
+        f"an epoch of {length} iterations ran without restart; the gradient norm is {norm:.3g}"
+    )
+    numbers = {"grad_norm": norm, "promise": promise, "tolerance": tol, "length": length}
+    if norm > promise:
+        message += (
+            f", above the {promise:.3g} that the theorem promises: gradient_lipschitz or "
+            "hessian_lipschitz is too small for this function, or the promise is below what "
+            "rounding allows"
+        )
+        return Ending(Status.PROMISE_BROKEN, message, numbers)
+    if not math.isnan(promise):
+        message += f", the theorem promises {promise:.3g}"
+    return by_own_rule(message, numbers, f", the tolerance is {tol:.3g}: lower eps")
+
+
+def judged_by(step: Step[M], tol: float | None) -> Step[M]:
+    """The same step; the ending of a completed epoch is judged by another tolerance."""
+    report = step.report
+    if tol is None or report.ending is None or "promise" not in report.ending.numbers:
+        return step
+    numbers = report.ending.numbers
+    ending = completed(report.sample.grad_norm, numbers["promise"], tol, numbers["length"])
+    return Step(step.memory, dataclasses.replace(report, ending=ending))

@@ -12,8 +12,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check, check_positive
 from momentous.methods.restarted.fixed_radius import FixedMemory, FixedRadius
-from momentous.methods.restarted.momentum import ESCAPING_NESTEROV
-from momentous.methods.restarted.parameters import Parameters
+from momentous.methods.restarted.momentum import ESCAPING_NESTEROV, Parameters
 
 
 @dataclasses.dataclass(frozen=True)

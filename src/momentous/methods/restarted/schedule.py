@@ -6,7 +6,7 @@ from typing import Any
 
 from momentous.core.machine import Machine
 from momentous.core.record import record
-from momentous.methods.restarted.parameters import whole_epoch
+from momentous.methods.restarted.momentum import whole_epoch
 
 
 @record
