@@ -23,6 +23,7 @@ from momentous.core.oracle import Fun, Jac
 from momentous.core.rounded import at_least, at_most
 from momentous.core.space import Array, Space
 from momentous.distributed.layouts import RanksArgument, layout_of
+from momentous.io.types import JsonObject
 
 DENSE = 500  # up to this many variables the whole matrix is formed
 # Lanczos steps by default, and as many vectors in memory: enough to rule out, but for a probability
@@ -399,7 +400,7 @@ def _certified(
     error += abs(space.inner(w, Hw) - t)
     miss = 0.0 if dense else goal.miss(ritz, beta, error)
     tau, lower = goal.tolerance(ritz), max(t - error - miss, -goal.L)
-    numbers: dict[str, Any] = {
+    numbers: JsonObject = {
         "smallest_eigenvalue": t,
         "eigenvalue_error": error,
         "lower_bound": lower,

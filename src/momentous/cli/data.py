@@ -1,11 +1,18 @@
 """``momentous data info``, ``momentous data fetch`` and ``momentous data twin``."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from momentous.cli.options import FOLDER, NEW_FILE, RATINGS, as_json, reading, source_of
+from momentous.cli.options import (
+    FOLDER,
+    NEW_FILE,
+    RATINGS,
+    FileOptions,
+    as_json,
+    reading,
+    source_of,
+)
 from momentous.cli.terminal import say, show_facts
 
 
@@ -18,7 +25,7 @@ def command() -> None:
 @click.argument("file", type=RATINGS)
 @reading
 @as_json
-def info(file: str, as_json: bool, reading: dict[str, Any]) -> None:
+def info(file: str, as_json: bool, reading: FileOptions) -> None:
     """Describe a FILE of ratings."""
     from momentous.lowrank.data import Ratings, describe
 

@@ -1,11 +1,10 @@
 """``momentous evaluate``."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from momentous.cli.options import EXISTING, RATINGS, as_json, reading, source_of
+from momentous.cli.options import EXISTING, RATINGS, FileOptions, as_json, reading, source_of
 from momentous.cli.terminal import show_facts
 
 
@@ -14,7 +13,7 @@ from momentous.cli.terminal import show_facts
 @click.argument("file", type=RATINGS)
 @reading
 @as_json
-def command(model: Path, file: str, as_json: bool, reading: dict[str, Any]) -> None:
+def command(model: Path, file: str, as_json: bool, reading: FileOptions) -> None:
     """How well a MODEL predicts the ratings in a FILE.
 
     Under torchrun or mpirun all ranks do it together, each for its own users.

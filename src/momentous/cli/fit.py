@@ -1,16 +1,19 @@
 """``momentous fit``."""
 
+from __future__ import annotations
+
 import contextlib
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from momentous.cli.options import (
     NEW_FILE,
     RATINGS,
+    FileOptions,
     as_json,
     complete_methods,
     reading,
@@ -20,6 +23,9 @@ from momentous.cli.options import (
 )
 from momentous.cli.terminal import end_interrupted, show_facts, usage_errors
 from momentous.io.progress import progress_bar
+
+if TYPE_CHECKING:
+    from momentous.lowrank.solvers.fit import Watcher
 
 
 @click.command()
@@ -80,7 +86,14 @@ from momentous.io.progress import progress_bar
 )
 @as_json
 def command(
-    file: str, out: Path, resume: bool, as_json: bool, reading: dict[str, Any], **options: Any
+    file: str,
+    out: Path,
+    resume: bool,
+    as_json: bool,
+    reading: FileOptions,
+    max_iterations: int | None,
+    save_every: float,
+    **options: object,
 ) -> None:
     """Fit a low-rank model to a FILE of ratings; - is the standard input, and pipes will do.
 
@@ -99,8 +112,17 @@ def command(
     try:
         quiet = as_json or find().rank > 0
         how["progress"] = False if quiet else None
-        with usage_errors(OptionError), show_fit(quiet, options["max_iterations"]) as watch:
-            facts = fit_file(source, out, reading=how, resume=resume, watch=watch, **options)
+        with usage_errors(OptionError), show_fit(quiet, max_iterations) as watch:
+            facts = fit_file(
+                source,
+                out,
+                reading=how,
+                resume=resume,
+                watch=watch,
+                save_every=save_every,
+                max_iterations=max_iterations,
+                **options,
+            )
     except RankError as error:
         raise click.ClickException(str(error)) from None
     interrupted, out_of_memory = facts.pop("interrupted"), facts.pop("out_of_memory")
@@ -119,7 +141,7 @@ def command(
 
 
 @contextlib.contextmanager
-def show_fit(quiet: bool, limit: int | None = None) -> Iterator[Any]:
+def show_fit(quiet: bool, limit: int | None = None) -> Iterator[Watcher | None]:
     """A function to watch a fit by: one line that changes on a terminal, else plain lines."""
     if quiet:
         yield None

@@ -1,14 +1,28 @@
 """Options that several commands share."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-Decorator = Callable[[Any], Any]
+if TYPE_CHECKING:
+    from momentous.io.types import AnyFunction
+    from momentous.lowrank.data.queries import Query
+    from momentous.lowrank.data.read import Reading
+
+Command = TypeVar("Command", bound="AnyFunction | click.Command")
+
+
+class Decorator(Protocol):
+    """What adds options to a command."""
+
+    def __call__(self, command: Command, /) -> Command: ...
+
 
 EXISTING = click.Path(exists=True, path_type=Path)
 NEW_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -29,6 +43,20 @@ class RatingsPath(click.types.StringParamType):
 RATINGS = RatingsPath()
 
 
+class FileOptions(TypedDict):
+    """What `reading` collects."""
+
+    columns: list[str | int] | None
+    format: str | None
+    delimiter: str | None
+    skip_bad: bool
+    sql: str | None
+    full_access: bool
+
+
+Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
 def complete_methods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of methods, for the tab key; of a list the last one."""
     from momentous.methods.registry import REGISTRY
@@ -44,7 +72,7 @@ threads = click.option("--threads", type=click.IntRange(1), help="Of compiled co
 def together(*options: Decorator) -> Decorator:
     """Several options as one decorator, in this order in ``--help``."""
 
-    def add(command: Any) -> Any:
+    def add(command: Command, /) -> Command:
         for option in reversed(options):
             command = option(command)
         return command
@@ -58,17 +86,17 @@ def out_folder(default: str, help: str) -> Decorator:
 
 
 def names_option(
-    name: str, help: str, default: str | None = None, complete: Any = None
+    name: str, help: str, default: str | None = None, complete: Completion | None = None
 ) -> Decorator:
     """Names, separated by commas, as a list; None where the option is not given."""
 
-    def split(context: Any, parameter: Any, given: str | None) -> list[str] | None:
+    def split(_: click.Context, __: click.Parameter, given: str | None) -> list[str] | None:
         return [part.strip() for part in given.split(",")] if given else None
 
     return click.option(name, callback=split, default=default, help=help, shell_complete=complete)
 
 
-def typed_options(values: Mapping[str, Any]) -> list[str]:
+def typed_options(values: Mapping[str, object]) -> list[str]:
     """Options as people type them: None and False are left out, True has no value."""
     words: list[str] = []
     for name, value in values.items():
@@ -86,7 +114,7 @@ def columns_option(names: str) -> Decorator:
     """``--columns`` with as many names or numbers as there are in ``names``."""
     count = names.count(",") + 1
 
-    def checked(context: Any, parameter: Any, given: str | None) -> list[str | int] | None:
+    def checked(_: click.Context, __: click.Parameter, given: str | None) -> list[str | int] | None:
         if given is None:
             return None
         parts = [part.strip() for part in given.split(",")]
@@ -100,13 +128,13 @@ def columns_option(names: str) -> Decorator:
     return click.option("--columns", metavar=names, callback=checked, help=help)
 
 
-def reading(command: Any) -> Any:
+def reading(command: AnyFunction) -> AnyFunction:
     """How a file of ratings is read: the command gets these options as one dict, ``reading``."""
 
     @functools.wraps(command)
-    def collected(**options: Any) -> Any:
-        names = ("columns", "format", "delimiter", "skip_bad", "sql", "full_access")
-        return command(reading={name: options.pop(name) for name in names}, **options)
+    def collected(**options: object) -> None:
+        names = FileOptions.__annotations__
+        command(reading={name: options.pop(name) for name in names}, **options)
 
     return together(
         columns_option("USER,ITEM,RATING"),
@@ -129,12 +157,17 @@ def reading(command: Any) -> Any:
     )(collected)
 
 
-def source_of(file: str, reading: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def source_of(file: str, reading: FileOptions) -> tuple[str | Query, Reading]:
     """What is read, a file or a query over it, and the options left to read it with."""
     from momentous.lowrank.data.queries import Query
 
-    left = dict(reading)
-    sql, full_access = left.pop("sql"), left.pop("full_access")
+    left: Reading = {
+        "columns": reading["columns"],
+        "format": reading["format"],
+        "delimiter": reading["delimiter"],
+        "skip_bad": reading["skip_bad"],
+    }
+    sql, full_access = reading["sql"], reading["full_access"]
     if sql is None:
         if full_access:
             raise click.UsageError("--full-access is for --sql, which is not given")

@@ -4,16 +4,21 @@ Nothing in it can control the terminal.  The exit status is 2 for what was asked
 what could not be done, 130 after Ctrl-C.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from momentous.cli.process import INTERRUPTED
+
+if TYPE_CHECKING:
+    from momentous.io.types import JsonObject
 
 # Errors that people can do something about; all others are defects of ours.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
@@ -31,7 +36,7 @@ def say(text: str) -> None:
     click.echo(printable(text))
 
 
-def show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+def show_facts(facts: JsonObject, *, as_json: bool) -> None:
     """Names and values, one per line, or all of it as one JSON object."""
     if as_json:
         click.echo(json.dumps(facts))

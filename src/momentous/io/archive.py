@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from momentous.io.atomic import PathLike, atomic_file, previous_path
+from momentous.io.types import JsonObject
 
 FORMAT = "momentous"
 HEADER = "header"
@@ -61,7 +62,7 @@ class ArraySpec:
 class Archive:
     """What was read: the header's content and the arrays by name."""
 
-    content: dict[str, Any]
+    content: JsonObject
     arrays: dict[str, np.ndarray]
 
 
@@ -69,7 +70,7 @@ def write_archive(
     path: PathLike,
     kind: str,
     version: int,
-    content: Mapping[str, Any],
+    content: Mapping[str, object],
     arrays: Mapping[str, np.ndarray],
     *,
     compressed: bool = False,
@@ -168,7 +169,7 @@ def _header(archive: Any) -> Any:
     raise ArchiveError("this is not an archive of momentous, but another npz file")
 
 
-def _check_header(header: dict[str, Any], kind: str, version: int) -> None:
+def _check_header(header: JsonObject, kind: str, version: int) -> None:
     if header["kind"] != kind:
         raise ArchiveError(f"this is a {header['kind']}, not a {kind}")
     if header.get("version") != version:

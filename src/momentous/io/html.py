@@ -20,7 +20,7 @@ def shown(value: Any) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-def facts_table(title: str, facts: Mapping[str, Any], note: str = "") -> str:
+def facts_table(title: str, facts: Mapping[str, object], note: str = "") -> str:
     """A title, a sentence, and names with values."""
     rows = "".join(
         f'<tr><th style="{_CELL}">{html.escape(name)}</th>'

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from momentous.core.status import RESTARTS, EventKind
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike, atomic_file
 from momentous.io.optional import require
+from momentous.io.types import JsonObject
 from momentous.version import __version__
 
 COLUMNS = ("nfev", "njev", "time", "fun", "grad_norm", "step_size")
@@ -39,7 +41,7 @@ KIND, VERSION = "run", 1
 METADATA_KEY = b"momentous"
 
 Column = Sequence[float] | np.ndarray
-Json = dict[str, Any]
+Json = JsonObject
 """What a file of JSON holds."""
 Event = tuple[int, EventKind, float]
 """Row, kind, and its number."""
@@ -141,7 +143,7 @@ class RunRecord(Generic[Info]):
         given = dict[str, Column](dict.fromkeys(COLUMNS, ()) if columns is None else columns)
         size = len(given["nfev"])
         given.setdefault("step_size", np.full(size, np.nan))
-        arrays: dict[str, Any] = {
+        arrays: JsonObject = {
             name: np.asarray(given[name], dtype=np.int64 if name in COUNTS else np.float64)
             for name in COLUMNS
         }
@@ -267,7 +269,7 @@ def finished_run(path: Path, info_type: type[Info]) -> RunRecord[Info] | None:
         return None
 
 
-def pyarrow_with_parquet() -> tuple[Any, Any]:
+def pyarrow_with_parquet() -> tuple[ModuleType, ...]:
     """The two modules that read and write Parquet files."""
     return tuple(require(name, "app", "A Parquet file") for name in ("pyarrow", "pyarrow.parquet"))
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from momentous.io.atomic import atomic_file
 from momentous.io.optional import require
+from momentous.io.types import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Look = dict[str, Any]
+Look = JsonObject
 """Matplotlib's words for a line or a mark."""
 
 # Okabe and Ito's colours, without the yellow that is lost on white.

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.core.loop import Layout
+from momentous.io.types import AnyDType
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.draws import mix, normals
@@ -87,7 +88,7 @@ class LowRankObjective:
         loss: str | Loss = "squared",
         balance: float = 1.0,
         ridge: float | Penalty = 0.0,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         threads: int | None = None,
         *,
         mean: float = 0.0,
@@ -102,7 +103,7 @@ class LowRankObjective:
         check_number("balance", balance, 0.0)
         self.balance, self.mean = float(balance), float(mean)
         self.penalty = ridge if isinstance(ridge, Penalty) else Penalty(ridge)
-        self.dtype = np.dtype(ratings.dtype if dtype is None else dtype)
+        self.dtype: AnyDType = np.dtype(ratings.dtype if dtype is None else dtype)
         self.ratings = ratings.astype(self.dtype)
         self.nnz: int = ratings.whole.nnz
         self.backend = find_backend(backend, device, ratings.nnz)

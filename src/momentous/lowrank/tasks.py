@@ -4,7 +4,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -12,11 +12,13 @@ from momentous.core.oracle import InterruptFlag
 from momentous.core.status import Status
 from momentous.distributed import Ranks, find
 from momentous.io.archive import ArchiveError
-from momentous.io.atomic import require_writable
+from momentous.io.atomic import PathLike, require_writable
+from momentous.io.types import JsonObject
 from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.queries import Query
 from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.read import Reading
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.data.write import write_ratings
 from momentous.lowrank.model import LowRankModel, Unknown, fit_model, load_model, save_model
@@ -34,15 +36,15 @@ class OptionError(ValueError):
 
 
 def fit_file(
-    file: str | Path | Query,
+    file: PathLike | Query,
     out: Path,
     *,
-    reading: Mapping[str, Any] | None = None,
+    reading: Reading | None = None,
     resume: bool = False,
     save_every: float = 60.0,
     watch: Watcher | None = None,
-    **options: Any,
-) -> dict[str, Any]:
+    **options: object,
+) -> JsonObject:
     """Fit a model to the ratings in a file, and write it; returns the facts about it.
 
     It is written every ``save_every`` seconds, too, so that a fit that is killed can be resumed.
@@ -55,20 +57,22 @@ def fit_file(
 
 
 def _fit_file(
-    file: str | Path | Query,
+    file: PathLike | Query,
     out: Path,
     ranks: Ranks,
-    reading: Mapping[str, Any],
+    reading: Reading,
     resume: bool,
     save_every: float,
     watch: Watcher | None,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
+    options: Mapping[str, object],
+) -> JsonObject:
     """The same, on every rank; the facts are those of the whole."""
     _require_folder(out)
     require_writable(out)
     start, saved, threshold = _model_to_resume(out, resume, ranks)
-    chosen = saved | {name: value for name, value in options.items() if value is not None}
+    chosen: JsonObject = saved | {
+        name: value for name, value in options.items() if value is not None
+    }
     try:
         config = FitConfig(**chosen)
         if config.backend != "auto" or config.device == "cuda":
@@ -142,7 +146,7 @@ def _require_folder(out: Path) -> None:
 
 def _model_to_resume(
     out: Path, resume: bool, ranks: Ranks
-) -> tuple[LowRankModel | None, dict[str, Any], float | None]:
+) -> tuple[LowRankModel | None, JsonObject, float | None]:
     """The model to go on from, how it was fitted, and the threshold of its labels.
 
     What is no model is not overwritten.
@@ -165,7 +169,7 @@ def _model_to_resume(
     return model, saved | {"loss": model.loss}, extra.get("threshold")
 
 
-def _require_all_ids(start: LowRankModel, ratings: Ratings, file: str | Path | Query) -> None:
+def _require_all_ids(start: LowRankModel, ratings: Ratings, file: PathLike | Query) -> None:
     """A model knows the users and items of its last file alone."""
     users = ratings.total(_count_unknown(vocabulary_of(ratings, 0), start.rows.ids))
     items = _count_unknown(vocabulary_of(ratings, 1), start.cols.ids)
@@ -188,14 +192,14 @@ def _save(
     """Write the file that the estimator of this loss would write."""
     names = [each.name for each in dataclasses.fields(config) if each.name != "loss"]
     parameters = {name: getattr(config, name) for name in names}
-    labels: dict[str, Any] = {}
+    labels: JsonObject = {}
     if threshold is not None:
         parameters["threshold"] = "mean"
         labels = {"threshold": threshold, "classes": [False, True]}
     save_model(model, out, fit_facts(parameters, nit, objective) | labels, ranks)
 
 
-def evaluate_file(model: Path, file: str | Path | Query, **reading: Any) -> dict[str, Any]:
+def evaluate_file(model: Path, file: PathLike | Query, **reading: Unpack[Reading]) -> JsonObject:
     """The error of a model on the ratings in a file, which is read as by `Ratings.read`.
 
     On ranks each has its own users, and the facts are those of the whole.
@@ -229,7 +233,7 @@ def _count_unknown(vocabulary: Vocabulary, ids: np.ndarray) -> int:
 
 def predict_file(
     model: Path, pairs: Path, *, unknown: Unknown = "mean", columns: list[str | int] | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """The users, the items and the predictions for a file of pairs, as columns of a table."""
     asked = read_pairs(pairs, columns)
     # The message of an error names ids that are known.
@@ -258,7 +262,7 @@ def recommend_items(
     *,
     exclude_seen: bool = True,
     device: str = "cpu",
-) -> dict[str, list[tuple[Any, float]]]:
+) -> dict[str, list[tuple[str | int | float, float]]]:
     """The best items of each user, with their scores."""
     asked = list(users)
     fitted, _ = load_model(model, WithIds(asked))

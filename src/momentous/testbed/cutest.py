@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import is_numpy_array
+from numpy.typing import NDArray
 
 from momentous.testbed.problem import Array, Problem, Vector
 
@@ -116,7 +117,7 @@ def cutest(name: str, *parameters: float) -> Problem:
     )
 
 
-class _DenseRows(np.ndarray[Any, np.dtype[np.float64]]):
+class _DenseRows(NDArray[np.float64]):
     """The linear part of a problem, of which S2MPJ takes a row for each group at each evaluation.
 
     It asks for ``A[group, :].T.toarray()``, by which a sparse matrix takes most of the time of an

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from array_api_compat import array_namespace
 from array_api_compat import device as device_of
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Array = Any
 """An array of any library that follows the array API standard."""
@@ -66,7 +66,7 @@ class Problem:
         """Gradient of f at x."""
         return self.value_and_gradient(x)[1]
 
-    def start_in(self, xp: Any = np, dtype: Any = None, device: Any = None) -> Array:
+    def start_in(self, xp: Any = np, dtype: DTypeLike | None = None, device: Any = None) -> Array:
         """A fresh copy of the starting point as an array of another library (``torch``, ...).
 
         By default in double precision, where the library allows it, on its default device.
@@ -99,7 +99,7 @@ class Constants:
             self._converted[key] = self._convert(xp, x.dtype, where)
         return self._converted[key]
 
-    def _convert(self, xp: Any, dtype: Any, where: Any) -> tuple[Array, ...]:
+    def _convert(self, xp: Any, dtype: DTypeLike, where: Any) -> tuple[Array, ...]:
         if not xp.isdtype(dtype, "real floating"):
             raise TypeError(
                 f"x must have a real floating-point dtype, not {dtype}; convert it first"

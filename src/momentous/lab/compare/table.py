@@ -17,6 +17,7 @@ import numpy as np
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import atomic_file
 from momentous.io.html import table as html_table
+from momentous.io.types import JsonObject
 from momentous.lab.record import (
     COLUMNS,
     Ended,
@@ -87,7 +88,7 @@ class Row(Conditions):
         del info["parameters"]
         reached = record.reached(info["tol"], info["start_fun"], info["goal"])
         shown = record.best() if reached is None else reached
-        spent: dict[str, Any] = {"nfev": 0, "njev": 0, "time": 0.0}
+        spent: JsonObject = {"nfev": 0, "njev": 0, "time": 0.0}
         if len(record):
             last = len(record) - 1 if reached is None else reached
             spent = {name: getattr(record, name)[last].item() for name in spent}

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.conjugate import (
@@ -231,7 +231,7 @@ class Backend(ABC):
         """The entries by row (0) or by column (1); ``other`` is the other side, if it is made."""
         return self.side(ratings.by_col if which else ratings.by_row, loss, threads)
 
-    def factorised(self, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
+    def factorised(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
         """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
         return Blocks.of(blocks, factor, dtype)
 
@@ -301,7 +301,7 @@ class Backend(ABC):
         """The balanced factors of the truncated SVD; see `momentous.lowrank.factors`."""
         return svd_start(ratings, rank, values)
 
-    def asarray(self, array: Any, dtype: Any) -> Any:
+    def asarray(self, array: Any, dtype: DTypeLike) -> Any:
         """An array on the device, C-contiguous; the same one where it is that already."""
         return self.xp.ascontiguousarray(array, dtype)
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partialmethod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from momentous.lowrank.data.ratings import Floats
 
@@ -66,7 +65,7 @@ class Blocks:
     factor: Floats  # (r, rows)
 
     @classmethod
-    def of(cls, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
+    def of(cls, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
         """Of positive definite blocks, of which the lower triangles are given and overwritten."""
         factorise(blocks)
         return cls(blocks.astype(dtype, copy=False), np.ascontiguousarray(factor.T))

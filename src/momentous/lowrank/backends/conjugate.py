@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import DTypeLike
 
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
@@ -21,7 +22,7 @@ from momentous.lowrank.losses import Loss
 BLOCK = 1 << 21  # numbers of gathered features that are held at a time
 
 
-def least_curvature(dtype: Any) -> float:
+def least_curvature(dtype: DTypeLike) -> float:
     """Steps of a row end where a direction is curved by less than this, relative to the
     preconditioner.
 
@@ -89,7 +90,7 @@ def conjugate_change(
     diagonal: Any,
     product: Callable[[Any], Any],
     steps: int,
-    dtype: Any,
+    dtype: DTypeLike,
     xp: Any = np,
 ) -> Any:
     """The change of every row by so many steps towards the solution of ``A x = downwards``.

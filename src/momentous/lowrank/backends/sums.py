@@ -6,12 +6,10 @@ What the entries say about a row are the lower triangle of ``sum_j c f_j f_j'``,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
+from momentous.io.types import AnyArray
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
@@ -74,7 +72,7 @@ def unpacked(lines: Floats, size: int) -> tuple[Matrix, Matrix]:
     return systems, lines[:, p.size :].astype(np.float64)
 
 
-def furthest_moves(groups: Compressed, features: Floats, changes: Floats) -> NDArray[Any]:
+def furthest_moves(groups: Compressed, features: Floats, changes: Floats) -> AnyArray:
     """For every row the largest |d_i . f_j| of its entries; 0 without any."""
     counts = np.diff(groups.starts)
     owners = np.repeat(np.arange(counts.size), counts)

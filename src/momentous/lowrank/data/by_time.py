@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from momentous.io.types import AnyArray
 from momentous.lowrank.data.ids import unmasked
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import pairs_of
@@ -86,13 +87,13 @@ def split_by_time(
     return kept, latest
 
 
-def _count(of: NDArray[Any], share: float) -> NDArray[Any]:
+def _count(of: AnyArray, share: float) -> AnyArray:
     """How many are held out of so many: at least one, and one stays."""
-    count: NDArray[Any] = np.minimum(np.maximum(np.rint(share * of), 1), of - 1)
+    count: AnyArray = np.minimum(np.maximum(np.rint(share * of), 1), of - 1)
     return count
 
 
-def _latest_of_each(rows: NDArray[Any], share: float) -> NDArray[np.bool_]:
+def _latest_of_each(rows: AnyArray, share: float) -> NDArray[np.bool_]:
     """A flag per entry, where entries are in the order of time."""
     counts = np.bincount(rows)
     by_row = np.argsort(rows, kind="stable")

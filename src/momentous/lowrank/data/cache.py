@@ -6,7 +6,6 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from momentous.io.archive import (
     write_archive,
 )
 from momentous.io.atomic import permissions_of
+from momentous.io.types import JsonObject
 from momentous.lowrank.data.ratings import Ratings, checked_storage
 from momentous.lowrank.data.sources import Source
 
@@ -41,7 +41,7 @@ class Cache:
     name and is no cache of ours is neither read nor replaced, and no link is followed.
     """
 
-    def __init__(self, place: Path, sources: list[Source], options: dict[str, Any]):
+    def __init__(self, place: Path, sources: list[Source], options: JsonObject):
         if not place.exists():  # a member of an archive, or a pattern
             place = sources[0].path
         place = place.resolve()

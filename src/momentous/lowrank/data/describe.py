@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.io.types import JsonObject
 from momentous.lowrank.data.ratings import Ratings
 
 _MOST_BARS = 20
 _SHARES = {"25%": 0.25, "median": 0.5, "75%": 0.75, "99%": 0.99}
 
 
-def describe(ratings: Ratings) -> dict[str, Any]:
+def describe(ratings: Ratings) -> JsonObject:
     """Describe ratings by plain numbers, ready for a table or for JSON.
 
     ``histogram`` is a list of (value, count) if there are at most 20 different values, otherwise of

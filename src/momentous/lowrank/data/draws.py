@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.io.types import AnyArray
+
 Keys = NDArray[np.uint64]
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # of the generator: 2^64 over the golden ratio, made odd
@@ -29,7 +31,7 @@ def mix(keys: Any) -> Keys:
     return mixed
 
 
-def keys_of(ids: NDArray[Any]) -> Keys:
+def keys_of(ids: AnyArray) -> Keys:
     """One key per id, of whole numbers or text; equal ids have equal keys on every machine."""
     if ids.dtype.kind in "iu":
         return mix(ids.astype(np.int64).view(np.uint64))

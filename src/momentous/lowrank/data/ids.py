@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
+
+from momentous.io.types import AnyArray
+
+Id = str | float | np.integer
+Ids = ArrayLike | Sequence[Id]  # what is given for them
 
 
-def as_ids(ids: ArrayLike) -> NDArray[Any]:
+def as_ids(ids: Ids) -> AnyArray:
     """A flat array of ids that can be sorted and stored.
 
     Whole numbers are integers; where one of them does not fit into 64 bits with a sign, all of the
@@ -34,19 +39,18 @@ def as_ids(ids: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def unmasked(values: ArrayLike, what: str, dtype: Any = None) -> NDArray[Any]:
+def unmasked(values: object, what: str, dtype: DTypeLike | None = None) -> AnyArray:
     """An array, unless some of it is masked: what a mask hides is not there to be used."""
-    hidden = np.flatnonzero(np.ma.getmask(values))
-    if hidden.size:
+    if isinstance(values, np.ma.MaskedArray) and (hidden := np.flatnonzero(values.mask)).size:
         raise ValueError(
-            f"{hidden.size} of {np.size(values)} {what} are masked, the first at position "
+            f"{hidden.size} of {values.size} {what} are masked, the first at position "
             f"{hidden[0]}; leave them out, with what belongs to them: keep = ~np.ma.getmaskarray(y)"
             ", then X[keep] and y[keep]"
         )
     return np.asarray(values, dtype)
 
 
-def _of_objects(items: list[Any]) -> NDArray[Any]:
+def _of_objects(items: list[object]) -> AnyArray:
     """Python's own values as an array: large whole numbers must not become floats."""
     array = np.asarray(items) if items else np.empty(0, np.str_)
     odd = array.ndim != 1 or array.dtype.kind == "O"
@@ -55,7 +59,7 @@ def _of_objects(items: list[Any]) -> NDArray[Any]:
     return array
 
 
-def _check_exact(array: NDArray[Any]) -> None:
+def _check_exact(array: AnyArray) -> None:
     """Floats hold whole numbers up to 2^53 (in double precision): above, neighbours are one."""
     limit = 2.0 ** (np.finfo(array.dtype).nmant + 1)
     rounded = np.flatnonzero(np.abs(array) >= limit)
@@ -67,7 +71,7 @@ def _check_exact(array: NDArray[Any]) -> None:
         )
 
 
-def _is_missing(one: Any) -> bool:
+def _is_missing(one: object) -> bool:
     """None, NaN, NaT, or the NA of pandas, which will not say whether it equals itself."""
     try:
         return one is None or bool(one != one)
@@ -75,7 +79,7 @@ def _is_missing(one: Any) -> bool:
         return True
 
 
-def _check_there(ids: NDArray[Any], missing: list[int]) -> None:
+def _check_there(ids: AnyArray, missing: list[int]) -> None:
     if missing:
         where = f"the id at position {missing[0]} is {ids[missing[0]]}"
         raise ValueError(f"{where}; an id is missing: leave the pair out")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import zipfile
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from momentous.io.archive import DAMAGED, ArchiveError, is_archive, read_array
+from momentous.io.types import AnyArray
 from momentous.lowrank.data.cache import KIND, read_cache
 from momentous.lowrank.data.dialect import (
     BYTE_ORDER_MARK,
@@ -138,8 +138,8 @@ def read_npz(file: File, work: Work) -> Outcome:
 
 
 def _entries(
-    arrays: dict[str, NDArray[Any]],
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, int]]:
+    arrays: dict[str, AnyArray],
+) -> tuple[AnyArray, AnyArray, AnyArray, tuple[int, int]]:
     """Rows, columns, values and shape of a matrix in one of SciPy's forms.
 
     `make_ratings` checks the lengths and ranges of the indices.
@@ -166,7 +166,7 @@ def _entries(
     return rows, cols, values, shape
 
 
-def _indices(arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any]:
+def _indices(arrays: dict[str, AnyArray], key: str) -> AnyArray:
     array = arrays[key]
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"{key} is not a flat array of whole numbers")

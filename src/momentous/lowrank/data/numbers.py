@@ -11,12 +11,16 @@ written plainly, and no field was left out.  Where this does not hold, the file 
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from momentous.io.optional import require
+from momentous.io.types import AnyArray
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection as Connection
 
 SINGLE_FROM = 1 << 25  # values, from which on they are kept in float32 where that is exact
 SINGLE_MOST = 1e38
@@ -24,7 +28,7 @@ _CHUNK = 1 << 16  # bytes: what is looked at several times stays in the processo
 _FIRST, _LAST = ord(","), ord(";")  # between them: - . / the digits :
 
 Integers = NDArray[np.int64]
-Columns = dict[str, NDArray[Any]]
+Columns = dict[str, AnyArray]
 """``user``, ``item``, ``value``, and of a text ``rest``."""
 
 
@@ -33,9 +37,9 @@ class Coded(NamedTuple):
 
     rows: NDArray[np.int32]
     cols: NDArray[np.int32]
-    values: NDArray[Any]
-    row_ids: NDArray[Any]
-    col_ids: NDArray[Any]
+    values: AnyArray
+    row_ids: AnyArray
+    col_ids: AnyArray
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Numbers:
     movies: tuple[tuple[int, int], ...] = ()
     """Items and how many triples each has, if items stand in lines of their own."""
 
-    def read(self, connection: Any) -> Columns | None:
+    def read(self, connection: Connection) -> Columns | None:
         """The triples; None if the file is not what it seemed to be."""
         try:
             # As a relation: what `execute` gives is copied once more.
@@ -117,7 +121,7 @@ def written(numbers: Integers) -> int:
     return int(letters)
 
 
-def read_columns(connection: Any, plans: list[Numbers]) -> Columns | None:
+def read_columns(connection: Connection, plans: list[Numbers]) -> Columns | None:
     """Files one after the other; None if one of them is not what it seemed to be."""
     parts = []
     for plan in plans:
@@ -134,7 +138,7 @@ def read_columns(connection: Any, plans: list[Numbers]) -> Columns | None:
     }
 
 
-def coded(columns: Columns, dtype: Any = None) -> Coded:
+def coded(columns: Columns, dtype: DTypeLike | None = None) -> Coded:
     """Triples with their ids numbered; the columns are given up."""
     rows, row_ids = numbered(columns.pop("user"))
     cols, col_ids = numbered(columns.pop("item"))
@@ -142,8 +146,8 @@ def coded(columns: Columns, dtype: Any = None) -> Coded:
 
 
 def kept_values(
-    values: NDArray[Any], dtype: Any = None, single_from: int | None = None
-) -> NDArray[Any]:
+    values: AnyArray, dtype: DTypeLike | None = None, single_from: int | None = None
+) -> AnyArray:
     """In float64; without a ``dtype``, more than so many (by default `SINGLE_FROM`) are float32
     where that is exact."""
     most = SINGLE_FROM if single_from is None else single_from

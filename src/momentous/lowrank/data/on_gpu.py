@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from momentous.io.optional import require
 from momentous.lowrank.data.numbers import Columns, are_close, kept_values
@@ -24,7 +25,7 @@ def has_room(count: int) -> bool:
     return bool(BYTES * count <= free)
 
 
-def sorted_ratings(columns: Columns, dtype: Any = None) -> tuple[Ratings, list[str]]:
+def sorted_ratings(columns: Columns, dtype: DTypeLike | None = None) -> tuple[Ratings, list[str]]:
     """Ratings from triples of numbers, as `make_ratings` gives them; the columns are given up."""
     cupy: Any = require("cupy", "cuda", "device='cuda'")
     rows, row_ids = _numbered(cupy, columns.pop("user"))

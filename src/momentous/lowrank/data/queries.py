@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from momentous.io.optional import require
 from momentous.lowrank.data.dialect import check_columns
 from momentous.lowrank.data.errors import RatingsFileError
-from momentous.lowrank.data.sources import ADDRESS, find_sources, is_stream, received
+from momentous.lowrank.data.sources import ADDRESS, Paths, find_sources, is_stream, received
 from momentous.lowrank.data.tables import (
     Scan,
     Work,
@@ -23,9 +23,19 @@ from momentous.lowrank.data.tables import (
     table_scan,
 )
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection as Connection
+    from typing_extensions import TypeIs
+
 NAME = "the query"
 ASK = "full access (full_access=True, --full-access)"
 OURS = {"triples", "user_codes", "item_codes", "reject_errors", "reject_scans"}  # tables
+
+
+class Table(Protocol):
+    """A table of pandas, polars, Arrow or the like."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -33,20 +43,20 @@ class Query:
     """SQL and what it may read, as `query_ratings` explains them: a source of ratings."""
 
     sql: str
-    tables: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Table | Paths] = field(default_factory=dict)
     full_access: bool = False
 
     def __str__(self) -> str:
         return NAME
 
 
-def is_table(source: Any) -> bool:
+def is_table(source: object) -> TypeIs[Table]:
     """Is this a table of pandas, polars, Arrow or the like?"""
     return hasattr(source, "__arrow_c_stream__") or hasattr(source, "iloc")
 
 
 @contextlib.contextmanager
-def open_table(work: Work, source: Any) -> Iterator[Scan]:
+def open_table(work: Work, source: Table | Query) -> Iterator[Scan]:
     """A scan of all rows of a table or a query.
 
     A table may be a stream, which can be read only once: there is no second way then.
@@ -67,9 +77,10 @@ def open_table(work: Work, source: Any) -> Iterator[Scan]:
 def _query_scan(work: Work, query: Query) -> Scan:
     connection = work.connection
     with duckdb_errors(NAME):
-        *before, last = connection.extract_statements(query.sql) or [None]
-    if last is None or last.type.name != "SELECT":
+        statements = connection.extract_statements(query.sql)
+    if not statements or statements[-1].type.name != "SELECT":
         raise RatingsFileError(NAME, "its last statement must be a SELECT")
+    *before, last = statements
     if before and not query.full_access:
         problem = f"it has {len(before) + 1} statements; without {ASK} it is one SELECT"
         raise RatingsFileError(NAME, problem)
@@ -92,7 +103,7 @@ def _query_scan(work: Work, query: Query) -> Scan:
         raise
 
 
-def _shut(connection: Any, paths: list[Path]) -> None:
+def _shut(connection: Connection, paths: list[Path]) -> None:
     """No files but these, no network, no extensions; and no way back."""
     if paths:
         allowed = ", ".join(quoted_text(os.path.abspath(path)) for path in paths)

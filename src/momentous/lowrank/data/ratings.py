@@ -7,21 +7,38 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from momentous.io.types import AnyArray, AnyDType, Integers
+from momentous.io.types import Floats as Floats
 from momentous.lowrank.data.draws import Keys, keys_of, least_keys, mix
 from momentous.lowrank.data.ids import as_ids, unmasked
-from momentous.lowrank.data.sorting import Floats as Floats
-from momentous.lowrank.data.sorting import Integers, compressed_by_row
+from momentous.lowrank.data.sorting import compressed_by_row
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
+
+
+class SparseMatrix(Protocol):
+    """A matrix of ``scipy.sparse``."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    def tocoo(self) -> scipy.sparse.coo_array: ...
+
+
+def is_sparse(matrix: object) -> TypeIs[SparseMatrix]:
+    """Is this a matrix of ``scipy.sparse``?"""
+    return bool(scipy.sparse.issparse(matrix))
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +57,21 @@ class Compressed:
     starts: NDArray[np.int64]
     others: NDArray[np.int32]
     values: Floats
+
+
+class Whole(Protocol):
+    """What is known of all entries of a matrix, also where they are spread over ranks."""
+
+    @property
+    def nnz(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def mean(self) -> float: ...
+    @property
+    def deviation(self) -> float: ...
+    @property
+    def value_range(self) -> tuple[float, float]: ...
 
 
 class Ratings:
@@ -76,8 +108,8 @@ class Ratings:
 
     shape: tuple[int, int]
     by_row: Compressed
-    row_ids: NDArray[Any] | None
-    col_ids: NDArray[Any] | None
+    row_ids: AnyArray | None
+    col_ids: AnyArray | None
 
     def __init__(
         self,
@@ -115,7 +147,7 @@ class Ratings:
         self,
         shape: tuple[int, int],
         storage: Compressed,
-        names: tuple[NDArray[Any] | None, NDArray[Any] | None],
+        names: tuple[AnyArray | None, AnyArray | None],
     ) -> None:
         self.shape, self.by_row = shape, _read_only(storage)
         self.row_ids, self.col_ids = names
@@ -134,7 +166,7 @@ class Ratings:
         return int(self.by_row.values.size)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> AnyDType:
         """Of the values: float32 or float64."""
         return self.by_row.values.dtype
 
@@ -158,7 +190,7 @@ class Ratings:
         return math.sqrt(squares / values.size)
 
     @property
-    def whole(self) -> Any:
+    def whole(self) -> Whole:
         """What has nnz, shape, mean, deviation and value_range of the whole matrix: these ratings,
         unless they are the part of one rank (`momentous.lowrank.ranks`)."""
         return self
@@ -276,7 +308,7 @@ class Ratings:
         above = self.values > np.float64(self.whole.mean if threshold is None else threshold)
         return self._holding(np.where(above, self.dtype.type(1), self.dtype.type(-1)))
 
-    def astype(self, dtype: Any) -> Ratings:
+    def astype(self, dtype: DTypeLike) -> Ratings:
         """The same entries with float32 or float64 values."""
         dtype = np.dtype(dtype)
         if dtype not in (np.float32, np.float64):
@@ -307,7 +339,7 @@ class Ratings:
     @classmethod
     def from_sparse(
         cls,
-        matrix: Any,
+        matrix: SparseMatrix,
         *,
         row_ids: ArrayLike | None = None,
         col_ids: ArrayLike | None = None,
@@ -316,7 +348,7 @@ class Ratings:
 
         Entries that are stored twice are not added up: the last one counts, as everywhere here.
         """
-        if not scipy.sparse.issparse(matrix):
+        if not is_sparse(matrix):
             raise TypeError(f"expected a SciPy sparse matrix, not {type(matrix).__name__}")
         entries = matrix.tocoo()
         parts = entries.row, entries.col, entries.data, matrix.shape
@@ -342,7 +374,7 @@ def make_ratings(
 def stored_ratings(
     shape: tuple[int, int],
     storage: Compressed,
-    ids: tuple[NDArray[Any] | None, NDArray[Any] | None],
+    ids: tuple[AnyArray | None, AnyArray | None],
 ) -> Ratings:
     """Ratings from arrays that are in order already, and are known to be."""
     ratings = object.__new__(Ratings)
@@ -360,11 +392,11 @@ def repeated_note(given: int, kept: int) -> list[str]:
 
 def checked_storage(
     shape: tuple[int, int],
-    starts: NDArray[Any],
-    others: NDArray[Any],
-    values: NDArray[Any],
-    row_ids: NDArray[Any] | None = None,
-    col_ids: NDArray[Any] | None = None,
+    starts: AnyArray,
+    others: AnyArray,
+    values: AnyArray,
+    row_ids: AnyArray | None = None,
+    col_ids: AnyArray | None = None,
     *,
     may_be_empty: bool = False,
 ) -> Ratings:
@@ -414,7 +446,7 @@ def _read_only(storage: Compressed) -> Compressed:
     return storage
 
 
-def _flat(array: NDArray[Any], what: str) -> NDArray[Any]:
+def _flat(array: AnyArray, what: str) -> AnyArray:
     if array.ndim != 1:
         raise ValueError(f"{what} must be one flat array, not of shape {array.shape}")
     return array
@@ -439,7 +471,7 @@ def _reals(values: ArrayLike) -> Floats:
     return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
 
 
-def _check_finite(values: Floats, place: Callable[[int], tuple[Any, Any]]) -> None:
+def _check_finite(values: Floats, place: Callable[[int], tuple[int, int]]) -> None:
     """Refuse values that are not finite; `place` gives row and column of a position."""
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
@@ -451,7 +483,7 @@ def _check_finite(values: Floats, place: Callable[[int], tuple[Any, Any]]) -> No
         )
 
 
-def _ids(ids: ArrayLike | None) -> NDArray[Any] | None:
+def _ids(ids: ArrayLike | None) -> AnyArray | None:
     """Ids as a flat array of our own, if there are any."""
     if ids is None:
         return None
@@ -460,7 +492,7 @@ def _ids(ids: ArrayLike | None) -> NDArray[Any] | None:
     return array
 
 
-def _side_length(index: Integers, ids: NDArray[Any] | None, asked: int | None, what: str) -> int:
+def _side_length(index: Integers, ids: AnyArray | None, asked: int | None, what: str) -> int:
     """How many rows (or columns) there are; every index must be one of them."""
     size = int(index.max()) + 1 if ids is None else ids.size
     if asked is not None:

@@ -10,21 +10,29 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
 from momentous.io.logs import notify
+from momentous.io.types import AnyArray
 from momentous.lowrank.data.cache import Cache
 from momentous.lowrank.data.dialect import Columns, File, checked_columns
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.numbers import coded, read_columns
 from momentous.lowrank.data.on_gpu import has_room, sorted_ratings
-from momentous.lowrank.data.queries import Query, is_table, open_table
+from momentous.lowrank.data.queries import Query, Table, is_table, open_table
 from momentous.lowrank.data.ratings import Ratings, make_ratings
 from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
-from momentous.lowrank.data.sources import Source, expanded, find_sources, is_stream, received
+from momentous.lowrank.data.sources import (
+    Paths,
+    Source,
+    expanded,
+    find_sources,
+    is_stream,
+    received,
+)
 from momentous.lowrank.data.tables import (
     Options,
     Scan,
@@ -36,12 +44,31 @@ from momentous.lowrank.data.tables import (
 )
 from momentous.lowrank.data.text import delimited_scans
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 LOGGER = logging.getLogger("momentous.lowrank")
 LARGE = 1 << 25  # bytes; the reading of a smaller file is over at once
 
 
+class Reading(TypedDict, total=False):
+    """Options of `read_ratings`."""
+
+    format: str | None
+    delimiter: str | None
+    columns: Columns | None
+    missing: float | None
+    skip_bad: bool
+    cache: bool
+    progress: bool | None
+    dtype: DTypeLike | None
+    threads: int | None
+    limits: Limits | None
+    device: str
+
+
 def read_ratings(
-    source: Any,
+    source: Table | Query | Paths,
     *,
     format: str | None = None,
     delimiter: str | None = None,
@@ -50,7 +77,7 @@ def read_ratings(
     skip_bad: bool = False,
     cache: bool = True,
     progress: bool | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     threads: int | None = None,
     limits: Limits | None = None,
     device: str = "cpu",
@@ -149,10 +176,10 @@ def read_ratings(
 
 def query_ratings(
     sql: str,
-    tables: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Table | Paths] | None = None,
     *,
     full_access: bool = False,
-    **reading: Any,
+    **reading: Unpack[Reading],
 ) -> Ratings:
     """Ratings from a query in DuckDB's SQL.
 
@@ -194,8 +221,8 @@ def query_ratings(
 
 
 def read_pairs(
-    source: Any, columns: Columns | None = None, limits: Limits | None = None
-) -> NDArray[Any]:
+    source: Table | Query | Paths, columns: Columns | None = None, limits: Limits | None = None
+) -> AnyArray:
     """A user and an item of every line, as text, in an array of shape (N, 2).
 
     A first line with the names of columns is left out, and says which columns they are; without
@@ -249,7 +276,7 @@ def _work(
         yield Work(connection, folder, options, KNOWN if options.count == 3 else "")
 
 
-def _only_file(source: Any, folder: Path, limits: Limits) -> File:
+def _only_file(source: Paths, folder: Path, limits: Limits) -> File:
     sources = received(source, folder, limits) if is_stream(source) else find_sources(source)
     if len(sources) != 1:
         problem = f"has {len(sources)} files; name the one with the pairs"
@@ -257,7 +284,7 @@ def _only_file(source: Any, folder: Path, limits: Limits) -> File:
     return sources[0].unpacked(folder, limits)
 
 
-def is_one_piece(source: Any) -> bool:
+def is_one_piece(source: object) -> TypeIs[Table | Query]:
     """Is this a table or a query, and not files?"""
     return isinstance(source, Query) or is_table(source)
 
@@ -266,7 +293,7 @@ def is_one_piece(source: Any) -> bool:
 
 
 def _read_cached(
-    source: Any,
+    source: Paths,
     options: Options,
     cache: bool,
     progress: bool | None,
@@ -276,9 +303,9 @@ def _read_cached(
     sources = find_sources(source)
     kept = None
     if cache:
-        place = source if isinstance(source, str | os.PathLike) else source[0]
-        key = {**vars(options), "limits": vars(options.limits)}
-        kept = Cache(expanded(place), sources, key)
+        given = source if isinstance(source, str | os.PathLike | Source) else source[0]
+        place = given.path if isinstance(given, Source) else expanded(given)
+        kept = Cache(place, sources, {**vars(options), "limits": vars(options.limits)})
         found = kept.load()
         if found is not None:
             return found
@@ -327,7 +354,7 @@ def _finished(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list
         ratings, notes = sorted_ratings(columns, options.dtype)
         return _as_asked(ratings, name, options.dtype), notes
     if columns is not None:
-        found: Any = coded(columns, options.dtype)
+        found = coded(columns, options.dtype)
     else:
         triples = Triples(work.connection, options.limits, options.skip_bad)
         for scan in scans:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating[Any]]
-Integers = NDArray[np.integer[Any]]
+from momentous.io.types import AnyArray, Floats, Integers
 
 
 def compressed_by_row(
@@ -47,12 +44,12 @@ def _turned(
     return rows, turned.indices.astype(np.int32, copy=False), turned.data
 
 
-def _in_order(values: NDArray[Any], key: Integers, size: int) -> NDArray[Any]:
+def _in_order(values: AnyArray, key: Integers, size: int) -> AnyArray:
     """Values in the order of their keys below the size, ties as given, in linear time.
 
     SciPy turns a matrix of one row into one compressed by column with a counting sort; NumPy's
     stable sort of 32-bit keys takes several times as long.
     """
     one_row = scipy.sparse.csr_array((values, key, np.array([0, key.size])), shape=(1, size))
-    ordered: NDArray[Any] = one_row.tocsc().data
+    ordered: AnyArray = one_row.tocsc().data
     return ordered

@@ -12,10 +12,10 @@ import stat
 import sys
 import uuid
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, TypeGuard
 
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike
@@ -69,7 +69,7 @@ class Source:
             return copy
         try:
             with contextlib.ExitStack() as stack:
-                stream: Any = stack.enter_context(self.path.open("rb"))
+                stream: IO[bytes] | gzip.GzipFile = stack.enter_context(self.path.open("rb"))
                 packed = self.path.stat().st_size
                 if self.member is not None:
                     archive = stack.enter_context(zipfile.ZipFile(stream))
@@ -84,7 +84,9 @@ class Source:
             raise RatingsFileError(self.name, f"cannot be unpacked: {error}") from error
         return copy
 
-    def _copy(self, stream: Any, packed: int, copy: Path, limits: Limits) -> None:
+    def _copy(
+        self, stream: IO[bytes] | gzip.GzipFile, packed: int, copy: Path, limits: Limits
+    ) -> None:
         size = 0
         with copy.open("wb") as file:
             while chunk := stream.read(1 << 20):
@@ -98,7 +100,10 @@ class Source:
                 file.write(chunk)
 
 
-def find_sources(path: PathLike | Source | Sequence[PathLike | Source]) -> list[Source]:
+Paths = PathLike | Source | Sequence[PathLike | Source]
+
+
+def find_sources(path: Paths) -> list[Source]:
     """The files that a path or a list of paths means, in the order in which they are to be read.
 
     `read_ratings` says what a path may be.
@@ -149,7 +154,7 @@ def expanded(path: PathLike) -> Path:
 # --- pipes ----------------------------------------------------------------------------------------
 
 
-def is_stream(source: Any) -> bool:
+def is_stream(source: object) -> TypeGuard[PathLike]:
     """Is this something that can be read only once: ``-``, ``/dev/stdin``, ``<(zcat ...)``?"""
     if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-":
         return isinstance(source, str | os.PathLike)
@@ -189,7 +194,7 @@ def _is_zip(path: Path) -> bool:
     return path.suffix.lower() != ".npz" and zipfile.is_zipfile(path)
 
 
-def _files(paths: Any) -> list[Source]:
+def _files(paths: Iterable[Path]) -> list[Source]:
     """Those that are files and no caches of ours, in order."""
     kept = (one for one in paths if one.is_file() and not one.name.endswith(".momentous.npz"))
     return [Source(one) for one in sorted(kept)]

@@ -15,15 +15,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from momentous.io.optional import require
+from momentous.io.types import AnyArray, Integers
 from momentous.lowrank.data.dialect import BYTE_ORDER_MARK, Columns, File, places
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.numbers import SINGLE_FROM, Coded, Numbers, are_close
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection as Connection
 
 CHUNK = 1 << 23  # rows that are taken out of DuckDB at a time
 FEW = 1 << 12  # rows
@@ -54,7 +59,7 @@ class Options:
 class Work:
     """What every reader is given beside the files."""
 
-    connection: Any  # to DuckDB
+    connection: Connection
     folder: Path  # for copies, empty before and gone afterwards
     options: Options
     known: str = ""  # which formats there are, for messages
@@ -89,12 +94,12 @@ class _Side(NamedTuple):
     several times as fast; a few of any kind by a dictionary, because every query takes a while.
     """
 
-    ids: NDArray[Any]
+    ids: AnyArray
     column: str
     join: str = ""
     table: NDArray[np.int32] | dict[str, int] | None = None
 
-    def codes(self, column: NDArray[Any]) -> Any:
+    def codes(self, column: AnyArray) -> list[int] | Integers:
         if isinstance(self.table, dict):
             return [self.table[one] for one in column.tolist()]
         return column if self.table is None else self.table[column]
@@ -106,7 +111,7 @@ class Triples:
     With ``skip_bad``, lines that are wrong are left out and counted instead of raising an error.
     """
 
-    def __init__(self, connection: Any, limits: Limits, skip_bad: bool = False):
+    def __init__(self, connection: Connection, limits: Limits, skip_bad: bool = False):
         self.connection, self.limits, self.skip_bad = connection, limits, skip_bad
         self.count = self.skipped = 0  # good triples and bad lines
         self._text_sides: set[str] = set()
@@ -117,8 +122,7 @@ class Triples:
         )
 
     def _fetch(self, query: str) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self.connection.execute(query).fetchall()
-        return rows
+        return self.connection.execute(query).fetchall()
 
     def add(self, scan: Scan) -> None:
         """Add the triples of a file or a table; the first bad line is an error, or is counted."""
@@ -216,7 +220,7 @@ class Triples:
                     f"WHERE problem = {GOOD} AND rowid >= {begin} AND rowid < {end}"
                 )
 
-    def _movie_lines(self, before: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def _movie_lines(self, before: int = 0) -> tuple[AnyArray, AnyArray, AnyArray]:
         """Rows, problems and numbers of the lines that name a movie."""
         found = self.connection.execute(
             "SELECT rowid AS row, problem, coalesce(TRY_CAST(item AS BIGINT), -1) AS movie "
@@ -226,7 +230,7 @@ class Triples:
 
     # --- codes ------------------------------------------------------------------------------------
 
-    def coded(self, dtype: Any = None) -> Coded:
+    def coded(self, dtype: DTypeLike | None = None) -> Coded:
         """Rows, columns and values of the good triples in the order of the lines, and the two ids.
 
         Ids are numbered in their order: numbers by size, texts by letters.  Without a ``dtype``,
@@ -259,7 +263,7 @@ class Triples:
             rows, cols, values = rows[good], cols[good], values[good]
         return Coded(rows, cols, values, user.ids, col_ids)
 
-    def _dtype(self) -> Any:
+    def _dtype(self) -> type[np.floating]:
         if self.count <= SINGLE_FROM:
             return np.float64
         exact = self._fetch(
@@ -336,7 +340,7 @@ _CLOSED = {
 @contextlib.contextmanager
 def open_database(
     folder: Path, size: int | None = None, threads: int | None = None
-) -> Iterator[Any]:
+) -> Iterator[Connection]:
     """A connection to DuckDB for files of so many bytes, with no tables before and after.
 
     To start DuckDB takes longer than to read a small file: such files share a database, which
@@ -355,12 +359,14 @@ def open_database(
 
 
 @functools.cache
-def _shared_database(process: int) -> Any:
+def _shared_database(process: int) -> Connection:
     """One per process: a child must not go on with that of its parent."""
-    return _duckdb().connect(":memory:", config={**_CLOSED, "threads": "1", "temp_directory": ""})
+    settings = {**_CLOSED, "threads": "1", "temp_directory": ""}
+    connection: Connection = _duckdb().connect(":memory:", config=settings)
+    return connection
 
 
-def _duckdb() -> Any:
+def _duckdb() -> ModuleType:
     return require("duckdb", "app", "Reading a file or a table of ratings")
 
 

@@ -14,8 +14,9 @@ import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from momentous.io.types import JsonObject
 from momentous.lowrank.data.dialect import (
     BYTE_ORDER_MARK,
     WHITESPACE,
@@ -272,7 +273,7 @@ def _one_line_per_record(path: Path, dialect: Dialect, work: Work) -> Path:
         return path
     copy = work.folder / uuid.uuid4().hex
     # What is no UTF-8 goes through as it is; DuckDB finds it.
-    as_is: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
+    as_is: JsonObject = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
     with path.open(**as_is) as source, copy.open("w", **as_is) as file:
         source.seek(len(BYTE_ORDER_MARK) if source.read(1) == "\ufeff" else 0)
         for _ in range(dialect.skip):

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from momentous.io.types import AnyArray
 from momentous.lowrank.data.ratings import Ratings, Rng
 
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ class Model:
     most_rated: int  # ratings of the most rated item; the least rated has about one
     mean: float
     half_stars: bool = False
-    dtype: Any = np.float64
+    dtype: DTypeLike = np.float64
 
 
 MODELS = {
@@ -222,7 +222,7 @@ def _rate(
     cols: NDArray[np.int32],
     item_at: Integers,
     generator: np.random.Generator,
-) -> NDArray[Any]:
+) -> AnyArray:
     """Biases, signal and noise, rounded and clipped to the scale."""
     share = 1.0 / np.arange(1, RANK + 1)  # of the variance: singular values fall as k^(-1/2)
     sizes = np.sqrt(SIGNAL * np.sqrt(share / share.sum())).astype(np.float32)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from momentous.lowrank.data.ids import as_ids
-from momentous.lowrank.data.ratings import Ratings
+from momentous.io.types import AnyArray
+from momentous.lowrank.data.ids import Ids, as_ids
+from momentous.lowrank.data.ratings import Ratings, SparseMatrix, is_sparse
 
 Positions = NDArray[np.intp]
 UNKNOWN = -1
+Pairs = ArrayLike | Ratings | SparseMatrix
+"""Two columns of ids, of an array or a table; or what holds the values, too."""
 
 
 class Vocabulary:
@@ -23,7 +23,7 @@ class Vocabulary:
     Ids come without repetitions; None means that the position is the id, for so many as ``count``.
     """
 
-    def __init__(self, ids: ArrayLike | None, count: int = 0):
+    def __init__(self, ids: Ids | None, count: int = 0):
         self.ids = np.arange(count) if ids is None else as_ids(ids)
         self._order = np.argsort(self.ids, kind="stable")
         self._sorted = self.ids[self._order]
@@ -31,7 +31,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return int(self.ids.size)
 
-    def positions(self, ids: ArrayLike) -> Positions:
+    def positions(self, ids: Ids) -> Positions:
         """The position of each id, -1 for those that are not known."""
         asked, known, order = as_ids(ids), self._sorted, self._order
         if _is_text(asked) != _is_text(known):
@@ -44,25 +44,26 @@ class Vocabulary:
         where = np.minimum(np.searchsorted(known, asked), known.size - 1)
         return np.where(known[where] == asked, order[where], UNKNOWN)
 
-    def extended(self, ids: ArrayLike) -> Vocabulary:
+    def extended(self, ids: Ids) -> Vocabulary:
         """These, followed by those of ``ids`` that are new, in sorted order."""
         new = np.unique(as_ids(ids))
         new = new[self.positions(new) == UNKNOWN]
         return Vocabulary(np.concatenate([self.ids, new])) if new.size else self
 
 
-def pairs_of(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def pairs_of(pairs: Pairs) -> tuple[AnyArray, AnyArray]:
     """The row ids and the column ids of pairs in any of the forms that estimators take."""
     if isinstance(pairs, Ratings):
         return _named(pairs.rows, pairs.row_ids), _named(pairs.cols, pairs.col_ids)
-    if scipy.sparse.issparse(pairs):
+    if is_sparse(pairs):
         return pairs_of(Ratings.from_sparse(pairs))
-    if hasattr(pairs, "iloc"):  # a table, whose columns may be of different kinds
-        shape = pairs.shape
-        columns = [pairs.iloc[:, k].to_numpy() for k in range(shape[1] if len(shape) > 1 else 0)]
-    elif hasattr(pairs, "iter_columns") or hasattr(pairs, "itercolumns"):  # polars, Arrow
-        each = pairs.iter_columns() if hasattr(pairs, "iter_columns") else pairs.itercolumns()
-        shape, columns = pairs.shape, [column.to_numpy() for column in each]
+    shape: tuple[int, ...] = getattr(pairs, "shape", ())
+    places = getattr(pairs, "iloc", None)
+    each = getattr(pairs, "iter_columns", None) or getattr(pairs, "itercolumns", None)
+    if places is not None:  # pandas: a table, whose columns may be of different kinds
+        columns = [places[:, k].to_numpy() for k in range(shape[1] if len(shape) > 1 else 0)]
+    elif each is not None:  # polars, Arrow
+        columns = [column.to_numpy() for column in each()]
     else:
         array = pairs if isinstance(pairs, np.ndarray) else _mixed(pairs)
         shape, columns = array.shape, list(array.T) if array.ndim == 2 else []
@@ -74,9 +75,9 @@ def pairs_of(pairs: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     return as_ids(columns[0]), as_ids(columns[1])
 
 
-def ratings_of(pairs: Any, values: Any, dtype: Any = None) -> Ratings:
+def ratings_of(pairs: Pairs, values: ArrayLike | None, dtype: DTypeLike | None = None) -> Ratings:
     """Ratings from pairs and values, or from what holds both."""
-    if isinstance(pairs, Ratings) or scipy.sparse.issparse(pairs):
+    if isinstance(pairs, Ratings) or is_sparse(pairs):
         if values is not None:
             holder = type(pairs).__name__
             raise ValueError(f"{holder} holds its values already: leave y out, or pass pairs")
@@ -93,7 +94,7 @@ def ratings_of(pairs: Any, values: Any, dtype: Any = None) -> Ratings:
     return ratings if dtype is None else ratings.astype(dtype)
 
 
-def _mixed(pairs: Any) -> NDArray[Any]:
+def _mixed(pairs: object) -> AnyArray:
     """Pairs in Python's own lists keep the kind of each id."""
     array = np.asarray(pairs)
     if array.dtype.kind in "USf" and array.ndim == 2:  # floats: whole numbers of 2^63 among others
@@ -101,9 +102,9 @@ def _mixed(pairs: Any) -> NDArray[Any]:
     return array
 
 
-def _named(positions: NDArray[Any], ids: NDArray[Any] | None) -> NDArray[Any]:
+def _named(positions: AnyArray, ids: AnyArray | None) -> AnyArray:
     return positions if ids is None else ids[positions]
 
 
-def _is_text(array: NDArray[Any]) -> bool:
+def _is_text(array: AnyArray) -> bool:
     return array.dtype.kind in "US"

@@ -13,6 +13,7 @@ import scipy.sparse
 
 from momentous.io.atomic import atomic_file
 from momentous.io.optional import require
+from momentous.io.types import JsonObject
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.sources import expanded
 from momentous.lowrank.data.vocabulary import pairs_of
@@ -49,7 +50,7 @@ def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
 
 
 def write_table(
-    file: IO[str], columns: dict[str, Any], between: str = ",", harmless: bool = False
+    file: IO[str], columns: JsonObject, between: str = ",", harmless: bool = False
 ) -> None:
     """Write arrays as the columns of a table with a header, quoted where need be.
 
@@ -75,7 +76,7 @@ def _harmless(text: str) -> str:
     return text
 
 
-def _blocks(columns: dict[str, Any]) -> Iterator[list[list[str]]]:
+def _blocks(columns: JsonObject) -> Iterator[list[list[str]]]:
     """The columns as text, some lines at a time."""
     for begin in range(0, len(next(iter(columns.values()))), _BLOCK):
         yield [_texts(column[begin : begin + _BLOCK]) for column in columns.values()]

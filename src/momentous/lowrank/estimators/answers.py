@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from momentous.lowrank.data.ids import as_ids
+from momentous.io.types import AnyArray
+from momentous.lowrank.data.ids import Id, Ids, as_ids
 from momentous.lowrank.estimators.frames import (
+    Column,
     Kind,
     Output,
+    Table,
     as_column,
     as_table,
     check_output,
@@ -31,7 +35,11 @@ from momentous.lowrank.model import (
 if TYPE_CHECKING:
     from momentous.lowrank.backends import Backend
     from momentous.lowrank.data.ratings import Ratings
+    from momentous.lowrank.data.vocabulary import Pairs
     from momentous.lowrank.model import LowRankModel, Unknown
+
+
+Answer = TypeVar("Answer", Recommended, Similar)
 
 
 class Answers(BaseEstimator):
@@ -43,7 +51,7 @@ class Answers(BaseEstimator):
         backend: str | Backend
         device: str
 
-        def _further_ratings(self, X: Any, y: Any) -> Ratings: ...
+        def _further_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings: ...
 
     def set_output(self, *, answers: Output) -> Self:
         """What answers come in, as scikit-learn's method of this name does for transformers.
@@ -62,21 +70,21 @@ class Answers(BaseEstimator):
         self._sklearn_output_config = {"answers": answers}
         return self
 
-    def _kind(self, X: Any = None) -> Kind | None:
+    def _kind(self, X: object = None) -> Kind | None:
         """The kind of table to answer with, if it is one."""
-        wanted: Any = getattr(self, "_sklearn_output_config", {}).get("answers", "input")
+        wanted: Output = getattr(self, "_sklearn_output_config", {}).get("answers", "input")
         if wanted == "input":
             return kind_of(X)
         return None if wanted == "default" else wanted
 
-    def _kind_of_prediction(self, X: Any) -> Kind | None:
+    def _kind_of_prediction(self, X: object) -> Kind | None:
         """The same for the methods that scikit-learn calls: none until `set_output` asks for it."""
         return self._kind(X) if hasattr(self, "_sklearn_output_config") else None
 
-    def _column(self, values: NDArray[Any], name: str, X: Any) -> Any:
+    def _column(self, values: AnyArray, name: str, X: Pairs) -> Column:
         return as_column(self._kind_of_prediction(X), values, name, X)
 
-    def _table(self, answer: Any, *names: str) -> Any:
+    def _table(self, answer: Answer, *names: str) -> Answer | Table:
         """A named tuple as a table with these names, where tables are asked for."""
         kind = self._kind()
         parts = zip(names, answer[: len(names)], strict=True)
@@ -87,13 +95,13 @@ class Answers(BaseEstimator):
 
     def recommend(
         self,
-        user: Any,
+        user: Id,
         n: int = 10,
         exclude_seen: bool = True,
         *,
-        allowed: Any = None,
-        forbidden: Any = None,
-    ) -> Recommended | Any:
+        allowed: Iterable[Id] | None = None,
+        forbidden: Iterable[Id] | None = None,
+    ) -> Recommended | Table:
         """The n items that suit a user best, and their scores (ratings, probabilities, ...).
 
         Those that the user has rated are left out, and so are those that are ``forbidden``; with
@@ -103,19 +111,20 @@ class Answers(BaseEstimator):
         The answer is `Recommended`, a pair of arrays, or a table where `set_output` says so.
         """
         check_is_fitted(self, "model_")
-        filters = {"allowed": allowed, "forbidden": forbidden}
-        found = self.model_.recommend(user, n, exclude_seen, self.unknown, **filters)
+        found = self.model_.recommend(
+            user, n, exclude_seen, self.unknown, allowed=allowed, forbidden=forbidden
+        )
         return self._table(found, self._id_names()[1], "score")
 
     def recommend_all(
         self,
-        users: Any,
+        users: Ids | Column,
         n: int = 10,
         exclude_seen: bool = True,
         *,
-        allowed: Any = None,
-        forbidden: Any = None,
-    ) -> list[Recommended] | Any:
+        allowed: Iterable[Id] | None = None,
+        forbidden: Iterable[Id] | None = None,
+    ) -> list[Recommended] | Table:
         """The same for many users at once, on the device of the fit.
 
         One answer per user, in a list.  Users in a column of pandas, polars or Arrow (or where
@@ -146,7 +155,7 @@ class Answers(BaseEstimator):
         }
         return as_table(kind, columns)
 
-    def similar_items(self, item: Any, n: int = 10) -> Similar | Any:
+    def similar_items(self, item: Id, n: int = 10) -> Similar | Table:
         """The items whose factors are most like those of an item, and their cosines with them.
 
         The answer is `Similar`, a pair of arrays, or a table where `set_output` says so.
@@ -155,13 +164,13 @@ class Answers(BaseEstimator):
         found = self.model_.similar_columns(item, n)
         return self._table(found, self._id_names()[1], "similarity")
 
-    def similar_users(self, user: Any, n: int = 10) -> Similar | Any:
+    def similar_users(self, user: Id, n: int = 10) -> Similar | Table:
         """The same for users."""
         check_is_fitted(self, "model_")
         found = self.model_.similar_rows(user, n)
         return self._table(found, self._id_names()[0], "similarity")
 
-    def explain(self, user: Any, item: Any, n: int | None = None) -> Explanation | Any:
+    def explain(self, user: Id, item: Id, n: int | None = None) -> Explanation | Table:
         """How much each of a user's ratings adds to the score of an item, the most first.
 
         The contributions of all of them and ``rest`` sum up to the score; see `Explanation`.  As a
@@ -178,8 +187,8 @@ class Answers(BaseEstimator):
         return as_table(kind, columns)
 
     def ranking_metrics(
-        self, X: Any, y: Any = None, k: int = 10, relevant: float | None = None
-    ) -> RankingMetrics | Any:
+        self, X: Pairs, y: ArrayLike | None = None, k: int = 10, relevant: float | None = None
+    ) -> RankingMetrics | Table:
         """How well the first k recommendations meet what was held out; see `RankingMetrics`.
 
         ``relevant``: the least value of an entry that should be recommended; by default all should,

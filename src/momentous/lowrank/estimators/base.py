@@ -6,22 +6,23 @@ import copy
 import dataclasses
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Never, Self
+from typing import TYPE_CHECKING, ClassVar, Never, Self
 
 import numpy as np
-import scipy.sparse
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
+from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.ids import unmasked
-from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.data.vocabulary import ratings_of
+from momentous.lowrank.data.ratings import Floats, Ratings, Rng, SparseMatrix, is_sparse
+from momentous.lowrank.data.vocabulary import Pairs, ratings_of
 from momentous.lowrank.estimators.answers import Answers
 from momentous.lowrank.estimators.display import LOGGER, summary, watching
+from momentous.lowrank.estimators.frames import Column
 from momentous.lowrank.estimators.scikit import check_is_fitted, validate_data
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.model import (
@@ -37,6 +38,11 @@ from momentous.lowrank.model.fitted import check_unknown
 from momentous.lowrank.model.update import objective_at
 from momentous.lowrank.solvers.fit import FitConfig
 
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+    from typing_extensions import TypeIs
+
+Seed = int | np.random.Generator | np.random.RandomState | None
 PAIR = 2  # columns: the ids of a row and of a column
 
 
@@ -60,11 +66,11 @@ class BaseCompletion(Answers):
     validation_share: float | None = None
     patience: int = 5
     unknown: Unknown = "mean"
-    dtype: Any = None
+    dtype: DTypeLike | None = None
     threads: int | None = None
     backend: str | Backend = "auto"
     device: str = "cpu"
-    random_state: Any = 0
+    random_state: Seed = 0
     warm_start: bool = False
     verbose: bool | int = False
 
@@ -87,7 +93,7 @@ class BaseCompletion(Answers):
         """Only a warm start goes on with a run, whose vectors are as long as the factors."""
         return model if self.warm_start else dataclasses.replace(model, run=None)
 
-    def fit(self, X: Any, y: Any = None, **unsupported: Never) -> Self:
+    def fit(self, X: Pairs, y: ArrayLike | None = None, **unsupported: Never) -> Self:
         """Fit to the values y of the pairs X.
 
         There are no weights per rating (``sample_weight``): the compiled passes have none.
@@ -96,7 +102,7 @@ class BaseCompletion(Answers):
         self._fit(self._new_ratings(X, y))
         return self
 
-    def predict(self, X: Any) -> NDArray[Any] | Any:
+    def predict(self, X: Pairs) -> Column:
         """What the loss makes of the score of each pair: a rating, or how likely they meet.
 
         One number per pair, as an array, or as a column of a table where `set_output` says so.  A
@@ -105,16 +111,16 @@ class BaseCompletion(Answers):
         X = self._known_pairs(X)
         return self._column(self.model_.predict(X, self.unknown), "prediction", X)
 
-    def _config(self, **chosen: Any) -> FitConfig:
-        chosen = {
+    def _config(self, **chosen: object) -> FitConfig:
+        given: JsonObject = {
             name: getattr(self, name)
             for name in FitConfig.__dataclass_fields__.keys() - {"loss", "random_state"}
             if hasattr(self, name)
         } | chosen
-        return FitConfig(loss=self._loss_object(), random_state=_seed(self.random_state), **chosen)
+        return FitConfig(loss=self._loss_object(), random_state=_seed(self.random_state), **given)
 
     def _loss_object(self) -> Loss:
-        loss: Any = getattr(self, "loss", self._loss)
+        loss: str | Loss = getattr(self, "loss", self._loss or "")
         return find_loss(loss)
 
     # --- what was found ---------------------------------------------------------------------------
@@ -145,18 +151,18 @@ class BaseCompletion(Answers):
         return self.model_.mean
 
     @property
-    def row_ids_(self) -> NDArray[Any]:
+    def row_ids_(self) -> AnyArray:
         """The id of each row."""
         return self.model_.rows.ids
 
     @property
-    def col_ids_(self) -> NDArray[Any]:
+    def col_ids_(self) -> AnyArray:
         """The id of each column."""
         return self.model_.cols.ids
 
     # --- more entries -----------------------------------------------------------------------------
 
-    def fold_in(self, X: Any, y: Any = None) -> Self:
+    def fold_in(self, X: Pairs, y: ArrayLike | None = None) -> Self:
         """A copy of this estimator that knows further users, from their entries.
 
         The items stay as they are: one ridge regression per user (logistic: a few Newton steps).  A
@@ -170,7 +176,7 @@ class BaseCompletion(Answers):
         )
         return other
 
-    def fold_in_items(self, X: Any, y: Any = None) -> Self:
+    def fold_in_items(self, X: Pairs, y: ArrayLike | None = None) -> Self:
         """The same for further items: the users stay as they are."""
         check_is_fitted(self, "model_")
         other = copy.copy(self)
@@ -179,7 +185,7 @@ class BaseCompletion(Answers):
         )
         return other
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Pairs, y: ArrayLike | None = None) -> Self:
         """Take further entries, of known and of new users and items; the first call is a `fit`.
 
         A pair that comes again has its new value from now on.  The users of these entries, then
@@ -198,13 +204,13 @@ class BaseCompletion(Answers):
 
     # --- what X may be ----------------------------------------------------------------------------
 
-    def _ratings_of(self, X: Any, y: Any) -> Ratings:
+    def _ratings_of(self, X: Pairs, y: ArrayLike | None) -> Ratings:
         """X and y as this estimator's loss takes them."""
         return ratings_of(X, y, self.dtype)
 
-    def _new_ratings(self, X: Any, y: Any) -> Ratings:
+    def _new_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings:
         """What to fit to; the names of the columns are kept."""
-        if scipy.sparse.issparse(X) and y is not None:
+        if is_sparse(X) and y is not None:
             raise ValueError("a sparse matrix holds its values already: leave y out, or pass pairs")
         if y is None and not holds_values(X) and self.__sklearn_tags__().target_tags.required:
             raise ValueError(
@@ -212,7 +218,7 @@ class BaseCompletion(Answers):
                 "missing, one value for each pair"
             )
         ratings = self._ratings_of(X, y)
-        self.feature_names_in_: NDArray[Any]  # of a table, by scikit-learn
+        self.feature_names_in_: AnyArray  # of a table, by scikit-learn
         if not holds_values(X):
             validate_data(self, X, reset=True, skip_check_array=True)
         elif hasattr(self, "feature_names_in_"):
@@ -220,13 +226,13 @@ class BaseCompletion(Answers):
         self.n_features_in_ = PAIR
         return ratings
 
-    def _further_ratings(self, X: Any, y: Any) -> Ratings:
+    def _further_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings:
         return self._ratings_of(self._known_pairs(X), y)
 
-    def _known_pairs(self, X: Any) -> Any:
+    def _known_pairs(self, X: Pairs) -> Pairs:
         """X, if it says which users and items it is about, with its columns as in the fit."""
         check_is_fitted(self, "model_")
-        if scipy.sparse.issparse(X):
+        if is_sparse(X):
             raise ValueError(
                 f"X is a sparse matrix of {X.shape[0]} x {X.shape[1]}, which does not say whose "
                 f"rows it has (the fit has {len(self.model_.rows)} x {len(self.model_.cols)}, and "
@@ -237,7 +243,7 @@ class BaseCompletion(Answers):
             validate_data(self, X, reset=False, skip_check_array=True)
         return X
 
-    def _refuse(self, unsupported: dict[str, Any]) -> None:
+    def _refuse(self, unsupported: JsonObject) -> None:
         """Keywords of ``fit`` that this estimator does not have, with a reason."""
         given = {name for name, value in unsupported.items() if value is not None}
         if "sample_weight" in given:
@@ -268,12 +274,13 @@ class BaseCompletion(Answers):
             raise damaged(path, error) from error
 
     @classmethod
-    def _restored(cls, model: LowRankModel, extra: dict[str, Any]) -> Self:
+    def _restored(cls, model: LowRankModel, extra: JsonObject) -> Self:
         """A fitted estimator; what a file says about it is checked."""
         # The command's files have the loss apart, and parameters of other losses' estimators.
         saved = {"loss": model.loss, **dataclasses.asdict(model.loss), **extra["parameters"]}
         names = cls._get_param_names()
-        estimator = cls(**{name: from_plain(saved[name]) for name in names if name in saved})
+        own: JsonObject = {name: from_plain(saved[name]) for name in names if name in saved}
+        estimator = cls(**own)
         ours = estimator._loss_object().name
         elsewhere = {one._loss for one in BaseCompletion.__subclasses__() if one._loss}
         if model.loss.name != ours or (cls._loss is None and ours in elsewhere):
@@ -307,11 +314,11 @@ class BaseCompletion(Answers):
         if self.backend not in ("auto", *BACKENDS):
             raise ValueError(f"its backend {self.backend!r} is not known: import what registers it")
 
-    def _more_facts(self) -> dict[str, Any]:
+    def _more_facts(self) -> JsonObject:
         """What the file of this estimator has beside what all have."""
         return {}
 
-    def _restore_facts(self, extra: dict[str, Any]) -> None:
+    def _restore_facts(self, extra: JsonObject) -> None:
         """Take that from what a file has, checked."""
 
     # --- in a notebook: what scikit-learn shows, and a summary of the fit -------------------------
@@ -319,29 +326,29 @@ class BaseCompletion(Answers):
     def _repr_html_inner(self) -> str:
         return super()._repr_html_inner() + summary(self)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
         bundle = super()._repr_mimebundle_(**kwargs)
         if "text/html" in bundle:
             bundle["text/html"] += summary(self)
         return bundle
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 
 
-def holds_values(X: Any) -> bool:
+def holds_values(X: Pairs) -> TypeIs[Ratings | SparseMatrix]:
     """Does X have the values, too?"""
-    return isinstance(X, Ratings) or scipy.sparse.issparse(X)
+    return isinstance(X, Ratings) or is_sparse(X)
 
 
-def values_of(X: Any, y: Any) -> Any:
+def values_of(X: Pairs, y: ArrayLike | None) -> AnyArray:
     """y, or the values that the pairs come with, in the order in which predictions come."""
     return ratings_of(X, None).values if y is None else unmasked(y, "values")
 
 
-def _seed(random_state: Any) -> Any:
+def _seed(random_state: Seed) -> Rng:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     return random_state

@@ -6,18 +6,35 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol
 
+from momentous.core.method import Method
+from momentous.core.result import Result
 from momentous.io import html
 from momentous.io.logs import shown
 from momentous.io.progress import Lines, progress_bar
+from momentous.lowrank.model import LowRankModel
 from momentous.lowrank.solvers.fit import ITERATIONS, SWEEPS, FitProgress, Watcher
 
 LOGGER = logging.getLogger("momentous.fit")
 
 
+class Watched(Protocol):
+    """What is shown of an estimator; the last five once it is fitted."""
+
+    solver: str | Method | type[Method]
+    max_iterations: int | None
+    verbose: bool | int
+    model_: LowRankModel
+    result_: Result | None
+    objective_: float
+    n_iter_: int
+    validation_errors_: list[float]
+    message_: str
+
+
 @contextlib.contextmanager
-def watching(estimator: Any) -> Iterator[Watcher | None]:
+def watching(estimator: Watched) -> Iterator[Watcher | None]:
     """What watches a fit, as ``verbose`` asks for: a bar where people look on, a line per iteration
     and the ending where they do not; all of it goes to the logger "momentous.fit", too."""
     bar = progress_bar(bool(estimator.verbose))
@@ -40,7 +57,7 @@ def watching(estimator: Any) -> Iterator[Watcher | None]:
             bar.end(estimator.message_)
 
 
-def summary(estimator: Any) -> str:
+def summary(estimator: Watched) -> str:
     """What was fitted, and how that went, as HTML; nothing before the fit.
 
     The objective of the model need not be where its curve ends, which is of the points that the
@@ -51,7 +68,7 @@ def summary(estimator: Any) -> str:
     if model is None:
         return ""
     result = estimator.result_
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "ratings": model.seen.nnz,
         "users, items": f"{len(model.rows):,}, {len(model.cols):,}",
         "rank": model.rank,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Never, Self
+from typing import Never, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from momentous.lowrank.data.ids import unmasked
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import pairs_of
+from momentous.lowrank.data.vocabulary import Pairs, pairs_of
 from momentous.lowrank.estimators.base import BaseCompletion, holds_values
 from momentous.lowrank.losses import Implicit
 from momentous.lowrank.losses.implicit import ALPHA
@@ -72,7 +73,13 @@ class ImplicitMF(BaseCompletion):
     def _loss_object(self) -> Implicit:
         return Implicit(self.alpha)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **unsupported: Never) -> Self:
+    def fit(
+        self,
+        X: Pairs,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        **unsupported: Never,
+    ) -> Self:
         """Fit to the counts y of the pairs X.
 
         ``sample_weight`` multiplies what an observation counts: ``c = 1 + alpha weight y``.  A pair
@@ -82,7 +89,9 @@ class ImplicitMF(BaseCompletion):
         self._fit(self._new_ratings(X, y, sample_weight))
         return self
 
-    def _new_ratings(self, X: Any, y: Any, sample_weight: Any = None) -> Ratings:
+    def _new_ratings(
+        self, X: Pairs, y: ArrayLike | None, sample_weight: ArrayLike | None = None
+    ) -> Ratings:
         if sample_weight is not None:
             if holds_values(X):
                 raise ValueError(
@@ -101,7 +110,7 @@ class ImplicitMF(BaseCompletion):
             y = weights if y is None else weights * unmasked(y, "ratings", np.float64)
         return super()._new_ratings(X, y)
 
-    def _ratings_of(self, X: Any, y: Any) -> Ratings:
+    def _ratings_of(self, X: Pairs, y: ArrayLike | None) -> Ratings:
         if y is None and not holds_values(X):
             y = np.ones(len(pairs_of(X)[0]))
         return super()._ratings_of(X, y)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from momentous.lowrank.backends import Backend, RowStep
-from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
+from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, Rng
 from momentous.lowrank.estimators.scikit import (
     BaseEstimator,
     TransformerMixin,
@@ -20,6 +21,9 @@ from momentous.lowrank.model.fitted import solve_rows
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.solvers.fit import FitConfig, solve
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 
 @dataclass(eq=False, repr=False)
@@ -74,9 +78,9 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
     threads: int | None = None
     backend: str | Backend = "auto"
     device: str = "cpu"
-    random_state: Any = 0
+    random_state: Rng = 0
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn the columns' factors and offsets."""
         table = self._validated(X, reset=True)
         there = ~np.isnan(table)
@@ -115,7 +119,7 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
         self.n_iter_ = int(result.nit)
         return self
 
-    def transform(self, X: Any) -> Floats:
+    def transform(self, X: ArrayLike) -> Floats:
         """Fill the gaps of these rows."""
         check_is_fitted(self)
         table = self._validated(X, reset=False)
@@ -132,7 +136,7 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
         filled = (factors @ self.components_.T + self.offsets_) * self.scale_ + self.mean_
         return np.where(there, table, filled)
 
-    def _validated(self, X: Any, reset: bool) -> Floats:
+    def _validated(self, X: ArrayLike, reset: bool) -> Floats:
         if isinstance(X, np.ma.MaskedArray):  # what is masked is a gap; scikit-learn would use it
             X = np.ma.filled(X.astype(np.float64), np.nan)
         array: Floats = validate_data(
@@ -140,13 +144,13 @@ class LowRankImputer(TransformerMixin, BaseEstimator):
         )
         return array
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
 
-def _moments(X: Floats, there: Any) -> tuple[Floats, Floats]:
+def _moments(X: Floats, there: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Mean and standard deviation of what is there in each column; 0 and 1 where nothing is."""
     counts = np.maximum(there.sum(axis=0), 1)
     with np.errstate(over="ignore", invalid="ignore"):  # the caller looks

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
+from numpy.typing import ArrayLike
+
+from momentous.lowrank.data.vocabulary import Pairs
 from momentous.lowrank.estimators.base import BaseCompletion, values_of
 from momentous.lowrank.estimators.scikit import RegressorMixin, metrics
 from momentous.lowrank.losses import Loss
@@ -123,7 +125,9 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
     biases: bool = True
     centre: bool = True
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
         """The coefficient of determination R^2 of the predictions."""
         X = self._known_pairs(X)
         predicted = self.model_.predict(X, self.unknown)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Never, Self
+from typing import TYPE_CHECKING, Literal, Never, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
+from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.checks import check_number
-from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.data.vocabulary import ratings_of
+from momentous.lowrank.data.ratings import Ratings
+from momentous.lowrank.data.vocabulary import Pairs, ratings_of
 from momentous.lowrank.estimators.base import BaseCompletion, holds_values, values_of
-from momentous.lowrank.estimators.frames import as_table
+from momentous.lowrank.estimators.frames import Column, as_table
 from momentous.lowrank.estimators.scikit import ClassifierMixin, metrics
 from momentous.lowrank.model import Unknown
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 
 @dataclass(eq=False, repr=False)
@@ -52,25 +56,25 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
     _loss = "logistic"
 
     _: KW_ONLY
-    threshold: Any = None
+    threshold: float | Literal["mean"] | None = None
     ridge: float | None = None
     bias_ridge: float | None = None
     weighting: float = 0.5
     biases: bool = True
     centre: bool = True
 
-    def fit(self, X: Any, y: Any = None, **unsupported: Never) -> Self:
+    def fit(self, X: Pairs, y: ArrayLike | None = None, **unsupported: Never) -> Self:
         """Fit to the labels y of the pairs X; there are no weights per label."""
         self._refuse(unsupported)
         self._fit(self._new_ratings(X, y))
         return self
 
-    def _new_ratings(self, X: Any, y: Any) -> Ratings:
+    def _new_ratings(self, X: Pairs, y: ArrayLike | None) -> Ratings:
         if y is not None or holds_values(X):
             self._find_classes(values_of(X, y))
         return super()._new_ratings(X, y)
 
-    def _find_classes(self, values: Any) -> None:
+    def _find_classes(self, values: AnyArray) -> None:
         """The threshold and the two classes of these values."""
         self.threshold_: float | None = None
         if self.threshold is not None:
@@ -87,9 +91,11 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
                 f"{', ...' if classes.size > 5 else ''}), two are needed; for ratings or another "
                 "continuous y pass threshold='mean'"
             )
-        self.classes_: NDArray[Any] = classes
+        self.classes_: AnyArray = classes
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
+    def partial_fit(
+        self, X: Pairs, y: ArrayLike | None = None, classes: ArrayLike | None = None
+    ) -> Self:
         """As for `MatrixCompletion`; the first entries must have labels of both classes.
 
         ``classes``, which scikit-learn passes, are compared with those of the labels.
@@ -102,14 +108,14 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
             )
         return self
 
-    def _classes_of(self, values: Any) -> NDArray[Any]:
-        labels: NDArray[Any] = np.asarray(values)
+    def _classes_of(self, values: AnyArray) -> AnyArray:
+        labels: AnyArray = np.asarray(values)
         if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
             bad = np.flatnonzero(~np.isfinite(labels))[0]
             raise ValueError(f"the label at position {bad} is {labels[bad]}; leave the pair out")
         return labels if self.threshold_ is None else labels > self.threshold_
 
-    def _ratings_of(self, X: Any, y: Any) -> Ratings:
+    def _ratings_of(self, X: Pairs, y: ArrayLike | None) -> Ratings:
         classes = self._classes_of(values_of(X, y))
         other = np.flatnonzero(~np.isin(classes, self.classes_))
         if other.size:
@@ -123,12 +129,12 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
         ratings = ratings_of(X, None, self.dtype)
         return ratings.with_values(signs.astype(ratings.dtype))
 
-    def decision_function(self, X: Any) -> Floats | Any:
+    def decision_function(self, X: Pairs) -> Column:
         """The log odds of the second class."""
         X = self._known_pairs(X)
         return self._column(self.model_.scores(X, self.unknown), "log_odds", X)
 
-    def predict_proba(self, X: Any) -> Floats | Any:
+    def predict_proba(self, X: Pairs) -> Column:
         """The probabilities of both classes, in the order of ``classes_``."""
         X = self._known_pairs(X)
         second, kind = self.model_.predict(X, self.unknown), self._kind_of_prediction(X)
@@ -137,27 +143,29 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
             return np.column_stack(both)
         return as_table(kind, dict(zip(map(str, self.classes_), both, strict=True)), X)
 
-    def predict(self, X: Any) -> NDArray[Any] | Any:
+    def predict(self, X: Pairs) -> Column:
         """The more probable class of each pair."""
         X = self._known_pairs(X)
         return self._column(self._labels(X), "prediction", X)
 
-    def _labels(self, X: Any) -> NDArray[Any]:
+    def _labels(self, X: Pairs) -> AnyArray:
         unknown: Unknown = "error" if self.unknown == "error" else "mean"
         second = self.model_.scores(X, unknown) > 0
-        labels: NDArray[Any] = np.where(second, self.classes_[1], self.classes_[0])
+        labels: AnyArray = np.where(second, self.classes_[1], self.classes_[0])
         return labels
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Pairs, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
         """The share of labels that are predicted right."""
         X = self._known_pairs(X)
         labels = self._classes_of(values_of(X, y))
         return float(metrics.accuracy_score(labels, self._labels(X), sample_weight=sample_weight))
 
-    def _more_facts(self) -> dict[str, Any]:
+    def _more_facts(self) -> JsonObject:
         return {"threshold": self.threshold_, "classes": self.classes_.tolist()}
 
-    def _restore_facts(self, extra: dict[str, Any]) -> None:
+    def _restore_facts(self, extra: JsonObject) -> None:
         self.threshold_, self.classes_ = extra["threshold"], np.array(extra["classes"])
         if self.threshold_ is not None:
             check_number("threshold", self.threshold_, -math.inf)
@@ -166,7 +174,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
         if not (known and self.classes_[0] < self.classes_[1]):
             raise ValueError(f"its classes are {extra['classes']!r}")
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags

@@ -6,47 +6,59 @@ editors would know nothing of the estimators.  So they see the classes written o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from momentous.io.optional import LazyModule, require
+from momentous.io.types import JsonObject
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from numpy.typing import ArrayLike
+    from sklearn.utils import Tags as Tags
+
+    from momentous.io.types import AnyArray, Floats
+    from momentous.lowrank.data.vocabulary import Pairs
+    from momentous.lowrank.estimators.frames import Column
+
     class BaseEstimator:
         """``sklearn.base.BaseEstimator``."""
 
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-        def set_params(self, **params: Any) -> Self: ...
+        def get_params(self, deep: bool = True) -> JsonObject: ...
+        def set_params(self, **params: object) -> Self: ...
         def set_fit_request(self, **requests: bool | str | None) -> Self: ...
         def set_score_request(self, **requests: bool | str | None) -> Self: ...
         @classmethod
         def _get_param_names(cls) -> list[str]: ...
-        def __sklearn_tags__(self) -> Any: ...
+        def __sklearn_tags__(self) -> Tags: ...
         def _repr_html_inner(self) -> str: ...
-        def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]: ...
+        def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]: ...
 
     class RegressorMixin:
         """``sklearn.base.RegressorMixin``."""
 
-        def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
+        def score(
+            self, X: Pairs, y: ArrayLike, sample_weight: ArrayLike | None = None
+        ) -> float: ...
 
     class ClassifierMixin:
         """``sklearn.base.ClassifierMixin``."""
 
-        def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
+        def score(
+            self, X: Pairs, y: ArrayLike, sample_weight: ArrayLike | None = None
+        ) -> float: ...
 
     class TransformerMixin:
         """``sklearn.base.OneToOneFeatureMixin`` and ``TransformerMixin``."""
 
-        def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any: ...
+        def fit_transform(self, X: ArrayLike, y: object = None, **fit_params: object) -> Column: ...
         def set_output(self, *, transform: str | None = None) -> Self: ...
-        def get_feature_names_out(self, input_features: Any = None) -> Any: ...
+        def get_feature_names_out(self, input_features: ArrayLike | None = None) -> AnyArray: ...
 
     def check_is_fitted(estimator: BaseEstimator, attributes: str | None = None) -> None:
         """``sklearn.utils.validation.check_is_fitted``."""
 
-    def validate_data(estimator: BaseEstimator, X: Any, **how: Any) -> Any:
+    def validate_data(estimator: BaseEstimator, X: object, **how: object) -> Floats:
         """``sklearn.utils.validation.validate_data``."""
 
 else:
@@ -61,4 +73,4 @@ else:
         """One output column per input column."""
 
 
-metrics: Any = LazyModule("sklearn.metrics", "app", "A score")
+metrics = LazyModule("sklearn.metrics", "app", "A score")

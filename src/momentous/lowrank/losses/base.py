@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.io.types import JsonObject
+from momentous.lowrank.data.ratings import Floats, Ratings, Whole
 
 # Factors that take up a rating whole have its square in their Gram matrices, and its fourth power
 # in the products of these: up to here, sums of 1e28 of them are finite.
@@ -77,19 +77,15 @@ class Loss:
     def check(self, ratings: Ratings) -> None:
         """Refuse ratings that this loss is not made for."""
 
-    def mean(self, ratings: Ratings) -> float:
-        """What a centred model predicts without factors and biases.
-
-        On many ranks, here and in ``default_ridge``, ratings have these alone: nnz, shape, mean,
-        deviation and value_range.
-        """
+    def mean(self, ratings: Whole) -> float:
+        """What a centred model predicts without factors and biases."""
         return 0.0
 
     def start_values(self, ratings: Ratings, mean: float) -> Floats:
         """The values whose truncated SVD is a good start."""
         return ratings.values
 
-    def default_ridge(self, ratings: Ratings) -> float:
+    def default_ridge(self, ratings: Whole) -> float:
         """A ridge of the factors that predicts well."""
         return 1.0
 
@@ -114,7 +110,7 @@ class Loss:
 
     # --- in files ---------------------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Name and parameters, for files; see `restore_loss`."""
         return {"name": self.name, "parameters": dataclasses.asdict(self)}
 
@@ -155,7 +151,7 @@ def find_loss(loss: str | Loss | type[Loss]) -> Loss:
     return LOSSES[loss]()
 
 
-def restore_loss(described: Mapping[str, Any]) -> Loss:
+def restore_loss(described: JsonObject) -> Loss:
     """The loss that `Loss.describe` described."""
     name, parameters = described["name"], described["parameters"]
     if name not in LOSSES:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from momentous.lowrank.checks import check_number
-from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings, Whole
 from momentous.lowrank.losses.base import LARGEST, Loss, Triple, ValueRange, largest_size
 
 ALPHA = 1.0
@@ -81,7 +81,7 @@ class Implicit(Loss):
         """1 wherever something was observed."""
         return np.ones_like(ratings.values)
 
-    def default_ridge(self, ratings: Ratings) -> float:
+    def default_ridge(self, ratings: Whole) -> float:
         """Proportional to the mean of ``alpha x``, so that the unit of x makes no difference."""
         return RIDGE_PER_CONFIDENCE * (self.alpha * ratings.mean or 1.0)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings, Whole
 from momentous.lowrank.losses.base import Loss, Triple, ValueRange
 
 RIDGE = 0.8  # chosen on 90/10 splits: benchmarks/held_out.py
@@ -68,12 +68,12 @@ class Logistic(Loss):
                 "ratings.signs() makes labels of ratings"
             )
 
-    def mean(self, ratings: Ratings) -> float:
+    def mean(self, ratings: Whole) -> float:
         """Log odds of +1, with half a label of each kind added: never infinite."""
         ups = round(0.5 * ratings.nnz * (1.0 + ratings.mean)) + 0.5
         return float(np.log(ups / (ratings.nnz + 1.0 - ups)))
 
-    def default_ridge(self, ratings: Ratings) -> float:
+    def default_ridge(self, ratings: Whole) -> float:
         """One number: labels have one unit."""
         return RIDGE
 

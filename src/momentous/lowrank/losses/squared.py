@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings, Whole
 from momentous.lowrank.losses.base import LARGEST, Loss, Triple, ValueRange, largest_size
 
 RIDGE_PER_DEVIATION = 1.1  # chosen on 90/10 splits: benchmarks/held_out.py
@@ -41,7 +41,7 @@ class Squared(Loss):
                 "overflow in the products of a fit: divide all ratings by a number"
             )
 
-    def mean(self, ratings: Ratings) -> float:
+    def mean(self, ratings: Whole) -> float:
         """That of the ratings."""
         return ratings.mean
 
@@ -50,7 +50,7 @@ class Squared(Loss):
         values: Floats = (ratings.values - mean).astype(ratings.dtype, copy=False)
         return values
 
-    def default_ridge(self, ratings: Ratings) -> float:
+    def default_ridge(self, ratings: Whole) -> float:
         """Proportional to the standard deviation of the ratings.
 
         In other units, stars in place of per cent, the factors scale by the root of the unit, and

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from momentous.io.types import AnyArray
 from momentous.lowrank.checks import check_number
+from momentous.lowrank.data.ids import Id
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.model.fitted import LowRankModel, known_position
 
@@ -15,13 +16,13 @@ from momentous.lowrank.model.fitted import LowRankModel, known_position
 class Explanation(NamedTuple):
     """The items that a user has rated, and what each rating adds to the score of another item."""
 
-    items: NDArray[Any]  # those that add most first
+    items: AnyArray  # those that add most first
     contributions: Floats
     rest: float  # the mean, the bias of the item, and what no rating accounts for
     score: float  # rest + the sum of the contributions of all ratings
 
 
-def explain(model: LowRankModel, row: Any, col: Any, n: int | None = None) -> Explanation:
+def explain(model: LowRankModel, row: Id, col: Id, n: int | None = None) -> Explanation:
     """What each entry of a row adds to its score for a column; the n largest, or all.
 
     The parameters p of a row are the best for its entries, so that with ``f_k`` the features of the

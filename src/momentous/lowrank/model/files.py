@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from momentous.core.method import Method
 from momentous.distributed import Ranks
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
+from momentous.io.types import AnyArray, AnyDType, JsonObject
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.data.vocabulary import Vocabulary
 from momentous.lowrank.losses import Loss, restore_loss
@@ -64,7 +64,7 @@ MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 def save_model(
     model: LowRankModel,
     path: str | os.PathLike[str],
-    extra: Any = None,
+    extra: JsonObject | None = None,
     ranks: Ranks | None = None,
 ) -> None:
     """Write a model; the file is the old one or the new one at any time, never a part.
@@ -80,7 +80,7 @@ def save_model(
         "penalty": dataclasses.asdict(model.penalty),
         "extra": extra,
     }
-    arrays: dict[str, Any] = {name: getattr(model, name) for name in NUMBERS}
+    arrays: dict[str, AnyArray] = {name: getattr(model, name) for name in NUMBERS}
     arrays |= {"row_ids": model.rows.ids, "col_ids": model.cols.ids}
     for prefix, ratings in (("", model.seen), (HELD_OUT, model.held_out)):
         if ratings is not None:
@@ -92,7 +92,7 @@ def save_model(
         return
     rows = {name: arrays.pop(name) for name in OF_ROWS if name in arrays} | vectors
 
-    def save_rest(shards: dict[str, Any]) -> None:
+    def save_rest(shards: JsonObject) -> None:
         write_archive(path, KIND, VERSION, content | {"shards": shards}, arrays)
 
     save_shards(Path(path), rows, run, save_rest, ranks)
@@ -100,7 +100,7 @@ def save_model(
 
 def load_model(
     path: str | os.PathLike[str], wanted: Wanted | None = None
-) -> tuple[LowRankModel, Any]:
+) -> tuple[LowRankModel, JsonObject]:
     """Read a model, and what was saved along with it.
 
     ``wanted`` are the users to be read, by default all: `WithIds` or `OfRank`.  Where ranks have
@@ -151,7 +151,7 @@ def damaged(path: str | os.PathLike[str], error: Exception) -> ArchiveError:
 
 
 def _model(
-    content: dict[str, Any], rows: StoredRows, cols: StoredSide, run: FitRun | None
+    content: JsonObject, rows: StoredRows, cols: StoredSide, run: FitRun | None
 ) -> LowRankModel:
     """The model of these rows and columns, with what the header says, checked."""
     dtype = cols.factors.dtype
@@ -190,13 +190,13 @@ def _model(
 # --- parameters -----------------------------------------------------------------------------------
 
 
-def fit_facts(parameters: Mapping[str, Any], nit: int, objective: float) -> dict[str, Any]:
+def fit_facts(parameters: Mapping[str, object], nit: int, objective: float) -> JsonObject:
     """How a model was fitted: what estimators and the command ``momentous fit`` save with it."""
     plain = {name: _as_plain(value) for name, value in parameters.items()}
     return {"parameters": plain, "n_iter": int(nit), "objective": objective}
 
 
-def _as_plain(value: Any) -> Any:
+def _as_plain(value: object) -> object:
     """A parameter of a fit as JSON can hold it, a method with its own as in checkpoints."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -221,17 +221,18 @@ def _as_plain(value: Any) -> Any:
         return value.name
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return None
-    return np.dtype(value).name
+    dtype: AnyDType = np.dtype(value)  # type: ignore[call-overload]  # it may be anything
+    return dtype.name
 
 
-def _can_be_restored(method: Method, described: dict[str, Any]) -> bool:
+def _can_be_restored(method: Method, described: JsonObject) -> bool:
     try:
         return bool(from_plain(json.loads(json.dumps(described))) == method)
     except (ValueError, TypeError, KeyError):
         return False
 
 
-def from_plain(value: Any) -> Any:
+def from_plain(value: object) -> object:
     """The parameter again."""
     if not isinstance(value, dict):
         return value

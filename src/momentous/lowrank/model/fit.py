@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,7 @@ def fit_model(
     *,
     start: LowRankModel | None = None,
     watch: Watcher | None = None,
-    save: Callable[[LowRankModel, FitProgress], Any] | None = None,
+    save: Callable[[LowRankModel, FitProgress], None] | None = None,
     save_every: float = 60.0,
     with_training_error: bool = False,
 ) -> Fit:
@@ -110,7 +109,7 @@ def fit_model(
 
 def _run_to_go_on(
     start: LowRankModel,
-    x0: Any,
+    x0: Floats | None,
     objective: LowRankObjective,
     held_out: Ratings | None,
     config: FitConfig,
@@ -126,6 +125,7 @@ def _run_to_go_on(
         and np.array_equal(start.cols.ids, vocabulary_of(ratings, 1).ids)
         and _same_entries(start.seen, ratings)
         and _same_entries(start.held_out, held_out)
+        and x0 is not None
         and run.is_of(objective, config, x0)
     )
     return None if objective.any(not same) else run

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from momentous.io.types import AnyArray, Integers
 from momentous.lowrank.backends import Backend, RowStep, find_backend
 from momentous.lowrank.checks import check_number, thread_count
-from momentous.lowrank.data.ids import as_ids
+from momentous.lowrank.data.ids import Id, Ids, as_ids
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings, stored_ratings
 from momentous.lowrank.data.vocabulary import (
     UNKNOWN,
+    Pairs,
     Positions,
     Vocabulary,
     pairs_of,
@@ -33,14 +35,14 @@ NEWTON_STEPS = 50  # of rows that are folded in; convex and damped by the ridge,
 class Recommended(NamedTuple):
     """Items and what the model says about them, best first."""
 
-    items: NDArray[Any]
+    items: AnyArray
     scores: Floats
 
 
 class Similar(NamedTuple):
     """Ids whose factors point the same way, and the cosines, the most similar first."""
 
-    ids: NDArray[Any]
+    ids: AnyArray
     scores: Floats
 
 
@@ -78,7 +80,7 @@ class LowRankModel:
 
     # --- predictions ------------------------------------------------------------------------------
 
-    def scores(self, pairs: Any, unknown: Unknown = "mean") -> Floats:
+    def scores(self, pairs: Pairs, unknown: Unknown = "mean") -> Floats:
         """The sum above at each pair of ids.
 
         Parameters
@@ -99,7 +101,7 @@ class LowRankModel:
             scores[(rows == UNKNOWN) | (cols == UNKNOWN)] = np.nan
         return scores
 
-    def scores_at(self, rows: Any, cols: Any) -> Floats:
+    def scores_at(self, rows: Integers, cols: Integers) -> Floats:
         """The same by position, where -1 stands for a row or column that is not known."""
         scores = np.full(rows.shape, self.mean, self.row_factors.dtype)
         known_row, known_col = rows != UNKNOWN, cols != UNKNOWN
@@ -109,7 +111,7 @@ class LowRankModel:
         scores[both] += products(self.row_factors, self.col_factors, rows[both], cols[both])
         return scores
 
-    def predict(self, pairs: Any, unknown: Unknown = "mean") -> Floats:
+    def predict(self, pairs: Pairs, unknown: Unknown = "mean") -> Floats:
         """What the loss makes of the score: a rating within their range, a probability, ..."""
         return self.loss.response(self.scores(pairs, unknown), self.value_range)
 
@@ -130,13 +132,13 @@ class LowRankModel:
 
     def recommend(
         self,
-        row: Any,
+        row: Id,
         n: int = 10,
         exclude_seen: bool = True,
         unknown: Unknown = "error",
         *,
-        allowed: Any = None,
-        forbidden: Any = None,
+        allowed: Iterable[Id] | None = None,
+        forbidden: Iterable[Id] | None = None,
     ) -> Recommended:
         """The n columns with the highest scores for one row, without those it had entries for.
 
@@ -146,21 +148,22 @@ class LowRankModel:
         """
         if np.ndim(row):
             raise TypeError(
-                f"recommend takes one id, not {type(row).__name__} of {len(row)} ids; "
+                f"recommend takes one id, not {type(row).__name__} of {np.size(row)} ids; "
                 "recommend_all takes many"
             )
-        filters = {"allowed": allowed, "forbidden": forbidden}
-        return self.recommend_all([row], n, exclude_seen, unknown, **filters)[0]
+        return self.recommend_all(
+            [row], n, exclude_seen, unknown, allowed=allowed, forbidden=forbidden
+        )[0]
 
     def recommend_all(
         self,
-        rows: Any,
+        rows: Ids,
         n: int = 10,
         exclude_seen: bool = True,
         unknown: Unknown = "error",
         *,
-        allowed: Any = None,
-        forbidden: Any = None,
+        allowed: Iterable[Id] | None = None,
+        forbidden: Iterable[Id] | None = None,
         backend: str | Backend = "auto",
         device: str = "cpu",
     ) -> list[Recommended]:
@@ -212,7 +215,9 @@ class LowRankModel:
             best = np.where(best >= 0, columns[best], UNKNOWN)
         return best, scores
 
-    def _columns(self, allowed: Any, forbidden: Any) -> Positions | None:
+    def _columns(
+        self, allowed: Iterable[Id] | None, forbidden: Iterable[Id] | None
+    ) -> Positions | None:
         """The columns that pass both filters, in rising order; None: all."""
         if allowed is None and forbidden is None:
             return None
@@ -223,11 +228,11 @@ class LowRankModel:
                 free[positions[positions != UNKNOWN]] = state
         return np.flatnonzero(free)
 
-    def similar_columns(self, col: Any, n: int = 10) -> Similar:
+    def similar_columns(self, col: Id, n: int = 10) -> Similar:
         """The columns whose factors point the same way as those of one column, by their cosine."""
         return _similar(self.cols, self.col_factors, col, n, "column")
 
-    def similar_rows(self, row: Any, n: int = 10) -> Similar:
+    def similar_rows(self, row: Id, n: int = 10) -> Similar:
         """The same for rows."""
         return _similar(self.rows, self.row_factors, row, n, "row")
 
@@ -250,8 +255,8 @@ class LowRankModel:
 
     def fold_in_columns(
         self,
-        pairs: Any,
-        values: Any = None,
+        pairs: Pairs,
+        values: ArrayLike | None = None,
         backend: str | Backend = "auto",
         device: str = "cpu",
     ) -> LowRankModel:
@@ -261,8 +266,8 @@ class LowRankModel:
 
     def fold_in(
         self,
-        pairs: Any,
-        values: Any = None,
+        pairs: Pairs,
+        values: ArrayLike | None = None,
         backend: str | Backend = "auto",
         device: str = "cpu",
     ) -> LowRankModel:
@@ -336,7 +341,7 @@ def solve_rows(
     return kind.to_host(rows)
 
 
-def _similar(vocabulary: Vocabulary, factors: Floats, one: Any, n: int, what: str) -> Similar:
+def _similar(vocabulary: Vocabulary, factors: Floats, one: Id, n: int, what: str) -> Similar:
     check_number("n", n, 1, whole=True)
     own = known_position(vocabulary, one, what)
     factors = factors.astype(np.float64)
@@ -347,7 +352,7 @@ def _similar(vocabulary: Vocabulary, factors: Floats, one: Any, n: int, what: st
     return Similar(vocabulary.ids[best], cosines[best])
 
 
-def known_position(vocabulary: Vocabulary, one: Any, what: str) -> int:
+def known_position(vocabulary: Vocabulary, one: Id, what: str) -> int:
     """Where an id stands; one that is not known is an error."""
     if np.ndim(one):
         raise TypeError(f"one {what} id is needed, not {one!r}; ask for each of them")
@@ -356,19 +361,19 @@ def known_position(vocabulary: Vocabulary, one: Any, what: str) -> int:
     return int(positions[0])
 
 
-def _flat(ids: Any) -> Any:
+def _flat(ids: Iterable[Id]) -> Ids:
     """Ids as an array; sets and other collections, too."""
-    return ids if isinstance(ids, str) or hasattr(ids, "__array__") else list(ids)
+    return ids if isinstance(ids, str | np.ndarray) else list(ids)
 
 
-def check_unknown(unknown: Any) -> None:
+def check_unknown(unknown: object) -> None:
     """Is this one of the answers to ids that are not known?"""
     if unknown not in get_args(Unknown):
         raise ValueError(f"unknown={unknown!r} must be 'mean', 'nan' or 'error'")
 
 
 def _refuse_unknown(
-    vocabulary: Vocabulary, positions: Positions, ids: Sequence[Any] | NDArray[Any], what: str
+    vocabulary: Vocabulary, positions: Positions, ids: Sequence[Id] | AnyArray, what: str
 ) -> None:
     bad = np.flatnonzero(positions == UNKNOWN)
     if bad.size:
@@ -414,9 +419,11 @@ def transpose(ratings: Ratings) -> Ratings:
     return stored_ratings((n, m), ratings.by_col, (ratings.col_ids, ratings.row_ids))
 
 
-def join_entries(old: Ratings, kept: Any, shape: tuple[int, int], *added: Any) -> Ratings:
+def join_entries(
+    old: Ratings, kept: NDArray[np.bool_], shape: tuple[int, int], *added: AnyArray
+) -> Ratings:
     """Those kept, and those added: rows, columns and values."""
-    parts: list[Any] = [old.rows[kept], old.cols[kept], old.values[kept]]
+    parts: list[AnyArray] = [old.rows[kept], old.cols[kept], old.values[kept]]
     if added:
         parts = [np.concatenate(both) for both in zip(parts, added, strict=True)]
     return Ratings(parts[0], parts[1], parts[2], shape)

@@ -12,7 +12,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from momentous.distributed import Ranks
 from momentous.distributed.shards import all_or_none
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.io.atomic import permissions_of
-from momentous.lowrank.data.ids import as_ids
+from momentous.io.types import AnyArray, JsonObject
+from momentous.lowrank.data.ids import Ids, as_ids
 from momentous.lowrank.data.tables import is_plain_number
 from momentous.lowrank.data.vocabulary import UNKNOWN, Vocabulary
 from momentous.lowrank.model.stored import RUN, StoredRows, StoredSide, unpack_run
@@ -39,7 +40,7 @@ class Wanted(Protocol):
     def shards(self, count: int, kind: str) -> Iterable[int]:
         """The shards, of so many, that they may be in; the kind of the ids is that of a dtype."""
 
-    def chosen(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+    def chosen(self, ids: AnyArray) -> NDArray[np.bool_]:
         """Which of these they are."""
 
 
@@ -54,14 +55,14 @@ class OfRank(Wanted):
         common = math.gcd(count, self.size)
         return range(self.rank % common, count, common)
 
-    def chosen(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+    def chosen(self, ids: AnyArray) -> NDArray[np.bool_]:
         return np.asarray(owners(ids, self.size) == self.rank)
 
 
 class WithIds(Wanted):
     """The users with these ids, which may be texts where the model has numbers."""
 
-    def __init__(self, ids: Any):
+    def __init__(self, ids: Ids):
         self.ids = Vocabulary(np.unique(as_ids(ids)))
 
     def shards(self, count: int, kind: str) -> Iterable[int]:
@@ -74,15 +75,15 @@ class WithIds(Wanted):
             return range(count)
         return [int(one) for one in np.unique(owners(ids, count))] or [0]
 
-    def chosen(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+    def chosen(self, ids: AnyArray) -> NDArray[np.bool_]:
         return np.asarray(self.ids.positions(ids) != UNKNOWN)
 
 
 def save_shards(
     path: Path,
-    rows: Mapping[str, Any],
-    run: Any,
-    save_rest: Callable[[dict[str, Any]], None],
+    rows: Mapping[str, AnyArray],
+    run: JsonObject | None,
+    save_rest: Callable[[JsonObject], None],
     ranks: Ranks,
 ) -> None:
     """Write this rank's shard; ``save_rest``, on rank 0, writes the file with what it is given.
@@ -118,7 +119,7 @@ def remove_shards(path: Path, token: int | None = None) -> None:
 
 def load_shards(
     path: Path,
-    manifest: Mapping[str, Any],
+    manifest: JsonObject,
     schema: Mapping[str, ArraySpec],
     cols: StoredSide,
     wanted: Wanted | None,
@@ -162,10 +163,10 @@ def wanted_rows(rows: StoredRows, wanted: Wanted) -> StoredRows:
     return rows.take(np.flatnonzero(wanted.chosen(rows.ids)))
 
 
-def _content(token: int, shard: int, count: int) -> dict[str, Any]:
+def _content(token: int, shard: int, count: int) -> JsonObject:
     """What a shard says of itself: of which model it is, and which part."""
     return {"token": token, "shard": shard, "count": count}
 
 
-def _is_count(number: Any, limit: int) -> bool:
+def _is_count(number: object, limit: int) -> bool:
     return type(number) is int and 0 <= number < limit

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
 from momentous.core.checkpoint import PackedRun
+from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.data.ids import as_ids
 from momentous.lowrank.data.ratings import (
     Compressed,
@@ -34,12 +34,12 @@ LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)  # what text may not hav
 class StoredSide:
     """Ids, factors and biases of the rows, or of the columns, of a model."""
 
-    ids: NDArray[Any]
+    ids: AnyArray
     factors: Floats
     bias: Floats
 
     @classmethod
-    def checked(cls, arrays: Mapping[str, NDArray[Any]], side: str) -> StoredSide:
+    def checked(cls, arrays: Mapping[str, AnyArray], side: str) -> StoredSide:
         """Those of the side "row" or "col"; what is wrong is a ValueError that says what."""
         ids, factors, bias = (arrays[f"{side}_{name}"] for name in ("ids", "factors", "bias"))
         if factors.ndim != 2 or factors.dtype not in (np.float32, np.float64):
@@ -67,7 +67,7 @@ class StoredRows(StoredSide):
     held_out: Ratings | None
 
     @classmethod
-    def with_entries(cls, arrays: Mapping[str, NDArray[Any]], cols: StoredSide) -> StoredRows:
+    def with_entries(cls, arrays: Mapping[str, AnyArray], cols: StoredSide) -> StoredRows:
         """The rows of a model with these columns, every array of them checked."""
         own = StoredSide.checked(arrays, "row")
         (kind, rank), (expected, expected_rank) = (
@@ -118,7 +118,7 @@ class StoredRows(StoredSide):
         return whole.take(np.argsort(whole.ids, kind="stable"))
 
 
-def pack_run(run: FitRun | None) -> tuple[Any, dict[str, NDArray[Any]]]:
+def pack_run(run: FitRun | None) -> tuple[JsonObject | None, dict[str, AnyArray]]:
     """A run as JSON, and its arrays."""
     if run is None:
         return None, {}
@@ -129,7 +129,7 @@ def pack_run(run: FitRun | None) -> tuple[Any, dict[str, NDArray[Any]]]:
     return described | {"tree": run.solver.tree}, arrays
 
 
-def unpack_run(described: Any, arrays: Mapping[str, NDArray[Any]]) -> FitRun | None:
+def unpack_run(described: JsonObject | None, arrays: Mapping[str, AnyArray]) -> FitRun | None:
     """The run again; what it has of the solver is checked when a fit goes on with it."""
     if described is None:
         return None
@@ -149,17 +149,17 @@ def unpack_run(described: Any, arrays: Mapping[str, NDArray[Any]]) -> FitRun | N
     return FitRun(PackedRun(tree, own), steps, lowest, since, best, value)
 
 
-def _is_point(array: NDArray[Any]) -> bool:
+def _is_point(array: AnyArray) -> bool:
     numbers = array.dtype in (np.float32, np.float64)
     return numbers and bool(np.all(np.abs(array) <= largest_number(array.dtype)))
 
 
-def largest_number(dtype: Any) -> float:
+def largest_number(dtype: DTypeLike) -> float:
     """The squares of all numbers of a model must be finite, and in float64 a million of them."""
     return min(math.sqrt(np.finfo(dtype).max), math.sqrt(np.finfo(np.float64).max / 2**20))
 
 
-def _entries(arrays: Mapping[str, NDArray[Any]], prefix: str, shape: tuple[int, int]) -> Ratings:
+def _entries(arrays: Mapping[str, AnyArray], prefix: str, shape: tuple[int, int]) -> Ratings:
     try:
         starts, others, values = (arrays[prefix + name] for name in ENTRIES)
         return checked_storage(shape, starts, others, values, may_be_empty=True)
@@ -178,12 +178,12 @@ def _join_entries(parts: Sequence[Ratings]) -> Ratings:
     return stored_ratings((counts.size, parts[0].shape[1]), storage, (None, None))
 
 
-def _checked_ids(ids: NDArray[Any], side: str) -> NDArray[Any]:
+def _checked_ids(ids: AnyArray, side: str) -> AnyArray:
     """Ids that can be sorted, compared and shown, each of them once."""
     if ids.dtype.kind in "US" and ids.dtype.itemsize and ids.size:
         # Any bytes can stand in an array of text; Python refuses some when they are looked at.
         text = np.ascontiguousarray(ids)
-        codes: NDArray[Any] = text.view(np.uint32 if ids.dtype.kind == "U" else np.uint8)
+        codes: AnyArray = text.view(np.uint32 if ids.dtype.kind == "U" else np.uint8)
         low, high = SURROGATES
         last = LAST_CHARACTER if ids.dtype.kind == "U" else 0x7F
         if codes.max() > last or np.any((codes >= low) & (codes <= high)):

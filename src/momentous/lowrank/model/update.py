@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.data.ratings import Ratings
@@ -31,7 +31,7 @@ def updated(
     shape = len(rows), len(cols)
     cells = new_rows.astype(np.int64) * shape[1] + new_cols
 
-    def others(old: Ratings) -> Any:
+    def others(old: Ratings) -> NDArray[np.bool_]:
         return ~np.isin(old.rows.astype(np.int64) * shape[1] + old.cols, cells)
 
     held_out = model.held_out

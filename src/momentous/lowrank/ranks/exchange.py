@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from momentous.distributed import Ranks
 from momentous.distributed.shards import all_or_none
+from momentous.io.types import AnyArray
 from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.ranks.ratings import owners
 
@@ -26,13 +27,13 @@ from momentous.lowrank.ranks.ratings import owners
 class Entries(NamedTuple):
     """Of some users: their ids, and the entries with the number of the user."""
 
-    ids: NDArray[Any]
+    ids: AnyArray
     rows: NDArray[np.int32]
     cols: NDArray[np.int32]
-    values: NDArray[Any]
+    values: AnyArray
 
 
-def exchanged(ids: NDArray[Any], storage: Compressed, ranks: Ranks, folder: Path) -> list[Entries]:
+def exchanged(ids: AnyArray, storage: Compressed, ranks: Ranks, folder: Path) -> list[Entries]:
     """What every rank has read of this rank's users, in the order of the ranks.
 
     Given are the entries that this rank has read, by user, with columns as all ranks count them.
@@ -56,7 +57,7 @@ def exchanged(ids: NDArray[Any], storage: Compressed, ranks: Ranks, folder: Path
     return found
 
 
-def _write(file: Path, ids: NDArray[Any], storage: Compressed, size: int) -> None:
+def _write(file: Path, ids: AnyArray, storage: Compressed, size: int) -> None:
     """Where the users and the entries of each rank begin, then the four arrays one by one."""
     of_rank = owners(ids, size)
     order = np.argsort(of_rank, kind="stable")
@@ -77,7 +78,7 @@ def _write(file: Path, ids: NDArray[Any], storage: Compressed, size: int) -> Non
         storage.values[places].tofile(out)
 
 
-def _read(files: list[Path], rank: int, kind: Any, dtype: Any) -> Iterator[Entries]:
+def _read(files: list[Path], rank: int, kind: Any, dtype: DTypeLike) -> Iterator[Entries]:
     for file in files:
         try:
             size = file.stat().st_size

@@ -10,16 +10,15 @@ from __future__ import annotations
 import mmap
 import os
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from momentous.distributed import Ranks
 from momentous.lowrank.data.dialect import File, checked_columns, find_dialect
 from momentous.lowrank.data.errors import Limits, RatingsFileError
-from momentous.lowrank.data.readers import FORMATS, TEXT, find_format
-from momentous.lowrank.data.sources import Source, find_sources
+from momentous.lowrank.data.read import Reading
+from momentous.lowrank.data.readers import FORMATS, TEXT, Format, find_format
+from momentous.lowrank.data.sources import Paths, Source, find_sources
 from momentous.lowrank.data.tables import duckdb_errors, open_database, quoted_text
 
 LEAST = 1 << 20  # bytes of a file that is worth a cut
@@ -66,7 +65,7 @@ class Rows(Source):
         return File(whole.path, whole.name, whole.inner_name, (self.first, self.last))
 
 
-def own_sources(source: Any, ranks: Ranks, reading: Mapping[str, Any]) -> list[Source]:
+def own_sources(source: Paths, ranks: Ranks, reading: Reading) -> list[Source]:
     """What this rank reads; ``reading`` are options of `read_ratings`."""
     sources = find_sources(source)
     sizes = [max(1, one.path.stat().st_size) for one in sources]
@@ -95,7 +94,7 @@ def own_sources(source: Any, ranks: Ranks, reading: Mapping[str, Any]) -> list[S
     return own
 
 
-def _piece(one: Source, low: float, high: float, reading: Mapping[str, Any]) -> Source | None:
+def _piece(one: Source, low: float, high: float, reading: Reading) -> Source | None:
     """The piece of a file between two shares of it; None where the file cannot be cut."""
     if one.member is not None or one.path.suffix.lower() == ".gz":
         return None
@@ -120,7 +119,7 @@ def _piece(one: Source, low: float, high: float, reading: Mapping[str, Any]) -> 
     return Lines(one.path, header=header, begin=begin, end=end)
 
 
-def _delimiter(found: Any, reading: Mapping[str, Any]) -> str | None:
+def _delimiter(found: Format, reading: Reading) -> str | None:
     """The one asked for, or that of the format."""
     keywords = getattr(found.scans, "keywords", {})
     delimiter: str | None = reading.get("delimiter") or keywords.get("delimiter")

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentous.distributed import Ranks
+from momentous.io.types import AnyArray
 from momentous.lowrank.data.draws import keys_of, mix
 from momentous.lowrank.data.ratings import Compressed, Ratings, Rng
 
 
-class Whole(NamedTuple):
+class Totals(NamedTuple):
     """What all ranks together have."""
 
     nnz: int
@@ -53,7 +54,7 @@ class RankRatings(Ratings):
         ends = [values.max(), -values.min()] if values.size else [-math.inf, -math.inf]
         high, low = ranks.all_reduce(np.array(ends, np.float64), "max")
         deviation = math.sqrt(squares / nnz)
-        self._whole = Whole(nnz, (rows, shape[1]), mean, deviation, (-float(low), float(high)))
+        self._whole = Totals(nnz, (rows, shape[1]), mean, deviation, (-float(low), float(high)))
 
     @classmethod
     def share_of(cls, ratings: Ratings, ranks: Ranks) -> RankRatings:
@@ -80,7 +81,7 @@ class RankRatings(Ratings):
         return self.of_storage(self.shape, storage, (self.row_ids, self.col_ids), self.ranks)
 
     @property
-    def whole(self) -> Whole:
+    def whole(self) -> Totals:
         """Number of entries, shape, mean, deviation and range of the values on all ranks."""
         return self._whole
 
@@ -99,6 +100,6 @@ class RankRatings(Ratings):
         return self.nnz / max(1, math.prod(self.shape))
 
 
-def owners(ids: NDArray[Any], size: int) -> NDArray[np.int64]:
+def owners(ids: AnyArray, size: int) -> NDArray[np.int64]:
     """The rank that each user belongs to."""
     return (mix(keys_of(ids)) % np.uint64(size)).astype(np.int64)

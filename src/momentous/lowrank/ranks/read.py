@@ -9,24 +9,29 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from momentous.distributed import Ranks
+from momentous.io.types import AnyArray
 from momentous.lowrank.data.errors import RatingsFileError
 from momentous.lowrank.data.numbers import SINGLE_FROM, kept_values
+from momentous.lowrank.data.queries import Query, Table
 from momentous.lowrank.data.ratings import Compressed, Ratings, make_ratings
-from momentous.lowrank.data.read import is_one_piece, read_ratings
-from momentous.lowrank.data.sources import is_stream
+from momentous.lowrank.data.read import Reading, is_one_piece, read_ratings
+from momentous.lowrank.data.sources import Paths, is_stream
 from momentous.lowrank.ranks.exchange import exchanged
 from momentous.lowrank.ranks.pieces import Lines, own_sources
 from momentous.lowrank.ranks.ratings import RankRatings
 
 
 def read_on_ranks(
-    source: Any, ranks: Ranks, *, folder: Path | str = ".", **reading: Any
+    source: Table | Query | Paths,
+    ranks: Ranks,
+    *,
+    folder: Path | str = ".",
+    **reading: Unpack[Reading],
 ) -> RankRatings:
     """This rank's part of the ratings in files; ``reading`` are options of `read_ratings`.
 
@@ -71,7 +76,7 @@ def read_on_ranks(
     return RankRatings.of_storage(shape, ratings.by_row, (ids, items), ranks)
 
 
-def _own_share(source: Any, ranks: Ranks, reading: dict[str, Any]) -> Ratings | None:
+def _own_share(source: Table | Query | Paths, ranks: Ranks, reading: Reading) -> Ratings | None:
     """What this rank reads."""
     if is_one_piece(source) or is_stream(source):
         return read_ratings(source, **reading) if ranks.rank == 0 else None
@@ -88,12 +93,12 @@ def _own_share(source: Any, ranks: Ranks, reading: dict[str, Any]) -> Ratings | 
         raise
 
 
-def _ids(ratings: Ratings, which: int) -> NDArray[Any]:
+def _ids(ratings: Ratings, which: int) -> AnyArray:
     ids = (ratings.row_ids, ratings.col_ids)[which]
     return np.arange(ratings.shape[which]) if ids is None else ids
 
 
-def _kinds(own: Ratings | None) -> list[Any] | None:
+def _kinds(own: Ratings | None) -> list[str | int | bool] | None:
     """Whether ids are whole numbers or texts; the precision of the values, how many there are, and
     whether single precision has them all."""
     if own is None:
@@ -103,12 +108,12 @@ def _kinds(own: Ratings | None) -> list[Any] | None:
     return [*kinds, str(own.dtype), own.nnz, bool(exact)]
 
 
-def _as_kind(ids: NDArray[Any], kind: str) -> NDArray[Any]:
+def _as_kind(ids: AnyArray, kind: str) -> AnyArray:
     """Where some ranks have texts, all do: a number as it was written."""
     return ids.astype(np.int64 if kind == "i" else np.str_)
 
 
-def _all_ids(ids: NDArray[Any], kind: str, ranks: Ranks, folder: Path) -> NDArray[Any]:
+def _all_ids(ids: AnyArray, kind: str, ranks: Ranks, folder: Path) -> AnyArray:
     """The different ids of all ranks, in order: each rank sorts out those that a hash gives it."""
     no_entries = Compressed(
         np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
@@ -118,11 +123,11 @@ def _all_ids(ids: NDArray[Any], kind: str, ranks: Ranks, folder: Path) -> NDArra
     return np.sort(_shared_ids(mine, kind, ranks))
 
 
-def _shared_ids(ids: NDArray[Any], kind: str, ranks: Ranks) -> NDArray[Any]:
+def _shared_ids(ids: AnyArray, kind: str, ranks: Ranks) -> AnyArray:
     """The ids of all ranks, one rank after another."""
     own = _as_kind(ids, kind)
     if kind == "i":
-        whole: NDArray[Any] = ranks.all_gather(own)
+        whole: AnyArray = ranks.all_gather(own)
         return whole
     width = int(ranks.all_reduce(np.array([max(1, own.dtype.itemsize // 4)]), "max")[0])
     letters = np.ascontiguousarray(own.astype(f"U{width}")).view(np.int32).reshape(-1, width)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,14 @@ from momentous.core.checkpoint import (
     PackedRun,
     RunState,
 )
+from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.status import Status
+from momentous.io.types import JsonObject
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.checks import check_number
-from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings, Rng
 from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
@@ -60,7 +62,7 @@ class FitConfig:
 
     rank: int = 10
     loss: str | Loss = "squared"
-    solver: Any = "auto"
+    solver: str | Method | type[Method] = "auto"
     half_sweeps: str = "auto"
     start_scale: float = 0.1
     ridge: float | None = None
@@ -74,7 +76,7 @@ class FitConfig:
     validation_share: float | None = None
     patience: int = 5
     threads: int | None = None
-    random_state: Any = 0
+    random_state: Rng = 0
     backend: str | Backend = "auto"
     device: str = "cpu"
 
@@ -110,15 +112,19 @@ class FitConfig:
         return isinstance(self.solver, str) and self.solver in ("auto", "sweep")
 
     @property
-    def method(self) -> Any:
+    def method(self) -> Method:
         """The solver, where ``solver`` may be its name or its class."""
         if self.by_sweeps:
-            rule: RestartRule = "either" if self.solver == "auto" else "always"
-            # No secants: they save few sweeps, and would carry a backend's rounding into the 7th
-            # digit.
-            return DescentMap(restart=rule, value_tol=self.tol, secants=0)
+            return self.map_method
         cls = method_class(self.solver) if isinstance(self.solver, str) else self.solver
         return cls() if isinstance(cls, type) else cls
+
+    @property
+    def map_method(self) -> DescentMap:
+        """What accelerates sweeps."""
+        rule: RestartRule = "either" if self.solver == "auto" else "always"
+        # No secants: they save few sweeps, and would carry a backend's rounding into the 7th digit.
+        return DescentMap(restart=rule, value_tol=self.tol, secants=0)
 
     def objective(self, ratings: Ratings) -> LowRankObjective:
         """What is to be minimised."""
@@ -192,7 +198,7 @@ class FitRun:
             return False
 
 
-def _but_tolerance(described: dict[str, Any]) -> dict[str, Any]:
+def _but_tolerance(described: JsonObject) -> JsonObject:
     """The description of a method, without when it stops."""
     return described | {"parameters": described["parameters"] | {"value_tol": None}}
 
@@ -235,7 +241,7 @@ def _sweep(
     objective: LowRankObjective, config: FitConfig, x0: Floats, observer: Observer
 ) -> tuple[Floats, Result]:
     sweep = Sweep(objective, steps=config.steps(objective))
-    method, begun = config.method, observer.begun
+    method, begun = config.map_method, observer.begun
     result = accelerate(
         sweep,
         sweep.begin(x0),
@@ -297,7 +303,7 @@ class FitProgress(NamedTuple):
         )
 
 
-Watcher = Callable[[FitProgress], Any]
+Watcher = Callable[[FitProgress], object]
 
 
 class Observer:
@@ -315,7 +321,7 @@ class Observer:
         held_out: Ratings | None = None,
         patience: int = 1,
         watch: Watcher | None = None,
-        save: Callable[[Floats, FitProgress, FitRun | None], Any] | None = None,
+        save: Callable[[Floats, FitProgress, FitRun | None], None] | None = None,
         save_every: float = 60.0,
         begun: FitRun | None = None,
     ):
@@ -324,7 +330,9 @@ class Observer:
         self.begun = self.run = begun
         self.config = FitConfig()  # `solve` says which
         self.held_out_errors: list[float] = []
-        self.last: tuple[Any, Callable[[Floats], Floats]] | None = None  # iteration, and its point
+        self.last: tuple[IntermediateResult, Callable[[Floats], Floats]] | None = (
+            None  # iteration, and its point
+        )
         self.error: MemoryError | None = None  # that ended the run
         self.best: Floats | None = None
         self.lowest = math.inf  # error on the entries held out, at the best point
@@ -338,7 +346,7 @@ class Observer:
             self._since = begun.since if begun.since < patience else 0
             self._best_step = FitProgress(0, begun.best_value, math.nan, begun.lowest, 0)
 
-    def __call__(self, result: Any, point: Callable[[Floats], Floats]) -> bool:
+    def __call__(self, result: IntermediateResult, point: Callable[[Floats], Floats]) -> bool:
         """Has the watcher, or the held-out error, seen enough?"""
         self.last = result, point
         x, error = None, math.nan

@@ -14,6 +14,7 @@ from momentous.api import iterate
 from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.space import Array
+from momentous.io.types import JsonObject
 from momentous.lowrank.backends import Backend
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.data.ratings import Floats
@@ -261,7 +262,7 @@ class GaussNewton:
             self.count += 1
         return self._last[1]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """What a checkpoint has to agree in."""
         names = ("rank", "balance", "ridge")
         own = {name: getattr(self.objective, name) for name in names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from momentous.lowrank.backends.base import DAMPING, Backend
 from momentous.lowrank.checks import check_number
@@ -205,7 +206,7 @@ class _PlainSweep(Sweep):
         rank: int,
         ridge: float = 0.0,
         threads: int | None = None,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         *,
         state: Factor | None = None,
         backend: str | Backend = "auto",

@@ -5,11 +5,11 @@ momentum may lead, stands for a point as well.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
 
+from momentous.io.types import JsonObject
 from momentous.testbed.maps.problem import MapProblem, Matrix, Rng, Vector
 
 TINY = 1e-300  # added to what is divided by, where 0/0 may come up
@@ -59,7 +59,7 @@ def nonnegative_factors(
             value = float(np.sum(fit - xlogy(X, fit) + xlogy(X, X) - X)) / size
         return value if math.isfinite(value) else math.inf
 
-    steps: dict[str, Any] = {
+    steps: JsonObject = {
         "squared": (squared_step, squared_value),
         "kl": (kl_step, kl_value),
     }
@@ -94,7 +94,7 @@ def deconvolution(pixels: int, width: float = 2.0, two: bool = False, rng: Rng =
 
     truth = 10.0 + 200.0 * (rng.random(shape) < 0.05)
     counts = rng.poisson(np.maximum(blur(truth), 0.0)).astype(np.float64)
-    size = counts.size
+    size = int(counts.size)
     constant = float(np.sum(xlogy(counts, counts) - counts))
 
     def mean(x: Vector) -> Matrix:

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from numpy.typing import NDArray
-
+from momentous.io.types import AnyArray
 from momentous.testbed.problem import Rng, Vector, frozen
 
 __all__ = ["MapProblem", "Matrix", "Rng", "Vector"]
 
-Matrix = NDArray[Any]
+Matrix = AnyArray
 """An array of two dimensions or more."""
 
 

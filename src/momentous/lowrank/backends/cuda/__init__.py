@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.cuda import layout
-from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.best import best_columns
 from momentous.lowrank.backends.cuda.blocks import CudaBlocks
 from momentous.lowrank.backends.cuda.launch import (
@@ -57,7 +58,7 @@ class CudaBackend(Backend):
 
     def __init__(self) -> None:
         require_gpu()
-        self._pairs: weakref.WeakKeyDictionary[Ratings, tuple[Any, Any, Any]]
+        self._pairs: weakref.WeakKeyDictionary[Ratings, tuple[Array, Array, Array]]
         self._pairs = weakref.WeakKeyDictionary()
 
     def side(self, groups: Compressed, loss: Loss, threads: int) -> Side:
@@ -75,28 +76,33 @@ class CudaBackend(Backend):
         assert isinstance(other, CudaSide)
         return other.twin(ratings.shape[which])
 
-    def factorised(self, blocks: Matrix, factor: Floats, dtype: Any) -> Blocks:
+    def factorised(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
         return CudaBlocks.of(blocks, factor, dtype)
 
-    def asarray(self, array: Any, dtype: Any) -> Any:
+    def asarray(self, array: Array, dtype: DTypeLike) -> Array:
         return cupy.asarray(array, dtype, order="C")
 
-    def to_host(self, array: Any) -> Floats:
+    def to_host(self, array: Array) -> Floats:
         host: Floats = cupy.asnumpy(array)
         return host
 
-    def gram(self, factor: Any, weights: Any = None) -> Any:
+    def gram(self, factor: Array, weights: Array | None = None) -> Array:
         return weighted_gram(factor, weights)
 
-    def weighted_squares(self, weights: Any, factor: Any) -> float:
+    def weighted_squares(self, weights: Array, factor: Array) -> float:
         return weighted_squares(weights, factor)
 
-    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Any, Any]:
+    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Array, Array]:
         found = truncated_svd(ratings, rank, values)
         return super().svd_start(ratings, rank, values) if found is None else found
 
     def sum_of_errors(
-        self, loss: Loss, left: Any, right: Any, ratings: Ratings, value_range: tuple[float, float]
+        self,
+        loss: Loss,
+        left: Array,
+        right: Array,
+        ratings: Ratings,
+        value_range: tuple[float, float],
     ) -> float:
         pairs = self._pairs.get(ratings)
         if pairs is None:
@@ -115,16 +121,18 @@ class CudaBackend(Backend):
 
     def best_columns(
         self, left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int
-    ) -> tuple[Any, Floats]:
+    ) -> tuple[Array, Floats]:
         return best_columns(left, right, offsets, seen, count)
 
     def release_memory(self) -> None:
         cupy.get_default_memory_pool().free_all_blocks()
 
     def plain_objective(
-        self, side: Callable[[int], Any], x: Any, cut: int, terms: PlainTerms, gradient: Any
+        self, side: Callable[[int], Side], x: Array, cut: int, terms: PlainTerms, gradient: Array
     ) -> float:
         size, sides = x.shape[1], (side(0), side(1))
+        assert isinstance(sides[0], CudaSide)
+        assert isinstance(sides[1], CudaSide)
         main, beside = cupy.cuda.get_current_stream(), second_stream()
         both = packed(x)
         begun = mark(main)
@@ -149,8 +157,8 @@ class Passed(NamedTuple):
     """A pass over all entries, chunk by chunk."""
 
     module: Module
-    gradients: Any  # of the left side
-    losses: Any
+    gradients: Array  # of the left side
+    losses: Array
 
 
 class CudaSide(Side):
@@ -166,10 +174,12 @@ class CudaSide(Side):
         self.parameters = parameters_of(loss)
         self._ranges: dict[Module, list[Range]] = {}
         self._twin: CudaSide | weakref.ref[CudaSide] | None = None
-        self._precision: tuple[Any, Any] | None = None  # weights, and the type of sums for them
+        self._precision: tuple[Array, type[np.floating]] | None = (
+            None  # weights, and the type of sums for them
+        )
 
     @property
-    def counts(self) -> Any:
+    def counts(self) -> Array:
         return cupy.asnumpy(cupy.diff(self.groups.starts))
 
     def twin(self, others: int) -> CudaSide:
@@ -182,23 +192,27 @@ class CudaSide(Side):
 
     # --- value and gradient -----------------------------------------------------------------------
 
-    def value(self, left: Any, right: Any) -> float:
+    def value(self, left: Array, right: Array) -> float:
         left, right = cupy.asarray(left), cupy.asarray(right)
         return total(self._pass(packed(left), packed(right), left.shape[1]))
 
-    def add_gradient(self, left: Any, right: Any, scale: float, own: Any, far: Any) -> float:
+    def add_gradient(
+        self, left: Array, right: Array, scale: float, own: Array, far: Array
+    ) -> float:
         left, right = cupy.asarray(left), cupy.asarray(right)
         rows, others = packed(left), packed(right)
         totals = self._pass(rows, others, left.shape[1], scale, own)
         self.twin(len(right))._pass(others, rows, left.shape[1], scale, far)
         return total(totals)
 
-    def add_own_gradient(self, left: Any, right: Any, scale: float, own: Any) -> float:
+    def add_own_gradient(self, left: Array, right: Array, scale: float, own: Array) -> float:
         """`add_gradient` for the left side alone."""
         left, right = cupy.asarray(left), cupy.asarray(right)
         return total(self._pass(packed(left), packed(right), left.shape[1], scale, own))
 
-    def _pass(self, left: Any, right: Any, size: int, scale: float = 0.0, own: Any = None) -> Any:
+    def _pass(
+        self, left: Array, right: Array, size: int, scale: float = 0.0, own: Array | None = None
+    ) -> Array:
         """The losses of each chunk; adds to the gradient of the left side, where there is one."""
         passed = self.pass_chunks(left, right, size, own is not None)
         if own is not None:
@@ -207,7 +221,9 @@ class CudaSide(Side):
             ))  # fmt: skip
         return passed.losses
 
-    def pass_chunks(self, left: Any, right: Any, size: int, with_gradient: bool = True) -> Passed:
+    def pass_chunks(
+        self, left: Array, right: Array, size: int, with_gradient: bool = True
+    ) -> Passed:
         """The left side's gradient and the losses."""
         groups, chunks = self.groups, self.chunks
         module = entry_kernels(size, left.dtype, self.loss)
@@ -221,13 +237,16 @@ class CudaSide(Side):
 
     # --- half sweeps ------------------------------------------------------------------------------
 
-    def solve_rows(self, step: RowStep) -> tuple[Any, float]:
+    def solve_rows(self, step: RowStep) -> tuple[Array, float]:
         dtype = step.features.dtype
-        given: list[Any] = [
-            one if one is None or isinstance(one, bool) else cupy.asarray(one, dtype, order="C")
-            for one in step
-        ]
-        asked = RowStep(*given)
+
+        def there(given: Floats | None) -> Array:
+            return None if given is None else cupy.asarray(given, dtype, order="C")
+
+        asked = RowStep(
+            there(step.weights), there(step.features), there(step.offsets), there(step.current),
+            step.with_value,
+        )  # fmt: skip
         size = asked.features.shape[1]
         sums = self._sum_type(step.weights, asked)
         kernels = row_kernels(size, dtype, sums, self.loss, asked.offsets is not None)
@@ -241,7 +260,7 @@ class CudaSide(Side):
             found = self._ranges[kernels.module] = ranges_of(self.chunks, kernels, itemsize)
         return found
 
-    def _sum_type(self, key: Any, step: RowStep) -> Any:
+    def _sum_type(self, key: Array, step: RowStep) -> type[np.floating]:
         """Double where single precision could make a near-singular system indefinite."""
         if step.features.dtype == np.float64:
             return np.float64
@@ -251,7 +270,7 @@ class CudaSide(Side):
             self._precision = key, np.float32 if safe else np.float64
         return self._precision[1]
 
-    def blocks(self, right: Any) -> Any:
+    def blocks(self, right: Array) -> Array:
         right = cupy.asarray(right)
         rank, dtype = right.shape[1], right.dtype
         curvatures = self.loss.largest_curvature(self.groups.values)

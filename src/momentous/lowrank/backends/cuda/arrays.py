@@ -1,10 +1,16 @@
 """CuPy, imported when it is first used, so that every file here can be read without it."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import TYPE_CHECKING
 
 from momentous.io.optional import LazyModule
 
-cupy: Any = LazyModule("cupy", "cuda", "device='cuda'")
-sparse: Any = LazyModule("cupyx.scipy.sparse", "cuda", "device='cuda'")
+if TYPE_CHECKING:
+    import cupy as cupy
+    from cupy import ndarray as Array  # noqa: N812
+    from cupyx.scipy import sparse as sparse
+else:
+    cupy = LazyModule("cupy", "cuda", "device='cuda'")
+    sparse = LazyModule("cupyx.scipy.sparse", "cuda", "device='cuda'")
+    Array = object  # for annotations alone
+
+__all__ = ["Array", "cupy", "sparse"]

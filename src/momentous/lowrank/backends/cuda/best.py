@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch
 from momentous.lowrank.backends.cuda.modules import plain_kernels
 from momentous.lowrank.data.ratings import Compressed, Floats
@@ -16,7 +14,7 @@ SCORES = 1 << 28  # that are held at a time, at most
 
 def best_columns(
     left: Floats, right: Floats, offsets: Floats, seen: list[Compressed], count: int
-) -> tuple[Any, Floats]:
+) -> tuple[Array, Floats]:
     """See `Backend.best_columns`."""
     dtype, rows, others = left.dtype, len(left), len(right)
     features, shifts = cupy.asarray(right), cupy.asarray(offsets, dtype)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partialmethod
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from momentous.lowrank.backends.blocks import Blocks
-from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch
 from momentous.lowrank.backends.cuda.modules import plain_kernels
 
@@ -19,13 +19,13 @@ class CudaBlocks(Blocks):
     """D = L L', a block for each row of a factor, and that factor."""
 
     @classmethod
-    def of(cls, blocks: Any, factor: Any, dtype: Any) -> CudaBlocks:
+    def of(cls, blocks: Array, factor: Array, dtype: DTypeLike) -> CudaBlocks:
         rank, rows = blocks.shape[1:]
         blocks = cupy.ascontiguousarray(blocks)
         launch(plain_kernels(np.float64), "factorise", rows, (rows, rank, blocks))
         return cls(blocks.astype(dtype, copy=False), cupy.ascontiguousarray(factor.T))
 
-    def _apply(self, what: int, v: Any) -> Any:
+    def _apply(self, what: int, v: Array) -> Array:
         rank, rows = self.factor.shape
         v, y = cupy.ascontiguousarray(v, self.L.dtype), cupy.empty_like(self.factor)
         launch(plain_kernels(self.L.dtype), "apply", rows, (rows, rank, what, self.L, v, y))
@@ -36,7 +36,7 @@ class CudaBlocks(Blocks):
     forward = partialmethod(_apply, 2)
     backward = partialmethod(_apply, 3)
 
-    def products(self) -> Any:
+    def products(self) -> Array:
         rank, rows = self.factor.shape
         down, right = cupy.tril_indices(rank)
         total = cupy.zeros((down.size, down.size))

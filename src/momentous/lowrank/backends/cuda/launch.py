@@ -3,59 +3,57 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 
-from momentous.lowrank.backends.cuda.arrays import cupy
-from momentous.lowrank.backends.cuda.modules import plain_kernels
+from momentous.lowrank.backends.cuda.arrays import Array, cupy
+from momentous.lowrank.backends.cuda.modules import Module, plain_kernels
 from momentous.lowrank.losses import Loss
 
+Arguments = tuple[Array | float, ...]
 GRAM_BLOCKS, SUM_BLOCKS = 264, 256
 _own = threading.local()
 
 
-def launch(
-    module: Any, name: str, threads: int, arguments: tuple[Any, ...], block: int = 256
-) -> None:
+def launch(module: Module, name: str, threads: int, arguments: Arguments, block: int = 256) -> None:
     """Run a kernel with at least so many threads."""
     if threads:
         module.get_function(name)((-(-threads // block),), (block,), arguments)
 
 
-def second_stream() -> Any:
+def second_stream() -> cupy.cuda.Stream:
     """A stream beside the current one, of this thread alone."""
     device = int(cupy.cuda.Device().id)
-    streams: dict[int, Any] = _own.__dict__.setdefault("streams", {})
+    streams: dict[int, cupy.cuda.Stream] = _own.__dict__.setdefault("streams", {})
     if device not in streams:
         streams[device] = cupy.cuda.Stream(non_blocking=True)
     return streams[device]
 
 
-def mark(stream: Any) -> Any:
+def mark(stream: cupy.cuda.Stream) -> cupy.cuda.Event:
     """An event that is reached when all that was launched on the stream so far has ended."""
     event = cupy.cuda.Event(disable_timing=True)
     event.record(stream)
     return event
 
 
-def parameters_of(loss: Loss) -> Any:
+def parameters_of(loss: Loss) -> Array:
     """The loss's parameters on the device; at least one number."""
     return cupy.asarray(loss.parameters or (0.0,), np.float64)
 
 
-def total(numbers: Any) -> float:
+def total(numbers: Array) -> float:
     """The sum of an array of doubles."""
     return _sum_of_blocks("add_up", numbers, ())
 
 
-def weighted_squares(weights: Any, factor: Any) -> float:
+def weighted_squares(weights: Array, factor: Array) -> float:
     """The sum of all ``w p^2``, in double precision."""
     factor = cupy.ascontiguousarray(factor)
     return _sum_of_blocks("weighted_squares", weights, (factor,))
 
 
-def _sum_of_blocks(name: str, numbers: Any, arguments: tuple[Any, ...]) -> float:
+def _sum_of_blocks(name: str, numbers: Array, arguments: Arguments) -> float:
     """One sum per block, written to the host's memory by the device, and added here."""
     sums = HostSums(numbers.size)
     kernel = plain_kernels(numbers.dtype).get_function(name)
@@ -77,7 +75,9 @@ class HostSums:
         return float(np.frombuffer(self._memory, np.float64, self.blocks).sum())
 
 
-def packed(factor: Any, stride: int = 0, offset_at: int = -1, offsets: Any = None) -> Any:
+def packed(
+    factor: Array, stride: int = 0, offset_at: int = -1, offsets: Array | None = None
+) -> Array:
     """Rows of whole pieces of 16 bytes, beginning at such a piece, as the kernels read them."""
     rows, width = factor.shape
     per_vector = 16 // factor.dtype.itemsize
@@ -91,7 +91,7 @@ def packed(factor: Any, stride: int = 0, offset_at: int = -1, offsets: Any = Non
     return to
 
 
-def weighted_gram(factor: Any, weights: Any = None) -> Any:
+def weighted_gram(factor: Array, weights: Array | None = None) -> Array:
     """``sum_i w_i u_i u_i'`` in double precision; the factor may be columns of a larger array."""
     if factor.strides[1] != factor.dtype.itemsize:
         factor = cupy.ascontiguousarray(factor)
@@ -101,7 +101,7 @@ def weighted_gram(factor: Any, weights: Any = None) -> Any:
     return grams_of(factor, len(factor), weights)[0]
 
 
-def grams_of(factor: Any, cut: int, weights: Any = None) -> Any:
+def grams_of(factor: Array, cut: int, weights: Array | None = None) -> Array:
     """The same for the rows before the cut, and for those after it."""
     rows, rank = factor.shape
     first = max(1, min(GRAM_BLOCKS, cut // 64))

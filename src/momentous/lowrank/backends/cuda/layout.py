@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.io.types import Integers
+from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.data.ratings import Compressed
 
 SHORTEST, LONGEST = 256, 4096  # entries in a chunk, at most
@@ -17,17 +18,17 @@ class Chunks(NamedTuple):
     """The groups cut into pieces; chunk c has entries ``begins[c]`` to ``begins[c + 1] - 1``."""
 
     total: int
-    begins: Any  # int64
-    owners: Any  # int32: the group
-    firsts: Any  # int32: the first chunk of each group, and their number
-    order: Any  # int32: the longest first, so that none is left over at the end
-    bounds: Any  # uint32, (count, 2): begin and end of each, in that order
-    on_host: Any  # firsts as a NumPy array
-    several: Any  # int32: the groups with more than one chunk
-    several_on_host: Any
+    begins: Array  # int64
+    owners: Array  # int32: the group
+    firsts: Array  # int32: the first chunk of each group, and their number
+    order: Array  # int32: the longest first, so that none is left over at the end
+    bounds: Array  # uint32, (count, 2): begin and end of each, in that order
+    on_host: Integers  # firsts as a NumPy array
+    several: Array  # int32: the groups with more than one chunk
+    several_on_host: Integers
 
 
-def cut(starts: Any, entries: int) -> Chunks:
+def cut(starts: Array, entries: int) -> Chunks:
     """Chunks of the groups that these starts describe."""
     length = min(max(entries // WARPS, SHORTEST), LONGEST)
     pieces = (cupy.diff(starts) + (length - 1)) // length
@@ -54,7 +55,7 @@ def cut(starts: Any, entries: int) -> Chunks:
     )
 
 
-def owners_of(starts: Any, entries: int) -> Any:
+def owners_of(starts: Array, entries: int) -> Array:
     """The group of each entry, as int32."""
     marks = cupy.zeros(entries + 1, np.int32)
     # Groups without entries share a start: all of them are counted there.

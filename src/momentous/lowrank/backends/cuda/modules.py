@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST
 from momentous.lowrank.backends.cuda.arrays import cupy
@@ -58,9 +59,9 @@ class Module:
 
     def __init__(self, code: str):
         self._raw = cupy.RawModule(code=code, options=("--std=c++17",))
-        self._found: dict[str, Any] = {}
+        self._found: dict[str, cupy.RawKernel] = {}
 
-    def get_function(self, name: str) -> Any:
+    def get_function(self, name: str) -> cupy.RawKernel:
         """The kernel of that name."""
         found = self._found.get(name)
         if found is None:
@@ -111,28 +112,26 @@ def check_size(size: int) -> None:
         )
 
 
-def entry_kernels(size: int, dtype: Any, loss: Loss) -> Module:
+def entry_kernels(size: int, dtype: DTypeLike, loss: Loss) -> Module:
     """The module with the pass over all entries."""
-    return _entry_kernels(_device(), size, dtype, loss)
-
-
-@cache
-def _entry_kernels(device: int, size: int, dtype: Any, loss: Loss) -> Module:
     check_size(size)
-    return _compiled(device, ("sums.cu", "entries.cu"), (
+    return _compiled(_device(), ("sums.cu", "entries.cu"), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", str(size)),
         ("PASS_STEPS", str(PASS_STEPS)), ("PASS_RESIDENT", str(PASS_RESIDENT)),
     ), entry_source(loss))  # fmt: skip
 
 
-def row_kernels(size: int, dtype: Any, sums: Any, loss: Loss | None, offset: bool) -> RowKernels:
+def row_kernels(
+    size: int, dtype: DTypeLike, sums: DTypeLike, loss: Loss | None, offset: bool
+) -> RowKernels:
     """The kernels of half a sweep, with sums of a given type."""
-    return _row_kernels(_device(), size, dtype, sums, loss, offset)
+    names = np.dtype(dtype).name, np.dtype(sums).name
+    return _row_kernels(_device(), size, *names, loss, offset)
 
 
 @cache
 def _row_kernels(
-    device: int, size: int, dtype: Any, sums: Any, loss: Loss | None, offset: bool
+    device: int, size: int, dtype: str, sums: str, loss: Loss | None, offset: bool
 ) -> RowKernels:
     check_size(size)
     per_vector, width = 16 // np.dtype(dtype).itemsize, np.dtype(sums).itemsize
@@ -179,14 +178,9 @@ def _row_kernels(
     )
 
 
-def plain_kernels(dtype: Any) -> Module:
+def plain_kernels(dtype: DTypeLike) -> Module:
     """The module of what has no size and no loss: packing rows, solving blocks."""
-    return _plain_kernels(_device(), dtype)
-
-
-@cache
-def _plain_kernels(device: int, dtype: Any) -> Module:
-    return _compiled(device, ("sums.cu", "plain.cu"), (
+    return _compiled(_device(), ("sums.cu", "plain.cu"), (
         ("T", _c_type(dtype)), ("A", _c_type(dtype)), ("SIZE", "1"),
     ), "")  # fmt: skip
 
@@ -205,5 +199,5 @@ def _device() -> int:
     return int(cupy.cuda.Device().id)
 
 
-def _c_type(dtype: Any) -> str:
+def _c_type(dtype: DTypeLike) -> str:
     return {4: "float", 8: "double"}[np.dtype(dtype).itemsize]

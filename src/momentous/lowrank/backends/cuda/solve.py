@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from momentous.lowrank.backends.base import DAMPING, LEAST, RowStep
-from momentous.lowrank.backends.cuda.arrays import cupy
+from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
 from momentous.lowrank.backends.cuda.layout import Chunks
 from momentous.lowrank.backends.cuda.modules import RowKernels
+
+if TYPE_CHECKING:
+    from momentous.lowrank.backends.cuda import CudaSide
 
 HELD = 1 << 31  # bytes of sums that are held at a time
 REGISTERS, SHARED = 65536, 96 << 10  # of a processor; of its shared memory, what caches can spare
@@ -26,7 +30,7 @@ class Range(NamedTuple):
     first_chunk: int
     chunks: int
     blocks: tuple[int, ...]  # of "gram"
-    several: Any  # int32, on the device: the rows that have more than one chunk
+    several: Array  # int32, on the device: the rows that have more than one chunk
 
 
 def ranges_of(chunks: Chunks, kernels: RowKernels, itemsize: int) -> list[Range]:
@@ -61,20 +65,22 @@ def _resident_blocks(kernels: RowKernels, chunks: int) -> int:
 class RowSolver:
     """One call of `Side.solve_rows`, by ranges of rows where the sums of all would not fit."""
 
-    def __init__(self, side: Any, kernels: RowKernels, step: RowStep, features: Any, sums: Any):
+    def __init__(
+        self, side: CudaSide, kernels: RowKernels, step: RowStep, features: Array, sums: DTypeLike
+    ):
         self.side, self.kernels, self.step = side, kernels, step
         self.features, self.sums = features, np.dtype(sums)
         self.rows = int(side.groups.starts.size) - 1
 
-    def run(self) -> tuple[Any, float]:
+    def run(self) -> tuple[Array, float]:
         """The new rows, and what they say about the objective."""
         side, step, kernels = self.side, self.step, self.kernels
         loss, size = side.loss, kernels.size
         solutions = cupy.empty((self.rows, size), step.features.dtype)
         row_values = cupy.empty(self.rows, np.float64)
         cut = loss.self_concordant
-        changes: Any = cupy.empty((self.rows, size), self.sums) if cut else 0
-        reach: Any = cupy.empty(self.rows, self.sums) if cut else 0
+        changes: Array | int = cupy.empty((self.rows, size), self.sums) if cut else 0
+        reach: Array | int = cupy.empty(self.rows, self.sums) if cut else 0
         current = 0 if step.current is None else step.current
         gram, pull, rest = self._dense()
         for first, count, first_chunk, partial in self._summed(side.groups.values, current):
@@ -101,7 +107,7 @@ class RowSolver:
             ))  # fmt: skip
         return solutions, total(row_values) if step.with_value else 0.0
 
-    def blocks(self, values: Any) -> Any:
+    def blocks(self, values: Array) -> Array:
         """The sums of products alone, weighted with these values: (size, size, rows)."""
         size = self.kernels.size
         out = cupy.zeros((size, size, self.rows), np.float64)
@@ -111,7 +117,7 @@ class RowSolver:
             out[:, :, first : first + count] = part
         return out
 
-    def _dense(self) -> tuple[Any, Any, float]:
+    def _dense(self) -> tuple[Array | int, Array | int, float]:
         """F'F, F'o and o'o, for a loss with a dense part."""
         if not self.side.loss.dense_weight:
             return 0, 0, 0.0
@@ -122,14 +128,14 @@ class RowSolver:
         far = offsets.astype(np.float64)
         return gram, far @ features.astype(np.float64), float(far @ far)
 
-    def _summed(self, values: Any, current: Any) -> Iterator[tuple[int, int, int, Any]]:
+    def _summed(self, values: Array, current: Array | int) -> Iterator[tuple[int, int, int, Array]]:
         """Ranges of rows and their sums: first row, number of rows, first chunk, sums."""
         side, kernels, module = self.side, self.kernels, self.kernels.module
         groups, chunks = side.groups, side.chunks
         for part in side.ranges(kernels, self.sums.itemsize):
             partial = cupy.empty((part.chunks, kernels.partial), self.sums)
             common = groups.others, values, self.features, current, side.parameters, partial
-            own: tuple[Any, ...] = chunks.begins, chunks.owners
+            own: tuple[Array, ...] = chunks.begins, chunks.owners
             if not kernels.tiled:
                 own = chunks.order, chunks.bounds, chunks.owners
             if part.chunks:
@@ -144,15 +150,15 @@ class RowSolver:
                 )  # fmt: skip
             yield part.first, part.rows, part.first_chunk, partial
 
-    def _unpack(self, first: int, count: int, first_chunk: int, partial: Any, out: Any) -> None:
+    def _unpack(self, first: int, count: int, first_chunk: int, partial: Array, out: Array) -> None:
         size = self.kernels.size
         launch(self.kernels.module, "unpack", count * size * (size + 1) // 2, (
             first, count, first_chunk, self.side.chunks.firsts, partial, out,
         ))  # fmt: skip
 
     def _solve_large(
-        self, rows: slice, first_chunk: int, partial: Any, gram: Any, pull: Any, rest: float,
-        solutions: Any, row_values: Any, changes: Any, reach: Any,
+        self, rows: slice, first_chunk: int, partial: Array, gram: Array, pull: Array, rest: float,
+        solutions: Array, row_values: Array, changes: Array, reach: Array,
     ) -> None:  # fmt: skip
         """The same as the kernel does, by CuPy's batched solver: for systems beyond a block."""
         step, loss, size = self.step, self.side.loss, self.kernels.size

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from momentous.lowrank.backends.cuda import layout
-from momentous.lowrank.backends.cuda.arrays import cupy, sparse
+from momentous.lowrank.backends.cuda.arrays import Array, cupy, sparse
 from momentous.lowrank.data.ratings import Compressed, Ratings
 
 ACCURACY = 1e-12  # of the singular values, relative to the largest
 ROUND = 20  # steps between two looks at what was reached
 
 
-def truncated_svd(ratings: Ratings, rank: int, values: Any) -> tuple[Any, Any] | None:
+def truncated_svd(ratings: Ratings, rank: int, values: Array) -> tuple[Array, Array] | None:
     """The balanced factors of the best approximation of that rank, as `svd_start` has them.
 
     Golub and Kahan's bidiagonalisation [1]_ with all vectors kept orthogonal, from the same first
@@ -37,9 +35,9 @@ def truncated_svd(ratings: Ratings, rank: int, values: Any) -> tuple[Any, Any] |
         for one, shape in ((by_row, (m, n)), (by_col, (n, m)))
     )
     right = [_unit(cupy.asarray(np.random.default_rng(0).standard_normal(n)))]
-    left: list[Any] = []
-    diagonal: list[Any] = []
-    above: list[Any] = []
+    left: list[Array] = []
+    diagonal: list[Array] = []
+    above: list[Array] = []
     while True:
         for _ in range(ROUND):
             image = rows @ right[-1]
@@ -62,7 +60,7 @@ def truncated_svd(ratings: Ratings, rank: int, values: Any) -> tuple[Any, Any] |
     return U * scale, V * scale
 
 
-def _new_direction(image: Any, basis: list[Any], sizes: list[Any]) -> Any:
+def _new_direction(image: Array, basis: list[Array], sizes: list[Array]) -> Array:
     """The image's part beyond the basis, of length 1; its length goes to the sizes."""
     if basis:
         stack = cupy.stack(basis)
@@ -72,5 +70,5 @@ def _new_direction(image: Any, basis: list[Any], sizes: list[Any]) -> Any:
     return image / sizes[-1]
 
 
-def _unit(vector: Any) -> Any:
+def _unit(vector: Array) -> Array:
     return vector / cupy.linalg.norm(vector)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel
@@ -47,7 +47,7 @@ def in_whole_registers(features: Floats) -> Floats:
     return copy
 
 
-def aligned_zeros(rows: int, width: int, dtype: Any) -> Floats:
+def aligned_zeros(rows: int, width: int, dtype: DTypeLike) -> Floats:
     """An array that begins with a line of the caches."""
     count = rows * width * np.dtype(dtype).itemsize
     memory = np.zeros(count + REGISTER, np.uint8)
