@@ -5,15 +5,18 @@ of their sizes up to ``--largest``, each from its own start and, with ``--random
 one.  All solvers are stopped by the same test, outside of them: |x - P(x - g)| at most 1e-6 of what
 it is at the start, at any point that they evaluate; and counted by the calls of one function that
 gives value and gradient, with a limit on CPU time.  Two halves, by a hash of the name; a choice may
-be made on the first.
+be made on the first.  With ``--single`` x and gradient of "auto" are in single precision, and the
+goal is 1e-3.  Every run adds its rows to a table, and the page is made of that.
 
-    python benchmarks/bounds.py [--half 2] [--largest 200] [--random] [--seconds 3]
+    python benchmarks/bounds.py [--half 2] [--largest 200] [--random] [--single] [--seconds 3]
+    python benchmarks/bounds.py --page docs/bounds-scoreboard.md
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import math
 import os
 import signal
 import warnings
@@ -30,7 +33,9 @@ import momentous
 from momentous.testbed.cutest import _DENSE_LIMIT, _DenseRows, _home, _problem_class
 
 GRADIENTS = 3000
-REDUCTION = 1e-6
+REDUCTION, REDUCTION_SINGLE = 1e-6, 1e-3
+TABLE = Path(__file__).parent.parent / "docs" / "bounds-scoreboard.csv"
+COLUMNS = ("set", "half", "name", "size", "solver", "gradients", "value", "outside")
 BASELINES = {
     "L-BFGS-B": {"maxcor": 10, "ftol": 0.0, "gtol": 0.0, "maxfun": 10**6, "maxiter": 10**6},
     "L-BFGS-B m=40": {"maxcor": 40, "ftol": 0.0, "gtol": 0.0, "maxfun": 10**6, "maxiter": 10**6},
@@ -46,8 +51,8 @@ class StopError(Exception):
 class Metered:
     """A function in a box, which counts and says when the goal is reached."""
 
-    def __init__(self, source: Any, start: np.ndarray):
-        self.source = source
+    def __init__(self, source: Any, start: np.ndarray, reduction: float = REDUCTION):
+        self.source, self.reduction = source, reduction
         self.lower, self.upper = (
             np.asarray(a, float).reshape(-1) for a in (source.xlower, source.xupper)
         )
@@ -81,7 +86,7 @@ class Metered:
         f, g = float(np.asarray(f).item()), np.asarray(g, float).reshape(-1)
         size = self.gap(x, g)
         if self.count == 1:
-            self.goal = REDUCTION * size
+            self.goal = self.reduction * size
         if np.isfinite(f) and size <= self.goal:
             self.solved, self.value = True, f
             raise StopError
@@ -103,7 +108,9 @@ def run(problem: Metered, solver: str, seconds: float) -> tuple[int | None, floa
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if solver == "auto":
-                momentous.minimize(problem, problem.start, jac=True, bounds=bounds, tol=0.0)
+                single = problem.reduction == REDUCTION_SINGLE
+                start = problem.start.astype(np.float32) if single else problem.start
+                momentous.minimize(problem, start, jac=True, bounds=bounds, tol=0.0)
             else:
                 optimize.minimize(
                     problem, problem.start, jac=True, bounds=bounds, method=solver.split(" ")[0],
@@ -152,11 +159,20 @@ def main() -> None:
     parser.add_argument("--half", type=int, choices=(1, 2))
     parser.add_argument("--largest", type=int)
     parser.add_argument("--random", action="store_true")
+    parser.add_argument("--single", action="store_true")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--solvers", nargs="*", default=list(BASELINES))
+    parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--page", type=Path)
     given = parser.parse_args()
-    counts: dict[str, dict[str, Any]] = {}
-    outside = 0
+    if given.page:
+        given.page.write_text(page(read_table(given.table)))
+        return
+    label = " ".join(
+        [f"up to {given.largest} variables" if given.largest else "own sizes"]
+        + ["random starts"] * given.random + ["float32"] * given.single
+    )  # fmt: skip
+    rows = []
     for name, arguments in names_and_sizes(given.largest):
         half = 1 + zlib.crc32(name.encode()) % 2
         if given.half not in (None, half):
@@ -170,7 +186,8 @@ def main() -> None:
         except Exception as error:
             print(f"{name}: cannot be loaded ({type(error).__name__})")
             continue
-        problem = Metered(source, np.asarray(source.x0, float).reshape(-1))
+        reduction = REDUCTION_SINGLE if given.single else REDUCTION
+        problem = Metered(source, np.asarray(source.x0, float).reshape(-1), reduction)
         if given.random:
             problem.start = np.clip(random_start(problem, name), problem.lower, problem.upper)
         try:
@@ -179,41 +196,99 @@ def main() -> None:
             continue  # it begins at a solution
         if not np.isfinite(f) or not np.isfinite(g).all():
             continue
-        row = {solver: run(problem, solver, given.seconds) for solver in ["auto", *given.solvers]}
-        outside += row["auto"][2]
-        counts[name] = row
-        shown = "  ".join(f"{each[0] or '-':>5}" for each in row.values())
-        print(f"{half} {name:12} {problem.start.size:5} {shown}", flush=True)
-    report(counts, given.solvers, outside)
+        counts = []
+        for solver in ["auto", *given.solvers]:
+            gradients, value, outside = run(problem, solver, given.seconds)
+            size = problem.start.size
+            rows.append(dict(zip(COLUMNS, (label, half, name, size, solver, gradients, value, outside), strict=True)))  # fmt: skip
+            counts.append(f"{gradients or '-':>5}")
+        print(f"{half} {name:12} {problem.start.size:5} {'  '.join(counts)}", flush=True)
+    print(page(rows))
+    known = read_table(given.table) if given.table.exists() else []
+    halves = {(row["set"], row["half"]) for row in rows}
+    rows = [row for row in known if (row["set"], row["half"]) not in halves] + rows
+    with open(given.table, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
-def report(counts: dict[str, dict[str, Any]], solvers: list[str], outside: int) -> None:
-    print(f"\n{len(counts)} problems; points of auto outside of the box: {outside}")
-    solved = {
-        solver: sum(row[solver][0] is not None for row in counts.values())
-        for solver in ["auto", *solvers]
+def read_table(path: Path) -> list[dict[str, Any]]:
+    with open(path, newline="") as file:
+        rows = [dict(row) for row in csv.DictReader(file)]
+    for row in rows:
+        row["gradients"] = int(row["gradients"]) if row["gradients"] else None
+        row |= {"value": float(row["value"]), "half": int(row["half"])}
+        row |= {"size": int(row["size"]), "outside": int(row["outside"])}
+    return rows
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The tables, in Markdown."""
+    lines = [
+        "# Problems with bounds: scoreboard",
+        "",
+        "The bound-constrained problems of S2MPJ that finish in time, `auto` beside SciPy's solvers;",
+        "`benchmarks/bounds.py` has the rules and makes this page. Solved: the norm of",
+        r"$x - P(x - g)$ at $10^{-6}$ of the first ($10^{-3}$ in float32) within 3,000 gradients.",
+        "Ratio: gradients of `auto` to those of the other, where both solve it; *same minimum*:",
+        "where the values agree to 4 digits. Choices were made on the first half alone.",
+        "",
+        f"Points outside of the box: {sum(r['outside'] for r in rows if r['solver'] == 'auto')} of "
+        "`auto`.",
+    ]
+    sets: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
+    for row in rows:
+        found = sets.setdefault(row["set"], {}).setdefault((row["half"], row["name"]), {})
+        found[row["solver"]] = row
+    for label, problems in sets.items():
+        sizes = [row["auto"]["size"] for row in problems.values()]
+        lines += [
+            "",
+            f"## {label[0].upper()}{label[1:]} ({min(sizes)} to {max(sizes)})",
+            "",
+            "| half | solver | solved | `auto` | ratio: geometric mean, median, 90 %, worst "
+            "| same minimum: mean, worst |",
+            "|---|---|---|---|---|---|",
+        ]
+        solvers = [name for name in next(iter(problems.values())) if name != "auto"]
+        for half in sorted({half for half, _ in problems}):
+            part = {n: row for (h, n), row in problems.items() if h == half}
+            lines += [line_of(half, solver, part) for solver in solvers]
+        unsolved = [n for (_, n), row in problems.items() if not row["auto"]["gradients"]]
+        lines += ["", f"Not solved by `auto`: {', '.join(unsolved) or 'none'}."]
+    return "\n".join(lines) + "\n"
+
+
+def line_of(half: int, solver: str, part: dict[str, dict[str, Any]]) -> str:
+    """One line of a table: one solver on one half."""
+    both = {
+        name: row["auto"]["gradients"] / row[solver]["gradients"]
+        for name, row in part.items()
+        if row["auto"]["gradients"] and row[solver]["gradients"]
     }
-    print("solved:", ", ".join(f"{solver} {number}" for solver, number in solved.items()))
-    for solver in solvers:
-        both = {n: row for n, row in counts.items() if row["auto"][0] and row[solver][0]}
-        if not both:
-            continue
-        ratios = {n: row["auto"][0] / row[solver][0] for n, row in both.items()}
-        values = np.array(list(ratios.values()))
-        same = [
-            ratios[n] for n, row in both.items()
-            if abs(row["auto"][1] - row[solver][1]) <= 1e-4 * max(1e-8, abs(row[solver][1]))
-        ]  # fmt: skip
-        worst = sorted(ratios, key=ratios.__getitem__)[-4:]
-        print(
-            f"to {solver}: median {np.median(values):.3f}, geometric mean "
-            f"{np.exp(np.log(values).mean()):.3f}, 90 % {np.quantile(values, 0.9):.2f}, worst "
-            f"{values.max():.2f}; with equal values ({len(same)}): mean "
-            f"{np.exp(np.log(same).mean()):.3f}, worst {max(same):.2f}; "
-            + ", ".join(f"{n} {ratios[n]:.2f}" for n in worst)
-        )
-        lost = [n for n, row in counts.items() if row[solver][0] and not row["auto"][0]]
-        print(f"  {solver} alone solves: {', '.join(lost) or 'none'}")
+    same = {
+        name: ratio for name, ratio in both.items()
+        if abs(part[name]["auto"]["value"] - part[name][solver]["value"])
+        <= 1e-4 * max(1e-8, abs(part[name][solver]["value"]))
+    }  # fmt: skip
+    solved, ours = (
+        sum(row[name]["gradients"] is not None for row in part.values())
+        for name in (solver, "auto")
+    )
+
+    def words(ratios: dict[str, float], quantiles: bool) -> str:
+        if not ratios:
+            return "-"
+        values, worst = np.array(list(ratios.values())), max(ratios, key=ratios.__getitem__)
+        middle = f", {np.median(values):.2f}, {np.quantile(values, 0.9):.2f}" if quantiles else ""
+        mean = math.exp(np.log(values).mean())
+        return f"{mean:.3f}{middle}, {ratios[worst]:.2f} ({worst})"
+
+    return (
+        f"| {half} | {solver} | {solved} of {len(part)} | {ours} | {words(both, True)} "
+        f"| {words(same, False)} ({len(same)}) |"
+    )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,14 @@ def function(problem):
 
 @pytest.mark.parametrize(
     ("method", "parameters", "seed"),
-    [("auto", {}, 0), ("lbfgs", {"memory": 5}, 3), ("lbfgs", {}, 3)],
+    [
+        ("auto", {}, 0),
+        ("lbfgs", {"memory": 5}, 3),
+        ("lbfgs", {}, 3),
+        ("ada-ragd", {}, 3),
+        ("ada-rhb", {}, 0),
+        ("ada-ragd", {"by_paper": True}, 3),
+    ],
 )
 def test_the_compiled_run_is_that_of_the_host(method, parameters, seed):
     problem = random_box(seed)

@@ -51,6 +51,22 @@ def test_an_optimizer_keeps_to_bounds_and_goes_on_with_them():
     assert other.bias.item() == net.bias.item()
 
 
+def test_groups_have_bounds_of_their_own():
+    net, loss = line()
+    groups = [
+        {"params": [("weight", net.weight)], "bounds": (0, 2)},
+        {"params": [("bias", net.bias)]},
+    ]
+    optimizer = Optimizer(groups, tol=1e-8, bounds={"bias": (None, 0.75)})
+    while not optimizer.done:
+        optimizer.step(loss)
+    assert optimizer.result.success
+    assert (net.weight.item(), net.bias.item()) == (2.0, 0.75)
+    groups[1]["params"] = [("bias", torch.nn.Parameter(torch.zeros(1, dtype=torch.float64)))]
+    with pytest.raises(ValueError, match="must be a dict of names where groups have bounds"):
+        Optimizer(groups, bounds=(0, 1)).step(loss)
+
+
 def test_names_that_are_not_there_are_refused():
     net, loss = line()
     with pytest.raises(ValueError, match="names 'wait', which is not trained; these are: weight"):

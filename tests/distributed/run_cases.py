@@ -25,6 +25,7 @@ from momentous.methods.registry import REGISTRY
 PROBLEM = Regression()
 LAYOUTS = {"data": Data, "variables": Variables}
 STEPS = 25
+BOUNDS = (-1.0, 1.0)
 # Parameters with which the methods that need constants draw and restart in a few steps; all others
 # run as they do on the scoreboard, with nothing given.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -72,12 +73,18 @@ def summary(result, ranks: Ranks, layout: str) -> dict[str, Any]:
 
 
 def method_runs(ranks: Ranks) -> dict[str, Any]:
-    """Every method in both layouts."""
+    """Every method in both layouts, and those that take bounds with bounds."""
     found = {}
     for name in REGISTRY:
         for layout in LAYOUTS:
             result = run(ranks, layout, method=name, **options_of(name))
             found[f"{name} {layout}"] = summary(result, ranks, layout)
+            if REGISTRY[name].takes_bounds:
+                result = run(ranks, layout, method=name, bounds=BOUNDS)
+                found[f"{name} {layout} bounds"] = summary(result, ranks, layout) | {
+                    "inside": bool((abs(result.x) <= BOUNDS[1]).all()),
+                    "active": float(result.trace["active"][-1]),
+                }
     return found
 
 

@@ -52,6 +52,18 @@ def same(found, expected, rel=1e-10):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", [name for name in REGISTRY if REGISTRY[name].takes_bounds])
+def test_bounds_hold_on_any_number_of_ranks(by_mpi, alone, name, layout):
+    key = f"{name} {layout} bounds"
+    for count in (2, 3, 4):
+        on_ranks = [each[f"methods {count}"][key] for each in by_mpi[:count]]
+        assert all(each == on_ranks[0] for each in on_ranks)
+        assert on_ranks[0]["inside"]
+        assert on_ranks[0]["active"] == alone[key]["active"] > 0
+        same(on_ranks[0], alone[key])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_method_takes_the_same_path_on_any_number_of_ranks(by_mpi, alone, name, layout):
     for count in (2, 3, 4):

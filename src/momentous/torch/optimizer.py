@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ _TORCH_NAMES = {
         SHOWN, "print its progress after a step; momentous.torch.minimize takes this option"
     ),
 }
-_OF_GROUPS = ("params", "param_names")
+_OF_GROUPS = ("params", "param_names", "bounds")
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -58,8 +59,8 @@ class Optimizer(torch.optim.Optimizer):
     ----------
     params : iterable
         Tensors, pairs of name and tensor (``module.named_parameters()``), or groups of either.  All
-        trained parameters are one point of one function: groups have no options of their own.
-        Those that require no gradient stay as they are.  One floating-point dtype; several devices
+        trained parameters are one point of one function: groups have no options of their own but
+        ``bounds``.  Those that require no gradient stay as they are.  One floating-point dtype; several devices
         are allowed.
     method : str, Method or class, optional
         As for `momentous.minimize`: "auto" in a new run, that of the state or the checkpoint in one
@@ -73,8 +74,9 @@ class Optimizer(torch.optim.Optimizer):
         Keep a row of numbers per iteration, for ``result.trace``.
     bounds : dict, optional
         By the names of parameters, ``{"weight": (0, 1)}``, in the forms that `momentous.minimize`
-        takes; parameters that are not named have none.  A pair of numbers is for all.  The closure
-        never sees parameters outside.
+        takes; parameters that are not named have those of their group, ``{"params": ..., "bounds":
+        (0, 1)}``, or none.  A pair of numbers is for all.  The closure never sees parameters
+        outside.
     **parameters
         Parameters of the method.
 
@@ -270,6 +272,21 @@ class Optimizer(torch.optim.Optimizer):
         names = [name for group in self.param_groups for name in group.get("param_names", ())]
         return list(zip(names or map(str, range(len(tensors))), tensors, strict=True))
 
+    def _bounds(self) -> Any:
+        """As given, or by name where groups have bounds."""
+        named, given = iter(self._named()), self._options["bounds"]
+        of_groups = {
+            name: group["bounds"]
+            for group in self.param_groups
+            for name, tensor in itertools.islice(named, len(group["params"]))
+            if group.get("bounds") is not None and tensor.requires_grad
+        }
+        if not of_groups:
+            return given
+        if not isinstance(given, Mapping | None):
+            raise ValueError("bounds= must be a dict of names where groups have bounds of their own")
+        return of_groups | dict(given or {})
+
     def _require_unchanged(self, flat: FlatParameters) -> None:
         if self._shown is None or not self._is_watched or flat.is_at(self._shown):
             return
@@ -294,7 +311,7 @@ class Optimizer(torch.optim.Optimizer):
                 method=self._method(saved),
                 resume=saved,
                 interrupts="return",
-                **self._options | {"bounds": flat.bounds(self._options["bounds"])},
+                **self._options | {"bounds": flat.bounds(self._bounds())},
             )
             self._best = _known(self._run, self._run.best_point)
             self._saved = None

@@ -26,6 +26,7 @@ from momentous.methods.restarted.adaptive_radius import AdaptiveRadius
 from momentous.methods.restarted.fixed_radius import FixedRadius
 from momentous.methods.restarted.free_radius import FreeRadius
 from momentous.methods.restarted.momentum import HEAVY_BALL, NESTEROV
+from momentous.methods.restarted.on_faces import OnFaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Adaptive(AdaptiveRadius):
     """The paper's rule where any of its parameters is given, the free one where nothing is."""
 
     free: ClassVar[FreeRadius]
+    takes_bounds = True
 
     by_paper: bool = False
 
@@ -105,6 +107,9 @@ class Adaptive(AdaptiveRadius):
     def paper(cls, **parameters: Any) -> Self:
         """The algorithm of the paper, also where nothing is given."""
         return cls(by_paper=True, **parameters)
+
+    def in_box(self) -> OnFaces:
+        return OnFaces(self)
 
     @property
     def is_free(self) -> bool:
@@ -168,6 +173,9 @@ class AdaRAGD(Adaptive):
     *step_size, hessian_lipschitz (rho') and eps given*: Remark 2, with
     theta = min(0.01, (eps rho' eta^2)^(1/4)).  (The paper's experiments have ``initial_radius=100``
     and ``momentum=1 - 0.005 (eps rho' eta^2)^(1/4)``.)
+
+    With bounds the method runs on faces of the box, and starts again where the face changes:
+    `OnFaces` has what is proven of that.
 
     The decrease test knows rounding: where the required decrease is within a few units of rounding
     of f, and so is the change, it counts as a decrease if the gradient fell.
