@@ -481,21 +481,11 @@ class _Differences(Source):
             known, values = self.value(x), 1
         moves = [(int(i), each[i]) for each in places for i in np.flatnonzero(each != flat)]
         found = self._found(self._with_entries(flat, moves), len(moves))
-        gradient, taken = np.zeros(flat.shape), 0
-        slopes = []
-        with np.errstate(all="ignore"):  # what is not finite is for the method to judge
-            for each in places:
-                moved = np.flatnonzero(each != flat)
-                step, slope = each.astype(float) - flat.astype(float), np.zeros(flat.shape)
-                slope[moved] = (found[taken : taken + moved.size] - known) / step[moved]
-                taken += moved.size
-                slopes.append((step, slope))
-            (a, first), *rest = slopes
-            gradient = first
-            for b, second in rest:  # the parabola through three points
-                two = (a != 0.0) & (b != 0.0) & (a != b)
-                parabola = (first * b - second * a) / np.where(two, b - a, 1.0)
-                gradient = np.where(two, parabola, np.where(a != 0.0, first, second))
+        there = [np.full(flat.shape, known) for _ in places]
+        for values_there, each in zip(there, places, strict=True):
+            moved = np.flatnonzero(each != flat)
+            values_there[moved], found = found[: moved.size], found[moved.size :]
+        gradient = slopes_by_places(flat, places, known, there)
         return known, self.space.from_numpy(gradient.reshape(host.shape)), values + len(moves)
 
     def _with_entries(
@@ -540,6 +530,23 @@ def places_in_box(
     else:
         moves = [np.where(forward >= size, steps, more * fits)]
     return [np.clip((x + move).astype(x.dtype), lower, upper) for move in moves]
+
+
+def slopes_by_places(
+    x: np.ndarray, places: list[np.ndarray], known: Any, values: list[np.ndarray]
+) -> np.ndarray:
+    """The derivative by each coordinate: 0 where it was not moved."""
+    slopes = []
+    with np.errstate(all="ignore"):  # what is not finite is for the method to judge
+        for place, value in zip(places, values, strict=True):
+            step = place.astype(float) - x.astype(float)
+            slopes.append((step, np.where(step != 0.0, (value - known) / step, 0.0)))
+        (a, gradient), *rest = slopes
+        for b, second in rest:  # the parabola through three points
+            two = (a != 0.0) & (b != 0.0) & (a != b)
+            parabola = (gradient * b - second * a) / np.where(two, b - a, 1.0)
+            gradient = np.where(two, parabola, np.where(a != 0.0, gradient, second))
+    return gradient
 
 
 def _value(fun: Fun, args: tuple[Any, ...], x: Array) -> float:

@@ -235,6 +235,9 @@ class Compiled(ArrayMachine):
         parts = (columns[..., i, None] * rows[..., None, i, :] for i in range(rows.shape[-2]))
         return whole - sum(parts), found
 
+    def solve(self, matrix: Array, right: Array) -> Array:
+        return jnp.linalg.solve(matrix, right[..., None])[..., 0]
+
     def solve_positive(self, matrix: Array, right: Array) -> Array:
         """Not numbers where the matrix is not positive definite."""
         lower = jnp.linalg.cholesky(matrix)

@@ -31,7 +31,7 @@ from momentous.core.stopping import (
     flatten,
     rests,
 )
-from momentous.lanes.machine import Lanes, one_lane
+from momentous.lanes.machine import Lanes
 
 GOES_ON, CONVERGED, MAY_END = 0, 1, 2  # what a turn says of a lane
 
@@ -99,17 +99,20 @@ class Driver:
         """Where to evaluate; and what is known there, in the lanes for which that is said."""
         m, last = self.m, batch.last
         ask = self.rule.ask(m, batch.memory)
-        free = m.same(ask.point, last.point)
-        known = ask.known
+        point, known = ask.point, ask.known
+        if m.box is not None:  # never outside; rules ask inside, and there this changes nothing
+            point = m.box.clip(m, point)
+        free = m.same(point, last.point)
         if known.point is not None and known.gradient is not None:
-            also = m.same(ask.point, known.point) & ~free
+            also = m.same(point, known.point) & ~free
             last, free = m.choose(also, known, last), free | also
-        return ask.point, last, free
+        return point, last, free
 
     def sample(self, point: Array, value: Array, gradient: Array) -> Sample:
         """What an evaluation has found."""
-        norm = self.m.norm(gradient)
-        return Sample(point, value, gradient, self.m.where(self.m.isfinite(value), norm, math.nan))
+        m, box = self.m, self.m.box
+        norm = m.norm(gradient) if box is None else box.size(m, point, gradient)
+        return Sample(point, value, gradient, m.where(m.isfinite(value), norm, math.nan))
 
     def turn(self, batch: Batch, here: Sample, free: Any) -> Batch:
         """After an evaluation, which was no new one where it was ``free``."""
@@ -180,15 +183,13 @@ class Driver:
     # One lane, on the host.
 
     def finish(
-        self, batch: Batch, i: int, why: Callable[[float], Ending] | None = None
+        self, lane: Batch, machine: Host, why: Callable[[float], Ending] | None = None
     ) -> tuple[Ending, Sample] | None:
-        """How lane i of a batch on the host has ended, and at which point; None: it goes on.
+        """How one lane has ended on its host, and at which point; None: it goes on.
 
         ``why`` makes the ending of a run that was stopped, of its smallest gradient norm.
         """
-        lane = one_lane(batch, i)
-        space, rule, memory, shown = self.m.space, self.rule, lane.memory, lane.shown
-        machine = Host.of(space)
+        space, rule, memory, shown = machine.space, self.rule, lane.memory, lane.shown
         outcome = memory.outcome
         if hasattr(outcome.events, "listed"):
             memory.outcome = outcome = Host.but(outcome, events=outcome.events.listed())
@@ -196,7 +197,7 @@ class Driver:
             nit=lane.nit, nfev=self.values * lane.nfev, njev=lane.nfev, restarts=lane.restarts,
             grad_norm=shown.grad_norm, start_fun=lane.start_value, start_norm=lane.start_norm,
             start_size=lane.start_size, fun=shown.value, best_grad_norm=lane.best.grad_norm,
-            best_nit=lane.best_nit, level=lane.level, level_fun=lane.level_fun,
+            best_nit=lane.best_nit, level=lane.level, level_fun=lane.level_fun, noun=self.m.noun,
         )  # fmt: skip
         if not (math.isfinite(lane.start_value) and math.isfinite(lane.start_norm)):
             return bad_start(lane.start_value), shown
@@ -222,7 +223,11 @@ class Driver:
             "grad_norm": sample.grad_norm, "best_grad_norm": lane.best.grad_norm,
             "fun": sample.value, "nfev": progress.nfev, "njev": lane.nfev,
         }  # fmt: skip
-        return ending.of_point(known, progress.noun), sample
+        ending = ending.of_point(known, progress.noun)
+        if space.box is not None:  # what rules call the gradient
+            message = ending.message.replace("the gradient is", f"the {progress.noun} is")
+            ending = Ending(ending.status, message, ending.numbers)
+        return ending, sample
 
     def _choose(self, lane: Batch, report: Report, status: Status) -> Sample:
         """As `Run` does, of points that are known."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.methods.classical.curvature import Curvature
 from momentous.methods.search.wolfe import Line
@@ -32,8 +31,8 @@ class Own(Curvature):
         return self.way
 
     def at(self, m: Any, here: Sample) -> Own:
-        host, items = Host.of(m.space), self.items.copy()
-        items[:] = [each.at(host, _row(here, i)) for i, each in enumerate(items)]
+        items = self.items.copy()
+        items[:] = [each.at(m.host(i), _row(here, i)) for i, each in enumerate(items)]
         return Own(items, _lines(m, items, here))
 
     def after(
@@ -44,10 +43,10 @@ class Own(Curvature):
         changed = (moved | failed) & (True if m.live is None else m.live)
         if not changed.any():
             return self
-        host, noises, items = Host.of(m.space), np.broadcast_to(noise(), m.size), self.items.copy()
-        way = _line_of(lambda name: np.array(getattr(self.way, name)))
+        noises, items = np.broadcast_to(noise(), m.size), self.items.copy()
+        way = _lines_of(type(self.way), lambda name: np.array(getattr(self.way, name)))
         for i in np.flatnonzero(changed).tolist():
-            before, after, error = _row(here, i), _row(there, i), float(noises[i])
+            host, before, after, error = m.host(i), _row(here, i), _row(there, i), float(noises[i])
             items[i] = items[i].after(
                 host, bool(moved[i]), bool(failed[i]), before, after, lambda error=error: error
             )
@@ -63,11 +62,12 @@ class Own(Curvature):
             lanes = mask[:, None] if name == "direction" else mask
             return np.where(lanes, getattr(self.way, name), getattr(other.way, name))
 
-        return Own(np.where(mask, self.items, other.items), _line_of(choose))
+        return Own(np.where(mask, self.items, other.items), _lines_of(type(self.way), choose))
 
     def taken(self, index: np.ndarray) -> Own:
         """The lanes with these numbers."""
-        return Own(self.items[index], _line_of(lambda name: getattr(self.way, name)[index]))
+        way = _lines_of(type(self.way), lambda name: getattr(self.way, name)[index])
+        return Own(self.items[index], way)
 
 
 LINE = ("direction", "slope", "descends", "longest", "first", "guess")
@@ -80,10 +80,9 @@ def _row(sample: Any, i: int) -> Sample:
 
 
 def _lines(m: Any, items: np.ndarray, here: Sample) -> Line:
-    host = Host.of(m.space)
-    lines = [each.line(host, _row(here, i)) for i, each in enumerate(items)]
-    return _line_of(lambda name: np.array([getattr(line, name) for line in lines]))
+    lines = [each.line(m.host(i), _row(here, i)) for i, each in enumerate(items)]
+    return _lines_of(type(lines[0]), lambda name: np.array([getattr(line, name) for line in lines]))
 
 
-def _line_of(part: Callable[[str], Any]) -> Line:
-    return Line(*map(part, LINE))
+def _lines_of(kind: type[Line], part: Callable[[str], Any]) -> Line:
+    return kind(*map(part, LINE))

@@ -10,7 +10,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from momentous.core.admission import NO_NUMBERS, both_of
+from momentous.core.admission import NO_NUMBERS, both_of, places_in_box, slopes_by_places
+from momentous.core.box import Box
 from momentous.core.oracle import explain_read_only, levels_to_the_user, written_into
 from momentous.core.space import Array, set_writable, to_numpy
 
@@ -38,6 +39,7 @@ class BatchFunction:
         self.fun = fun if vectorized else self._by_rows(fun)
         self.jac = self._by_rows(jac) if callable(jac) and not vectorized else jac
         self.values = 1  # of f, that an evaluation takes
+        self.box: Box | None = None  # of all problems, where differences are to keep inside
         if jac in (None, False):
             differentiates = self.on_jax or array_api_compat.is_torch_namespace(self.xp)
             self.jac = "autodiff" if differentiates else "2-point"
@@ -191,23 +193,24 @@ class BatchFunction:
         return made if self.on_jax else self.xp.asarray(made, copy=True)
 
     def _differences(self, points: Array, problems: np.ndarray) -> tuple[Array, Array]:
-        """Of all points and coordinates in one call."""
+        """Of all points and coordinates in one call, which are in the box."""
         flat, d, central = to_numpy(points), self.size, self.jac == "3-point"
         unit = float(np.finfo(flat.dtype).eps)
         steps = unit ** (1 / 3 if central else 1 / 2) * np.maximum(1.0, np.abs(flat))
-        moved = [flat[:, None, :], flat[:, None, :] + steps[:, None, :] * np.eye(d)]
-        moved += [flat[:, None, :] - steps[:, None, :] * np.eye(d)] if central else []
-        every = np.concatenate(moved, axis=1).astype(flat.dtype)
+        box = (np.full((1, d), -np.inf), np.full((1, d), np.inf))
+        if self.box is not None:
+            box = tuple(to_numpy(side)[problems] for side in (self.box.lower, self.box.upper))
+        places = places_in_box(flat, steps, *box, central)
+        axes = np.arange(d)
+        every = np.repeat(flat[:, None, :], 1 + d * len(places), axis=1)
+        for i, place in enumerate(places):
+            every[:, 1 + i * d + axes, axes] = place
         k, n = every.shape[:2]
         X = self.xp.asarray(every.reshape(k * n, *self.shape), device=self.device)
         found = self._values(self.fun(X, *self._cut(np.repeat(problems, n))), k * n)
         values = to_numpy(found).reshape(k, n).astype(float)
-        back = values[:, d + 1 :] if central else values[:, :1]
-        axes = np.arange(d)
-        behind = every[:, d + 1 + axes, axes] if central else flat
-        ahead = every[:, 1 + axes, axes].astype(float) - behind
-        with np.errstate(all="ignore"):
-            gradients = ((values[:, 1 : d + 1] - back) / ahead).astype(flat.dtype)
+        moved = np.split(values[:, 1:], len(places), axis=1)
+        gradients = slopes_by_places(flat, places, values[:, :1], moved).astype(flat.dtype)
         here = self.xp.asarray(values[:, 0], dtype=self.wide, device=self.device)
         return here, self.xp.asarray(gradients, device=self.device)
 

@@ -8,6 +8,7 @@ it changes is taken in those alone.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from momentous.core.machine import ArrayMachine, Branch, Numbers, R
+from momentous.core.box import Box, HostBox
+from momentous.core.machine import ArrayMachine, Branch, Host, Numbers, R
 from momentous.core.passes import Pass
 from momentous.core.record import RECORDS, copied, record
 from momentous.core.space import Array, Space, to_numpy
@@ -92,14 +94,14 @@ class Guesses:
 class Lanes(ArrayMachine):
     """What branches, numbers and vectors are in a batch of arrays like this one, (B, d).
 
-    ``exact``: L-BFGS keeps in every lane what it keeps in a single run.
+    ``exact``: L-BFGS keeps in every lane what it keeps in a single run.  ``bounds`` are those of
+    all problems, like the array; `box` has those of the lanes.
     """
 
     no_events, smallest, tiny = NO_EVENTS, Numbers.smallest, Numbers.tiny
-    box = None
     unbegun = staticmethod(Numbers.unbegun)
 
-    def __init__(self, like: Array, *, exact: bool = False):
+    def __init__(self, like: Array, *, exact: bool = False, bounds: Box | None = None):
         self.xp = xp = array_api_compat.array_namespace(like)
         self.space = Space(np.array(to_numpy(like[:1, ...])[0]))  # of one lane, on the host
         self.dtype, self.device = like.dtype, array_api_compat.device(like)
@@ -118,12 +120,35 @@ class Lanes(ArrayMachine):
             self.whole = self.wide
         on_host = "cpu" in str(self.device).lower()
         self.guesses = None if on_host else Guesses()
+        self.bounds = self.box = bounds
+        self.noun = "gradient" if bounds is None else "projected gradient"  # for messages
+        self._hosts: dict[int, Host] = {}
         self.resize(like.shape[0])
 
     def resize(self, size: int, live: Array = None) -> None:
         """So many lanes, of which these are of interest (None: all)."""
         self.size, self.lanes_shape, self.live = size, (size,), live
         self.live_count = size if live is None else int(self.xp.count_nonzero(live))
+
+    def enter(self, problems: np.ndarray) -> None:
+        """From now on the lanes are these problems."""
+        if self.bounds is not None:
+            sides = (self.rows(side, problems) for side in (self.bounds.lower, self.bounds.upper))
+            self.box, self._hosts = Box(*sides), {}
+
+    def rows(self, array: Array, lanes: np.ndarray) -> Array:
+        return self.xp.take(array, self.xp.asarray(lanes, device=self.device), axis=0)
+
+    def host(self, lane: int) -> Host:
+        """The machine of a single run of that lane, on the host."""
+        if self.box is None:
+            return Host.of(self.space)
+        if lane not in self._hosts:
+            sides = [np.array(to_numpy(a[lane, ...])) for a in (self.box.lower, self.box.upper)]
+            space = Space(sides[0])
+            space.box = HostBox(*sides)
+            self._hosts[lane] = Host.of(space)
+        return self._hosts[lane]
 
     # Branches.
 
@@ -332,6 +357,41 @@ class Lanes(ArrayMachine):
         pairs = zip(to_numpy(x), draws.tolist(), strict=True)
         moved = np.stack([self.space.displaced(row, radius, seed, k) for row, k in pairs])
         return self.xp.asarray(moved, dtype=self.dtype, device=self.device)
+
+    # What bounds need.
+
+    def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
+        return formula(self.xp, *vectors)
+
+    def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> Any:
+        return self.inner(*formula(self.xp, *vectors))
+
+    def last(self, a: Array) -> Array:
+        places = self.xp.where(a != 0.0, self.xp.arange(1, a.shape[-1] + 1, device=self.device), 0)
+        return self.xp.where(places == self.xp.max(places, axis=-1, keepdims=True), a, 0.0)
+
+    def repeat(self, record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R]) -> R:
+        """The host asks before each turn, on a device too: a turn is many operations."""
+        key = None if self.guesses is None else self.guesses.next()
+        while True:
+            mask = goes_on(record) if self.live is None else goes_on(record) & self.live
+            if not self.xp.any(mask):
+                return record
+            work = functools.partial(turn, record)
+            made = work() if key is None else self.guesses.within(key, work)  # type: ignore[union-attr]
+            record = self._merge(mask, made, record, record)
+
+    def solve(self, matrix: Array, right: Array) -> Array:
+        """Not numbers where a matrix is singular."""
+        try:
+            return self.xp.linalg.solve(matrix, right[..., None])[..., 0]
+        except (np.linalg.LinAlgError, RuntimeError):  # PyTorch's
+            if len(matrix) == 1:
+                return self.xp.full_like(right, math.nan)
+            halves = slice(len(matrix) // 2), slice(len(matrix) // 2, None)
+            return self.xp.concat([self.solve(matrix[half], right[half]) for half in halves])
+
+    solve_positive = solve
 
     # What the pairs of L-BFGS need.
 

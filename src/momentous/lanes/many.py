@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -12,10 +13,12 @@ import numpy as np
 
 from momentous.api import choose_method
 from momentous.core.admission import starting_point
+from momentous.core.box import Box, read_sides, sides_or_pairs
 from momentous.core.checkpoint import Checkpoint
 from momentous.core.method import Method
+from momentous.core.oracle import levels_to_the_user
 from momentous.core.rule import Rule
-from momentous.core.space import Array
+from momentous.core.space import Array, to_numpy
 from momentous.core.stopping import require
 from momentous.io.logs import shown
 from momentous.io.progress import progress_bar
@@ -25,7 +28,7 @@ from momentous.lanes.function import BatchFunction
 from momentous.lanes.machine import Lanes
 from momentous.lanes.result import ManyResult
 from momentous.lanes.run import ManyRun
-from momentous.methods.registry import rules
+from momentous.methods.registry import in_box, rules
 
 LOGGER = logging.getLogger("momentous.minimize_many")
 
@@ -42,6 +45,7 @@ def minimize_many(
     max_evaluations: int | None = None,
     max_time: float | None = None,
     target: float | None = None,
+    bounds: Any = None,
     vectorized: bool = True,
     exact: bool = False,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -83,6 +87,9 @@ def minimize_many(
         As for :func:`minimize`, for each problem.
     max_time : float, optional
         Seconds for all of them.
+    bounds : optional
+        As for :func:`minimize`, one box for all problems; or a pair of a lower and an upper side,
+        of which one at least is an array of shape (m, ...), for a box of each.
     vectorized : bool
         False: ``fun`` takes one point; it is called for one after the other (JAX: ``jax.vmap``).
     exact : bool
@@ -132,8 +139,15 @@ def minimize_many(
         fun, jac, args if isinstance(args, tuple) else (args,), starts, vectorized=vectorized
     )
     rows = function.to_lanes(function.xp.reshape(starts, (starts.shape[0], function.size)))
+    box = _box(bounds, function, rows)
+    m = Lanes(rows, exact=exact, bounds=box)
+    if box is not None:
+        rows = _inside(m, box, rows, resume is None)
+        function.box = box
     content, arrays = saved.described(resume) if resume is not None else ({}, {})
     rule = choose_method(method, parameters, _SavedMethod.of(content), minimize_many)
+    if box is not None:
+        rule = in_box(rule)
     if not (isinstance(rule, Rule) and rule.compiles):
         raise TypeError(
             f"{rule.name} does not run in a batch: it calls its function itself; these run: auto, "
@@ -148,7 +162,6 @@ def minimize_many(
         raise ValueError(f"interrupts={interrupts!r} must be 'raise' or 'return'")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
-    m = Lanes(rows, exact=exact)
     driver = Driver(
         m, rule, tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
         target=target, seed=rng, values=function.values,
@@ -170,6 +183,41 @@ def minimize_many(
         bar.end(f"{len(result)} of {len(result)} problems")
         LOGGER.info("%r", result)
     return result
+
+
+def _box(bounds: Any, function: BatchFunction, rows: Array) -> Box | None:
+    """The boxes of all problems, like the rows; None where no bound is finite."""
+    if bounds is None or (isinstance(bounds, tuple | list) and not bounds):
+        return None
+    given, shape = sides_or_pairs(bounds), (len(rows), *function.shape)
+    sides = (given.lb, given.ub) if hasattr(given, "lb") and hasattr(given, "ub") else ()
+    of_each = any(getattr(side, "ndim", 0) == len(shape) for side in sides)
+    dtype = str(to_numpy(rows[:1]).dtype)
+    lower, upper = read_sides(given, shape if of_each else function.shape, dtype)
+    if not (np.isfinite(lower).any() or np.isfinite(upper).any()):
+        return None
+    xp, device = array_api_compat.array_namespace(rows), array_api_compat.device(rows)
+
+    def like_rows(side: np.ndarray) -> Array:
+        whole = np.broadcast_to(side, shape).reshape(rows.shape)
+        return xp.asarray(np.array(whole), dtype=rows.dtype, device=device)
+
+    return Box(like_rows(lower), like_rows(upper))
+
+
+def _inside(m: Lanes, box: Box, rows: Array, counts: bool) -> Array:
+    """The starts in their boxes, with a warning where that moves one in a new batch."""
+    inside = box.clip(m, rows)
+    xp, apart = m.xp, 4.0 * m.rounding * m.xp.abs(inside)
+    moved = int(xp.count_nonzero(xp.any(xp.abs(rows - inside) > apart, axis=-1)))
+    if counts and moved:
+        warnings.warn(
+            f"{moved} of {len(rows)} starts lie outside of the bounds: these runs start at the "
+            "nearest points within them",
+            RuntimeWarning,
+            stacklevel=levels_to_the_user(),
+        )
+    return inside
 
 
 def _starts(X0: Any) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from momentous.core.method import Method
 from momentous.core.result import Result
 from momentous.core.space import Array
 from momentous.core.status import Ending, Status
@@ -35,13 +36,23 @@ class ManyResult:
     njev: np.ndarray
     restarts: np.ndarray
     time: np.ndarray  # seconds from the start to the end of each
+    # With bounds also ``active``, ``multipliers`` and ``optimality``, as of `minimize`.
+    active: Array
+    multipliers: Array
+    optimality: np.ndarray
     _rounding: float
 
     def __init__(
-        self, columns: dict[str, Any], endings: dict[int, Ending], method: Any, tolerance: float
+        self,
+        columns: dict[str, Any],
+        endings: dict[int, Ending],
+        method: Method,
+        tolerance: float,
+        noun: str,
     ):
         self.__dict__.update(columns)
-        self._endings, self.method, self._tolerance = endings, method, tolerance
+        self._endings, self.method = endings, method
+        self._tolerance, self._noun = tolerance, noun
         self.success = self.status == int(Status.CONVERGED)
         for i, ending in endings.items():
             self.success[i] = ending.success
@@ -64,6 +75,12 @@ class ManyResult:
             raise IndexError(f"there are {len(self)} problems, and none has the number {i}")
         i, ending = i % len(self), self._ending(i % len(self))
         numbers = {name: getattr(self, name)[i].item() for name in NUMBERS}
+        if "active" in self.__dict__:
+            numbers |= {
+                "active": self.active[i, ...],
+                "multipliers": self.multipliers[i, ...],
+                "optimality": float(self.optimality[i]),
+            }
         return Result(
             x=self.x[i, ...],
             jac=self.jac[i, ...],
@@ -82,7 +99,7 @@ class ManyResult:
         ending = self._endings.get(i)
         if ending is None:
             ending = GradientNorm(self._tolerance).check(
-                Progress(grad_norm=float(self.grad_norm[i]))
+                Progress(grad_norm=float(self.grad_norm[i]), noun=self._noun)
             )
             assert ending is not None
         return ending

@@ -19,7 +19,7 @@ from momentous.core.status import Ending, Status
 from momentous.lanes import saved
 from momentous.lanes.driver import CONVERGED, Batch, Driver
 from momentous.lanes.function import BatchFunction
-from momentous.lanes.machine import gathered, leaves
+from momentous.lanes.machine import gathered, leaves, one_lane
 from momentous.lanes.result import ManyResult
 
 # Lanes that have ended are dropped as soon as fewer than this share of all is left: before that it
@@ -69,6 +69,7 @@ class ManyRun:
             self.batch, self.pieces, self.endings = resume.batch, resume.pieces, resume.endings
             self.problems, self.running = resume.problems, resume.running
             self._began -= resume.time
+            self.m.enter(self.problems)
 
     @property
     def time(self) -> float:
@@ -123,10 +124,10 @@ class ManyRun:
         if len(needed) == m.size:
             values, gradients = self._evaluate(point)
         elif len(needed):
-            values, gradients = self._evaluate(self._rows(point, needed), needed)
+            values, gradients = self._evaluate(self.m.rows(point, needed), needed)
             place = np.zeros(m.size, np.int64)
             place[needed] = np.arange(len(needed))
-            values, gradients = self._rows(values, place), self._rows(gradients, place)
+            values, gradients = self.m.rows(values, place), self.m.rows(gradients, place)
 
         def work() -> Batch:
             here = known
@@ -140,9 +141,6 @@ class ManyRun:
         problems = self.problems if lanes is None else self.problems[lanes]
         with self.interrupts:
             return self.function(points, None if len(problems) == self.total else problems)
-
-    def _rows(self, array: Array, lanes: np.ndarray) -> Array:
-        return self.m.xp.take(array, self.m.xp.asarray(lanes, device=self.m.device), axis=0)
 
     def _take(self, work: Callable[[], Batch]) -> None:
         """A turn, what is asked next, and what the host has to know of it, in one transfer."""
@@ -181,6 +179,7 @@ class ManyRun:
             self.batch, self._point, self._known, self._free = gathered(parts, index)
             self._is_known, self.problems = self._is_known[left], self.problems[left]
             self.running = np.ones(len(left), bool)
+            m.enter(self.problems)
         self._resize()
 
     def _resize(self) -> None:
@@ -196,7 +195,7 @@ class ManyRun:
         index = m.xp.asarray(lanes, device=m.device)
         part = leaves(_on_host, gathered(self.batch, index))
         for i in range(len(lanes)):
-            ended = self.driver.finish(part, i, why)
+            ended = self.driver.finish(one_lane(part, i), m.host(int(lanes[i])), why)
             if ended is not None:
                 ending, sample = ended
                 self.endings[int(self.problems[lanes[i]])] = ending
@@ -241,7 +240,9 @@ class ManyRun:
         """End all runs that are still under way."""
 
         def ending(norm: float) -> Ending:
-            message = f"{why} with gradient norm {norm:.3g}" + (f"; {advice}" if advice else "")
+            message = f"{why} with {self.m.noun} norm {norm:.3g}" + (
+                f"; {advice}" if advice else ""
+            )
             return Ending(status, message, {"grad_norm": norm})
 
         self._finish(np.flatnonzero(self.running), ending)
@@ -249,13 +250,24 @@ class ManyRun:
     @property
     def result(self) -> ManyResult:
         """Of all runs, once they have ended."""
-        xp, pieces = self.m.xp, self.pieces
+        m, xp, pieces = self.m, self.m.xp, self.pieces
         order = np.argsort(np.concatenate([piece.problems for piece in pieces]))
         columns: dict[str, Any] = {}
-        for name in ("x", "jac", "best_x"):
-            joined = xp.concat([getattr(piece, name) for piece in pieces])
-            rows = xp.reshape(self._rows(joined, order), (self.total, *self.function.shape))
-            columns[name] = self.function.from_lanes(rows)
+        rows = {
+            name: m.rows(xp.concat([getattr(piece, name) for piece in pieces]), order)
+            for name in ("x", "jac", "best_x")
+        }
+        if m.bounds is not None:  # as `Box.report` has it
+            x, gradient = rows["x"], rows["jac"]
+            sides = rows["active"] = m.bounds.sides(m, x, gradient)
+            rows["multipliers"] = xp.where(sides != 0.0, gradient, 0.0)
+            gap = xp.max(xp.abs(m.bounds.gap(m, x, gradient)), axis=-1)
+            columns["optimality"] = to_numpy(gap)
+        for name, found in rows.items():
+            shaped = xp.reshape(found, (self.total, *self.function.shape))
+            columns[name] = self.function.from_lanes(shaped)
+        if "active" in columns:
+            columns["active"] = self.function.xp.astype(columns["active"], self.function.xp.int8)
         for name in (
             "fun",
             "grad_norm",
@@ -270,7 +282,7 @@ class ManyRun:
         columns["njev"] = columns["nfev"].copy()
         columns["nfev"] = columns["nfev"] * self.function.values
         columns["_rounding"] = self.m.rounding
-        return ManyResult(columns, self.endings, self.driver.rule, self.driver.tolerance)
+        return ManyResult(columns, self.endings, self.driver.rule, self.driver.tolerance, m.noun)
 
     def _autosave(self) -> None:
         if self._checkpoint is None or self.batch is None:

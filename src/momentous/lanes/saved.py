@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from momentous.core.box import Box
 from momentous.core.checkpoint import KIND, MALFORMED, VERSION, Checkpoint, CheckpointError
 from momentous.core.record import RECORDS
 from momentous.core.space import Array, to_numpy
@@ -28,10 +29,11 @@ class Saved(NamedTuple):
     time: float
 
 
-def _fingerprint(starts: Array) -> str:
-    """Do two batches begin at the same points, in the same order and precision?"""
-    rows = np.ascontiguousarray(to_numpy(starts))
-    return f"{rows.dtype} {zlib.crc32(rows.tobytes()):08x}"
+def _fingerprint(starts: Array, box: Box | None) -> str:
+    """Do two batches begin at the same points, in the same order, precision and bounds?"""
+    sides = () if box is None else (box.lower, box.upper)
+    rows = [np.ascontiguousarray(to_numpy(a)) for a in (starts, *sides)]
+    return f"{rows[0].dtype} {zlib.crc32(b''.join(a.tobytes() for a in rows)):08x}"
 
 
 def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -> None:
@@ -62,7 +64,7 @@ def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -
     content = {
         "batch": pack(saved.batch), "pieces": pack(saved.pieces), "endings": endings,
         "problems": pack(saved.problems), "running": pack(saved.running), "time": saved.time,
-        "method": driver.rule.description(), "starts": _fingerprint(starts),
+        "method": driver.rule.description(), "starts": _fingerprint(starts, driver.m.bounds),
         "shape": list(starts.shape), "tolerance": driver.tolerance, "exact": driver.m.exact,
     }  # fmt: skip
     write_archive(checkpoint.path, KIND, VERSION, {"many": content}, arrays, keep_previous=True)
@@ -86,10 +88,12 @@ def read(
 ) -> Saved:
     """The batch of these starts that was saved."""
     m = driver.m
-    if content["shape"] != list(starts.shape) or content["starts"] != _fingerprint(starts):
+    if content["shape"] != list(starts.shape) or content["starts"] != _fingerprint(
+        starts, m.bounds
+    ):
         raise CheckpointError(
-            f"the checkpoint belongs to other starts, of shape {tuple(content['shape'])}: resume "
-            "it with the X0 that it was written with"
+            f"the checkpoint belongs to other starts, of shape {tuple(content['shape'])}, or to "
+            "other bounds: resume it with the X0 and bounds that it was written with"
         )
     if content["exact"] != m.exact:
         raise CheckpointError(

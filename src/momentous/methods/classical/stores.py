@@ -123,7 +123,8 @@ class Matrix(Stored):
         return m.vector(-(scale * (g + products[..., 0, :]) + products[..., 1, :]))
 
     def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
-        mask, unit = m.entries(held) != 0.0, m.xp.eye(m.dimension, dtype=m.wide)
+        mask = m.entries(held) != 0.0
+        unit = m.xp.eye(m.dimension, dtype=m.wide, device=m.device)
         scale = m.where(self.count > 0, self.scale, 1.0)[..., None, None]
         whole = scale * (unit + self.both[..., 0, :, :]) + self.both[..., 1, :, :]
         block = m.where(mask[..., :, None] & mask[..., None, :], whole, unit)
@@ -252,8 +253,9 @@ class Windows(Stored):
         chosen, right = rows * (m.entries(held) != 0.0)[..., None, :], m.widened(m.entries(r))
         K = known.middle(m)
         gram = m.matmul(chosen, xp.matrix_transpose(chosen))
-        matrix = scale[..., None] * xp.eye(K.shape[-1], dtype=m.wide) + m.matmul(K, gram)
-        w = xp.linalg.solve(matrix, _times(m, K, _times(m, chosen, right))[..., None])[..., 0]
+        unit = xp.eye(K.shape[-1], dtype=m.wide, device=m.device)
+        matrix = scale[..., None] * unit + m.matmul(K, gram)
+        w = m.solve(matrix, _times(m, K, _times(m, chosen, right)))
         z = (right - _combined(m, w, chosen)) / scale
         return m.vector(z), m.vector(scale * z + _combined(m, w, rows))
 
