@@ -96,7 +96,7 @@ class Lanes(ArrayMachine):
     """
 
     no_events, smallest, tiny = NO_EVENTS, Numbers.smallest, Numbers.tiny
-    box = None
+    box = penalty = None
     unbegun = staticmethod(Numbers.unbegun)
 
     def __init__(self, like: Array, *, exact: bool = False):
