@@ -248,6 +248,14 @@ class Ball:
         return x * xp.where(norm > self.radius, self.radius / xp.where(norm > 0, norm, one), one)
 
 
+def _straight(xp: Any, before: Array, after: Array, slope: Array) -> Array:
+    return xp.where((before != 0.0) & (after != 0.0), slope - after, slope)
+
+
+def _both(xp: Any, before: Array, after: Array, d: Array) -> Array:
+    return xp.where((before != 0.0) & (after != 0.0), d, xp.zeros_like(d))
+
+
 class Penalty:
     """A simple term as rules ask for it: of a machine or a space, on the host."""
 
@@ -267,17 +275,23 @@ class Penalty:
     def prox(self, m: Entries, x: Array, step: Any) -> Array:
         return self.apply(m, self.term.prox, x, step)
 
-    def with_curved(self, m: Any, x: Array, gradient: Array) -> Array:
-        """The gradient of f and of the curved part of the term."""
+    def curved(self, m: Any, x: Array) -> Array | None:
+        """The gradient of the curved part of the term; None: it has none."""
         curved = getattr(self.term, "curved", None)
-        if curved is None:
-            return gradient
-        return m.combination(gradient, 1.0, self.apply(m, curved, x))
+        return None if curved is None else self.apply(m, curved, x)
 
-    def without_curved(self, m: Any, x: Array, slope: Array) -> Array:
-        """The slope of the term without that of its curved part."""
-        curved = getattr(self.term, "curved", None)
-        return slope if curved is None else m.combination(slope, -1.0, self.apply(m, curved, x))
+    def with_curved(self, m: Any, x: Array, slope: Array, sign: float = 1.0) -> Array:
+        """A slope and that of the curved part of the term."""
+        curved = self.curved(m, x)
+        return slope if curved is None else m.combination(slope, sign, curved)
+
+    def split(self, m: Any, x: Array, y: Array, slope: Array, d: Array) -> tuple[Array, Array]:
+        """The slope at y, on the way d from x to y: without that of the curved part where the term
+        is smooth at both ends; and d there, else 0."""
+        before, after = self.curved(m, x), self.curved(m, y)
+        if before is None:
+            return slope, d
+        return m.each(_straight, before, after, slope), m.each(_both, before, after, d)
 
     def gap(self, m: Any, x: Array, gradient: Array) -> Array:
         """x - prox(x - g, 1): 0 exactly at first-order points of f + h."""

@@ -61,7 +61,8 @@ class Model:
     end: Array  # x + p
     slope: Array  # v, of h there
     held: Array  # 1 where an entry is held, else 0
-    off: float = math.inf  # how far the guess before it was off, squared
+    wanted: Array  # v for the next turn
+    off: Array  # by what the turn before was off
     moved: float = 0.0  # |p|^2
     turns: int = 0
 
@@ -75,7 +76,7 @@ def _guess(m: BoxMachine, w: Array, step: Any) -> Model:
     size = m.norm(w) / math.sqrt(max(m.dimension, 1))
     beside = m.each(lambda xp, w: w + small * (xp.abs(w) + size), w)
     held = m.each(_same, penalty.prox(m, beside, step), end)
-    return Model(end, slope, held)
+    return Model(end, slope, held, slope, slope)
 
 
 def _same(xp: Any, a: Array, b: Array) -> Array:
@@ -88,7 +89,7 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
 
     def turn(state: Model) -> Model:
         # v without its curved part, which B knows of.
-        kinks = penalty.without_curved(m, state.end, state.slope)
+        kinks = penalty.with_curved(m, state.end, state.wanted, -1.0)
         newton = inverse.descent(m, m.combination(gradient, 1.0, kinks))
         rest = m.each(_residual, state.held, state.end, x, newton)
         nothing = m.each(lambda xp, a: xp.zeros_like(a), newton)
@@ -101,13 +102,23 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
         after = _guess(m, m.combination(there, step, slope), step)
         off = m.combination(after.end, -1.0, there)
         p = m.combination(after.end, -1.0, x)
+
+        def mixed() -> Array:
+            # The normal of a set is found by a secant: by turns alone it may take hundreds.
+            change = m.combination(off, -1.0, state.off)
+            square = m.inner(change, change)
+            share = m.inner(off, change) / m.where(square > 0.0, square, 1.0)
+            return m.combination(after.slope, -share, after.slope, state.slope)
+
+        again = (m.distance(after.held, state.held) == 0.0) & (state.turns > 0)
+        wanted = m.case(after.slope, (again, mixed))
         return Model(
-            after.end, after.slope, after.held, m.inner(off, off), m.inner(p, p), state.turns + 1
+            after.end, after.slope, after.held, wanted, off, m.inner(p, p), state.turns + 1
         )
 
     def goes_on(state: Model) -> Any:
-        settled = state.off <= SETTLED * SETTLED * state.moved
-        return m.no(settled) & (state.turns < MOST_TURNS)
+        settled = m.inner(state.off, state.off) <= SETTLED * SETTLED * state.moved
+        return m.no(settled & (state.turns > 0)) & (state.turns < MOST_TURNS)
 
     return m.repeat(begun, goes_on, turn)
 
@@ -126,7 +137,8 @@ class ProxLine(Line):
 
     beyond: Array  # x + t v, v the slope of h at the end: prox(x + t v + d, t) is the end
     step: float  # t
-    linear: float  # <v, d>, which is no less than what h changes by
+    linear: Array  # v, but for the curved part of h where that is smooth all the way ...
+    bent: Array  # ... and there d, else 0
 
     @staticmethod
     def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> ProxLine:
@@ -136,25 +148,22 @@ class ProxLine(Line):
         first = 1.0 / (norm + (norm == 0.0))
         step = m.case(first, (m.no(guess), lambda: inverse.first_scale(m)))
         begun = _guess(m, m.combination(x, -step, g), step)
-        found = m.case(
-            begun, (m.no(guess), lambda: _model_end(m, here, inverse, begun, step))
+        found = m.case(begun, (m.no(guess), lambda: _model_end(m, here, inverse, begun, step)))
+        line = ProxLine._to(m, here, found, step, guess)
+        return m.case(
+            line, (m.no(line.descends), lambda: ProxLine._to(m, here, begun, step, guess))
         )
 
-        def products(model: Model) -> tuple[Any, Any]:
-            d = m.combination(model.end, -1.0, x)
-            return m.inner(g, d), m.inner(model.slope, d)
-
-        along, linear = products(found)
-        descends = (along + linear < 0.0) & (along + linear > -math.inf)
-        found = m.choose(descends, found, begun)
-        along, linear = m.case((along, linear), (m.no(descends), lambda: products(begun)))
-        d = m.combination(found.end, -1.0, x)
-        slope = along + linear
+    @staticmethod
+    def _to(m: BoxMachine, here: Sample, model: Model, step: Any, guess: Any) -> ProxLine:
+        x, penalty = here.point, m.penalty
+        d = m.combination(model.end, -1.0, x)
+        linear, bent = penalty.split(m, x, model.end, model.slope, d)
         longest = math.sqrt(m.largest) / m.maximum(m.norm(d), 1.0)
-        descends = (slope < 0.0) & (slope > -math.inf)
-        beyond = m.combination(x, step, found.slope)
-        one = m.minimum(1.0, longest)
-        return ProxLine(d, slope, descends, longest, one, guess, beyond, step, linear)
+        beyond, first = m.combination(x, step, model.slope), m.minimum(1.0, longest)
+        line = ProxLine(d, 0.0, False, longest, first, guess, beyond, step, linear, bent)
+        slope = line.slope_at(m, here, (), ())
+        return m.but(line, slope=slope, descends=(slope < 0.0) & (slope > -math.inf))
 
     def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
         t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
@@ -169,7 +178,9 @@ class ProxLine(Line):
         return Ask(point, VALUE, m.no(descends), here, below=below)
 
     def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
-        """That of f, and of the linear function in place of h."""
+        """That of f and of h, a linear function in place of what is not smooth in h."""
         if there.gradient is None:
             return math.nan
-        return m.inner(there.gradient, self.direction) + self.linear
+        slope = m.inner(m.combination(there.gradient, 1.0, self.linear), self.direction)
+        curved = m.penalty.curved(m, there.point)
+        return slope if curved is None else slope + m.inner(curved, self.bent)
