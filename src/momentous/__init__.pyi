@@ -19,6 +19,13 @@ from momentous.core.loop import Run as Run
 from momentous.core.method import Method as Method
 from momentous.core.oracle import Oracle as Oracle
 from momentous.core.oracle import Sample as Sample
+from momentous.core.penalties import L1 as L1
+from momentous.core.penalties import Ball as Ball
+from momentous.core.penalties import Box as Box
+from momentous.core.penalties import ElasticNet as ElasticNet
+from momentous.core.penalties import GroupL2 as GroupL2
+from momentous.core.penalties import NonNegative as NonNegative
+from momentous.core.penalties import Simplex as Simplex
 from momentous.core.record import record as record
 from momentous.core.result import Result as Result
 from momentous.core.result import Trace as Trace

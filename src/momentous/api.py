@@ -27,6 +27,7 @@ from momentous.core.checkpoint import (
 from momentous.core.loop import Callback, Layout, Run
 from momentous.core.method import Method
 from momentous.core.oracle import Fun, Jac, Oracle, levels_to_the_user
+from momentous.core.penalties import enter_domain, read_penalty
 from momentous.core.result import Result, Trace
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
@@ -102,6 +103,7 @@ def iterate(
     ranks: RanksArgument = None,
     check_gradient: bool = False,
     bounds: Any = None,
+    penalty: Any = None,
     constraints: Any = (),
     hess: Any = None,
     hessp: Any = None,
@@ -131,13 +133,16 @@ def iterate(
     with layout.announced():
         start = layout.start(x0)
         space = layout.space(start, inner)
+        if penalty is not None:
+            start = _add_penalty(penalty, bounds, ranks, space, start)
+            bounds = getattr(penalty, "bounds", None)
         if bounds is not None:
             start = _enter_box(bounds, space, start, resume is None)
         saved = None if resume is None else load(resume, space)
         oracle = layout.function_oracle(fun, jac, _tuple(args), space)
         chosen = choose_method(method, parameters, saved, minimize)
-        if space.box is not None:
-            chosen = in_box(chosen)
+        if space.box is not None or space.penalty is not None:
+            chosen = in_box(chosen, "bounds=" if penalty is None else "penalty=")
         if check_gradient and saved is None:
             if not callable(jac) and jac not in (True, "autodiff"):
                 raise ValueError(
@@ -149,6 +154,23 @@ def iterate(
             layout, oracle, chosen, start, saved, tol, criteria, callback, checkpoint, trace,
             interrupts, _seed(rng),
         )  # fmt: skip
+
+
+def _add_penalty(penalty: Any, bounds: Any, ranks: Any, space: Space, start: Array) -> Array:
+    """Give the space its simple term; the start, where that is finite.  A box is given as one."""
+    if bounds is not None:
+        raise ValueError(
+            "bounds= and penalty= cannot be given together; Box(lower, upper) is the term of "
+            "bounds alone, and a term of your own may do both: an object with value(x) and "
+            "prox(x, step)"
+        )
+    if ranks is not None:
+        raise ValueError("penalty= runs in one process: it cannot be given together with ranks=")
+    known = read_penalty(penalty, space, start)
+    if hasattr(penalty, "bounds"):
+        return start
+    space.penalty = known
+    return enter_domain(known, space, start)
 
 
 def _enter_box(bounds: Any, space: Space, start: Array, counts: bool) -> Array:

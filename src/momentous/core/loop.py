@@ -512,7 +512,7 @@ class Run(Iterator[IntermediateResult]):
         if ending.status is Status.NO_PROGRESS and oracle.advice:
             message = f"{ending.message}; {oracle.advice}"
             ending = Ending(ending.status, message, ending.numbers)
-        if oracle.space.box is not None:  # what methods call the gradient
+        if oracle.noun != "gradient":  # what methods call the gradient
             message = ending.message.replace("the gradient is", f"the {oracle.noun} is")
             ending = Ending(ending.status, message, ending.numbers)
         started = perf_counter()
@@ -550,6 +550,8 @@ class Run(Iterator[IntermediateResult]):
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space
             more |= space.box.report(space, sample.point, sample.gradient, arrays["jac"])
+        elif oracle.space.penalty is not None and sample.gradient is not None:
+            more |= oracle.space.penalty.report(oracle.space, sample.point, sample.gradient)
         return Result(
             x=sample.point,
             fun=sample.value,

@@ -66,6 +66,7 @@ class Machine(Arithmetic, Records, Protocol):
     fused: bool  # does every evaluation bring value and gradient?
     spent: Any  # values and gradients that the run has taken so far
     box: Any  # `core.box.Box` where x has bounds, and then it is a `BoxMachine`; else None
+    penalty: Any  # the same with a `core.penalties.Penalty` where f has a simple term beside it
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """What the first branch makes of the record whose condition holds; without one, what
@@ -116,7 +117,7 @@ class Machine(Arithmetic, Records, Protocol):
 
 
 class BoxMachine(Machine, Protocol):
-    """What a rule may use besides where x has bounds."""
+    """What a rule may use besides where x has bounds, or f a simple term beside it."""
 
     def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
         """What ``formula(xp, *vectors)`` makes, entry by entry; xp is the array library."""
@@ -190,7 +191,7 @@ class Host(Numbers):
 
     __slots__ = (
         "box", "combination", "dimension", "displaced", "distance", "dot", "each", "fused", "fuses",
-        "inner", "largest", "norm", "rounding", "space", "spent", "stepped", "value_noise",
+        "inner", "largest", "norm", "penalty", "rounding", "space", "spent", "stepped", "value_noise",
     )  # fmt: skip
     same = staticmethod(operator.is_)
     restarted = staticmethod(has_restart)
@@ -210,6 +211,7 @@ class Host(Numbers):
         self.displaced, self.distance = space.displaced, space.distance
         self.stepped, self.value_noise = space.stepped, space.value_noise
         self.box, self.each, self.dot = space.box, space.each, space.dot
+        self.penalty = space.penalty
         self.fused, self.spent = False, 0  # as the driver says
 
     @staticmethod
@@ -245,6 +247,7 @@ class ArrayMachine:
     """What machines share whose numbers are arrays."""
 
     fuses, fused = False, True
+    penalty: Any = None
     spent: Any = 2  # as the driver says
     rounding: float
     case: Any

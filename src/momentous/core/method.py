@@ -33,7 +33,7 @@ class Method(abc.ABC, Generic[M]):
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # what may be given in their place
     # Does it have momentum, and stand only by the points where that is dropped (`RESTART`)?
     has_epochs: ClassVar[bool] = False
-    takes_bounds: ClassVar[bool] = False  # does it keep to a box (`Space.box`)?
+    takes_bounds: ClassVar[bool] = False  # does it keep to a box (`Space.box`), take `penalty=`?
     ends_at_noise: ClassVar[bool] = False  # does one value for long mean that rounding is reached?
 
     def __post_init__(self) -> None:
@@ -55,9 +55,10 @@ class Method(abc.ABC, Generic[M]):
         return DEFAULT_TOLERANCE
 
     def in_box(self) -> Method[Any]:
-        """The method that a run with bounds takes in its place; refused where there is none."""
+        """The method that a run with bounds, or a simple term, takes in its place; refused where there
+        is none."""
         if not self.takes_bounds:
-            raise ValueError(f"bounds=: the method {self.name!r} does not keep to them")
+            raise ValueError(f"the method {self.name!r} does not keep to bounds or simple terms")
         return self
 
     @abc.abstractmethod

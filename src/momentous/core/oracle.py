@@ -285,6 +285,8 @@ class FunctionOracle(Oracle):
         super().__init__(space, fused=self._source.fused)
         if space.box is not None:
             self.noun = "projected gradient"
+        elif space.penalty is not None:
+            self.noun = "proximal gradient"
         self.advice = self._source.advice
         self._work: tuple[Pass, Sequence[Array], Sequence[float]] = (GRADIENT, (), ())
         self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
@@ -293,7 +295,9 @@ class FunctionOracle(Oracle):
     def _call_value(self, x: Array) -> float:
         if self.space.box is not None:
             x = self._inside(x)
-        return self._source.value(x)
+        value = self._source.value(x)
+        penalty = self.space.penalty
+        return value if penalty is None else value + penalty.value(self.space, x)
 
     def _inside(self, x: Array) -> Array:
         """Never outside of the box, whoever asks: rules ask inside, and there this changes
@@ -304,6 +308,8 @@ class FunctionOracle(Oracle):
     def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
         if self.space.box is not None:
             x = self._inside(x)
+        if self.space.penalty is not None:
+            return self._with_penalty(x, known)
         joined = self._source.joined(x) if self.space.fuses else None
         self._ready = None
         if joined is None:
@@ -312,10 +318,16 @@ class FunctionOracle(Oracle):
         self._ready = made, sums
         return value, self._source.admission.admit(answer, "fun (the gradient)"), 1
 
+    def _with_penalty(self, x: Array, known: float) -> tuple[float, Array, int]:
+        """The value of f with the term, the gradient of f alone."""
+        h = self.space.penalty.value(self.space, x)
+        value, answer, values = self._source.gradient(x, known - h)
+        return value + h, answer, values
+
     def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
         space = self.space
+        box = space.box or space.penalty
         if not space.fuses:
-            box = space.box
             size = space.norm(answer) if box is None else box.size(space, x, answer)
             return Sample(x, value, answer, size)
         # One pass and one transfer: the norm, the value, and what the method is about to do.
@@ -325,8 +337,8 @@ class FunctionOracle(Oracle):
             work, vectors, numbers = self._work
             made, sums, value = space.compute(work, (answer, *vectors), numbers, value)
         self._made = made, sums[1:]
-        if space.box is not None:
-            return Sample(x, value, answer, space.box.size(space, x, answer))
+        if box is not None:
+            return Sample(x, value, answer, box.size(space, x, answer))
         return Sample(x, value, answer, space.norm_from(sums[0], answer))
 
     def gradient_with(

@@ -65,8 +65,8 @@ class Space:
     __slots__ = (
         "_block", "_blocked", "_low_precision", "_passes", "_pool", "_steps_in_blocks", "_total",
         "_unused_count", "box", "counts_writes", "device", "dimension", "dtype", "flat", "fuses",
-        "has_own_inner", "inner", "is_part", "largest", "library", "machine", "offset", "plain",
-        "rounding", "shape", "size", "xp",
+        "has_own_inner", "inner", "is_part", "largest", "library", "machine", "offset", "penalty",
+        "plain", "rounding", "shape", "size", "xp",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +91,7 @@ class Space:
         self.library = type(like)
         self.machine: Any = None  # of rules, made where the first one runs
         self.box: Any = None  # `core.box.Box`, where x has bounds
+        self.penalty: Any = None  # `core.penalties.Penalty`, where f has a simple term beside it
         self._pool: list[np.ndarray] = []
         self._block: np.ndarray | None = None
         # The reference count of an array that only the pool holds.  How many references a call

@@ -99,6 +99,7 @@ class Lanes(ArrayMachine):
     """
 
     no_events, smallest, tiny = NO_EVENTS, Numbers.smallest, Numbers.tiny
+    penalty = None
     unbegun = staticmethod(Numbers.unbegun)
 
     def __init__(self, like: Array, *, exact: bool = False, bounds: Box | None = None):

@@ -78,13 +78,13 @@ def rules() -> dict[str, type[Method]]:
     return {name: cls for name, cls in REGISTRY.items() if issubclass(cls, Rule)}
 
 
-def in_box(method: Method) -> Method:
-    """The method that a run with bounds takes in place of this one."""
+def in_box(method: Method, argument: str = "bounds=") -> Method:
+    """The method that a run with bounds, or with a simple term, takes in place of this one."""
     try:
         return method.in_box()
     except ValueError as error:
         able = ", ".join(name for name, cls in REGISTRY.items() if cls.takes_bounds)
-        raise ValueError(f"{error}; these do: auto, {able}") from None
+        raise ValueError(f"{argument}: {error}; these do: auto, {able}") from None
 
 
 def method_of(

@@ -42,6 +42,9 @@ class Inverse(Protocol):
     def descent(self, m: Any, gradient: Array) -> Array:
         """-H g."""
 
+    def first_scale(self, m: Any) -> Any:
+        """gamma of H = gamma I + ..."""
+
     def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
         """z with (H z)_A = r_A, which is 0 outside of A, where ``held`` is not 0, as r is; and H z.
         Not numbers where H_AA is not positive definite."""

@@ -16,6 +16,7 @@ from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dgesv, dposv, dtrtri
 
 from momentous.core.machine import Host
+from momentous.core.oracle import Sample
 from momentous.core.space import Array, to_numpy
 
 
@@ -26,8 +27,14 @@ class Compact:
         self._pairs, self._space = pairs, m.space
 
     def descent(self, m: Host, gradient: Array) -> Array:
-        direction: Array = self._pairs.direction(self._space, gradient)  # its products are known
+        pairs = self._pairs
+        if m.penalty is not None:  # else its products are known
+            pairs = pairs.at(m, Sample(None, gradient=gradient))
+        direction: Array = pairs.direction(self._space, gradient)
         return direction
+
+    def first_scale(self, m: Host) -> float:
+        return self._scale
 
     def solve(self, m: Host, held: Array, r: Array) -> tuple[Array, Array]:
         """With z = (H_AA)^-1 r = (r - U_A' w)/gamma, w = K U_A z: then H z is gamma z + U w."""

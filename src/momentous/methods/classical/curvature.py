@@ -12,7 +12,7 @@ from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT_ALONG, Pass
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array, Space
-from momentous.methods.classical.box_model import BoxLine
+from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 # A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.
@@ -81,16 +81,20 @@ class HostCurvature(Curvature):
         """See `box_model.Inverse`."""
         raise NotImplementedError
 
+    @abc.abstractmethod
+    def first_scale(self, m: Any = None) -> float:
+        """gamma of H = gamma I + ..."""
+
     def line(self, m: Host, here: Sample) -> Line | FusedLine:
         # It is made where the next step begins: by then nobody holds the curvature before.
         line = self._line
         if line is None:
-            make = self._make_line if m.box is None else self._make_box_line
+            make = self._make_box_line if has_kinks(m) else self._make_line
             line = self._line = make(m, here)
         return line
 
     def _make_box_line(self, m: Host, here: Sample) -> Line:
-        return BoxLine.from_sample(m, here, self, self.count == 0)
+        return line_with_kinks(m, here, self, self.count == 0)
 
     def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
         d, is_guess = self.direction(m.space, here.gradient), self.count == 0
@@ -103,7 +107,7 @@ class HostCurvature(Curvature):
         noise: Callable[[], float],
     ) -> HostCurvature:  # fmt: skip
         if moved:
-            return self.extended(m.space, here, there, noise())
+            return self.extended(m.space, *smooth_parts(m, here, there), noise())
         return self.without_pairs() if failed else self
 
     @abc.abstractmethod
@@ -204,6 +208,15 @@ def correction(
     change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
     t = m.minimum(m.maximum(1.0 + change / sy, LEAST_CORRECTION), MOST_CORRECTION)
     return m.where(abs(change) > SIGNAL * noise, t, 1.0)  # type: ignore[no-any-return]
+
+
+def smooth_parts(m: Any, *samples: Sample) -> tuple[Sample, ...]:
+    """The samples, where there is a simple term with the slope of its curved part."""
+    if m.penalty is None:
+        return samples
+    return tuple(
+        Sample(a.point, a.value, m.penalty.with_curved(m, a.point, a.gradient)) for a in samples
+    )
 
 
 def moved_square(m: Any, s: Array, y: Array) -> Any:

@@ -12,6 +12,7 @@ from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
 from momentous.methods.classical.projected_gradient import ProjectedGradient
+from momentous.methods.classical.prox_model import has_kinks
 from momentous.methods.endings import Events, left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,
@@ -91,7 +92,7 @@ class GradientDescent(Backtracking[DescentMemory]):
     cost = "1 gradient; with backtracking 1 value per trial"
 
     def start(self, oracle: Oracle, x0: Array, tol: float | None, seed: int) -> Step[DescentMemory]:
-        if oracle.space.box is not None:
+        if has_kinks(oracle.space):
             return self._projected.start(oracle, x0, tol, seed)  # type: ignore[no-any-return]
         sample = oracle.gradient(x0)
         t = first_step(oracle, sample, self.step_size, self.gradient_lipschitz)
@@ -104,7 +105,7 @@ class GradientDescent(Backtracking[DescentMemory]):
         return ProjectedGradient(self.gradient_lipschitz if step is None else 1.0 / step)
 
     def step(self, oracle: Oracle, memory: DescentMemory) -> Step[DescentMemory]:
-        if oracle.space.box is not None:
+        if has_kinks(oracle.space):
             return self._projected.step(oracle, memory)  # type: ignore[no-any-return]
         x = memory.current
         if x.grad_norm == 0.0:

@@ -91,7 +91,8 @@ class LBFGS(Rule[LBFGSMemory]):
 
     In a box (``bounds=``) the model of the function is minimised over it, and the search goes along
     the projected ray: see `momentous.methods.classical.box_model`.  Without pairs the first trial
-    is P(x - g) itself, if every variable that moves has a bound ahead of it.
+    is P(x - g) itself, if every variable that moves has a bound ahead of it.  With a simple term
+    (``penalty=``) the model has it, too: see `momentous.methods.classical.prox_model`.
 
     No guarantee for nonconvex functions.  One value and one gradient per trial, seldom more than
     one trial per iteration.
@@ -157,6 +158,7 @@ class LBFGS(Rule[LBFGSMemory]):
         curvature = m.curvature(here, self._pairs_to_keep(m.dimension), self._no_pairs)
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
         corrects = self.memory is None or self.memory <= MOST_CORRECTED
+        corrects = corrects and m.penalty is None  # values are of f alone no more
         return LBFGSMemory(here, here, here, curvature, rounding, NEW, outcome, corrects=corrects)
 
     def move(self, m: Machine, memory: LBFGSMemory, here: Sample, goal: Goal) -> LBFGSMemory:
@@ -283,7 +285,7 @@ class LBFGS(Rule[LBFGSMemory]):
         """H, for vectors on the host: what has stayed on a device is not kept for this."""
         curvature: Any = memory.curvature
         on_host = isinstance(curvature, WholeMatrix) or space.library is np.ndarray
-        if space.has_own_inner or space.is_part or not on_host:
+        if space.has_own_inner or space.is_part or space.penalty is not None or not on_host:
             return None
         here, held = memory.current, None
         if space.box is not None:

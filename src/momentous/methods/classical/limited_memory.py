@@ -26,7 +26,6 @@ from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
-from momentous.methods.classical.box_model import BoxLine
 from momentous.methods.classical.compact import Compact
 from momentous.methods.classical.curvature import (
     HostCurvature,
@@ -35,6 +34,7 @@ from momentous.methods.classical.curvature import (
     is_of_use,
     moved_square,
 )
+from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
 from momentous.methods.search.wolfe import Line
 
 # Vectors up to this length are stacked: there calls cost more than arithmetic.
@@ -87,12 +87,11 @@ class Pairs(HostCurvature):
         q = routines.dtrsv(r, q, 1, 0, 0, 1, 0, 1)  # transposed, into q; keywords cost time
         return scale, p, q
 
-    def first_scale(self) -> float:
-        """gamma of H = gamma I + ..."""
+    def first_scale(self, m: Any = None) -> float:
         return self.scale or float(self.steps_changes[-1, -1] / self.changes_changes[-1, -1])
 
     def _make_box_line(self, m: Host, here: Sample) -> Line:
-        return BoxLine.from_sample(m, here, Compact(self, m), self.count == 0)
+        return line_with_kinks(m, here, Compact(self, m), self.count == 0)
 
     def _combined(
         self, space: Space, g: Array, scale: float, p: np.ndarray, q: np.ndarray
@@ -181,7 +180,7 @@ class Listed(Pairs):
 
 def scale_in_box(space: Space, s: Array, y: Array, sy: float, yy: float) -> tuple[float, float]:
     """`Pairs.scale` after a pair, and its <y, y>: in a box, over what has moved."""
-    if space.box is None:
+    if not has_kinks(space):
         return 0.0, yy
     yy = moved_square(space, s, y)
     return sy / (yy or 1.0), yy

@@ -1,4 +1,5 @@
-"""The projected gradient method: the guard of a run with bounds, and gradient descent in a box."""
+"""The proximal gradient method: the guard of a run with bounds or with a simple term, and gradient
+descent there."""
 
 from __future__ import annotations
 
@@ -37,8 +38,11 @@ class ProjectedMemory:
 class ProjectedGradient(Rule[ProjectedMemory]):
     """x+ = P(x - g/L), P the projection onto the box, with L by doubling.
 
-    A step p = x+ - x is accepted where f(x+) <= f(x) + <g, p> + L |p|^2/2, which every L at least
-    the Lipschitz constant of the gradient satisfies; else L is doubled.  After a step L is
+    With a simple term h (``penalty=``) P is its proximal map, prox(., 1/L), and f + h, called f
+    below, takes the place of f; a box is the term that is 0 inside and infinite outside.
+
+    A step p = x+ - x is accepted where f(x+) <= f(x) + <g, p> + L |p|^2/2 (of f alone), which every
+    L at least the Lipschitz constant of the gradient satisfies; else L is doubled.  After a step L is
     multiplied by 0.9, so that a step takes at most 1.16 trials on average.
 
     What it guarantees.  By the projection <g, p> <= -L |p|^2, so a step lowers f by L |p|^2/2 =
@@ -65,7 +69,7 @@ class ProjectedGradient(Rule[ProjectedMemory]):
     name = "projected-gradient"
     takes_bounds = True
     ends_at_noise = True
-    summary = "gradient descent in a box"
+    summary = "gradient descent in a box, or with a simple term"
     guarantee = "O(eps^-2) values and gradients"
     cost = "1 gradient, 1 value per trial"
     work = GRADIENT
@@ -96,13 +100,18 @@ class ProjectedGradient(Rule[ProjectedMemory]):
     @staticmethod
     def _step(m: Machine, x: Sample, lipschitz: Any) -> Array:
         point = m.combination(x.point, -1.0 / lipschitz, x.gradient)
+        if m.penalty is not None:
+            return m.penalty.prox(m, point, 1.0 / lipschitz)
         return point if m.box is None else m.box.clip(m, point)
 
     @staticmethod
     def _way(m: Machine, x: Sample, point: Array) -> tuple[Any, Any]:
-        """<g, p> and |p|^2."""
+        """What f and a term would change by if f were linear, and |p|^2."""
         p = m.combination(point, -1.0, x.point)
-        return m.inner(x.gradient, p), m.inner(p, p)
+        linear = m.inner(x.gradient, p)
+        if m.penalty is not None:
+            linear = linear + m.penalty.value(m, point) - m.penalty.value(m, x.point)
+        return linear, m.inner(p, p)
 
     def tell(
         self, m: Machine, memory: ProjectedMemory, here: Sample, made: Vectors, sums: Sums

@@ -14,8 +14,15 @@ from typing import Any
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array
-from momentous.methods.classical.box_model import BoxLine, Inverse
-from momentous.methods.classical.curvature import Curvature, correction, is_of_use, moved_square
+from momentous.methods.classical.box_model import Inverse
+from momentous.methods.classical.curvature import (
+    Curvature,
+    correction,
+    is_of_use,
+    moved_square,
+    smooth_parts,
+)
+from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
 from momentous.methods.search.wolfe import Line
 
 
@@ -38,10 +45,11 @@ class Pair:
     """A step, and what it says; zeros where it is not of use."""
 
     def __init__(self, m: Any, moved: Any, here: Sample, there: Sample, noise: Any):
+        here, there = smooth_parts(m, here, there)
         s = m.entries(m.combination(there.point, -1.0, here.point))
         y = m.entries(m.combination(there.gradient, -1.0, here.gradient))
         ss, sy = m.inner(s, s), m.inner(s, y)
-        yy = m.inner(y, y) if m.box is None else moved_square(m, s, y)
+        yy = moved_square(m, s, y) if has_kinks(m) else m.inner(y, y)
         self.use = moved & is_of_use(ss, sy, yy, m)
         self.s, self.y = (m.choose(self.use, a, m.xp.zeros_like(a)) for a in (s, y))
         self.sy, self.yy = m.where(self.use, sy, 1.0), m.where(self.use, yy, 1.0)
@@ -50,8 +58,8 @@ class Pair:
 
 
 def _line(m: Any, here: Sample, inverse: Inverse, guess: Any) -> Line:
-    if m.box is not None:
-        return BoxLine.from_sample(m, here, inverse, guess)
+    if has_kinks(m):
+        return line_with_kinks(m, here, inverse, guess)
     return Line.along(m, here, inverse.descent(m, here.gradient), guess)
 
 
@@ -60,6 +68,9 @@ class Unit:
 
     def descent(self, m: Any, gradient: Array) -> Array:
         return m.vector(-m.entries(gradient))
+
+    def first_scale(self, m: Any) -> Any:
+        return 1.0
 
     def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
         return r, r
@@ -98,6 +109,10 @@ class Stored(Curvature):
         """See `box_model.Inverse`."""
 
     @abc.abstractmethod
+    def first_scale(self, m: Any) -> Any:
+        """See `box_model.Inverse`."""
+
+    @abc.abstractmethod
     def _after(
         self, m: Any, moved: Any, failed: Any, here: Sample, there: Sample, pair: Pair
     ) -> Stored:
@@ -122,6 +137,9 @@ class Matrix(Stored):
         scale = m.where(self.count > 0, self.scale, 1.0)[..., None]
         return m.vector(-(scale * (g + products[..., 0, :]) + products[..., 1, :]))
 
+    def first_scale(self, m: Any) -> Any:
+        return m.where(self.count > 0, self.scale, 1.0)
+
     def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
         mask = m.entries(held) != 0.0
         unit = m.xp.eye(m.dimension, dtype=m.wide, device=m.device)
@@ -143,7 +161,7 @@ class Matrix(Stored):
             scale = m.where(pair.use, pair.sy / pair.yy, self.scale)
             count = self.count + m.where(pair.use, 1, 0)
             made = Matrix(both, scale, count, self.way)
-            if m.box is not None:
+            if has_kinks(m):
                 return scale, count, made.at(m, there).way
             return scale, count, Line.along(m, there, made._descent(m, g, of_g), count == 0)
 
@@ -244,6 +262,9 @@ class Windows(Stored):
         scale, p, q = self.products.weights(m, *self._times(m, g))
         made = scale * (m.widened(g) - _combined(m, p, self.changes))
         return m.vector(-(made + _combined(m, q, self.steps)))
+
+    def first_scale(self, m: Any) -> Any:
+        return m.where(self.count > 0, self.products.scale, 1.0)
 
     def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
         """By way of a matrix of the size of K: see `compact`."""

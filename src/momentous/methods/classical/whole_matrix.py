@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
@@ -19,6 +20,7 @@ from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
 from momentous.methods.classical.curvature import HostCurvature, correction, is_of_use
 from momentous.methods.classical.fused_pairs import FusedPairs
+from momentous.methods.classical.prox_model import has_kinks
 
 PAIRS_ON_RANKS = 40  # kept in place of a matrix where x is spread over ranks
 
@@ -66,7 +68,7 @@ class WholeMatrix(HostCurvature):
             x, x_new, g, g_new = (_flat(space, a) for a in (x, x_new, g, g_new))
         s, y = x_new - x, g_new - g
         n, sy, yy = s.size, ddot(s, y), ddot(y, y)
-        if space.box is not None:
+        if has_kinks(space):
             moved = np.where(s != 0.0, y, 0.0)
             yy = ddot(moved, moved)
         if not is_of_use(ddot(s, s), sy, yy):
@@ -108,6 +110,9 @@ class WholeMatrix(HostCurvature):
         both = (z, columns @ z[chosen])
         z, product = (space.from_numpy(a.reshape(space.shape)) for a in both)
         return z, product
+
+    def first_scale(self, m: Any = None) -> float:
+        return self._scale
 
     def direction(self, space: Space, gradient: Array) -> Array:
         if self._update is not None:

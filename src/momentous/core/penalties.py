@@ -1,0 +1,342 @@
+"""Simple terms h that are added to f: L1, groups, sets.  What is asked of one is its value and its
+proximal map.
+
+prox(x, t) is where h(z) + |z - x|^2/(2t) is least; of a set it is the projection, and h is 0 inside
+and infinite outside.  Terms are written in the array API standard: x may be of any library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import warnings
+from typing import Any, Protocol
+
+import array_api_compat
+import numpy as np
+
+from momentous.core.box import Entries, Sides
+from momentous.core.oracle.function import levels_to_the_user
+from momentous.core.space import Array, Space
+
+TERMS = "L1, ElasticNet, GroupL2, NonNegative, Box, Simplex, Ball"
+
+
+class SimpleTerm(Protocol):
+    """What ``penalty=`` takes.
+
+    A term that is curved where it is smooth may say so by ``curved(x)``: the gradient of a part of
+    it whose rest is linear on pieces (0 where it has none), from which L-BFGS learns more.
+    """
+
+    def value(self, x: Array, /) -> Any: ...
+    def prox(self, x: Array, step: Any, /) -> Array: ...
+
+
+def _xp(x: Array) -> Any:
+    return array_api_compat.array_namespace(x)
+
+
+def _like(x: Array, weight: Any) -> Any:
+    """A number as it is; weights as an array of the library, dtype and device of x."""
+    if not hasattr(weight, "__len__") and not getattr(weight, "shape", ()):
+        return weight
+    return _xp(x).asarray(weight, dtype=x.dtype, device=array_api_compat.device(x))
+
+
+def _check(term: Any, *names: str, least: float = 0.0) -> None:
+    for name in names:
+        value = getattr(term, name)
+        if isinstance(value, int | float | np.ndarray | list | tuple) and not (
+            np.all(np.asarray(value, float) >= least) and np.all(np.isfinite(value))
+        ):
+            raise ValueError(f"{type(term).__name__}: {name}={value!r} must be finite and >= 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class L1:
+    """weight |x|_1: many entries of the solution are exactly 0.
+
+    ``weight`` is a number, or one per entry: 0 for those that are not penalised.
+    """
+
+    weight: Any = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self, "weight")
+
+    def value(self, x: Array) -> Any:
+        xp = _xp(x)
+        return xp.sum(xp.abs(x) * _like(x, self.weight), dtype=float)
+
+    def prox(self, x: Array, step: Any) -> Array:
+        threshold = step * _like(x, self.weight)
+        return x - _xp(x).clip(x, -threshold, threshold)
+
+
+@dataclasses.dataclass(frozen=True)
+class ElasticNet:
+    """weight |x|_1 + ridge |x|^2/2.
+
+    scikit-learn's ``alpha`` and ``l1_ratio`` are weight = alpha l1_ratio and ridge = alpha
+    (1 - l1_ratio).
+    """
+
+    weight: Any = 1.0
+    ridge: Any = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self, "weight", "ridge")
+
+    def value(self, x: Array) -> Any:
+        ridge = _xp(x).sum(x * x * _like(x, self.ridge), dtype=float)
+        return L1(self.weight).value(x) + ridge / 2
+
+    def prox(self, x: Array, step: Any) -> Array:
+        return L1(self.weight).prox(x, step) / (1.0 + step * _like(x, self.ridge))
+
+    def curved(self, x: Array) -> Array:
+        return x * _like(x, self.ridge)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupL2:
+    """weight times the sum of the norms of groups of entries: whole groups are exactly 0.
+
+    Groups are the rows of x (along its last axis); or, with ``groups``, the entries with the same
+    label, one label per entry of x.  ``weight`` is a number, or one per group (with labels: in
+    their order).
+    """
+
+    weight: Any = 1.0
+    groups: Any = None
+
+    def __post_init__(self) -> None:
+        _check(self, "weight")
+        if self.groups is not None:
+            labels = tuple(np.asarray(self.groups).reshape(-1).tolist())
+            object.__setattr__(self, "groups", labels)
+
+    @functools.cached_property
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """The group of each entry; and the places of the entries of each group, filled up with one
+        place behind the last entry."""
+        _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
+        places = np.full((len(sizes), sizes.max()), len(group))
+        order = np.argsort(group, kind="stable")
+        column = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        places[group[order], column] = order
+        return group.reshape(-1), places
+
+    def _norms(self, x: Array) -> Array:
+        """Of the groups."""
+        xp = _xp(x)
+        if self.groups is not None:
+            device = array_api_compat.device(x)
+            places = xp.asarray(self._places[1], device=device)
+            flat = xp.concat([xp.reshape(x, (-1,)), xp.zeros(1, dtype=x.dtype, device=device)])
+            x = xp.reshape(xp.take(flat, xp.reshape(places, (-1,)), axis=0), places.shape)
+        return xp.sqrt(xp.sum(x * x, axis=-1))
+
+    def _spread(self, x: Array, numbers: Array) -> Array:
+        """One number per group, to each of its entries."""
+        xp = _xp(x)
+        if self.groups is None:
+            return numbers[..., None]
+        group = xp.asarray(self._places[0], device=array_api_compat.device(x))
+        return xp.reshape(xp.take(numbers, group, axis=0), x.shape)
+
+    def value(self, x: Array) -> Any:
+        norms = self._norms(x)
+        return _xp(x).sum(norms * _like(x, self.weight), dtype=float)
+
+    def prox(self, x: Array, step: Any) -> Array:
+        xp, norms, threshold = _xp(x), self._norms(x), step * _like(x, self.weight)
+        zero = xp.zeros_like(norms)
+        share = 1.0 - threshold / xp.where(norms > threshold, norms, zero + 1.0)
+        return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
+
+    def curved(self, x: Array) -> Array:
+        xp, norms = _xp(x), self._norms(x)
+        one = xp.ones_like(norms)
+        slope = xp.where(norms > 0.0, one, 0.0 * one) / xp.where(norms > 0.0, norms, one)
+        return x * self._spread(x, slope * _like(x, self.weight))
+
+
+def _outside(xp: Any, distance: Any) -> Any:
+    """0 where a distance is within rounding, else infinite."""
+    zero = xp.zeros_like(distance)
+    return xp.where(distance <= math.sqrt(xp.finfo(distance.dtype).eps), zero, zero + math.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """lower <= x <= upper: the same as ``bounds=(lower, upper)``, None for none."""
+
+    lower: Any = None
+    upper: Any = None
+
+    @property
+    def bounds(self) -> Sides:
+        return Sides(self.lower, self.upper)
+
+    def value(self, x: Array) -> Any:
+        xp = _xp(x)
+        gap = xp.abs(x - self.prox(x, 1.0)) / (1.0 + xp.abs(x))
+        return _outside(xp, xp.max(gap))
+
+    def prox(self, x: Array, step: Any) -> Array:
+        return _xp(x).clip(x, *(None if a is None else _like(x, a) for a in self.bounds))
+
+
+@dataclasses.dataclass(frozen=True)
+class NonNegative(Box):
+    """x >= 0: the same as ``bounds=(0, None)``."""
+
+    lower: Any = dataclasses.field(default=0.0, init=False)
+    upper: Any = dataclasses.field(default=None, init=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Simplex:
+    """x >= 0 with the sum ``total``; where x has more axes, each of its rows (along the last).
+
+    The projection sorts [1]_: it is max(x - theta, 0), and theta the largest of
+    (u_1 + ... + u_j - total)/j, u the sorted entries, the largest first.
+
+    .. [1] J. Duchi, S. Shalev-Shwartz, Y. Singer, T. Chandra, "Efficient projections onto the
+       l1-ball for learning in high dimensions", ICML 2008.
+    """
+
+    total: Any = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self, "total")
+
+    def value(self, x: Array) -> Any:
+        xp = _xp(x)
+        off = xp.abs(xp.sum(x, axis=-1) - self.total) / (1.0 + self.total)
+        return _outside(xp, xp.maximum(xp.max(off), xp.max(-x)))
+
+    def prox(self, x: Array, step: Any) -> Array:
+        xp = _xp(x)
+        u = xp.sort(x, axis=-1, descending=True)
+        count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=array_api_compat.device(x))
+        theta = xp.max((xp.cumulative_sum(u, axis=-1) - self.total) / count, axis=-1, keepdims=True)
+        return xp.maximum(x - theta, xp.zeros_like(x))
+
+
+@dataclasses.dataclass(frozen=True)
+class Ball:
+    """|x| <= radius, in the Euclidean norm of all of x."""
+
+    radius: Any = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self, "radius")
+
+    def value(self, x: Array) -> Any:
+        xp = _xp(x)
+        over = xp.linalg.vector_norm(x) - self.radius
+        return _outside(xp, over / (1.0 + self.radius))
+
+    def prox(self, x: Array, step: Any) -> Array:
+        xp = _xp(x)
+        norm = xp.linalg.vector_norm(x)
+        one = xp.ones_like(norm)
+        return x * xp.where(norm > self.radius, self.radius / xp.where(norm > 0, norm, one), one)
+
+
+def _straight(xp: Any, before: Array, after: Array, slope: Array) -> Array:
+    return xp.where((before != 0.0) & (after != 0.0), slope - after, slope)
+
+
+def _both(xp: Any, before: Array, after: Array, d: Array) -> Array:
+    return xp.where((before != 0.0) & (after != 0.0), d, xp.zeros_like(d))
+
+
+class Penalty:
+    """A simple term as rules ask for it: of a machine or a space, on the host."""
+
+    __slots__ = ("term",)
+
+    def __init__(self, term: SimpleTerm):
+        self.term = term
+
+    def apply(self, m: Entries, function: Any, x: Array, *numbers: Any) -> Any:
+        """What a function of the whole array makes of x."""
+        made = function(x, *numbers)
+        return np.asarray(made) if isinstance(made, np.generic) else made
+
+    def value(self, m: Entries, x: Array) -> Any:
+        return float(self.apply(m, self.term.value, x))
+
+    def prox(self, m: Entries, x: Array, step: Any) -> Array:
+        return self.apply(m, self.term.prox, x, step)
+
+    def curved(self, m: Any, x: Array) -> Array | None:
+        """The gradient of the curved part of the term; None: it has none."""
+        curved = getattr(self.term, "curved", None)
+        return None if curved is None else self.apply(m, curved, x)
+
+    def with_curved(self, m: Any, x: Array, slope: Array, sign: float = 1.0) -> Array:
+        """A slope and that of the curved part of the term."""
+        curved = self.curved(m, x)
+        return slope if curved is None else m.combination(slope, sign, curved)
+
+    def split(self, m: Any, x: Array, y: Array, slope: Array, d: Array) -> tuple[Array, Array]:
+        """The slope at y, on the way d from x to y: without that of the curved part where the term
+        is smooth at both ends; and d there, else 0."""
+        before, after = self.curved(m, x), self.curved(m, y)
+        if before is None:
+            return slope, d
+        return m.each(_straight, before, after, slope), m.each(_both, before, after, d)
+
+    def gap(self, m: Any, x: Array, gradient: Array) -> Array:
+        """x - prox(x - g, 1): 0 exactly at first-order points of f + h."""
+        there = self.prox(m, m.combination(x, -1.0, gradient), 1.0)
+        return m.combination(x, -1.0, there)
+
+    def size(self, m: Any, x: Array, gradient: Array) -> Any:
+        """|x - prox(x - g, 1)|, not finite where an entry of the gradient is not."""
+        return m.norm(self.gap(m, x, gradient)) + 0.0 * m.inner(gradient, gradient)
+
+    def report(self, space: Space, x: Array, gradient: Array) -> dict[str, Any]:
+        """What a result says of the term at x: h(x), and |x - prox(x - g, 1)|."""
+        return {"penalty": self.value(space, x), "optimality": self.size(space, x, gradient)}
+
+
+def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
+    """The term that ``penalty=`` asks for, tried out at the start."""
+    if not all(callable(getattr(term, name, None)) for name in ("value", "prox")):
+        raise TypeError(
+            f"penalty={term!r} must be one of {TERMS}, with its parameters, or an object with "
+            "value(x) and prox(x, step)"
+        )
+    if space.has_own_inner or space.is_part:
+        raise ValueError(
+            "penalty= cannot be given together with inner= or ranks='variables': its proximal map "
+            "is that of the sum of products over all of x"
+        )
+    there = term.prox(start, 1.0)
+    shape = tuple(getattr(there, "shape", ()))
+    if shape != space.shape or getattr(there, "dtype", None) != space.dtype:
+        raise ValueError(
+            f"the prox of penalty={term!r} makes {getattr(there, 'dtype', type(there).__name__)} "
+            f"of shape {shape} of an x of {space.dtype} and shape {space.shape}; it must keep both"
+        )
+    return Penalty(term)
+
+
+def enter_domain(penalty: Penalty, space: Space, start: Array) -> Array:
+    """The start, or prox(start, 1) with a warning where h is infinite there."""
+    if math.isfinite(penalty.value(space, start)):
+        return start
+    warnings.warn(
+        f"penalty={penalty.term!r} is infinite at x0: the run starts at prox(x0, 1), the nearest "
+        "point where it is finite",
+        RuntimeWarning,
+        stacklevel=levels_to_the_user(),
+    )
+    return penalty.prox(space, start, 1.0)

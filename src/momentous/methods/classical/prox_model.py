@@ -1,0 +1,186 @@
+"""The step of L-BFGS for f + h, h a simple term: its model, and the search along the way there.
+
+The model is <g, p> + <p, B p>/2 + h(x + p), B the inverse of H.  At its least value the entries of
+x + p are free, and there h is smooth, or held: at 0 for L1, at a side for a set.  Given which are
+held, and where, and the slope v of h along the free ones, that is
+
+    p_A = where they are held - x_A,   lambda_A = (H_AA)^-1 (p_A + (H (g + v))_A),
+    p = -H (g + v - lambda),
+
+as in a box (`box_model`).  What the guess is made of is asked of the proximal map alone: with
+w = x + p - t (g + B p), the model's own proximal gradient step, prox(w, t) says where all entries
+go, (w - prox(w, t))/t is v, and the entries that do not move when w moves a little are held.  The
+first guess is that of the proximal gradient step.  Repeated, this is a semismooth Newton method for
+the model [1]_ [2]_, which for L1 and boxes ends after a few turns with the exact answer.  Its last
+point is a value of the proximal map, whatever the guesses were worth: it is always one where h is
+finite.  Where it does not descend, the proximal gradient step takes its place.
+
+The search goes along the straight line to that point, on which f + h is no more than f and a linear
+function, as h is convex; and beyond it along values of the proximal map.
+
+.. [1] M. Hintermueller, K. Ito, K. Kunisch, "The primal-dual active set strategy as a semismooth
+   Newton method", SIAM J. Optim. 13 (2003).
+.. [2] J. D. Lee, Y. Sun, M. A. Saunders, "Proximal Newton-type methods for minimizing composite
+   functions", SIAM J. Optim. 24 (2014).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from momentous.core.machine import BoxMachine
+from momentous.core.oracle import Sample
+from momentous.core.record import record
+from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
+from momentous.core.space import Array
+from momentous.methods.classical.box_model import BoxLine, Inverse
+from momentous.methods.search.wolfe import LOOK, Line, Search
+
+# Turns after which the answer is taken as it is; and how near, in units of |p|, it is settled.
+MOST_TURNS = 20
+SETTLED = 1e-6
+
+
+def has_kinks(m: Any) -> bool:
+    """Are there bounds, or a simple term beside f?  Of a machine or a space."""
+    return m.box is not None or m.penalty is not None
+
+
+def line_with_kinks(m: Any, here: Sample, inverse: Inverse, guess: Any) -> Line:
+    """The way from a sample where x has bounds, or f a simple term beside it."""
+    kind: Any = ProxLine if m.box is None else BoxLine
+    line: Line = kind.from_sample(m, here, inverse, guess)
+    return line
+
+
+@record
+class Model:
+    """A guess at the least value of the model."""
+
+    end: Array  # x + p
+    slope: Array  # v, of h there
+    held: Array  # 1 where an entry is held, else 0
+    wanted: Array  # v for the next turn
+    off: Array  # by what the turn before was off
+    moved: float = 0.0  # |p|^2
+    turns: int = 0
+
+
+def _guess(m: BoxMachine, w: Array, step: Any) -> Model:
+    """What the proximal map says of a point w."""
+    penalty = m.penalty
+    end = penalty.prox(m, w, step)
+    slope = m.each(lambda xp, w, end: (w - end) / step, w, end)
+    small = math.sqrt(m.rounding)
+    size = m.norm(w) / math.sqrt(max(m.dimension, 1))
+    beside = m.each(lambda xp, w: w + small * (xp.abs(w) + size), w)
+    held = m.each(_same, penalty.prox(m, beside, step), end)
+    return Model(end, slope, held, slope, slope)
+
+
+def _same(xp: Any, a: Array, b: Array) -> Array:
+    return xp.astype(a == b, a.dtype)
+
+
+def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step: Any) -> Model:
+    penalty, x = m.penalty, here.point
+    gradient = penalty.with_curved(m, x, here.gradient)  # that of what B is for
+
+    def turn(state: Model) -> Model:
+        # v without its curved part, which B knows of.
+        kinks = penalty.with_curved(m, state.end, state.wanted, -1.0)
+        newton = inverse.descent(m, m.combination(gradient, 1.0, kinks))
+        rest = m.each(_residual, state.held, state.end, x, newton)
+        nothing = m.each(lambda xp, a: xp.zeros_like(a), newton)
+        z, more = m.case(
+            (nothing, nothing),
+            (m.inner(state.held, state.held) > 0.0, lambda: inverse.solve(m, state.held, rest)),
+        )
+        there = m.each(_where_held, state.held, state.end, x, newton, more)
+        slope = penalty.with_curved(m, there, m.combination(kinks, -1.0, z))
+        after = _guess(m, m.combination(there, step, slope), step)
+        off = m.combination(after.end, -1.0, there)
+        p = m.combination(after.end, -1.0, x)
+
+        def mixed() -> Array:
+            # The normal of a set is found by a secant: by turns alone it may take hundreds.
+            change = m.combination(off, -1.0, state.off)
+            square = m.inner(change, change)
+            share = m.inner(off, change) / m.where(square > 0.0, square, 1.0)
+            return m.combination(after.slope, -share, after.slope, state.slope)
+
+        again = (m.distance(after.held, state.held) == 0.0) & (state.turns > 0)
+        wanted = m.case(after.slope, (again, mixed))
+        return Model(
+            after.end, after.slope, after.held, wanted, off, m.inner(p, p), state.turns + 1
+        )
+
+    def goes_on(state: Model) -> Any:
+        settled = m.inner(state.off, state.off) <= SETTLED * SETTLED * state.moved
+        return m.no(settled & (state.turns > 0)) & (state.turns < MOST_TURNS)
+
+    return m.repeat(begun, goes_on, turn)
+
+
+def _residual(xp: Any, held: Array, end: Array, x: Array, newton: Array) -> Array:
+    return xp.where(held != 0.0, end - x - newton, xp.zeros_like(x))
+
+
+def _where_held(xp: Any, held: Array, end: Array, x: Array, newton: Array, more: Array) -> Array:
+    return xp.where(held != 0.0, end, x + newton + more)
+
+
+@record
+class ProxLine(Line):
+    """The way from x to the end x + d, and beyond it."""
+
+    beyond: Array  # x + t v, v the slope of h at the end: prox(x + t v + d, t) is the end
+    step: float  # t
+    linear: Array  # v, but for the curved part of h where that is smooth all the way ...
+    bent: Array  # ... and there d, else 0
+
+    @staticmethod
+    def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> ProxLine:
+        """Towards the least value of the model.  Without pairs that is the proximal gradient step
+        whose gradient step is of length 1."""
+        x, g, norm = here.point, here.gradient, m.norm(here.gradient)
+        first = 1.0 / (norm + (norm == 0.0))
+        step = m.case(first, (m.no(guess), lambda: inverse.first_scale(m)))
+        begun = _guess(m, m.combination(x, -step, g), step)
+        found = m.case(begun, (m.no(guess), lambda: _model_end(m, here, inverse, begun, step)))
+        line = ProxLine._to(m, here, found, step, guess)
+        return m.case(
+            line, (m.no(line.descends), lambda: ProxLine._to(m, here, begun, step, guess))
+        )
+
+    @staticmethod
+    def _to(m: BoxMachine, here: Sample, model: Model, step: Any, guess: Any) -> ProxLine:
+        x, penalty = here.point, m.penalty
+        d = m.combination(model.end, -1.0, x)
+        linear, bent = penalty.split(m, x, model.end, model.slope, d)
+        longest = math.sqrt(m.largest) / m.maximum(m.norm(d), 1.0)
+        beyond, first = m.combination(x, step, model.slope), m.minimum(1.0, longest)
+        line = ProxLine(d, 0.0, False, longest, first, guess, beyond, step, linear, bent)
+        slope = line.slope_at(m, here, (), ())
+        return m.but(line, slope=slope, descends=(slope < 0.0) & (slope > -math.inf))
+
+    def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
+        t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
+
+        def by_prox() -> Array:
+            return m.penalty.prox(m, m.combination(self.beyond, t, self.direction), self.step)
+
+        between = m.combination(here.point, t, self.direction)
+        there = m.case(between, (t >= 1.0, by_prox))
+        point = m.choose(descends, there, here.point)
+        below = m.where(search.phase == LOOK, UNKNOWN, here.value + c1 * t * self.slope)
+        return Ask(point, VALUE, m.no(descends), here, below=below)
+
+    def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
+        """That of f and of h, a linear function in place of what is not smooth in h."""
+        if there.gradient is None:
+            return math.nan
+        slope = m.inner(m.combination(there.gradient, 1.0, self.linear), self.direction)
+        curved = m.penalty.curved(m, there.point)
+        return slope if curved is None else slope + m.inner(curved, self.bent)
