@@ -41,7 +41,7 @@ from momentous.core.stopping import (
     require,
 )
 from momentous.display import LOGGER, finished, take
-from momentous.distributed.layouts import RanksArgument, layout_of
+from momentous.distributed.driver import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import REGISTRY, in_box, method_class, method_of
 from momentous.scipy_options import (

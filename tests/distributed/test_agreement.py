@@ -10,7 +10,7 @@ from momentous.core.blocks import BLOCK
 from momentous.core.space import Space
 from momentous.distributed import Alone
 from momentous.distributed.agreement import Agreement
-from momentous.distributed.oracles import DataOracle, VariablesOracle
+from momentous.distributed.driver import DataOracle, VariablesOracle
 
 
 class Twins(Alone):

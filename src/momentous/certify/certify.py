@@ -22,7 +22,7 @@ from momentous.core.loop import Layout
 from momentous.core.oracle import Fun, Jac
 from momentous.core.rounded import at_least, at_most
 from momentous.core.space import Array, Space
-from momentous.distributed.layouts import RanksArgument, layout_of
+from momentous.distributed.driver import RanksArgument, layout_of
 from momentous.io.types import JsonObject
 
 DENSE = 500  # up to this many variables the whole matrix is formed

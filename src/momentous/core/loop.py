@@ -132,8 +132,10 @@ class Run(Iterator[IntermediateResult]):
         self._resumed = resume is not None
         self._warned = False
         self._active = 0.0  # variables at bounds
+        self._level_unit = LEVEL_NOISE * oracle.space.rounding
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         self._way: UnderWay | None = None  # an iteration that is not committed
+        self.memory: Any  # the method's, after the last that is
         try:
             if resume is None:
                 self._begin(x0, tol, seed)
@@ -158,7 +160,7 @@ class Run(Iterator[IntermediateResult]):
         self.progress.start_fun, self.progress.start_norm = value, sample.grad_norm
         self.progress.start_size = self.oracle.space.norm(x0)
         self.progress.best_grad_norm = sample.grad_norm
-        self.best_point, self.report = x0, self._unfinished
+        self.best_point, self.report, self.memory = x0, self._unfinished, None
         if self._stop.window:
             self._take_stand(sample)
         self._way = self.method.set_out(self.oracle, x0, tol, seed)
@@ -260,7 +262,6 @@ class Run(Iterator[IntermediateResult]):
         oracle, progress, started = self.oracle, self.progress, perf_counter()
         if (way := self._way) is None:
             self._way = way = UnderWay(self.memory)
-        oracle.begin_step()
         # Make room: should this step be interrupted, the run ends with the best point.
         last, self.report = self.report, self._unfinished
         unfinished = self._unfinished  # one for all steps: making a report takes time
@@ -316,7 +317,8 @@ class Run(Iterator[IntermediateResult]):
             oracle.learn_value(stand)
         if epochs or not is_new:  # accepted for another reason, if at all
             low = progress.stands[-1].value if progress.stands else math.nan
-            noise = max(self._level_noise(low), self._level_noise(progress.start_fun), report.noise)
+            unit = self._level_unit
+            noise = max(unit * abs(low), unit * abs(progress.start_fun), report.noise)
             higher = stand.value > low + noise
             if higher or (epochs and stand.point is self.standing):
                 return None
@@ -337,9 +339,6 @@ class Run(Iterator[IntermediateResult]):
         progress.note_stand(stand, self._stop.window)
         self.standing = point
 
-    def _level_noise(self, value: float) -> float:
-        return LEVEL_NOISE * self.oracle.space.rounding * abs(value)
-
     def _is_acceptable(self, report: Report) -> bool:
         """May the run end at the report's sample?  Asked only where the gradient is small."""
         small = report.sample.grad_norm <= self.tolerance
@@ -350,14 +349,14 @@ class Run(Iterator[IntermediateResult]):
         progress, oracle, report, trace = self.progress, self.oracle, step.report, self.trace
         sample = report.sample
         self.memory, self.report, self._way = step.memory, report, None
-        oracle.end_step()
         progress.fun = sample.value
         progress.grad_norm = norm = sample.grad_norm
         progress.nfev, progress.njev = oracle.nfev, oracle.njev
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
-        progress.note_level(sample.value, max(self._level_noise(sample.value), report.noise))
+        noise = self._level_unit * abs(sample.value)
+        progress.note_level(sample.value, noise if noise > report.noise else report.noise)
         progress.time += perf_counter() - started
         if trace is not None:
             trace.add(progress, shown, report.step_size)
@@ -479,10 +478,10 @@ class Run(Iterator[IntermediateResult]):
         off; with a plain method, from before that step."""
         rows, events = (None, ()) if self.trace is None else self.trace.pack()
         way, oracle = self._way, self.oracle
+        last = oracle.last if way is None or way.begun else oracle.carried
+        memory = self.memory
         if way is not None and way.begun:
-            memory, last = dataclasses.replace(way, nfev=oracle.nfev, njev=oracle.njev), oracle.last
-        else:
-            memory, last = self.memory, oracle.carried
+            memory = dataclasses.replace(way, nfev=oracle.nfev, njev=oracle.njev)
         return RunState(
             space=oracle.space.describe(),
             method=self.method.description(),

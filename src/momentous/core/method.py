@@ -81,6 +81,7 @@ class Method(abc.ABC, Generic[M]):
 
     def take_step(self, oracle: Oracle, way: UnderWay[M]) -> Step[M]:
         """One iteration, or the rest of it."""
+        oracle.begin_step()
         return self.step(oracle, way.memory)
 
     def moved_to(

@@ -260,15 +260,12 @@ class Oracle:
 
     @property
     def carried(self) -> Sample | None:
-        """What a step may use that begins here or, in the middle of one, begins again."""
+        """What a step of a plain method may use that begins again."""
         return self._carried if self._asked else self._last
 
     def begin_step(self) -> None:
         """What is known now may be used by the step that begins."""
         self._carried, self._asked = self._last, False
-
-    def end_step(self) -> None:
-        self._carried, self._asked = None, False
 
     def _note_request(self, known: Sample | None) -> None:
         if not self._asked:

@@ -34,8 +34,8 @@ names the rank and the exception.  What was under way stays unfinished: the rank
 be used again after that.  A rank that does not come is waited for until the engine's ``timeout``.
 """
 
+from momentous.distributed.driver import Data, Variables
 from momentous.distributed.find import find
-from momentous.distributed.layouts import Data, Variables
 from momentous.distributed.mpi_engine import MPI
 from momentous.distributed.ranks import Alone, RankError, Ranks, Traffic
 from momentous.distributed.torch_engine import Torch

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, final
 
 import array_api_compat
@@ -121,7 +121,7 @@ class Ranks(abc.ABC):
         otherwise one small call asks for them.
         """
         if rows is None:
-            rows = self._rows(len(a))
+            rows = self.row_counts(len(a))
         self._begin(math.prod(a.shape[1:]) * a.dtype.itemsize * sum(rows))
         return self._all_gather(a, rows) if any(rows) else _copy(a)
 
@@ -250,12 +250,24 @@ class Ranks(abc.ABC):
     def gather_text(self, text: str) -> list[str]:
         """The texts of all ranks."""
         encoded = np.frombuffer(text.encode(), np.uint8)
-        rows = self._rows(len(encoded))
+        rows = self.row_counts(len(encoded))
         whole = self.all_gather(encoded, rows).tobytes()
         ends = np.cumsum(rows)
         return [whole[end - length : end].decode() for end, length in zip(ends, rows, strict=True)]
 
-    def _rows(self, count: int) -> list[int]:
+    def all_or_none(self, work: Callable[[], None]) -> None:
+        """Do this rank's work; an OSError on one rank is one on all of them."""
+        problem = ""
+        try:
+            work()
+        except OSError as error:
+            problem = str(error)
+        for rank, text in enumerate(self.gather_text(problem)):
+            if text:
+                raise OSError(f"rank {rank}: {text}")
+
+    def row_counts(self, count: int) -> list[int]:
+        """The numbers of all ranks."""
         lengths = np.zeros(self.size, np.int64)
         lengths[self.rank] = count
         return [int(n) for n in self.all_reduce(lengths)]

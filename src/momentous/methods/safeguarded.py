@@ -442,20 +442,20 @@ class Safeguarded(Rule[SafeguardedMemory]):
         nothing to judge.  That takes half of the time of two rules within each other."""
         memory, turn, m = way.memory, way.memory.turn, Host.of(oracle.space)
         if not (turn.guarding or turn.by_guard or turn.told != FAST or turn.phase != RUN):
-            inner = UnderWay(memory.fast, shown=way.shown, asked=way.asked)
+            fast, way.memory = self._rules[FAST], memory.fast
             try:
-                self._rules[FAST].evaluate(oracle, inner)
+                fast.evaluate(oracle, way)
             except BaseException:
-                way.memory, way.shown = m.but(memory, fast=inner.memory), inner.shown
-                way.asked = inner.asked
+                way.memory = m.but(memory, fast=way.memory)
                 raise
-            way.shown, outcome = inner.shown, inner.memory.outcome
+            inner = way.memory
             if way.shown.point is None:
-                way.shown = self._rules[FAST].accepted(inner.memory)
-            way.memory = self._iterated(m, memory, FAST, inner.memory, way.shown, outcome)
-            if way.memory.turn is not turn:
-                way.memory = self._with_start(m, way.memory)
-            if way.memory.outcome.ended:
+                way.shown = fast.accepted(inner)
+            after = self._iterated(m, memory, FAST, inner, way.shown, inner.outcome)
+            if after.turn is not turn:
+                after = self._with_start(m, after)
+            way.memory = after
+            if after.outcome.ended:
                 return
         super().evaluate(oracle, way)
 

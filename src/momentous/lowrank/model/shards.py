@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from momentous.core.checkpoint import shard_path, shards_beside
 from momentous.distributed import Ranks
-from momentous.distributed.shards import all_or_none
 from momentous.io.archive import ArchiveError, ArraySpec, read_archive, write_archive
 from momentous.io.atomic import permissions_of
 from momentous.io.types import AnyArray, JsonObject
@@ -96,12 +95,12 @@ def save_shards(
     content = _content(token, ranks.rank, ranks.size) | {"run": run}
     mode = permissions_of(path)  # a shard is for nobody who may not read the model
     try:
-        all_or_none(
-            ranks, lambda: write_archive(mine, KIND, VERSION, content, rows, permissions=mode)
+        ranks.all_or_none(
+            lambda: write_archive(mine, KIND, VERSION, content, rows, permissions=mode)
         )
         kind = np.asarray(rows["row_ids"]).dtype.kind
         manifest = {"token": token, "count": ranks.size, "kind": kind}
-        all_or_none(ranks, lambda: save_rest(manifest) if ranks.rank == 0 else None)
+        ranks.all_or_none(lambda: save_rest(manifest) if ranks.rank == 0 else None)
     except OSError:
         mine.unlink(missing_ok=True)
         raise

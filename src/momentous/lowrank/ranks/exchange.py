@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from momentous.distributed import Ranks
-from momentous.distributed.shards import all_or_none
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.ranks.ratings import owners
@@ -46,10 +45,10 @@ def exchanged(ids: AnyArray, storage: Compressed, ranks: Ranks, folder: Path) ->
     files = [folder / f"momentous-{token:x}-{rank}.entries" for rank in range(ranks.size)]
     mine = files[ranks.rank]
     try:
-        all_or_none(ranks, lambda: _write(mine, ids.astype(kind), storage, ranks.size))
+        ranks.all_or_none(lambda: _write(mine, ids.astype(kind), storage, ranks.size))
         found: list[Entries] = []
-        all_or_none(
-            ranks, lambda: found.extend(_read(files, ranks.rank, kind, storage.values.dtype))
+        ranks.all_or_none(
+            lambda: found.extend(_read(files, ranks.rank, kind, storage.values.dtype))
         )
     finally:
         with contextlib.suppress(OSError):

@@ -1,0 +1,419 @@
+"""The driver on ranks: one evaluation is summed over them, and failures travel with the sum.
+
+The data is spread and x is not (`Data`), or x is (`Variables`).  Every rank takes the same steps,
+and ends at the same place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from momentous.core.admission import Admission, scalar, starting_point
+from momentous.core.checkpoint import Checkpoint, RunState, shard_path
+from momentous.core.loop import Callback, Layout, Run
+from momentous.core.method import Method
+from momentous.core.oracle import FunctionOracle, MapOracle, Oracle, Sample
+from momentous.core.result import Result, Trace
+from momentous.core.space import Array, Inner, Space
+from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten
+from momentous.distributed.agreement import Agreement
+from momentous.distributed.find import find
+from momentous.distributed.ranks import Ranks
+
+RanksArgument = Literal["data", "variables"] | Layout | None
+
+
+class Data(Layout):
+    """Every rank has x and its share of the data: value and gradient are sums over ranks.
+
+    ``fun`` and ``jac`` give the part of the sum that belongs to the data of this rank (a penalty is
+    added on one rank, or in parts).  One message of d + 1 numbers per evaluation: gradient and
+    value.  All else is computed on every rank, in the same way.
+
+    Parameters
+    ----------
+    ranks : Ranks, optional
+        By default those that `find` gives.
+    """
+
+    def __init__(self, ranks: Ranks | None = None):
+        self.ranks = find() if ranks is None else ranks
+        self._agreement = Agreement(self.ranks)
+
+    def announced(self) -> contextlib.AbstractContextManager[None]:
+        return self._agreement.announced()
+
+    def start(self, x0: Any) -> Array:
+        """That of rank 0."""
+        start = starting_point(x0)
+        kind = f"shape {tuple(start.shape)} and dtype {start.dtype}"
+        require_same(self.ranks, {"x0": kind})
+        return starting_point(self.ranks.broadcast(start))  # in memory of our own
+
+    def function_oracle(self, *given: Any) -> FunctionOracle:
+        return DataOracle(self._agreement, *given)
+
+    def map_oracle(self, *given: Any) -> MapOracle:
+        return DataMapOracle(self._agreement, *given)
+
+    def products(self, hessp: Callable[..., Any] | None, space: Space) -> Callable[..., Any] | None:
+        """Their sum over ranks."""
+        if hessp is None:
+            return None
+        admission, agreement = Admission(space), self._agreement
+
+        def product(*given: Any) -> Array:
+            part, failure = agreement.local(lambda: admission.admit(hessp(*given), "hessp"))
+            return agreement.sum_of_gradients(space, 0.0, part, failure)[1]
+
+        return product
+
+    def run(self, *given: Any, **options: Any) -> Run:
+        checkpoint = options["checkpoint"]
+        if checkpoint is not None and checkpoint.is_file:
+            options["checkpoint"] = self._shared(checkpoint)
+        return RankRun(self._agreement, *given, **options)
+
+    def _shared(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Rank 0 writes it: x is the same on all."""
+        return checkpoint if self.ranks.rank == 0 else _ByRankZero(checkpoint.path)
+
+
+class Variables(Data):
+    """Every rank has its part of x: one flat vector is cut in pieces, in the order of ranks.
+
+    ``fun`` gives the value of the whole function on every rank, and ``jac`` this rank's part of the
+    gradient; to compute them, they make calls over ranks themselves.  One message of one to three
+    numbers per iteration: sums of products, and the value if it comes with the gradient.
+    """
+
+    def start(self, x0: Any) -> Array:
+        start = starting_point(x0)
+        require_same(self.ranks, {"x0": f"dtype {start.dtype}"})
+        return start
+
+    def space(self, start: Array, inner: Inner | None = None) -> Space:
+        if inner is not None:
+            raise ValueError("inner= and ranks='variables' both say how to add up over ranks")
+        sizes = self.ranks.row_counts(math.prod(start.shape))
+        return Space(
+            start,
+            total=self._agreement.total,
+            offset=sum(sizes[: self.ranks.rank]),
+            dimension=sum(sizes),
+        )
+
+    def function_oracle(self, *given: Any) -> FunctionOracle:
+        return VariablesOracle(self._agreement, *given)
+
+    def map_oracle(self, *given: Any) -> MapOracle:
+        return VariablesMapOracle(self._agreement, *given)
+
+    def products(self, hessp: Callable[..., Any] | None, space: Space) -> Callable[..., Any] | None:
+        return hessp
+
+    def _shared(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Every rank writes its part."""
+        return ShardedCheckpoint(checkpoint, self._agreement)
+
+
+def layout_of(ranks: RanksArgument) -> Layout:
+    """The layout that is asked for: that of one process where there is only one."""
+    if ranks is None:
+        return Layout()
+    kinds = {"data": Data, "variables": Variables}
+    if isinstance(ranks, str) and ranks in kinds:
+        made = kinds[ranks]()
+    elif isinstance(ranks, Data):
+        made = type(ranks)(ranks.ranks)  # an agreement is for one run
+    else:
+        raise ValueError(
+            f"ranks={ranks!r} is not understood; pass 'data' (every rank has x and its share of "
+            "the data), 'variables' (every rank has its part of x), one of "
+            "momentous.distributed.Data(engine) and Variables(engine), or None"
+        )
+    return made if made.ranks.size > 1 else Layout()
+
+
+# --- one evaluation ------------------------------------------------------------------------------
+
+
+class _OnRanks(Oracle):
+    """An oracle with the agreement of the run, which brings Ctrl-C to all ranks."""
+
+    def __init__(self, agreement: Agreement, *given: Any):
+        super().__init__(*given)  # type: ignore[call-arg]
+        self.interrupts, self._agreement = agreement.interrupts, agreement
+        if isinstance(self, FunctionOracle):
+            self._source.do_not_join()  # one rank alone does not know values and gradients
+
+
+class DataOracle(_OnRanks, FunctionOracle):
+    """x is on every rank; value and gradient are sums over ranks."""
+
+    def _call_value(self, x: Array) -> float:
+        call = super()._call_value
+        return self._agreement.sum_of_local(lambda: call(x))
+
+    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        # What is known is the value of the whole sum: of no use to the part of it that is here.
+        call = super()._call_gradient
+        found, failure = self._agreement.local(lambda: call(x, math.nan))
+        value, gradient, values = found or (0.0, None, 0)
+        # Where no value comes along, what travels in its place is 0: a NaN would be news.
+        comes = values > 0
+        part = scalar(value, "fun") if comes else 0.0
+        value, gradient = self._agreement.sum_of_gradients(self.space, part, gradient, failure)
+        return value if comes else math.nan, gradient, values
+
+
+class DataMapOracle(_OnRanks, MapOracle):
+    """x is on every rank, and so is the image; values are sums over ranks."""
+
+    def _call_value(self, x: Array) -> float:
+        call = super()._call_value
+        if self._objective is None:
+            return call(x)
+        return self._agreement.sum_of_local(lambda: call(x))
+
+    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        value, image, values = super()._call_gradient(x, known)
+        # Without a value this sum still brings news.
+        total = self._agreement.sum_of_values(value if self._paired else 0.0)
+        return total if self._paired else value, image, values
+
+
+class _OfParts(_OnRanks):
+    """Every rank has its part of x, and of the gradient or image; values are of the whole."""
+
+    def _with_value(self, x: Array, value: Any, answer: Array) -> Sample:
+        """Where value and gradient come together: that of rank 0."""
+        value, make = scalar(value, "fun"), super()._sample
+        sample: Sample
+        sample, value = self._agreement.with_value(value, lambda: make(x, value, answer))
+        sample.value = value
+        return sample
+
+
+class VariablesOracle(_OfParts, FunctionOracle):
+    """Every rank has its part of x; fun gives the whole value, and its part of the gradient."""
+
+    def _call_value(self, x: Array) -> float:
+        return self._agreement.same_value(super()._call_value(x))
+
+    def _call_gradient(self, x: Array, known: float) -> tuple[float, Array, int]:
+        if self._source.by_differences:
+            raise ValueError(
+                "gradients by differences of fun do not work with ranks='variables': all ranks "
+                "would move a coordinate at once; pass jac=callable, or jac=True if fun returns "
+                "(f, g)"
+            )
+        return super()._call_gradient(x, known)
+
+    def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
+        make = self._with_value if self.fused else super()._sample
+        return make(x, value, answer)
+
+
+class VariablesMapOracle(_OfParts, MapOracle):
+    """Every rank has its part of x and of the image; values are those of the whole."""
+
+    def _call_value(self, x: Array) -> float:
+        value = super()._call_value(x)
+        return value if self._objective is None else self._agreement.same_value(value)
+
+    def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
+        make = self._with_value if self._paired else super()._sample
+        return make(x, value, answer)
+
+
+# --- the loop ------------------------------------------------------------------------------------
+
+
+class RankRun(Run):
+    """A run that is under way on all ranks."""
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        oracle: Oracle,
+        method: Method,
+        x0: Array,
+        *,
+        stop: Criterion,
+        callback: Callback | None,
+        checkpoint: Checkpoint | None,
+        trace: Trace | None,
+        resume: RunState | None,
+        **options: Any,
+    ):
+        self._agreement, ranks = agreement, agreement.ranks
+        same: dict[str, Any] = {
+            "method": method.description(),
+            "tol": options["tol"],
+            "seed": options["seed"],
+            "checkpoint": None if checkpoint is None else checkpoint.shared_settings,
+            "resume": None if resume is None else f"at iteration {resume.progress.nit}",
+            "interrupts": options["raises_interrupts"],
+            "Trace(values)": trace is not None and trace.values,
+            **{type(part).__name__: part for part in _parts(stop) if type(part) is not WallTime},
+        }
+        if own := [name for name, part in same.items() if _has(_is_of_the_user, part)]:
+            same |= dict.fromkeys(own, "a criterion of the user's own")
+        require_same(ranks, same)
+        asks = callback is not None or bool(own)
+        timed = _has(lambda part: isinstance(part, WallTime), stop)
+        timed = timed or (checkpoint is not None and checkpoint.by_shared_clock)
+        asks, timed = ranks.all_reduce(np.array([asks, timed], np.float64), "max") > 0.0
+        if asks:
+            callback = callback or _nothing
+        agreement.shares_clock = bool(timed)
+        stop = _with_shortest_time(ranks, stop)
+        options |= {"callback": callback, "checkpoint": checkpoint, "trace": trace}
+        super().__init__(oracle, method, x0, stop=stop, resume=resume, **options)
+
+    def _resume(self, saved: RunState, tol: float | None) -> None:
+        self._agreement.set_clock(saved.progress.time)
+        super()._resume(saved, tol)
+
+    def _advance(self) -> None:
+        self._agreement.start_clock()
+        super()._advance()
+
+    def _decide(self) -> None:
+        self._agreement.stop_clock()
+        self.progress.time = self._agreement.seconds
+        super()._decide()
+
+    def _call(self, callback: Callback) -> None:
+        """What callbacks and criteria of the user's own want may differ from rank to rank: one
+        small message per iteration, if there are any."""
+        super()._call(callback)
+        ranks = self._agreement.ranks
+        wish = -1.0 if self.ending is None else float(ranks.rank)
+        asking = int(ranks.all_reduce(np.array([wish]), "max")[0])
+        if asking >= 0 and self.ending is None:
+            self._end(f"rank {asking} asked to stop")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        with self._agreement.announced():
+            super()._guarded(work)
+
+    def _autosave(self, raised: BaseException | None = None) -> None:
+        if raised is None or raised is self._agreement.known:
+            super()._autosave(raised)
+        # Otherwise the ranks stand at different places, and nothing can be written together.
+
+    def _interrupted(self) -> None:
+        if not self._agreement.interrupted:
+            raise  # of this rank alone: the others are told
+        super()._interrupted()
+
+    def _close(self) -> Result:
+        with self._agreement.announced(), self.oracle.interrupts.held_back():
+            return super()._close()
+
+
+def require_same(ranks: Ranks, given: dict[str, Any]) -> None:
+    """Raise a ValueError on all ranks where one of them was called with other arguments."""
+    mine = {name: str(value) for name, value in given.items()}
+    first, *others = map(json.loads, ranks.gather_text(json.dumps(mine)))
+    for rank, other in enumerate(others, 1):
+        if other != first:
+            name = next(name for name in (*first, *other) if first.get(name) != other.get(name))
+            raise ValueError(
+                f"rank {rank} was called with another {name} than rank 0: "
+                f"{other.get(name, 'none')}, not {first.get(name, 'none')}"
+            )
+
+
+def _parts(stop: Criterion) -> tuple[Criterion, ...]:
+    return stop.parts if type(stop) is AnyOf else (stop,)
+
+
+def _has(test: Callable[[Any], bool], part: Any) -> bool:
+    """Does the test hold for a criterion, or for a part of it?"""
+    if isinstance(part, AnyOf):
+        return any(_has(test, each) for each in part.parts)
+    return test(part)
+
+
+def _is_of_the_user(part: Any) -> bool:
+    """May this criterion differ from rank to rank?"""
+    return isinstance(part, Criterion) and not type(part).__module__.startswith("momentous.")
+
+
+def _with_shortest_time(ranks: Ranks, stop: Criterion) -> Criterion:
+    """With the shortest time limit that any rank was given, by the clock that all share."""
+    own = min((p.seconds for p in _parts(stop) if type(p) is WallTime), default=math.inf)
+    shortest = -float(ranks.all_reduce(np.array([-own]), "max")[0])
+    parts = [part for part in _parts(stop) if type(part) is not WallTime]
+    return flatten([*parts, *([WallTime(shortest)] if math.isfinite(shortest) else [])])
+
+
+def _nothing(intermediate_result: Any) -> None:
+    """The callback of a rank that has none, where others have one."""
+
+
+# --- checkpoints ---------------------------------------------------------------------------------
+
+
+class _ByRankZero(Checkpoint):
+    """The checkpoint of a rank that leaves it to rank 0."""
+
+    def save(self, state: RunState) -> None:
+        """Nothing to do."""
+
+
+class ShardedCheckpoint(Checkpoint):
+    """Where and how often a run with a spread x is saved: as `Checkpoint`, by the clock that all
+    share.
+
+    Each rank writes its shard, then rank 0 the file that names the shards.  That file is written
+    last, and atomically, so a checkpoint is whole or not there.  It and the one before it keep
+    their shards; all others are removed.  `momentous.core.checkpoint.load` reads such a checkpoint
+    on any number of ranks.
+    """
+
+    def __init__(self, given: Checkpoint, agreement: Agreement):
+        super().__init__(given.path, given.every_seconds, given.every_iterations)
+        self._agreement = agreement
+        self._saved_seconds: float | None = None
+
+    @property
+    def by_shared_clock(self) -> bool:
+        return self.every_seconds is not None
+
+    @property
+    def shared_settings(self) -> tuple[Any, ...]:
+        return (Path(self.path).name, self.every_seconds, self.every_iterations)
+
+    def is_due(self, nit: int) -> bool:
+        if self.every_iterations is not None and nit % self.every_iterations == 0:
+            return True
+        now = self._agreement.seconds
+        if self._saved_seconds is None:  # the first iteration, perhaps of a run that is resumed
+            self._saved_seconds = now
+        return self.every_seconds is not None and now - self._saved_seconds >= self.every_seconds
+
+    def save(self, state: RunState) -> None:
+        """A failure of one rank is an OSError on all of them, and leaves the old file as it was."""
+        self._saved_seconds = self._agreement.seconds
+        ranks = self._agreement.ranks
+        token = int(ranks.sum(secrets.randbits(40) if ranks.rank == 0 else 0))
+        lengths = ranks.row_counts(math.prod(state.best_point.shape))
+        name_shards = lambda: self.save_manifest(state, token, lengths)  # noqa: E731
+        try:
+            ranks.all_or_none(lambda: self.save_shard(state, token, ranks.rank))
+            ranks.all_or_none(name_shards if ranks.rank == 0 else lambda: None)
+        except OSError:
+            shard_path(self.path, token, ranks.rank).unlink(missing_ok=True)
+            raise
