@@ -26,6 +26,7 @@ BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
+IdPair = tuple[AnyArray | None, AnyArray | None]
 
 
 class SparseMatrix(Protocol):
@@ -147,7 +148,7 @@ class Ratings:
         self,
         shape: tuple[int, int],
         storage: Compressed,
-        names: tuple[AnyArray | None, AnyArray | None],
+        names: IdPair,
     ) -> None:
         self.shape, self.by_row = shape, _read_only(storage)
         self.row_ids, self.col_ids = names
@@ -374,7 +375,7 @@ def make_ratings(
 def stored_ratings(
     shape: tuple[int, int],
     storage: Compressed,
-    ids: tuple[AnyArray | None, AnyArray | None],
+    ids: IdPair,
 ) -> Ratings:
     """Ratings from arrays that are in order already, and are known to be."""
     ratings = object.__new__(Ratings)

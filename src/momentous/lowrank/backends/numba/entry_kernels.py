@@ -16,7 +16,6 @@ number of threads.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +54,9 @@ compiled_kernel = kernel_of(LOSS)
 
 
 @compiled_kernel("contract", "reassoc")
-def evaluate(z: Floats, x: Floats, count: int, scale: Any, parameters: tuple[float, ...]) -> float:
+def evaluate(
+    z: Floats, x: Floats, count: int, scale: np.floating, parameters: tuple[float, ...]
+) -> float:
     """Replace predictions by `scale` times the slopes; return the sum of the losses."""
     total = 0.0
     for k in range(count):

@@ -10,7 +10,7 @@ This file needs numba, so is itself imported only where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_po
 from momentous.lowrank.backends.numba.elimination import substitute
 from momentous.lowrank.backends.numba.tiles import SIDE, add_products, gather_lines
 from momentous.lowrank.data.ratings import Floats
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 # Numbers gathered at a time: these and a few tiles fit the fastest cache.  32 to 256 entries; in
 # single precision no more than 64, because sums of that many products are in single precision, too.
@@ -201,7 +203,7 @@ def share_rows(
     return None
 
 
-def read_only(array: Any) -> Any:
+def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """A view that cannot be written to: to numba that is a type of its own, and one is enough."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
