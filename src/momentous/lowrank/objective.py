@@ -431,7 +431,7 @@ class LowRankObjective:
         return None
 
     @property
-    def items(self) -> slice:
+    def items(self) -> slice[int | None, int | None]:
         """Which columns are in x."""
         return slice(None)
 

@@ -124,7 +124,7 @@ def conjugate_change(
     return x
 
 
-def _blocks(groups: Compressed, size: int) -> Iterator[tuple[int, int, slice, Integers]]:
+def _blocks(groups: Compressed, size: int) -> Iterator[tuple[int, int, slice[int, int], Integers]]:
     """Ranges of whole rows of about so many entries: first, last, their entries, their owners."""
     starts, first, rows = groups.starts, 0, groups.starts.size - 1
     length = max(1, BLOCK // size)

@@ -356,12 +356,15 @@ class Ratings:
         return cls(*parts, row_ids=row_ids, col_ids=col_ids)
 
     # The package, which knows both this class and those who make ratings, puts them here.
-    read: ClassVar[Callable[..., Ratings]]
+    read: ClassVar[Maker]
     """Ratings from a file or a table: `momentous.lowrank.data.read_ratings`."""
-    query: ClassVar[Callable[..., Ratings]]
+    query: ClassVar[Maker]
     """Ratings from SQL: `momentous.lowrank.data.read.query_ratings`."""
-    twin: ClassVar[Callable[..., Ratings]]
+    twin: ClassVar[Maker]
     """Synthetic ratings shaped like a known data set: `momentous.lowrank.twin`."""
+
+
+Maker = Callable[..., Ratings]  # type: ignore[explicit-any]
 
 
 def make_ratings(

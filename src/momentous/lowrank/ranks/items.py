@@ -140,7 +140,7 @@ class ItemSweep:
         return lines.reshape(-1, lines.shape[2]), losses
 
     def _improved(
-        self, systems: Doubles, b: Doubles, penalty: Doubles, part: slice, steps: int
+        self, systems: Doubles, b: Doubles, penalty: Doubles, part: slice[int, int], steps: int
     ) -> Doubles:
         """By conjugate gradients, with systems at hand; the dense part is in them."""
         curved: Floats | Integers = systems[:, -1, -1]

@@ -52,7 +52,9 @@ class RankObjective(LowRankObjective):
 
     ratings: RankRatings
 
-    def __init__(self, ratings: Ratings, *given: Any, **options: Any):
+    def __init__(  # type: ignore[explicit-any]
+        self, ratings: Ratings, *given: Any, **options: Any
+    ):
         if not isinstance(ratings, RankRatings):
             raise TypeError(f"expected RankRatings, not {type(ratings).__name__}")
         self.ranks = ratings.ranks
@@ -64,7 +66,7 @@ class RankObjective(LowRankObjective):
     # --- points -----------------------------------------------------------------------------------
 
     @property
-    def items(self) -> slice:
+    def items(self) -> slice[int | None, int | None]:
         """This rank's share of the items."""
         return self.ranks.share(self.ratings.shape[1])
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from momentous.io.types import AnyFunction
 from momentous.lowrank.backends.numba.lanes import ROUNDER, polynomial, power_of_two
@@ -27,6 +27,13 @@ from momentous.lowrank.losses import Loss
 Function = TypeVar("Function", bound=AnyFunction)
 
 TEMPLATE = "entry_kernels"
+
+
+class KernelDecorator(Protocol):
+    """As `compiled_kernel`, with what rounding may do."""
+
+    def __call__(self, *freedoms: str) -> Callable[[Function], Function]: ...
+
 
 # exp(r) for |r| <= log(2)/2 by its series up to r^13, and atanh(s)/s for s <= 1/3 by its series in
 # s^2 up to s^30: the next terms are below half a unit in the last place.
@@ -125,7 +132,7 @@ def compiled_entry(loss: type[Loss]) -> AnyFunction:
     return _compiled(loss.entry, _is_own(loss))
 
 
-def kernel_of(loss: type[Loss]) -> Callable[..., Callable[[Function], Function]]:
+def kernel_of(loss: type[Loss]) -> KernelDecorator:
     """`compiled_kernel` for kernels that call the loss's entry.
 
     The loss and a digest of its code are made part of the name, too.  Losses from outside this

@@ -43,6 +43,7 @@ from momentous.lowrank.backends.numba.tiles import (
 )
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.losses import Loss, Squared
+from momentous.lowrank.losses.base import Numbers
 
 LOSS: type[Loss] = globals().get("LOSS", Squared)
 QUADRATIC, UNIT, CUT = LOSS.quadratic, LOSS.unit_curvature, LOSS.self_concordant
@@ -55,7 +56,7 @@ compiled_kernel = kernel_of(LOSS)
 
 @compiled_kernel("contract", "reassoc")
 def evaluate(
-    z: Floats, x: Floats, count: int, scale: np.floating, parameters: tuple[float, ...]
+    z: Floats, x: Floats, count: int, scale: Numbers, parameters: tuple[float, ...]
 ) -> float:
     """Replace predictions by `scale` times the slopes; return the sum of the losses."""
     total = 0.0

@@ -10,19 +10,17 @@ This file needs numba, so is itself imported only where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.io.types import AnyArray
 from momentous.lowrank.backends.base import DAMPING, LEAST
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_pool
 from momentous.lowrank.backends.numba.elimination import substitute
 from momentous.lowrank.backends.numba.tiles import SIDE, add_products, gather_lines
 from momentous.lowrank.data.ratings import Floats
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 # Numbers gathered at a time: these and a few tiles fit the fastest cache.  32 to 256 entries; in
 # single precision no more than 64, because sums of that many products are in single precision, too.
@@ -203,7 +201,7 @@ def share_rows(
     return None
 
 
-def read_only(array: NDArray[Scalar]) -> NDArray[Scalar]:
+def read_only(array: AnyArray) -> AnyArray:
     """A view that cannot be written to: to numba that is a type of its own, and one is enough."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
