@@ -23,7 +23,7 @@ from momentous.core.oracle import Fun, Jac
 from momentous.core.rounded import at_least, at_most
 from momentous.core.space import Array, Space
 from momentous.distributed.driver import RanksArgument, layout_of
-from momentous.io.types import JsonObject
+from momentous.io.types import AnyFunction, JsonObject
 
 DENSE = 500  # up to this many variables the whole matrix is formed
 # Lanczos steps by default, and as many vectors in memory: enough to rule out, but for a probability
@@ -114,8 +114,8 @@ class Certificate:
     def escape(
         self,
         fun: Fun,
-        x: Any,
-        args: Any = (),
+        x: Array,
+        args: object = (),
         *,
         jac: Jac = None,
         rho: float | None = None,
@@ -146,7 +146,7 @@ class Certificate:
             return self._escaped(layout, fun, x, _tuple(args), True if jac is True else "2-point")
 
     def _escaped(
-        self, layout: Layout, fun: Fun, x: Array, args: tuple[Any, ...], jac: Jac
+        self, layout: Layout, fun: Fun, x: Array, args: tuple[object, ...], jac: Jac
     ) -> Array:
         w: Array = self.direction
         t = -(self.smallest_eigenvalue + self.eigenvalue_error)
@@ -166,21 +166,21 @@ class Certificate:
 
 def certify(
     fun: Fun,
-    x: Any,
-    args: Any = (),
+    x: Array,
+    args: object = (),
     *,
     jac: Jac = None,
     eps: float,
     rho: float | None = None,
     curvature: float | None = None,
-    hessp: Callable[..., Any] | None = None,
+    hessp: AnyFunction | None = None,
     failure_probability: float = 1e-3,
     max_products: int | None = None,
     gradient_lipschitz: float | None = None,
     step: float | None = None,
     rng: int | np.random.Generator | None = 0,
     ranks: RanksArgument = None,
-    bounds: Any = None,
+    bounds: object = None,
 ) -> Certificate:
     """Decide whether x is an eps-approximate first-order or second-order stationary point.
 
@@ -312,19 +312,19 @@ def certify(
 def _certified(
     layout: Layout,
     fun: Fun,
-    x: Any,
-    args: tuple[Any, ...],
+    x: Array,
+    args: tuple[object, ...],
     jac: Jac,
     eps: float,
     rho: float | None,
     curvature: float | None,
-    hessp: Callable[..., Any] | None,
+    hessp: AnyFunction | None,
     failure_probability: float,
     max_products: int | None,
     gradient_lipschitz: float | None,
     step: float | None,
     rng: int | np.random.Generator | None,
-    bounds: Any = None,
+    bounds: object = None,
 ) -> Certificate:
     """The same, where the arguments are known to be in order."""
     x = layout.start(x)
@@ -481,5 +481,5 @@ def _check_positive(**arguments: float | None) -> None:
             raise ValueError(f"{name}={value} must be a positive number")
 
 
-def _tuple(args: Any) -> tuple[Any, ...]:
+def _tuple(args: object) -> tuple[object, ...]:
     return args if isinstance(args, tuple) else (args,)

@@ -1,9 +1,7 @@
 """The Hessian at a point, seen through its products with vectors, and its smallest eigenvalue."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +9,7 @@ from numpy.typing import NDArray
 from momentous.core.admission import Admission
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, set_writable
+from momentous.io.types import AnyFunction
 
 Matrix = NDArray[np.float64]
 
@@ -30,8 +29,8 @@ class Hessian:
         self,
         oracle: Oracle,
         sample: Sample,
-        hessp: Callable[..., Any] | None,
-        args: tuple[Any, ...],
+        hessp: AnyFunction | None,
+        args: tuple[object, ...],
         step: float | None,
     ):
         self.oracle, self.space, self.sample = oracle, oracle.space, sample

@@ -1,12 +1,12 @@
 """A point at bounds: the function of its free variables alone, the others held where they are."""
 
 import math
-from typing import Any
 
 import numpy as np
 
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.space import Array, to_numpy
+from momentous.io.types import AnyFunction
 
 
 class Face:
@@ -65,7 +65,7 @@ class Face:
     def gradient(self, y: Array) -> Array:
         return self.part(self.oracle.gradient(self.whole(y)).gradient)
 
-    def products(self, hessp: Any, args: tuple[Any, ...]) -> Any:
+    def products(self, hessp: AnyFunction | None, args: tuple[object, ...]) -> AnyFunction | None:
         """Products with the Hessian of the free variables, given those with the whole."""
         if hessp is None:
             return None

@@ -1,7 +1,6 @@
 """The group of all commands: a table of names, modules and summaries."""
 
 from importlib import import_module
-from typing import Any
 
 import click
 
@@ -60,7 +59,7 @@ class CommandTable(click.Group):
         flags = ["--debug"] if len(words) < end else []
         return super().parse_args(context, [*flags, *words, *args[end:]])
 
-    def invoke(self, context: click.Context) -> Any:
+    def invoke(self, context: click.Context) -> object:
         """Run the command; what goes wrong ends in one line."""
         with report_errors(debug=context.params["debug"]):
             return super().invoke(context)

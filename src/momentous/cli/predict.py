@@ -1,7 +1,8 @@
 """``momentous predict``."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import IO, Literal
 
 import click
 
@@ -32,7 +33,12 @@ from momentous.io.atomic import atomic_file
     "before what a spreadsheet would take for a formula.",
 )
 def command(
-    model: Path, pairs: Path, unknown: Any, columns: list[str | int] | None, out: Path, raw: bool
+    model: Path,
+    pairs: Path,
+    unknown: Literal["mean", "nan", "error"],
+    columns: list[str | int] | None,
+    out: Path,
+    raw: bool,
 ) -> None:
     """Predict a rating (or the probability of a high one) for each pair of ids in PAIRS."""
     from momentous.lowrank.data.write import write_table
@@ -40,7 +46,9 @@ def command(
 
     predicted = predict_file(model, pairs, unknown=unknown, columns=columns)
     terminal = out == Path("-")
-    file: Any = click.open_file("-", "w", encoding="utf-8") if terminal else atomic_file(out, "w")
+    file: AbstractContextManager[IO[str]] = (
+        click.open_file("-", "w", encoding="utf-8") if terminal else atomic_file(out, "w")
+    )
     with file as stream:
         write_table(stream, predicted, harmless=not raw)
         stream.flush()

@@ -11,7 +11,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -93,5 +93,5 @@ def describe(error: Exception) -> str:
     return printable(text)
 
 
-def _show_warning(message: Warning | str, *details: Any, **more: Any) -> None:
+def _show_warning(message: Warning | str, *details: object, **more: object) -> None:
     click.echo(f"warning: {printable(str(message))}", err=True)

@@ -14,12 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from momentous.io.atomic import PathLike, atomic_file, previous_path
-from momentous.io.types import JsonObject
+from momentous.io.types import AnyArray, JsonObject, NpzFile
 
 FORMAT = "momentous"
 HEADER = "header"
@@ -47,7 +46,7 @@ class ArraySpec:
     ndim: int
     required: bool = True
 
-    def check(self, name: str, array: np.ndarray) -> None:
+    def check(self, name: str, array: AnyArray) -> None:
         """Raise an error that names the array unless it is as it must be."""
         fits = array.dtype.kind in self.kinds and array.dtype.isnative
         if not fits or array.ndim != self.ndim:
@@ -63,7 +62,7 @@ class Archive:
     """What was read: the header's content and the arrays by name."""
 
     content: JsonObject
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, AnyArray]
 
 
 def write_archive(
@@ -71,7 +70,7 @@ def write_archive(
     kind: str,
     version: int,
     content: Mapping[str, object],
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, AnyArray],
     *,
     compressed: bool = False,
     keep_previous: bool = False,
@@ -120,11 +119,12 @@ def read_archive(
     return Archive(header["content"], arrays)
 
 
-def read_array(archive: Any, name: str, largest: int = UNPACKED_BYTES) -> np.ndarray:
+def read_array(archive: NpzFile, name: str, largest: int = UNPACKED_BYTES) -> AnyArray:
     """An array of an open npz file, if it is as long as its own header says.
 
     NumPy asks for the memory first and looks later: a header of a few bytes could fill the machine.
     """
+    assert archive.zip is not None  # as long as it is open
     member = name if name in archive.zip.namelist() else f"{name}.npy"
     with archive.zip.open(member) as file:
         version = np.lib.format.read_magic(file)
@@ -137,7 +137,7 @@ def read_array(archive: Any, name: str, largest: int = UNPACKED_BYTES) -> np.nda
         raise ArchiveError(f"its array {name!r} is not as long as it says, or holds objects")
     if size > largest:
         raise ArchiveError(f"its array {name!r} has {size:,} bytes, the limit is {largest:,}")
-    array: np.ndarray = archive[name]
+    array: AnyArray = archive[name]
     return array
 
 
@@ -151,20 +151,25 @@ def is_archive(path: PathLike, kind: str) -> bool:
 
 
 @contextmanager
-def _opened(path: PathLike) -> Iterator[Any]:
+def _opened(path: PathLike) -> Iterator[NpzFile]:
     with open(path, "rb") as file, zipfile.ZipFile(file):  # NumPy takes other files too
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             yield archive
 
 
-def _header(archive: Any) -> Any:
-    header: Any = None
+def _header(archive: NpzFile) -> JsonObject:
+    header: JsonObject | None = None
     if HEADER in archive.files:
         with suppress(ValueError):
             header = json.loads(read_array(archive, HEADER).tobytes())
     ours = isinstance(header, dict) and header.get("format") == FORMAT
-    if ours and isinstance(header.get("content"), dict) and isinstance(header.get("kind"), str):
+    if (
+        header
+        and ours
+        and isinstance(header.get("content"), dict)
+        and isinstance(header.get("kind"), str)
+    ):
         return header
     raise ArchiveError("this is not an archive of momentous, but another npz file")
 
@@ -180,8 +185,8 @@ def _check_header(header: JsonObject, kind: str, version: int) -> None:
 
 
 def _arrays(
-    archive: Any, schema: Mapping[str, ArraySpec] | None, also: str | None
-) -> dict[str, np.ndarray]:
+    archive: NpzFile, schema: Mapping[str, ArraySpec] | None, also: str | None
+) -> dict[str, AnyArray]:
     if schema is None:
         return {name: read_array(archive, name) for name in archive.files if name != HEADER}
     missing = [n for n, spec in schema.items() if spec.required and n not in archive.files]

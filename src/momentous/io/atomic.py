@@ -17,7 +17,8 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+
+from momentous.io.types import AnyFile
 
 PathLike = str | os.PathLike[str]
 
@@ -33,7 +34,7 @@ def atomic_file(
     *,
     keep_previous: bool = False,
     permissions: int | None = None,
-) -> Iterator[Any]:
+) -> Iterator[AnyFile]:
     """Open a file for writing that takes the place of ``path`` when the block ends without error.
 
     Of a symbolic link the file that it points to is replaced; a device or a pipe is written to
@@ -188,7 +189,7 @@ def _take_permissions(descriptor: int, old: os.stat_result) -> None:
         os.fchmod(descriptor, mode)
 
 
-def _opened(path: Path, flags: int, mode: str, permissions: int | None = None) -> IO[Any]:
+def _opened(path: Path, flags: int, mode: str, permissions: int | None = None) -> AnyFile:
     descriptor = os.open(path, flags, 0o666 if permissions is None else permissions)
     if mode == "w":
         return open(descriptor, "w", encoding="utf-8", newline="\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 WIDTH, HEIGHT, MARGIN = 340, 110, 6
 MOST_POINTS = 300  # of a curve: a screen has no more columns to show
@@ -13,7 +12,7 @@ _TABLE = "border-collapse: collapse; font-size: 90%"
 _CELL = "padding: 1px 10px 1px 0; text-align: left; vertical-align: top"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A number with six digits, or any other thing, as text."""
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -31,7 +30,7 @@ def facts_table(title: str, facts: Mapping[str, object], note: str = "") -> str:
     return f'<div><b>{html.escape(title)}</b>{sentence}<table style="{_TABLE}">{rows}</table></div>'
 
 
-def table(headings: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Rows under headings."""
     head = "".join(f'<th style="{_CELL}">{html.escape(each)}</th>' for each in headings)
     body = "".join(

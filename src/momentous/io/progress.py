@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from momentous.io.optional import require
 
@@ -74,7 +74,7 @@ class OnTerminal(Bar):
         self._bar.start()
         return self
 
-    def __exit__(self, *reason: Any) -> None:
+    def __exit__(self, *reason: object) -> None:
         self._bar.stop()
 
     def __call__(self, text: str, share: float | None = None) -> None:
@@ -91,8 +91,7 @@ class InNotebook(Bar):
         self._handle = display.display(self._html(bar_as_html("", None)), display_id=True)
         self._last: tuple[str, float | None] = "", None
 
-    def __exit__(self, *reason: Any) -> None:
-        kind: type[BaseException] | None = reason[0]
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         if kind is not None:  # a bar without a share would go on moving
             text, share = self._last
             stopped = ", ".join(filter(None, (text, f"stopped by {kind.__name__}")))

@@ -1,12 +1,19 @@
 """What people see while work is under way: a console for tables, a bar, a line per step."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from momentous.io.optional import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
+    from rich.table import Table
 
 Show = Callable[[str], None]
 """Called with the title of the part that begins."""
@@ -14,7 +21,7 @@ Show = Callable[[str], None]
 PER_SECOND = 2  # the display shares the machine with what is timed
 
 
-def new_console(*, stderr: bool = False) -> Any:
+def new_console(*, stderr: bool = False) -> Console:
     """Where tables are printed.
 
     Text is printed as it is: square brackets in names and paths are no markup.  What goes into a
@@ -23,18 +30,21 @@ def new_console(*, stderr: bool = False) -> Any:
     console = require("rich.console", "app", "a table on the terminal").Console
     options = {"stderr": stderr, "markup": False, "highlight": False, "emoji": False}
     terminal = console(**options)
-    return terminal if terminal.is_terminal else console(**options, width=120)
+    found: Console = terminal if terminal.is_terminal else console(**options, width=120)
+    return found
 
 
-def new_table(*headings: str, **options: Any) -> Any:
+def new_table(*headings: str, **options: object) -> Table:
     """A table of `rich` with these columns."""
-    return require("rich.table", "app", "a table on the terminal").Table(*headings, **options)
+    rich = require("rich.table", "app", "a table on the terminal")
+    table: Table = rich.Table(*headings, **options)
+    return table
 
 
-def new_bar(*columns: Any, **options: Any) -> Any:
+def new_bar(*columns: ProgressColumn, **options: object) -> Progress:
     """A progress bar of `rich` on the standard error stream, with these columns behind the bar."""
     progress = require("rich.progress", "app", "a progress bar")
-    return progress.Progress(
+    bar: Progress = progress.Progress(
         progress.BarColumn(),
         *columns,
         progress.TextColumn("{task.description}", markup=False),
@@ -42,6 +52,7 @@ def new_bar(*columns: Any, **options: Any) -> Any:
         refresh_per_second=PER_SECOND,
         **options,
     )
+    return bar
 
 
 def is_watched(progress: bool | None = None) -> bool:

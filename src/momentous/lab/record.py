@@ -35,6 +35,9 @@ from momentous.io.optional import require
 from momentous.io.types import JsonObject
 from momentous.version import __version__
 
+if typing.TYPE_CHECKING:
+    from pyarrow import Table
+
 COLUMNS = ("nfev", "njev", "time", "fun", "grad_norm", "step_size")
 COUNTS = ("nfev", "njev")  # whole numbers
 KIND, VERSION = "run", 1
@@ -255,7 +258,7 @@ def as_file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]+", "_", name)
 
 
-def path_of_run(folder: Path, name: str, settings: list[Any]) -> Path:
+def path_of_run(folder: Path, name: str, settings: Sequence[object]) -> Path:
     """Where a run is, or will be: another file for all that makes it another run."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
     return folder / f"{as_file_name(name)[:120]}--{digest}.parquet"
@@ -303,7 +306,7 @@ def _events(cells: list[str]) -> list[Event]:
     return events
 
 
-def _read_metadata(table: Any) -> Json:
+def _read_metadata(table: Table) -> Json:
     text = (table.schema.metadata or {}).get(METADATA_KEY)
     content = None if text is None else json.loads(text)
     if not isinstance(content, dict) or content.get("kind") != KIND:
@@ -316,7 +319,7 @@ def _read_metadata(table: Any) -> Json:
     return content
 
 
-def _numbers(table: Any, name: str) -> np.ndarray:
+def _numbers(table: Table, name: str) -> np.ndarray:
     column = table[name]
     array: np.ndarray = column.to_numpy()
     if column.null_count or array.dtype.kind not in ("i" if name in COUNTS else "f"):
@@ -327,7 +330,7 @@ def _numbers(table: Any, name: str) -> np.ndarray:
 T = TypeVar("T")
 
 
-def from_json(kind: type[T], content: Any) -> T:
+def from_json(kind: type[T], content: object) -> T:
     """A dataclass from JSON, with the type of every field checked."""
     hints = typing.get_type_hints(kind)
     names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
@@ -348,6 +351,6 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return float(value)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
-    if origin in (dict, None) and kind is not Any and type(value) is (origin or kind):
+    if origin in (dict, None) and type(value) is (origin or kind):
         return value
     raise ValueError(f"{name} is {value!r}, which is not of the type {kind}")

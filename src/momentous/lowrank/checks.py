@@ -6,11 +6,11 @@ import math
 import numbers
 import operator
 import os
-from typing import Any
+from typing import SupportsIndex
 
 
 def check_number(
-    name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False
+    name: str, value: object, low: float, high: float = math.inf, *, whole: bool = False
 ) -> None:
     """Raise an error that names the parameter unless it is finite, >= low and, if given, < high.
 
@@ -25,7 +25,7 @@ def check_number(
         raise ValueError(f"{name}={value!r} must be a finite number {what}")
 
 
-def thread_count(threads: Any) -> int:
+def thread_count(threads: SupportsIndex | None) -> int:
     """A number of threads; None stands for as many as this process may use."""
     if threads is None:
         allowed = getattr(os, "sched_getaffinity", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg
@@ -107,8 +106,8 @@ def least_penalty(
     row_weights: Floats,
     col_weights: Floats,
     *,
-    gram: Callable[[Any, Any], Any] | None = None,
-    asarray: Callable[[Any], Any] = np.asarray,
+    gram: Callable[[Floats, Floats], NDArray[np.float64]] | None = None,
+    asarray: Callable[[Floats], Floats] = np.asarray,
 ) -> tuple[Floats, Floats]:
     """Factors of the same product U V' with the least weighted ridge, turned as little as possible.
 
@@ -147,14 +146,14 @@ def weighted_gram(factor: Floats, weights: Floats) -> NDArray[np.float64]:
     return total
 
 
-def _root_and_inverse(matrix: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _root_and_inverse(matrix: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The symmetric square root of a positive definite matrix, and the inverse of that root."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     roots = np.sqrt(np.maximum(values, np.finfo(np.float64).eps * values[-1]))
     return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
 
 
-def _balanced_factors(left: Any, sizes: Any, right: Any) -> tuple[Floats, Floats]:
+def _balanced_factors(left: Floats, sizes: Floats, right: Floats) -> tuple[Floats, Floats]:
     """Split left diag(sizes) right evenly, largest first, with fixed signs."""
     order = np.argsort(-sizes, kind="stable")
     left, right, roots = left[:, order], right[order].T, np.sqrt(np.maximum(sizes[order], 0.0))

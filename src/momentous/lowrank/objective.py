@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from functools import cached_property
-from typing import Any
+from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from momentous.core.loop import Layout
 from momentous.io.types import AnyDType
 from momentous.lowrank.backends import Backend, PlainTerms, RowStep, Side, find_backend
+from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.checks import check_number, thread_count
 from momentous.lowrank.data.draws import mix, normals
 from momentous.lowrank.data.ratings import Floats, Ratings
@@ -185,7 +186,7 @@ class LowRankObjective:
         P, Q = (xp.pad(xp.asarray(side), [(0, 0), (0, extra)]) for side in factors)
         return self.join(P, Q)
 
-    def split(self, x: Any) -> tuple[Floats, Floats]:
+    def split(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """The parameters (P, Q) in x, as read-only views where x has the right dtype.
 
         Without biases these are the factors (U, V).
@@ -211,7 +212,7 @@ class LowRankObjective:
         z = products(*self._widened(P, Q), rows, cols)
         return z[()]
 
-    def _checked(self, x: Any) -> Floats:
+    def _checked(self, x: ArrayLike) -> Floats:
         """The point as an array of the backend."""
         x = self.backend.asarray(x, self.dtype)
         if x.shape != (self.dimension,):
@@ -317,7 +318,7 @@ class LowRankObjective:
     def _long_first(self, rows: Floats, cols: Floats) -> tuple[Floats, Floats]:
         return (cols, rows) if self._long else (rows, cols)
 
-    def _dense(self, left: Floats, right: Floats) -> tuple[float, Any, Any]:
+    def _dense(self, left: Floats, right: Floats) -> tuple[float, Matrix, Matrix]:
         """The sum over all pairs of ``dense_weight z^2 / 2``, and both Gram matrices."""
         of_left, of_right = self.backend.gram(left), self.backend.gram(right)
         return 0.5 * self.loss.dense_weight * float((of_left * of_right).sum()), of_left, of_right
@@ -326,7 +327,7 @@ class LowRankObjective:
         return self.backend.gram(P[:, : self.rank]), self.backend.gram(Q[:, : self.rank])
 
     def _sum(
-        self, losses: float, P: Floats, Q: Floats, gram_U: Any, gram_V: Any, balance: float
+        self, losses: float, P: Floats, Q: Floats, gram_U: Matrix, gram_V: Matrix, balance: float
     ) -> float:
         if self.penalty.uniform:
             squares = self.ridge * float(gram_U.trace() + gram_V.trace())
@@ -377,7 +378,7 @@ class LowRankObjective:
         found, losses = self.side(which).improve_rows(step, squares, steps)
         return self.turned(found, axes.T), losses
 
-    def principal_axes(self, which: int, other: Floats) -> tuple[Any, Any]:
+    def principal_axes(self, which: int, other: Floats) -> tuple[Floats, Matrix]:
         """Axes for the factors, orthonormal, in which those of the other side are uncorrelated over
         all entries, and the mean squares of the features along them.
 
@@ -404,7 +405,7 @@ class LowRankObjective:
         total = self.total(float(np.sum(np.broadcast_to(largest, self.ratings.values.shape))))
         return float(total / self.ratings.whole.shape[which])
 
-    def turned(self, side: Floats, axes: Any) -> Floats:
+    def turned(self, side: Floats, axes: Floats) -> Floats:
         """The parameters of a side with its factors in other coordinates."""
         r = self.rank
         turned: Floats = (side[:, :r] @ axes).astype(self.dtype)
@@ -430,11 +431,11 @@ class LowRankObjective:
         return None
 
     @property
-    def items(self) -> slice:
+    def items(self) -> slice[int | None, int | None]:
         """Which columns are in x."""
         return slice(None)
 
-    def factors(self, x: Any) -> tuple[Floats, Floats]:
+    def factors(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """The parameters (P, Q) in x, as NumPy arrays of our own, Q of all columns."""
         P, Q = (np.array(self.backend.to_host(side)) for side in self.split(x))
         return P, Q
@@ -443,11 +444,11 @@ class LowRankObjective:
         """Balanced factors of the same product, for `factors`."""
         return balanced(U, V)
 
-    def gram(self, factor: Any, weights: Any) -> NDArray[np.float64]:
+    def gram(self, factor: Floats, weights: Floats) -> NDArray[np.float64]:
         """``sum_i w_i u_i u_i'`` over all rows of a side, as a NumPy array."""
         return np.asarray(self.backend.to_host(self.backend.gram(factor, weights)), np.float64)
 
-    def norm(self, x: Any) -> float:
+    def norm(self, x: Floats) -> float:
         """The length of a vector like x."""
         return float(self.backend.xp.linalg.norm(x))
 
@@ -484,7 +485,7 @@ class LowRankObjective:
         return total
 
 
-def _rank(rank: Any, shape: tuple[int, int]) -> int:
+def _rank(rank: SupportsIndex, shape: tuple[int, int]) -> int:
     try:
         r = operator.index(rank)
     except TypeError:

@@ -13,7 +13,7 @@ from momentous.core.status import Status
 from momentous.distributed import Ranks, find
 from momentous.io.archive import ArchiveError
 from momentous.io.atomic import PathLike, require_writable
-from momentous.io.types import JsonObject
+from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data import read_pairs
 from momentous.lowrank.data.queries import Query
@@ -227,7 +227,7 @@ def evaluate_file(model: Path, file: PathLike | Query, **reading: Unpack[Reading
         }
 
 
-def _count_unknown(vocabulary: Vocabulary, ids: np.ndarray) -> int:
+def _count_unknown(vocabulary: Vocabulary, ids: AnyArray) -> int:
     return int(np.count_nonzero(vocabulary.positions(ids) == UNKNOWN))
 
 

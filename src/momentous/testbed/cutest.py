@@ -8,16 +8,15 @@ environment with safe threads for mathematical optimization" (2015); S2MPJ, by G
 import importlib.util
 import math
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from array_api_compat import is_numpy_array
 from numpy.typing import NDArray
 
+from momentous.io.types import AnyFunction
 from momentous.testbed.problem import Array, Problem, Vector
 
 # fmt: off
@@ -128,14 +127,14 @@ class _DenseRows(NDArray[np.float64]):
         return np.asarray(self).reshape(-1, 1)
 
 
-def _problem_class(name: str) -> Callable[..., Any]:
+def _problem_class(name: str) -> AnyFunction:
     home = _home()
     file = home / "python_problems" / f"{name}.py"
     if not file.is_file():
         raise ValueError(f"S2MPJ has no problem {name!r}; for some that it has see cutest_names()")
     if "s2mpjlib" not in sys.modules:  # the problems import it by this name
         sys.modules["s2mpjlib"] = _execute("s2mpjlib", home / "s2mpjlib.py")
-    found: Callable[..., Any] = getattr(_execute(f"s2mpj_{name}", file), name)
+    found: AnyFunction = getattr(_execute(f"s2mpj_{name}", file), name)
     return found
 
 

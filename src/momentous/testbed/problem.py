@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 from array_api_compat import array_namespace
 from array_api_compat import device as device_of
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array = Any
 """An array of any library that follows the array API standard."""
@@ -45,7 +46,7 @@ class Problem:
     minimiser: Vector | None = field(default=None, repr=False)  # where it is attained, if known
 
     def __post_init__(self) -> None:
-        if cast(Any, self.value) is None:
+        if cast(object, self.value) is None:
             object.__setattr__(self, "value", lambda x: self.value_and_gradient(x)[0])
         object.__setattr__(self, "start", frozen(self.start))
         if self.minimiser is not None:
@@ -66,7 +67,7 @@ class Problem:
         """Gradient of f at x."""
         return self.value_and_gradient(x)[1]
 
-    def start_in(self, xp: Any = np, dtype: DTypeLike | None = None, device: Any = None) -> Array:
+    def start_in(self, xp: ModuleType = np, dtype: object = None, device: object = None) -> Array:
         """A fresh copy of the starting point as an array of another library (``torch``, ...).
 
         By default in double precision, where the library allows it, on its default device.
@@ -99,7 +100,7 @@ class Constants:
             self._converted[key] = self._convert(xp, x.dtype, where)
         return self._converted[key]
 
-    def _convert(self, xp: Any, dtype: DTypeLike, where: Any) -> tuple[Array, ...]:
+    def _convert(self, xp: ModuleType, dtype: object, where: object) -> tuple[Array, ...]:
         if not xp.isdtype(dtype, "real floating"):
             raise TypeError(
                 f"x must have a real floating-point dtype, not {dtype}; convert it first"

@@ -45,7 +45,7 @@ def scaled(problem: Problem, value_scale: float = 1.0, length_scale: float = 1.0
     if not (c > 0.0 and s > 0.0):
         raise ValueError(f"scales must be positive, not {c} and {s}")
 
-    def times(factor: float, constant: Any) -> Any:
+    def times(factor: float, constant: float | None) -> float | None:
         return None if constant is None else factor * constant
 
     def value_and_gradient(x: Array) -> tuple[Array, Array]:
@@ -63,7 +63,7 @@ def scaled(problem: Problem, value_scale: float = 1.0, length_scale: float = 1.0
         hessian_lipschitz=times(c / s**3, problem.hessian_lipschitz),
         constants_radius=s * problem.constants_radius,
         minimum=times(c, problem.minimum),
-        minimiser=times(s, problem.minimiser),
+        minimiser=None if problem.minimiser is None else s * problem.minimiser,
     )
 
 

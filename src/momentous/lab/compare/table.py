@@ -6,7 +6,7 @@ import csv
 import math
 import os
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from html import escape
 from pathlib import Path
@@ -232,7 +232,7 @@ def _trace_columns(
     }
 
 
-def write_columns(path: str | os.PathLike[str], columns: dict[str, list[Any]]) -> None:
+def write_columns(path: str | os.PathLike[str], columns: Mapping[str, Sequence[object]]) -> None:
     """A table as ``.csv`` or ``.parquet``."""
     path = Path(path)
     if _suffix(path) == ".csv":

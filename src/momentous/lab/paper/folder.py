@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from momentous.io.atomic import remove_left_over, write_text
+from momentous.io.types import JsonObject
 from momentous.lab.paper.problems import PROBLEMS
 from momentous.lab.paper.results import FIGURE_NAMES, Bound, Growth, RunSet
 from momentous.lab.paper.runs import PaperRun, load_run
@@ -33,11 +34,9 @@ KEYS = (
     "device",
 )  # what makes two run sets the same one
 
-fcntl: Any
-try:
+fcntl: ModuleType | None = None
+with contextlib.suppress(ModuleNotFoundError):  # no such locks on this system
     fcntl = import_module("fcntl")
-except ModuleNotFoundError:  # no such locks on this system
-    fcntl = None
 
 
 def is_study(path: Path) -> bool:
@@ -167,7 +166,7 @@ class StudyFolder:
         return bounds, growths
 
 
-def _checked(entry: Any) -> Json:
+def _checked(entry: JsonObject) -> Json:
     """An entry of the index whose fields are what they must be; pictures are named by figure."""
     kinds = {**dict.fromkeys(KEYS, str), "twin": bool, "plotted": int, "runs": dict}
     right = {key: type(entry[key]) is kind for key, kind in kinds.items()}
@@ -196,7 +195,7 @@ def _read_json(path: Path, kind: str) -> Json:
     return content
 
 
-def _plain(content: Any) -> Any:
+def _plain(content: object) -> object:
     """JSON has no infinity and no NaN: they become "inf" and "nan", which float() reads."""
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}

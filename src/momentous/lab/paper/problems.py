@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class PaperProblem:
             raise ValueError(f"profile={profile!r} must be one of {', '.join(PROFILES)}")
         self.data, self.name, self.profile = data, name, profile
         self._threads, self._asked_device = threads, device
-        self._last: Any = None
+        self._last: Floats | None = None
         self._last_value = float("nan")
 
     @cached_property
@@ -154,7 +154,7 @@ class PaperProblem:
         self._last_value = value
 
 
-def _can_be_written(x: Any) -> bool:
+def _can_be_written(x: Floats) -> bool:
     """Points on a GPU have no such flag; `momentous.minimize`, which made them, leaves them."""
     return bool(getattr(x.flags, "writeable", False))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from momentous.core.method import Method
 from momentous.core.result import Result, Trace
 from momentous.core.status import Status
 from momentous.io.atomic import previous_path
+from momentous.io.types import Floats
 from momentous.lab.paper.methods import PaperMethod
 from momentous.lab.paper.problems import CPU, PROBLEMS, PaperProblem
 from momentous.lab.record import (
@@ -38,6 +39,8 @@ OUR_PROFILE = "ours"  # the parameters of solvers that the paper does not compar
 
 OnIteration = Callable[[int, float, float], None]
 """(iteration, objective, gradient norm), after every one."""
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class Task:
         problem = self.problem
         # Times on another device, or with another number of threads, are other times.
         where = problem.objective.threads if problem.device == CPU else problem.device
-        settings: list[Any] = [
+        settings: list[object] = [
             problem.data.fingerprint, problem.name, problem.profile, where,
             self.instance.description(), self.method.divergence_factor,
         ]  # fmt: skip
@@ -206,10 +209,10 @@ def _minimize(
             on_iteration(step.nit, fun, step.grad_norm)
         return not fun <= limit
 
-    def watched(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def watched(function: Callable[[Floats], Found]) -> Callable[[Floats], Found]:
         """Remember that Ctrl-C came during a call: a run at its end takes no notice of it."""
 
-        def called(x: Any) -> Any:
+        def called(x: Floats) -> Found:
             try:
                 return function(x)
             except KeyboardInterrupt:

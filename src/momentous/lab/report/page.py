@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
@@ -28,6 +28,9 @@ from momentous.lab.report import tables
 from momentous.lab.report.plots import growth_figure, mark_words, run_set_plots
 from momentous.lab.text import counted, listed
 from momentous.version import __version__
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 # The only script of our own: it hands the figures in the page to Plotly.
 DRAW_SCRIPT = """\
@@ -82,7 +85,7 @@ def write_page(
 
 
 @functools.cache
-def _template() -> Any:
+def _template() -> Template:
     jinja2 = require("jinja2", "app", "The report page")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
@@ -91,7 +94,8 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html")
+    page: Template = environment.get_template("page.html")
+    return page
 
 
 @functools.cache

@@ -202,7 +202,7 @@ def growth_table(growths: Sequence[Growth]) -> Table:
     return Table.of("growth", ["method", "1/mu", "gradients", "exponent"], lines)
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """A parameter in words."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} = {value_text(inner)}" for name, inner in value.items())

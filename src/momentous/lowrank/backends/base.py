@@ -12,10 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from types import ModuleType
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.conjugate import (
@@ -218,7 +219,7 @@ class Backend(ABC):
 
     name: ClassVar[str]
     device: ClassVar[str] = "cpu"
-    xp: ClassVar[Any] = np  # or a module with the same functions for arrays on the device
+    xp: ClassVar[ModuleType] = np  # or a module with the same functions for arrays on the device
     conjugate_gradients: ClassVar[bool] = True  # do its sides have `Side.improve_rows`?
 
     @abstractmethod
@@ -235,12 +236,12 @@ class Backend(ABC):
         """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
         return Blocks.of(blocks, factor, dtype)
 
-    def gram(self, factor: Any, weights: Any = None) -> Any:
+    def gram(self, factor: Floats, weights: Floats | None = None) -> Matrix:
         """``sum_i w_i u_i u_i'``, long sums in double precision; one weight per row, or 1."""
         return gram(factor) if weights is None else weighted_gram(factor, weights)
 
     def plain_objective(
-        self, side: Callable[[int], Any], x: Any, cut: int, terms: PlainTerms, gradient: Any
+        self, side: Callable[[int], Side], x: Floats, cut: int, terms: PlainTerms, gradient: Floats
     ) -> float | None:
         """An objective without biases and mean at x, and its gradient, written to ``gradient``.
 
@@ -259,12 +260,17 @@ class Backend(ABC):
         """
         return None
 
-    def weighted_squares(self, weights: Any, factor: Any) -> float:
+    def weighted_squares(self, weights: Floats, factor: Floats) -> float:
         """The sum of all ``w p^2``, in double precision."""
         return float(self.xp.einsum("ij,ij,ij->", weights, factor, factor, dtype=np.float64))
 
     def sum_of_errors(
-        self, loss: Loss, left: Any, right: Any, ratings: Ratings, value_range: tuple[float, float]
+        self,
+        loss: Loss,
+        left: Floats,
+        right: Floats,
+        ratings: Ratings,
+        value_range: tuple[float, float],
     ) -> float:
         """The sum of the loss's errors over these entries; asked of backends with an ``xp`` of
         their own."""
@@ -297,15 +303,16 @@ class Backend(ABC):
     def release_memory(self) -> None:  # noqa: B027  # most keep nothing
         """Give back what is kept for later use, where memory has ended."""
 
-    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Any, Any]:
+    def svd_start(self, ratings: Ratings, rank: int, values: Floats) -> tuple[Floats, Floats]:
         """The balanced factors of the truncated SVD; see `momentous.lowrank.factors`."""
         return svd_start(ratings, rank, values)
 
-    def asarray(self, array: Any, dtype: DTypeLike) -> Any:
+    def asarray(self, array: ArrayLike, dtype: DTypeLike) -> Floats:
         """An array on the device, C-contiguous; the same one where it is that already."""
-        return self.xp.ascontiguousarray(array, dtype)
+        there: Floats = self.xp.ascontiguousarray(array, dtype)
+        return there
 
-    def to_host(self, array: Any) -> Floats:
+    def to_host(self, array: Floats) -> Floats:
         """The array as NumPy has it."""
         return np.asarray(array)
 

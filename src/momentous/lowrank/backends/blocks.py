@@ -20,7 +20,7 @@ BLOCK = 8192  # rows that are worked on at a time: long vectors that still fit t
 NUMBERS = 1 << 20  # in the temporaries of a refresh
 
 
-def _parts(rows: int, length: int) -> Iterator[slice]:
+def _parts(rows: int, length: int) -> Iterator[slice[int, int]]:
     return (slice(i, min(i + length, rows)) for i in range(0, rows, length))
 
 

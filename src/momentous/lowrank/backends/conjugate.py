@@ -7,13 +7,15 @@ several ranks can be added up with as many numbers as the row has parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import DTypeLike
 
+from momentous.io.types import Integers
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
@@ -86,13 +88,13 @@ def row_products(
 
 
 def conjugate_change(
-    downwards: Any,
-    diagonal: Any,
-    product: Callable[[Any], Any],
+    downwards: Matrix,
+    diagonal: Matrix,
+    product: Callable[[Matrix], Matrix],
     steps: int,
     dtype: DTypeLike,
-    xp: Any = np,
-) -> Any:
+    xp: ModuleType = np,
+) -> Matrix:
     """The change of every row by so many steps towards the solution of ``A x = downwards``.
 
     ``product`` multiplies the directions, one per row, with the rows' own matrices; ``diagonal``
@@ -101,7 +103,8 @@ def conjugate_change(
     rises.  A row whose direction has hardly any curvature is left as it is (`least_curvature`).
     """
     inverse = xp.where(diagonal > 0.0, 1.0 / xp.where(diagonal > 0.0, diagonal, 1.0), 0.0)
-    x, rest = xp.zeros_like(downwards), downwards.copy()
+    x: Matrix = xp.zeros_like(downwards)
+    rest = downwards.copy()
     scaled = inverse * rest
     direction, size = scaled, xp.sum(rest * scaled, axis=1)
     going, square = size > 0.0, size  # square is d'Md, with M the preconditioner
@@ -121,7 +124,7 @@ def conjugate_change(
     return x
 
 
-def _blocks(groups: Compressed, size: int) -> Any:
+def _blocks(groups: Compressed, size: int) -> Iterator[tuple[int, int, slice[int, int], Integers]]:
     """Ranges of whole rows of about so many entries: first, last, their entries, their owners."""
     starts, first, rows = groups.starts, 0, groups.starts.size - 1
     length = max(1, BLOCK // size)
@@ -134,7 +137,9 @@ def _blocks(groups: Compressed, size: int) -> Any:
         first = last
 
 
-def _sparse(groups: Compressed, first: int, last: int, data: Any, width: int) -> Any:
+def _sparse(
+    groups: Compressed, first: int, last: int, data: Floats, width: int
+) -> scipy.sparse.csr_array:
     starts = groups.starts[first : last + 1]
     others = groups.others[starts[0] : starts[-1]]
     return scipy.sparse.csr_array((data, others, starts - starts[0]), shape=(last - first, width))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from momentous.io.optional import require
 from momentous.lowrank.data.ratings import Compressed
 
@@ -49,7 +47,7 @@ def gpu_available() -> bool:
 
 def check_memory(groups: Compressed, orders: int) -> None:
     """Raise where entries in so many orders do not fit."""
-    cupy: Any = require("cupy", "cuda", "device='cuda'")
+    cupy = require("cupy", "cuda", "device='cuda'")
     entries = int(groups.others.size)
     needed = orders * entries * (4 + groups.values.dtype.itemsize)
     if orders > 1:

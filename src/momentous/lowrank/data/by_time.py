@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.ids import unmasked
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.vocabulary import pairs_of
+from momentous.lowrank.data.vocabulary import Pairs, pairs_of
 
 
 def split_by_time(
-    X: Any,
+    X: Pairs,
     y: ArrayLike,
     times: ArrayLike,
     share: float = 0.1,
     *,
-    since: Any = None,
+    since: ArrayLike | None = None,
     per_user: bool = False,
 ) -> tuple[Ratings, Ratings]:
     """Hold out the latest ratings.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from momentous.io.types import AnyArray
 
@@ -17,7 +16,7 @@ DIGIT = 16  # bits of a key that are looked at together
 BLOCK = 1 << 20  # keys that are counted at a time
 
 
-def mix(keys: Any) -> Keys:
+def mix(keys: ArrayLike) -> Keys:
     """64 bits that look random, for any 64 bits.
 
     The output function of SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom

@@ -6,13 +6,16 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from momentous.io.logs import notify
 from momentous.io.optional import require
 from momentous.lowrank.data.sources import expanded
 from momentous.lowrank.data.twins import MODELS
+
+if TYPE_CHECKING:
+    from requests import Response
 
 LOGGER = logging.getLogger("momentous.lowrank")
 ADDRESS = "https://files.grouplens.org/datasets/movielens/{name}.zip"
@@ -87,7 +90,7 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     return archive
 
 
-def _refuse_http(response: Any, *_: Any, **__: Any) -> None:
+def _refuse_http(response: Response, *_: object, **__: object) -> None:
     """Whoever answers may send us on, but not to an address where anybody can listen and write."""
     target = urljoin(response.url, response.headers.get("location", ""))
     if not target.startswith("https://"):

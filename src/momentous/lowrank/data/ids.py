@@ -8,9 +8,9 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from momentous.io.types import AnyArray
+from momentous.io.types import AnyArray, AnyId
 
-Id = str | float | np.integer
+Id = AnyId
 Ids = ArrayLike | Sequence[Id]  # what is given for them
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from momentous.io.optional import require
+from momentous.io.types import Integers
 from momentous.lowrank.data.numbers import Columns, are_close, kept_values
 from momentous.lowrank.data.ratings import Compressed, Ratings, repeated_note, stored_ratings
 
@@ -17,7 +18,7 @@ BYTES = 64  # per rating, at most
 
 def has_room(count: int) -> bool:
     """Can so many ratings be sorted on the GPU?"""
-    cupy: Any = require("cupy", "cuda", "device='cuda'")
+    cupy = require("cupy", "cuda", "device='cuda'")
     try:
         free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
     except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -27,7 +28,7 @@ def has_room(count: int) -> bool:
 
 def sorted_ratings(columns: Columns, dtype: DTypeLike | None = None) -> tuple[Ratings, list[str]]:
     """Ratings from triples of numbers, as `make_ratings` gives them; the columns are given up."""
-    cupy: Any = require("cupy", "cuda", "device='cuda'")
+    cupy = require("cupy", "cuda", "device='cuda'")
     rows, row_ids = _numbered(cupy, columns.pop("user"))
     cols, col_ids = _numbered(cupy, columns.pop("item"))
     m, n, count = row_ids.size, col_ids.size, rows.size
@@ -58,7 +59,7 @@ def sorted_ratings(columns: Columns, dtype: DTypeLike | None = None) -> tuple[Ra
     return ratings, repeated_note(count, others.size)
 
 
-def _numbered(cupy: Any, column: Any) -> tuple[Any, Any]:
+def _numbered(cupy: ModuleType, column: Integers) -> tuple[Integers, Integers]:
     """The place of each number among all different ones, on the device, and those in order."""
     numbers = cupy.asarray(column)
     low, high = int(numbers.min()), int(numbers.max())

@@ -26,6 +26,7 @@ BLOCK = 1 << 16  # values
 Rng = int | np.random.Generator | None
 Entries = tuple[ArrayLike, ...]  # rows, columns and values
 Ids = tuple[ArrayLike | None, ArrayLike | None]
+IdPair = tuple[AnyArray | None, AnyArray | None]
 
 
 class SparseMatrix(Protocol):
@@ -147,7 +148,7 @@ class Ratings:
         self,
         shape: tuple[int, int],
         storage: Compressed,
-        names: tuple[AnyArray | None, AnyArray | None],
+        names: IdPair,
     ) -> None:
         self.shape, self.by_row = shape, _read_only(storage)
         self.row_ids, self.col_ids = names
@@ -355,12 +356,15 @@ class Ratings:
         return cls(*parts, row_ids=row_ids, col_ids=col_ids)
 
     # The package, which knows both this class and those who make ratings, puts them here.
-    read: ClassVar[Callable[..., Ratings]]
+    read: ClassVar[Maker]
     """Ratings from a file or a table: `momentous.lowrank.data.read_ratings`."""
-    query: ClassVar[Callable[..., Ratings]]
+    query: ClassVar[Maker]
     """Ratings from SQL: `momentous.lowrank.data.read.query_ratings`."""
-    twin: ClassVar[Callable[..., Ratings]]
+    twin: ClassVar[Maker]
     """Synthetic ratings shaped like a known data set: `momentous.lowrank.twin`."""
+
+
+Maker = Callable[..., Ratings]  # type: ignore[explicit-any]
 
 
 def make_ratings(
@@ -374,7 +378,7 @@ def make_ratings(
 def stored_ratings(
     shape: tuple[int, int],
     storage: Compressed,
-    ids: tuple[AnyArray | None, AnyArray | None],
+    ids: IdPair,
 ) -> Ratings:
     """Ratings from arrays that are in order already, and are known to be."""
     ratings = object.__new__(Ratings)

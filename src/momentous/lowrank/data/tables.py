@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from momentous.io.optional import require
-from momentous.io.types import AnyArray, Integers
+from momentous.io.types import AnyArray, FloatClass, Integers
 from momentous.lowrank.data.dialect import BYTE_ORDER_MARK, Columns, File, places
 from momentous.lowrank.data.errors import Limits, RatingsFileError
 from momentous.lowrank.data.numbers import SINGLE_FROM, Coded, Numbers, are_close
@@ -30,6 +30,7 @@ from momentous.lowrank.data.numbers import SINGLE_FROM, Coded, Numbers, are_clos
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Connection
 
+Row = tuple[Any, ...]  # type: ignore[explicit-any]  # as DuckDB gives it
 CHUNK = 1 << 23  # rows that are taken out of DuckDB at a time
 FEW = 1 << 12  # rows
 SMALL = 1 << 22  # bytes of files that share a database
@@ -121,7 +122,7 @@ class Triples:
             "CREATE TEMP TABLE triples (user VARCHAR, item VARCHAR, value DOUBLE, problem UTINYINT)"
         )
 
-    def _fetch(self, query: str) -> list[tuple[Any, ...]]:
+    def _fetch(self, query: str) -> list[Row]:
         return self.connection.execute(query).fetchall()
 
     def add(self, scan: Scan) -> None:
@@ -263,7 +264,7 @@ class Triples:
             rows, cols, values = rows[good], cols[good], values[good]
         return Coded(rows, cols, values, user.ids, col_ids)
 
-    def _dtype(self) -> type[np.floating]:
+    def _dtype(self) -> FloatClass:
         if self.count <= SINGLE_FROM:
             return np.float64
         exact = self._fetch(

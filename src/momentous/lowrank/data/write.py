@@ -6,14 +6,14 @@ import csv
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import scipy.sparse
 
 from momentous.io.atomic import atomic_file
 from momentous.io.optional import require
-from momentous.io.types import JsonObject
+from momentous.io.types import AnyArray
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.sources import expanded
 from momentous.lowrank.data.vocabulary import pairs_of
@@ -50,7 +50,7 @@ def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
 
 
 def write_table(
-    file: IO[str], columns: JsonObject, between: str = ",", harmless: bool = False
+    file: IO[str], columns: dict[str, AnyArray], between: str = ",", harmless: bool = False
 ) -> None:
     """Write arrays as the columns of a table with a header, quoted where need be.
 
@@ -76,19 +76,19 @@ def _harmless(text: str) -> str:
     return text
 
 
-def _blocks(columns: JsonObject) -> Iterator[list[list[str]]]:
+def _blocks(columns: dict[str, AnyArray]) -> Iterator[list[list[str]]]:
     """The columns as text, some lines at a time."""
     for begin in range(0, len(next(iter(columns.values()))), _BLOCK):
         yield [_texts(column[begin : begin + _BLOCK]) for column in columns.values()]
 
 
-def _texts(values: Any) -> list[str]:
+def _texts(values: AnyArray) -> list[str]:
     """Each value in the fewest digits that give it back; 3 and not 3.0."""
     texts: list[str] = values.astype(np.str_).tolist()
     return [text.removesuffix(".0") for text in texts] if values.dtype.kind == "f" else texts
 
 
-def _refuse_unwritable(path: Path, *sides: Any) -> None:
+def _refuse_unwritable(path: Path, *sides: AnyArray | None) -> None:
     """Ids that would be read as something else: nothing is written then."""
     forbidden = ("\r", "\0", "\n", "::") if path.suffix == ".dat" else ("\r", "\0")
     edges = " \t:" if path.suffix == ".dat" else " \t\n"

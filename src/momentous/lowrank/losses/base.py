@@ -14,8 +14,9 @@ from momentous.lowrank.data.ratings import Floats, Ratings, Whole
 # Factors that take up a rating whole have its square in their Gram matrices, and its fourth power
 # in the products of these: up to here, sums of 1e28 of them are finite.
 LARGEST = 1e70
+Numbers = Any  # one number, or an array of them: what a formula takes in Python and compiled
 ValueRange = tuple[float, float]
-Triple = tuple[Any, Any, Any]
+Triple = tuple[Numbers, Numbers, Numbers]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Loss:
     # --- one entry --------------------------------------------------------------------------------
 
     @staticmethod
-    def entry(z: Any, x: Any, parameters: tuple[float, ...]) -> Triple:
+    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
         """Value, slope and curvature in z, in NumPy's functions or plain arithmetic.
 
         It is called with arrays, and compiled by numba for single numbers; functions that it calls
@@ -68,7 +69,7 @@ class Loss:
         """The fields, in order."""
         return tuple(float(value) for value in dataclasses.astuple(self))
 
-    def largest_curvature(self, x: Floats) -> Any:
+    def largest_curvature(self, x: Floats) -> Floats | float:
         """The greatest curvature for any z, one number or one per entry, for `Metric`."""
         return np.inf
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from momentous.lowrank.checks import check_number
 from momentous.lowrank.data.ratings import Floats, Ratings, Whole
-from momentous.lowrank.losses.base import LARGEST, Loss, Triple, ValueRange, largest_size
+from momentous.lowrank.losses.base import LARGEST, Loss, Numbers, Triple, ValueRange, largest_size
 
 ALPHA = 1.0
 RIDGE_PER_CONFIDENCE = 20.0  # by NDCG@10 on held-out shares: benchmarks/implicit_feedback.py
@@ -49,7 +48,7 @@ class Implicit(Loss):
         check_number("alpha", self.alpha, 0.0)
 
     @staticmethod
-    def entry(z: Any, x: Any, parameters: tuple[float, ...]) -> Triple:
+    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
         """``((1 + alpha x) (1 - z)^2 - z^2) / 2``."""
         more = parameters[0] * np.float64(x)
         missing = 1.0 - z

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import expit
 
 from momentous.lowrank.data.ratings import Floats, Ratings, Whole
-from momentous.lowrank.losses.base import Loss, Triple, ValueRange
+from momentous.lowrank.losses.base import Loss, Numbers, Triple, ValueRange
 
 RIDGE = 0.8  # chosen on 90/10 splits: benchmarks/held_out.py
 FLATTEST = 1e-8  # curvatures below this count as this: more is on the safe side
 
 
-def exp_of_minus(size: Any) -> Any:
+def exp_of_minus(size: Numbers) -> Numbers:
     """``exp(-size)`` for size >= 0; a backend may have a faster one of the same name."""
     return np.exp(-size)
 
 
-def log_of_one_plus(e: Any) -> Any:
+def log_of_one_plus(e: Numbers) -> Numbers:
     """``log(1 + e)`` for e in [0, 1]; a backend may have a faster one of the same name."""
     return np.log1p(e)
 
@@ -36,7 +34,7 @@ class Logistic(Loss):
     labels = True
 
     @staticmethod
-    def entry(z: Any, x: Any, parameters: tuple[float, ...]) -> Triple:
+    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
         """With w = sigmoid(-x z): ``-log(1 - w)``, ``-x w``, ``w (1 - w)``."""
         margin = np.float64(x) * np.float64(z)
         e = exp_of_minus(abs(margin))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from momentous.lowrank.data.ratings import Floats, Ratings, Whole
-from momentous.lowrank.losses.base import LARGEST, Loss, Triple, ValueRange, largest_size
+from momentous.lowrank.losses.base import LARGEST, Loss, Numbers, Triple, ValueRange, largest_size
 
 RIDGE_PER_DEVIATION = 1.1  # chosen on 90/10 splits: benchmarks/held_out.py
 
@@ -22,7 +21,7 @@ class Squared(Loss):
     bias_ridge = 2.0
 
     @staticmethod
-    def entry(z: Any, x: Any, parameters: tuple[float, ...]) -> Triple:
+    def entry(z: Numbers, x: Numbers, parameters: tuple[float, ...]) -> Triple:
         """Half the square, in double precision; the slope in that of z."""
         slope = z - x
         double = np.float64(slope)

@@ -225,7 +225,7 @@ def _as_plain(value: object) -> object:
     return dtype.name
 
 
-def _can_be_restored(method: Method, described: JsonObject) -> bool:
+def _can_be_restored(method: object, described: JsonObject) -> bool:
     try:
         return bool(from_plain(json.loads(json.dumps(described))) == method)
     except (ValueError, TypeError, KeyError):

@@ -330,7 +330,9 @@ def solve_rows(
     """The best parameters of rows with these entries, for the features and offsets of the step."""
     kind, dtype = find_backend(backend, device, groups.others.size), step.features.dtype
     side = kind.side(groups, loss, thread_count(threads))
-    step = RowStep(*(kind.asarray(each, dtype) for each in step[:3]))
+    offsets = None if step.offsets is None else kind.asarray(step.offsets, dtype)
+    weights, features = (kind.asarray(each, dtype) for each in step[:2])
+    step = RowStep(weights, features, offsets)
     rows, _ = side.solve_rows(step)
     rounding = 64.0 * np.finfo(dtype).eps
     for _ in range(0 if loss.quadratic else NEWTON_STEPS):

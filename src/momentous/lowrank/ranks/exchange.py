@@ -12,13 +12,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from momentous.distributed import Ranks
-from momentous.io.types import AnyArray
+from momentous.io.types import AnyArray, AnyDType
 from momentous.lowrank.data.ratings import Compressed
 from momentous.lowrank.ranks.ratings import owners
 
@@ -77,7 +77,7 @@ def _write(file: Path, ids: AnyArray, storage: Compressed, size: int) -> None:
         storage.values[places].tofile(out)
 
 
-def _read(files: list[Path], rank: int, kind: Any, dtype: DTypeLike) -> Iterator[Entries]:
+def _read(files: list[Path], rank: int, kind: AnyDType, dtype: DTypeLike) -> Iterator[Entries]:
     for file in files:
         try:
             size = file.stat().st_size

@@ -7,17 +7,21 @@ the systems with the directions of each step: either way the outcome is the same
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.io.types import Integers
 from momentous.lowrank.backends import Backend, RowStep
 from momentous.lowrank.backends.base import FULL_STEP
 from momentous.lowrank.backends.conjugate import conjugate_change
 from momentous.lowrank.backends.numpy import solve_systems
 from momentous.lowrank.backends.sums import furthest_moves, numbers_per_row, unpacked
 from momentous.lowrank.data.ratings import Floats
+
+if TYPE_CHECKING:
+    from momentous.lowrank.ranks.objective import RankObjective
 
 LINES = 1 << 25  # numbers of the items' systems that are added up over ranks at a time
 COLS = 1
@@ -37,7 +41,9 @@ class ItemSweep:
     the `RankObjective` that makes this.
     """
 
-    def __init__(self, objective: Any, own: Floats | None, users: Floats, steps: int | None):
+    def __init__(
+        self, objective: RankObjective, own: Floats | None, users: Floats, steps: int | None
+    ):
         self.objective, self.ranks, self.loss = objective, objective.ranks, objective.loss
         self.side, self.steps, self.width = objective.side(COLS), steps, objective.width
         self.axes, self.squares = None, np.ones(self.width)
@@ -134,10 +140,10 @@ class ItemSweep:
         return lines.reshape(-1, lines.shape[2]), losses
 
     def _improved(
-        self, systems: Doubles, b: Doubles, penalty: Doubles, part: slice, steps: int
+        self, systems: Doubles, b: Doubles, penalty: Doubles, part: slice[int, int], steps: int
     ) -> Doubles:
         """By conjugate gradients, with systems at hand; the dense part is in them."""
-        curved: Any = systems[:, -1, -1]
+        curved: Floats | Integers = systems[:, -1, -1]
         if self.loss.unit_curvature:
             curved = self.objective.counts(COLS)[part]
         elif self.dense is not None:
@@ -176,9 +182,9 @@ class ItemSweep:
         change = conjugate_change(b, self._diagonal(mine[:, -1], penalty), product, steps, dtype)
         return change, value
 
-    def _diagonal(self, curved: Any, penalty: Doubles) -> Doubles:
+    def _diagonal(self, curved: Floats | Integers, penalty: Doubles) -> Doubles:
         """Of the preconditioner."""
-        diagonal: Doubles = np.asarray(curved)[:, None] * self.squares + penalty
+        diagonal: Doubles = np.asarray(curved, np.float64)[:, None] * self.squares + penalty
         if self.dense is not None:
             diagonal += self.dense.weight * self.dense.gram.diagonal()
         return diagonal
@@ -217,7 +223,7 @@ class ItemSweep:
 class _Dense:
     """What the sum over all pairs adds to the systems of rows."""
 
-    def __init__(self, weight: float, gram: Any, pull: Any, rest: float):
+    def __init__(self, weight: float, gram: Doubles, pull: Doubles, rest: float):
         self.weight, self.gram, self.pull, self.rest = weight, gram, pull, rest
 
     def add_to_lines(self, lines: Doubles, before: Doubles) -> float:

@@ -52,11 +52,13 @@ class RankObjective(LowRankObjective):
 
     ratings: RankRatings
 
-    def __init__(self, ratings: Ratings, *given: Any, **options: Any):
+    def __init__(  # type: ignore[explicit-any]
+        self, ratings: Ratings, *given: Any, **options: Any
+    ):
         if not isinstance(ratings, RankRatings):
             raise TypeError(f"expected RankRatings, not {type(ratings).__name__}")
         self.ranks = ratings.ranks
-        self._all_items: tuple[Any, Any] = (None, None)
+        self._all_items: tuple[Floats, Floats] | None = None
         mean_entries = ratings.whole.nnz // self.ranks.size  # all ranks choose alike
         chosen = options.pop("backend", "auto"), options.pop("device", "cpu"), mean_entries
         super().__init__(ratings, *given, backend=on_host(find_backend(*chosen)), **options)
@@ -64,7 +66,7 @@ class RankObjective(LowRankObjective):
     # --- points -----------------------------------------------------------------------------------
 
     @property
-    def items(self) -> slice:
+    def items(self) -> slice[int | None, int | None]:
         """This rank's share of the items."""
         return self.ranks.share(self.ratings.shape[1])
 
@@ -74,7 +76,7 @@ class RankObjective(LowRankObjective):
         items = self.ranks.shares(self.ratings.shape[1])[self.ranks.rank]
         return (self.ratings.shape[0] + items) * self.width
 
-    def split(self, x: Any) -> tuple[Floats, Floats]:
+    def split(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """The parameters in x, of this rank's users and of its share of the items."""
         x = self.backend.asarray(x, self.dtype)
         if x.shape != (self.dimension,):
@@ -86,7 +88,7 @@ class RankObjective(LowRankObjective):
         P.flags.writeable = Q.flags.writeable = False
         return P, Q
 
-    def factors(self, x: Any) -> tuple[Floats, Floats]:
+    def factors(self, x: ArrayLike) -> tuple[Floats, Floats]:
         P, Q = self.split(x)
         return P.copy(), self.gathered(Q).copy()
 
@@ -95,11 +97,10 @@ class RankObjective(LowRankObjective):
 
     def gathered(self, Q: Floats) -> Floats:
         """The parameters of all items, from the shares of all ranks; the last ones are kept."""
-        if self._all_items[0] is not Q:
+        if self._all_items is None or self._all_items[0] is not Q:
             shares = self.ranks.shares(self.ratings.shape[1])
             self._all_items = Q, self.ranks.all_gather(np.ascontiguousarray(Q), shares)
-        whole: Floats = self._all_items[1]
-        return whole
+        return self._all_items[1]
 
     @cached_property
     def _start(self) -> Floats:
@@ -125,11 +126,11 @@ class RankObjective(LowRankObjective):
     def any(self, flag: bool) -> bool:
         return bool(self.ranks.all_reduce(np.array([float(flag)]), "max")[0])
 
-    def gram(self, factor: Any, weights: Any) -> NDArray[np.float64]:
+    def gram(self, factor: Floats, weights: Floats) -> NDArray[np.float64]:
         whole: NDArray[np.float64] = self.ranks.all_reduce(super().gram(factor, weights))
         return whole
 
-    def norm(self, x: Any) -> float:
+    def norm(self, x: Floats) -> float:
         return float(np.sqrt(self.total(float(np.sum(np.square(x, dtype=np.float64))))))
 
     def counts(self, which: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.sums import numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.losses import Loss
+
+if TYPE_CHECKING:
+    from momentous.lowrank.backends.cuda import CudaSide
 
 LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 
@@ -36,7 +39,7 @@ class HostBackend(Backend):
 
     def __init__(self, inner: Backend):
         self.inner = inner
-        cupy: Any = require("cupy", "cuda", "device='cuda'")
+        cupy = require("cupy", "cuda", "device='cuda'")
         local = next((os.environ[name] for name in LOCAL_RANKS if name in os.environ), "0")
         cupy.cuda.Device(int(local) % cupy.cuda.runtime.getDeviceCount()).use()
 
@@ -66,9 +69,9 @@ class HostSide(Side):
 
     threads = 1
 
-    def __init__(self, backend: Backend, there: Any, loss: Loss, groups: Compressed):
+    def __init__(self, backend: Backend, there: Side, loss: Loss, groups: Compressed):
         self.backend, self.there, self.loss, self.groups = backend, there, loss, groups
-        self._parts: dict[tuple[int, int], Any] = {}
+        self._parts: dict[tuple[int, int], CudaSide] = {}
 
     def value(self, left: Floats, right: Floats) -> float:
         return float(self.there.value(left, right))
@@ -111,13 +114,15 @@ class HostSide(Side):
         lines[:, p.size :] = -self.backend.to_host(slopes)[:, :size]
         return lines, float(losses)
 
-    def _rows(self, first: int, last: int) -> Any:
+    def _rows(self, first: int, last: int) -> CudaSide:
         """Some of the rows on the GPU, made once."""
         if (first, last) not in self._parts:
+            from momentous.lowrank.backends.cuda import CudaSide
+
             starts = self.groups.starts[first : last + 1]
             entries = slice(int(starts[0]), int(starts[-1]))
             groups = Compressed(
                 starts - starts[0], self.groups.others[entries], self.groups.values[entries]
             )
-            self._parts[first, last] = self.backend.side(groups, self.loss, 1)
+            self._parts[first, last] = CudaSide(groups, self.loss)
         return self._parts[first, last]

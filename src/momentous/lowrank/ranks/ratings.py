@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from momentous.distributed import Ranks
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.draws import keys_of, mix
-from momentous.lowrank.data.ratings import Compressed, Ratings, Rng
+from momentous.lowrank.data.ratings import Compressed, IdPair, Ratings, Rng
 
 
 class Totals(NamedTuple):
@@ -41,7 +41,9 @@ class RankRatings(Ratings):
         row_ids = np.arange(own.shape[0]) if own.row_ids is None else own.row_ids
         self._fill_rank(own.shape, own.by_row, (row_ids, own.col_ids), ranks)
 
-    def _fill_rank(self, shape: Any, storage: Compressed, names: Any, ranks: Ranks) -> None:
+    def _fill_rank(
+        self, shape: tuple[int, int], storage: Compressed, names: IdPair, ranks: Ranks
+    ) -> None:
         self._take(shape, storage, names)
         self.ranks = ranks
         values = self.values.astype(np.float64, copy=False)
@@ -70,7 +72,7 @@ class RankRatings(Ratings):
 
     @classmethod
     def of_storage(
-        cls, shape: tuple[int, int], storage: Compressed, ids: tuple[Any, Any], ranks: Ranks
+        cls, shape: tuple[int, int], storage: Compressed, ids: IdPair, ranks: Ranks
     ) -> RankRatings:
         """From entries that are in order already; there may be none on this rank."""
         made = object.__new__(cls)

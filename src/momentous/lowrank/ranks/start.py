@@ -6,7 +6,6 @@ Rows of the left factor are spread over ranks, the right one is the same on all 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -101,7 +100,9 @@ def _one_at(ranks: Ranks, number: int) -> NDArray[np.int64]:
     return numbers
 
 
-def _split_evenly(left: Any, sizes: Any, right: Any, ranks: Ranks) -> tuple[Floats, Floats]:
+def _split_evenly(
+    left: Floats, sizes: Floats, right: Floats, ranks: Ranks
+) -> tuple[Floats, Floats]:
     """The largest entry of each column on the left is made positive."""
     ends = np.vstack([left, -left]).reshape(2, *left.shape).max(axis=1, initial=-np.inf)
     highest, lowest = ranks.all_reduce(ends.astype(np.float64), "max")

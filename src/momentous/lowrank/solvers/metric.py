@@ -223,7 +223,7 @@ def _sums(a: list[Floats], b: list[Floats]) -> list[Floats]:
     return [one + other for one, other in zip(a, b, strict=True)]
 
 
-def _check(objective: Any, damping: Any) -> None:
+def _check(objective: LowRankObjective, damping: float) -> None:
     if not isinstance(objective, LowRankObjective):
         raise TypeError(f"a metric needs a LowRankObjective, not {type(objective).__name__}")
     if objective.penalty.biases or objective.mean:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from momentous.lowrank.backends.base import DAMPING, Backend
 from momentous.lowrank.checks import check_number
@@ -83,7 +83,7 @@ class Sweep:
         self._one_sided = self._exact and rescale and objective.ridge > DAMPING
         self._rescales = quadratic and rescale and objective.ridge > 0.0
         self.side = better_determined(objective) if state is None else "UV".index(state)
-        self._last = _Round(None, None, None, None)  # for those who look on, and for the end
+        self._last: _Round | None = None  # for those who look on, and for the end
 
     @property
     def state(self) -> Factor:
@@ -109,8 +109,9 @@ class Sweep:
         if not self._exact:
             return state
         last, (own, before) = self._last, self._own_and_other(state)
-        other = last.other
-        if last.state is not state:
+        if last is not None and last.state is state:
+            other = last.other
+        else:
             other, _ = self.objective.half_sweep(1 - self.side, before, own)
         return self.objective.join(*self._in_order(own, other))
 
@@ -118,8 +119,9 @@ class Sweep:
         """The point after a sweep from this state; its rows are the best for its columns."""
         if not self._exact or self.side == COLS:
             return self.point(image)
-        if self._last.state is not state:
+        if self._last is None or self._last.state is not state:
             self(state)
+        assert self._last is not None
         return self.objective.join(self._last.image, self._last.rescaled)
 
     def __call__(self, state: Floats) -> tuple[Floats, float]:
@@ -180,10 +182,10 @@ class Sweep:
 class _Round(NamedTuple):
     """What a sweep of a quadratic loss found."""
 
-    state: Any
-    other: Any  # the other side, the best for the state
-    rescaled: Any  # the same, rescaled
-    image: Any  # the best for that
+    state: Floats
+    other: Floats  # the other side, the best for the state
+    rescaled: Floats  # the same, rescaled
+    image: Floats  # the best for that
 
 
 def better_determined(objective: LowRankObjective) -> int:
@@ -221,15 +223,15 @@ class _PlainSweep(Sweep):
         """The balanced factors of the truncated SVD."""
         return self.objective.start()
 
-    def rows(self, V: Any, U: Any = None) -> tuple[Floats, float]:
+    def rows(self, V: ArrayLike, U: ArrayLike | None = None) -> tuple[Floats, float]:
         """U after half a step from (U, V), by default from U = 0, and F."""
         return self._half_step(ROWS, U, V)
 
-    def columns(self, U: Any, V: Any = None) -> tuple[Floats, float]:
+    def columns(self, U: ArrayLike, V: ArrayLike | None = None) -> tuple[Floats, float]:
         """V after half a step from (U, V), by default from V = 0, and F."""
         return self._half_step(COLS, V, U)
 
-    def factors(self, x: Any) -> tuple[Floats, Floats]:
+    def factors(self, x: Floats) -> tuple[Floats, Floats]:
         """(U, V), balanced, of x; F there is what came with x from the map.
 
         (Balanced in between, they would turn under the momentum, which would then lead nowhere.)
@@ -237,7 +239,9 @@ class _PlainSweep(Sweep):
         to_host = self.objective.backend.to_host
         return balanced(*(to_host(side) for side in self.objective.split(self.point(x))))
 
-    def _half_step(self, which: int, current: Any, fixed: Any) -> tuple[Floats, float]:
+    def _half_step(
+        self, which: int, current: ArrayLike | None, fixed: ArrayLike
+    ) -> tuple[Floats, float]:
         """F is that after the step for a quadratic loss, and that before it for others."""
         objective, fixed = self.objective, self._factor(fixed, 1 - which)
         before = None if current is None else self._factor(current, which)
@@ -247,7 +251,7 @@ class _PlainSweep(Sweep):
             value += objective.penalty_of(before, which)
         return factor, value
 
-    def _factor(self, factor: Any, which: int) -> Floats:
+    def _factor(self, factor: ArrayLike, which: int) -> Floats:
         checked: Floats = self.objective.backend.asarray(factor, self.objective.dtype)
         shape = (self.objective.ratings.shape[which], self.objective.rank)
         if checked.shape != shape:
@@ -297,7 +301,7 @@ class ALSSweep(_PlainSweep):
 
     loss = "squared"
 
-    def start(self, V: Any = None) -> Floats:
+    def start(self, V: ArrayLike | None = None) -> Floats:
         """Both factors for a V, by default that of the truncated SVD."""
         if V is None:
             V = self.objective.split(self.objective.start())[1]

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from momentous.io.types import AnyArray
 from momentous.testbed.maps.problem import MapProblem, Rng, Vector
 
 
@@ -86,7 +87,7 @@ def sparse_logistic(
 
 def _correlated(
     rng: np.random.Generator, samples: int, variables: int, correlation: float
-) -> np.ndarray:
+) -> AnyArray:
     """Columns of variance 1, each correlated with the one before."""
     A = rng.standard_normal((samples, variables))
     for j in range(1, variables):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from momentous.io.types import FloatClass
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.cuda import layout
@@ -174,7 +175,7 @@ class CudaSide(Side):
         self.parameters = parameters_of(loss)
         self._ranges: dict[Module, list[Range]] = {}
         self._twin: CudaSide | weakref.ref[CudaSide] | None = None
-        self._precision: tuple[Array, type[np.floating]] | None = (
+        self._precision: tuple[Array, FloatClass] | None = (
             None  # weights, and the type of sums for them
         )
 
@@ -260,7 +261,7 @@ class CudaSide(Side):
             found = self._ranges[kernels.module] = ranges_of(self.chunks, kernels, itemsize)
         return found
 
-    def _sum_type(self, key: Array, step: RowStep) -> type[np.floating]:
+    def _sum_type(self, key: Array, step: RowStep) -> FloatClass:
         """Double where single precision could make a near-singular system indefinite."""
         if step.features.dtype == np.float64:
             return np.float64

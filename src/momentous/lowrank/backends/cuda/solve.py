@@ -157,7 +157,8 @@ class RowSolver:
         ))  # fmt: skip
 
     def _solve_large(
-        self, rows: slice, first_chunk: int, partial: Array, gram: Array, pull: Array, rest: float,
+        self, rows: slice[int, int], first_chunk: int, partial: Array,
+        gram: Array, pull: Array, rest: float,
         solutions: Array, row_values: Array, changes: Array, reach: Array,
     ) -> None:  # fmt: skip
         """The same as the kernel does, by CuPy's batched solver: for systems beyond a block."""

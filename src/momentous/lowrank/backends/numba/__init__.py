@@ -6,7 +6,7 @@ This file needs numba, so is itself imported only where it is used.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -72,8 +72,9 @@ class NumbaSide(Side):
     def __init__(self, groups: Compressed, loss: Loss, threads: int):
         count = groups.others.size
         # To numba an array that can be written to is another type, and one is enough.
-        arrays = (read_only(array) for array in (groups.starts, groups.others, groups.values))
-        self.groups = Compressed(*arrays)
+        self.groups = Compressed(
+            read_only(groups.starts), read_only(groups.others), read_only(groups.values)
+        )
         self.loss = loss
         self.threads = max(1, min(threads, count // FEWEST))
         shares = np.arange(1, self.threads) * (count / self.threads)
@@ -213,7 +214,7 @@ class NumbaSide(Side):
         return products
 
     @property
-    def _conjugate(self) -> Any:
+    def _conjugate(self) -> ModuleType:
         return kernels_for(type(self.loss), "conjugate_kernels")
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
@@ -224,13 +225,14 @@ class NumbaSide(Side):
         features = read_only(step.features)
         offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
         from_zero = step.current is None
-        current = read_only(np.empty((0, size), dtype) if from_zero else step.current)
+        current = np.empty((0, size), dtype) if step.current is None else step.current
         weights = read_only(step.weights)
 
         def work(begin: int, end: int) -> None:
             kernels.sum_rows(
-                from_zero, groups.starts, groups.others, groups.values, features, offsets, current,
-                weights, first, begin + first, end + first, self.loss.parameters, lines, losses,
+                from_zero, groups.starts, groups.others, groups.values, features, offsets,
+                read_only(current), weights, first, begin + first, end + first,
+                self.loss.parameters, lines, losses,
             )  # fmt: skip
 
         starts = groups.starts[first : last + 1]
@@ -240,8 +242,8 @@ class NumbaSide(Side):
     def blocks(self, right: Floats) -> Matrix:
         groups, rank = self.groups, right.shape[1]
         blocks = np.zeros((rank, rank, groups.starts.size - 1))
-        curvatures: Any = self.loss.largest_curvature(groups.values)
-        fixed, weighted = read_only(right), np.ndim(curvatures) > 0
+        curvatures = np.asarray(self.loss.largest_curvature(groups.values))
+        fixed, weighted = read_only(right), curvatures.ndim > 0
         weights = read_only(curvatures.astype(fixed.dtype)) if weighted else groups.values
 
         def work(first: int, last: int) -> None:

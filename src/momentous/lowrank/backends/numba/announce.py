@@ -10,12 +10,16 @@ from __future__ import annotations
 import logging
 from importlib import import_module
 from threading import local
-from typing import Any
+from typing import TYPE_CHECKING
 
 from momentous.io.logs import notify
+from momentous.lowrank.backends.numba.shared_cache import Dispatcher
 
-event: Any = import_module("numba.core.event")
-types: Any = import_module("numba.types")
+if TYPE_CHECKING:
+    from numba import types
+    from numba.core import event
+else:
+    event, types = import_module("numba.core.event"), import_module("numba.types")
 
 LOGGER = logging.getLogger("momentous.lowrank")
 
@@ -26,7 +30,7 @@ class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types
     def __init__(self) -> None:
         self.depth, self.said = local(), set[str]()
 
-    def on_start(self, started: Any) -> None:
+    def on_start(self, started: event.Event) -> None:
         dispatcher = started.data["dispatcher"]
         if not is_ours(dispatcher):
             return
@@ -37,17 +41,17 @@ class Announcer(event.Listener):  # type: ignore[misc]  # numba has no types
             self.said.add(text)
             notify(LOGGER, text)
 
-    def on_end(self, ended: Any) -> None:
+    def on_end(self, ended: event.Event) -> None:
         if is_ours(ended.data["dispatcher"]):
             self.depth.now -= 1
 
 
-def is_ours(dispatcher: Any) -> bool:
+def is_ours(dispatcher: Dispatcher) -> bool:
     """Is it a kernel of this package?  Code run from a string has no module."""
     return str(dispatcher.py_func.__module__).startswith(__package__)
 
 
-def describe(dispatcher: Any, arguments: Any) -> str:
+def describe(dispatcher: Dispatcher, arguments: tuple[types.Type, ...]) -> str:
     """What is compiled, for which loss, precision and rank, and whether it is kept."""
     loss = dispatcher.py_func.__globals__.get("LOSS")
     arrays = [one.dtype for one in arguments if isinstance(one, types.Array)]

@@ -16,16 +16,24 @@ from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import FunctionType
-from typing import Any, TypeVar, cast
+from types import FunctionType, ModuleType
+from typing import Protocol, TypeVar, cast
 
+from momentous.io.types import AnyFunction
 from momentous.lowrank.backends.numba.lanes import ROUNDER, polynomial, power_of_two
 from momentous.lowrank.backends.numba.shared_cache import share_cache
 from momentous.lowrank.losses import Loss
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=AnyFunction)
 
 TEMPLATE = "entry_kernels"
+
+
+class KernelDecorator(Protocol):
+    """As `compiled_kernel`, with what rounding may do."""
+
+    def __call__(self, *freedoms: str) -> Callable[[Function], Function]: ...
+
 
 # exp(r) for |r| <= log(2)/2 by its series up to r^13, and atanh(s)/s for s <= 1/3 by its series in
 # s^2 up to s^30: the next terms are below half a unit in the last place.
@@ -47,7 +55,7 @@ def compiled_kernel(
     written to (a read-only installation without a home), functions are compiled again in every
     process; otherwise once, see `share_cache`.
     """
-    njit: Callable[..., Callable[[Function], Any]] = import_module("numba").njit
+    njit = import_module("numba").njit
     options = {"error_model": "numpy", "fastmath": set(freedoms), "forceinline": inline}
 
     def compile_function(function: Function) -> Function:
@@ -97,10 +105,10 @@ FASTER = {"exp_of_minus": exp_of_minus, "log_of_one_plus": log_of_one_plus}
 # --- one set of kernels per loss ------------------------------------------------------------------
 
 
-_KERNELS: dict[tuple[type[Loss], str], Any] = {}
+_KERNELS: dict[tuple[type[Loss], str], ModuleType] = {}
 
 
-def kernels_for(loss: type[Loss], template: str = TEMPLATE) -> Any:
+def kernels_for(loss: type[Loss], template: str = TEMPLATE) -> ModuleType:
     """The kernels for a loss: the template, a file of this folder, loaded under a name of its own.
 
     So the loss's functions are globals of these kernels, which numba's cache on disk can take.
@@ -119,12 +127,12 @@ def kernels_for(loss: type[Loss], template: str = TEMPLATE) -> Any:
     return _KERNELS.setdefault((loss, template), module)
 
 
-def compiled_entry(loss: type[Loss]) -> Any:
+def compiled_entry(loss: type[Loss]) -> AnyFunction:
     """``loss.entry``, compiled into whatever calls it."""
     return _compiled(loss.entry, _is_own(loss))
 
 
-def kernel_of(loss: type[Loss]) -> Callable[..., Callable[[Function], Function]]:
+def kernel_of(loss: type[Loss]) -> KernelDecorator:
     """`compiled_kernel` for kernels that call the loss's entry.
 
     The loss and a digest of its code are made part of the name, too.  Losses from outside this
@@ -148,7 +156,7 @@ def _is_own(loss: type[Loss]) -> bool:
     return loss.__module__.startswith("momentous.lowrank.losses.")
 
 
-def _compiled(function: Any, cached: bool) -> Any:
+def _compiled(function: AnyFunction, cached: bool) -> AnyFunction:
     """A function compiled with all functions of its own module that it calls."""
     names = dict(function.__globals__)
     for name in function.__code__.co_names:
@@ -162,7 +170,7 @@ def _compiled(function: Any, cached: bool) -> Any:
     return compiled_kernel("contract", inline=True, cached=cached)(rebuilt)
 
 
-def _code(function: Any) -> bytes:
+def _code(function: AnyFunction) -> bytes:
     """What tells one version of a function, and of those that it calls, from another."""
     code = function.__code__
     parts = [code.co_code, repr(code.co_consts).encode(), repr(code.co_names).encode()]

@@ -16,7 +16,6 @@ number of threads.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +43,7 @@ from momentous.lowrank.backends.numba.tiles import (
 )
 from momentous.lowrank.data.ratings import Floats
 from momentous.lowrank.losses import Loss, Squared
+from momentous.lowrank.losses.base import Numbers
 
 LOSS: type[Loss] = globals().get("LOSS", Squared)
 QUADRATIC, UNIT, CUT = LOSS.quadratic, LOSS.unit_curvature, LOSS.self_concordant
@@ -55,7 +55,9 @@ compiled_kernel = kernel_of(LOSS)
 
 
 @compiled_kernel("contract", "reassoc")
-def evaluate(z: Floats, x: Floats, count: int, scale: Any, parameters: tuple[float, ...]) -> float:
+def evaluate(
+    z: Floats, x: Floats, count: int, scale: Numbers, parameters: tuple[float, ...]
+) -> float:
     """Replace predictions by `scale` times the slopes; return the sum of the losses."""
     total = 0.0
     for k in range(count):

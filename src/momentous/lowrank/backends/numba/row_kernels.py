@@ -10,11 +10,11 @@ This file needs numba, so is itself imported only where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from momentous.io.types import AnyArray
 from momentous.lowrank.backends.base import DAMPING, LEAST
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel, thread_pool
@@ -201,7 +201,7 @@ def share_rows(
     return None
 
 
-def read_only(array: Any) -> Any:
+def read_only(array: AnyArray) -> AnyArray:
     """A view that cannot be written to: to numba that is a type of its own, and one is enough."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False

@@ -12,8 +12,6 @@ imported only where it is used.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -23,12 +21,11 @@ from momentous.lowrank.backends.numba.lanes import (
     FUSE,
     I32,
     I64,
+    Code,
     cgutils,
     filled,
-    intrinsic,
+    instructions,
     ir,
-    make_array,
-    types,
 )
 from momentous.lowrank.backends.numba.tiles import DOUBLE, SINGLE, Lines
 from momentous.lowrank.data.ratings import Floats
@@ -60,45 +57,43 @@ class _Block:
     """The features of 8 entries from k on, beside one vector; (features, others, k, end) are the
     first arguments.  From ``end`` on they are zeros."""
 
-    def __init__(self, context: Any, builder: Any, kinds: Any, values: Any, vector: int):
-        self.builder = builder
-        self.number = context.get_value_type(kinds[0].dtype)
-        self.length = REGISTER // (kinds[0].dtype.bitwidth // 8)
+    def __init__(self, code: Code, vector: int):
+        builder, self.number = code.builder, code.number_type(0)
+        self.builder, self.vector = builder, code.data(vector)
+        self.length = REGISTER // (code.kinds[0].dtype.bitwidth // 8)
         self.kind = ir.VectorType(self.number, self.length)
-        self.vector = make_array(kinds[vector])(context, builder, values[vector]).data
-        table = make_array(kinds[0])(context, builder, values[0])
-        rows, width = (builder.extract_value(table.shape, axis) for axis in (0, 1))
+        table, index, (rows, width) = code.data(0), code.data(1), code.shape(0)
         self.count = builder.sdiv(width, I64(self.length))
-        index = make_array(kinds[1])(context, builder, values[1]).data
-        zeros, last = (builder.sub(one, I64(1)) for one in (rows, values[3]))
+        first, end = code.values[2:4]
+        zeros, last = (builder.sub(one, I64(1)) for one in (rows, end))
         self.rows = []
         for i in range(BLOCK):
-            entry = builder.add(values[2], I64(i))
-            inside = builder.icmp_signed("<", entry, values[3])
+            entry = builder.add(first, I64(i))
+            inside = builder.icmp_signed("<", entry, end)
             j = builder.load(builder.gep(index, [builder.select(inside, entry, last)]))
             j = builder.select(inside, builder.sext(j, I64), zeros)
-            self.rows.append(builder.gep(table.data, [builder.mul(j, width)]))
+            self.rows.append(builder.gep(table, [builder.mul(j, width)]))
 
-    def _place(self, data: Any, k: Any) -> Any:
+    def _place(self, data: ir.Value, k: ir.Value) -> ir.Value:
         first = self.builder.gep(data, [self.builder.mul(k, I64(self.length))])
         return self.builder.bitcast(first, self.kind.as_pointer())
 
-    def load(self, row: int, k: Any) -> Any:
+    def load(self, row: int, k: ir.Value) -> ir.Value:
         """The part k of an entry's features."""
         return self.builder.load(self._place(self.rows[row], k), align=4)
 
-    def load_vector(self, k: Any) -> Any:
+    def load_vector(self, k: ir.Value) -> ir.Value:
         return self.builder.load(self._place(self.vector, k), align=4)
 
-    def store_vector(self, k: Any, part: Any) -> None:
+    def store_vector(self, k: ir.Value, part: ir.Value) -> None:
         self.builder.store(part, self._place(self.vector, k), align=4)
 
 
-def _shuffled(builder: Any, one: Any, other: Any, places: list[int]) -> Any:
+def _shuffled(builder: ir.IRBuilder, one: ir.Value, other: ir.Value, places: list[int]) -> ir.Value:
     return builder.shuffle_vector(one, other, ir.VectorType(I32, len(places))(places))
 
 
-def _sums_of(builder: Any, vectors: list[Any]) -> Any:
+def _sums_of(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     """One vector with the sums of 8 vectors of 8 or 16 numbers."""
     if vectors[0].type.count > BLOCK:
         halves = [list(range(BLOCK)), list(range(BLOCK, 2 * BLOCK))]
@@ -123,56 +118,42 @@ def _sums_of(builder: Any, vectors: list[Any]) -> Any:
     return _shuffled(builder, vectors[0], vectors[0], [0, 4, 2, 6, 1, 5, 3, 7])
 
 
-@intrinsic
-def add_block_dots(
-    typing: Any, features: Any, others: Any, k: Any, end: Any, vector: Any, z: Any, at: Any
-) -> Any:
+@instructions("features", "others", "k", "end", "vector", "z", "at")
+def add_block_dots(code: Code) -> None:
     """``z[at + i] += vector . f`` with f the features of the entry k + i, for 8 entries."""
-    signature = types.void(features, others, k, end, vector, z, at)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        block = _Block(context, builder, signature.args, values, 4)
-        sums = [cgutils.alloca_once(builder, block.kind) for _ in range(BLOCK)]
-        for one in sums:
-            builder.store(block.kind([0.0] * block.length), one)
-        with cgutils.for_range(builder, block.count, intp=I64) as loop:
-            part = block.load_vector(loop.index)
-            for i, one in enumerate(sums):
-                product = builder.fmul(part, block.load(i, loop.index), flags=FUSE)
-                builder.store(builder.fadd(builder.load(one), product, flags=FUSE), one)
-        found = _sums_of(builder, [builder.load(one) for one in sums])
-        if block.number == SINGLE:
-            found = builder.fpext(found, ir.VectorType(DOUBLE, BLOCK))
-        out = Lines(context, builder, signature.args[5], values[5]).moved(values[6])
-        out.store(I64(0), builder.fadd(out.load(I64(0)), found))
-        return context.get_dummy_value()
-
-    return signature, generate
+    builder = code.builder
+    block = _Block(code, 4)
+    sums = [cgutils.alloca_once(builder, block.kind) for _ in range(BLOCK)]
+    for one in sums:
+        builder.store(block.kind([0.0] * block.length), one)
+    with code.loop(block.count) as loop:
+        part = block.load_vector(loop.index)
+        for i, one in enumerate(sums):
+            product = builder.fmul(part, block.load(i, loop.index), flags=FUSE)
+            builder.store(builder.fadd(builder.load(one), product, flags=FUSE), one)
+    found = _sums_of(builder, [builder.load(one) for one in sums])
+    if block.number == SINGLE:
+        found = builder.fpext(found, ir.VectorType(DOUBLE, BLOCK))
+    out = Lines(code, 5, code.values[6])
+    out.store(I64(0), builder.fadd(out.load(I64(0)), found))
 
 
-@intrinsic
-def add_block(
-    typing: Any, features: Any, others: Any, k: Any, end: Any, factors: Any, at: Any, out: Any
-) -> Any:
+@instructions("features", "others", "k", "end", "factors", "at", "out")
+def add_block(code: Code) -> None:
     """``out += sum_i factors[at + i] f`` with f the features of the entry k + i, for 8 entries."""
-    signature = types.void(features, others, k, end, factors, at, out)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        block = _Block(context, builder, signature.args, values, 6)
-        given = Lines(context, builder, signature.args[4], values[4]).moved(values[5])
-        numbers = [given.number(I64(i)) for i in range(BLOCK)]
-        if block.number == SINGLE:
-            numbers = [builder.fptrunc(number, SINGLE) for number in numbers]
-        weights = [filled(builder, number, block.length) for number in numbers]
-        with cgutils.for_range(builder, block.count, intp=I64) as loop:
-            total = block.load_vector(loop.index)
-            for i, weight in enumerate(weights):
-                product = builder.fmul(weight, block.load(i, loop.index), flags=FUSE)
-                total = builder.fadd(total, product, flags=FUSE)
-            block.store_vector(loop.index, total)
-        return context.get_dummy_value()
-
-    return signature, generate
+    builder = code.builder
+    block = _Block(code, 6)
+    given = Lines(code, 4, code.values[5])
+    numbers = [given.number(I64(i)) for i in range(BLOCK)]
+    if block.number == SINGLE:
+        numbers = [builder.fptrunc(number, SINGLE) for number in numbers]
+    weights = [filled(builder, number, block.length) for number in numbers]
+    with code.loop(block.count) as loop:
+        total = block.load_vector(loop.index)
+        for i, weight in enumerate(weights):
+            product = builder.fmul(weight, block.load(i, loop.index), flags=FUSE)
+            total = builder.fadd(total, product, flags=FUSE)
+        block.store_vector(loop.index, total)
 
 
 @compiled_kernel()

@@ -8,15 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Protocol
 
-FunctionCache: Any = import_module("numba.core.caching").FunctionCache
-COMPILER_LOCK: Any = import_module("numba.core.compiler_lock").global_compiler_lock
-fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None  # not on Windows
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.caching import FunctionCache
+    from numba.core.compiler import CompileResult
+    from numba.core.typing import Signature
+else:
+    FunctionCache = import_module("numba.core.caching").FunctionCache
+COMPILER_LOCK = import_module("numba.core.compiler_lock").global_compiler_lock
+HAS_LOCKS = find_spec("fcntl") is not None  # not on Windows
+
+
+class Dispatcher(Protocol):
+    """A function of numba's, as far as it is used here."""
+
+    py_func: FunctionType
+    _cache: FunctionCache
+    compile: Callable[[Signature], CompileResult]
+
 
 PATIENCE = 60.0  # seconds, after which a process compiles for itself
 PAUSE = 0.02
@@ -34,15 +51,16 @@ class SharedCache(FunctionCache):  # type: ignore[misc]  # numba has no types
     _holder: SharedCache | None = None  # numba compiles one function at a time
     _file: int | None = None
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: Signature, target_context: BaseContext) -> CompileResult | None:
         """The compiled function, or None: then the caller compiles it."""
         found = super().load_overload(sig, target_context)
-        if found is not None or SharedCache._holder is not None or fcntl is None:
+        if found is not None or SharedCache._holder is not None or not HAS_LOCKS:
             return found
         SharedCache._holder = self
         return super().load_overload(sig, target_context) if self._lock() else None
 
     def _lock(self) -> bool:
+        fcntl = import_module("fcntl")
         with contextlib.suppress(OSError):
             folder = Path(self.cache_path)
             folder.mkdir(parents=True, exist_ok=True)
@@ -65,12 +83,12 @@ class SharedCache(FunctionCache):  # type: ignore[misc]  # numba has no types
                 self._file = None
 
 
-def share_cache(dispatcher: Any) -> None:
+def share_cache(dispatcher: Dispatcher) -> None:
     """Give a function of numba's a `SharedCache`, whose lock ends with each compilation."""
     cache = dispatcher._cache = SharedCache(dispatcher.py_func)
     compile_overload = dispatcher.compile
 
-    def compile_and_release(sig: Any) -> Any:
+    def compile_and_release(sig: Signature) -> CompileResult:
         with COMPILER_LOCK:  # numba's own, which one thread may take again: one holder at a time
             try:
                 return compile_overload(sig)

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
 
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.numba.compiler import compiled_kernel
 from momentous.lowrank.backends.numba.lanes import (
     FUSE,
     I64,
+    Code,
+    add_multiple,
     cgutils,
-    filled,
-    intrinsic,
+    instructions,
     ir,
     load_masked,
-    make_array,
     mask_of,
     total,
-    types,
 )
 from momentous.lowrank.data.ratings import Floats
 
@@ -38,74 +36,67 @@ ZERO = VECTOR([0.0] * SIDE)
 
 
 class Lines:
-    """An array as lines of 8 numbers."""
+    """The array that is the argument k, as lines of 8 numbers; from so many numbers on."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, array: Any):
-        self.builder = builder
-        self.type = context.get_value_type(kind.dtype)
-        self.alignment = kind.dtype.bitwidth // 8
-        self.data = make_array(kind)(context, builder, array).data
+    def __init__(self, code: Code, k: int, offset: ir.Value | None = None):
+        self.builder, self.type, self.data = code.builder, code.number_type(k), code.data(k)
+        self.alignment = code.kinds[k].dtype.bitwidth // 8
+        if offset is not None:
+            self.data = self.builder.gep(self.data, [offset])
 
-    def moved(self, offset: Any) -> Lines:
+    def moved(self, offset: ir.Value) -> Lines:
         """The same from so many numbers further on."""
         other = copy(self)
         other.data = self.builder.gep(self.data, [offset])
         return other
 
-    def number(self, k: Any) -> Any:
+    def number(self, k: ir.Value) -> ir.Value:
         return self.builder.load(self.builder.gep(self.data, [k]))
 
-    def put(self, k: Any, number: Any) -> None:
+    def put(self, k: ir.Value, number: ir.Value) -> None:
         self.builder.store(number, self.builder.gep(self.data, [k]))
 
-    def place(self, k: Any, columns: int = SIDE) -> Any:
+    def place(self, k: ir.Value, columns: int = SIDE) -> ir.Value:
         first = self.builder.gep(self.data, [self.builder.mul(k, I64(SIDE))])
         return self.builder.bitcast(first, ir.VectorType(self.type, columns).as_pointer())
 
-    def load(self, k: Any, columns: int = SIDE) -> Any:
+    def load(self, k: ir.Value, columns: int = SIDE) -> ir.Value:
         return self.builder.load(self.place(k, columns), align=self.alignment)
 
-    def store(self, k: Any, vector: Any) -> None:
+    def store(self, k: ir.Value, vector: ir.Value) -> None:
         self.builder.store(vector, self.place(k, vector.type.count), align=self.alignment)
 
 
-def lines_at(context: Any, builder: Any, signature: Any, values: Any, *which: int) -> list[Lines]:
+def lines_at(code: Code, *which: int) -> list[Lines]:
     """These arguments, each from the number on that is the argument after it."""
-    return [
-        Lines(context, builder, signature.args[k], values[k]).moved(values[k + 1]) for k in which
-    ]
+    return [Lines(code, k, code.values[k + 1]) for k in which]
 
 
-def in_double(builder: Any, vector: Any) -> Any:
+def in_double(builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
     if vector.type.element == DOUBLE:
         return vector
     return builder.fpext(vector, ir.VectorType(DOUBLE, vector.type.count))
 
 
-def plus(builder: Any, to: Any, number: Any, vector: Any) -> Any:
-    scaled = builder.fmul(filled(builder, number, vector.type.count), vector, flags=FUSE)
-    return builder.fadd(to, scaled, flags=FUSE)
-
-
 class _Tile:
     """Sums of 8 rows and up to 8 columns of ``left'right`` in registers, to be added to ``out``."""
 
-    def __init__(self, builder: Any, right: Lines, out: Lines, places: list[Any], columns: int):
-        self.builder, self.right, self.out = builder, right, out
+    def __init__(self, right: Lines, out: Lines, places: list[ir.Value], columns: int):
+        self.builder, self.right, self.out = right.builder, right, out
         self.places, self.columns = places, columns
         # In single precision sums begin with 0, and are added to `out` in double precision.
         self.apart = right.type == SINGLE
         zero = ir.VectorType(right.type, columns)([0.0] * columns)
-        self.sums = [cgutils.alloca_once_value(builder, zero) for _ in places]
+        self.sums = [cgutils.alloca_once_value(self.builder, zero) for _ in places]
         for place, one in zip(places, self.sums, strict=True):
-            builder.store(zero if self.apart else out.load(place, columns), one)
+            self.builder.store(zero if self.apart else out.load(place, columns), one)
 
-    def add(self, k: Any, numbers: list[Any]) -> None:
+    def add(self, k: ir.Value, numbers: list[ir.Value]) -> None:
         """Add the line k of ``right`` times these numbers, one per row."""
         builder = self.builder
         line = self.right.load(k, self.columns)
         for number, one in zip(numbers, self.sums, strict=True):
-            builder.store(plus(builder, builder.load(one), number, line), one)
+            builder.store(add_multiple(builder, builder.load(one), number, line), one)
 
     def store(self) -> None:
         builder = self.builder
@@ -118,12 +109,13 @@ class _Tile:
 
 
 def _add_tiles(
-    context: Any, builder: Any, count: Any, left: Lines, rights: list[Lines], outs: list[Lines],
-    columns: int = SIDE, height: int = SIDE, extra: Callable[[Any], None] | None = None,
+    code: Code, left: Lines, rights: list[Lines], outs: list[Lines], columns: int = SIDE,
+    height: int = SIDE, extra: Callable[[ir.Value], None] | None = None,
 ) -> None:  # fmt: skip
-    """``out[i, q] += sum_k left[k, i] right[k, q]`` for each pair of right and out; ``extra`` is
-    called once for every line k."""
-    wide = "+avx512f" in context.codegen().magic_tuple()[2]  # 32 registers in place of 16
+    """``out[i, q] += sum_k left[k, i] right[k, q]`` for each pair of right and out, with as many k
+    as the argument 0 says; ``extra`` is called once for every line k."""
+    builder = code.builder
+    wide = "+avx512f" in code.context.codegen().magic_tuple()[2]  # 32 registers in place of 16
     rows = height if wide or left.type == SINGLE or columns < SIDE else SIDE // 2
     at_once = len(rights) if wide else 1
     for first in range(0, height, rows):
@@ -131,10 +123,10 @@ def _add_tiles(
         for begin in range(0, len(rights), at_once):
             chosen = slice(begin, begin + at_once)
             tiles = [
-                _Tile(builder, right, out, places, columns)
+                _Tile(right, out, places, columns)
                 for right, out in zip(rights[chosen], outs[chosen], strict=True)
             ]
-            with cgutils.for_range(builder, count, intp=I64) as loop:
+            with code.loop(code.values[0]) as loop:
                 line = builder.mul(loop.index, I64(SIDE))
                 numbers = [left.number(builder.add(line, place)) for place in places]
                 for tile in tiles:
@@ -145,163 +137,101 @@ def _add_tiles(
                 tile.store()
 
 
-@intrinsic
-def add_tile(
-    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any
-) -> Any:
+TILE = ("count", "left", "at_left", "right", "at_right", "out", "at")
+SIDE_OF_TILE = ("factors", "side", "at_side")
+
+
+@instructions(*TILE)
+def add_tile(code: Code) -> None:
     """``out[i, q] += sum_k left[k, i] right[k, q]`` for 8 rows i and 8 columns q.
 
     Lines begin at these numbers of the arrays.  The sum is in the precision of left and right.
     """
-    signature = types.void(count, left, at_left, right, at_right, out, at)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        left, right, out = lines_at(context, builder, signature, values, 1, 3, 5)
-        _add_tiles(context, builder, values[0], left, [right], [out])
-        return context.get_dummy_value()
-
-    return signature, generate
+    left, right, out = lines_at(code, 1, 3, 5)
+    _add_tiles(code, left, [right], [out])
 
 
-def _add_tile_and_side(context: Any, builder: Any, signature: Any, values: Any, size: int) -> None:
-    left, right, out, side = lines_at(context, builder, signature, values, 1, 3, 5, 8)
-    factors = Lines(context, builder, signature.args[7], values[7])
+@instructions(*TILE)
+def add_half_tile(code: Code) -> None:
+    """`add_tile` for the first 4 columns."""
+    left, right, out = lines_at(code, 1, 3, 5)
+    _add_tiles(code, left, [right], [out], SIDE // 2)
+
+
+@instructions(*TILE, "next_right", "next_out")
+def add_two_tiles(code: Code) -> None:
+    """`add_tile`, and the same for the next strip, so many numbers further on: each number of
+    ``left`` is read once for both."""
+    left, right, out = lines_at(code, 1, 3, 5)
+    rights, outs = [right, right.moved(code.values[7])], [out, out.moved(code.values[8])]
+    _add_tiles(code, left, rights, outs)
+
+
+@instructions(*TILE, *SIDE_OF_TILE)
+def add_diagonal_tile(code: Code) -> None:
+    """`add_tile`, and ``side[q] += sum_k factors[k] right[k, q]`` in double precision."""
+    _add_tile_and_side(code, SIDE)
+
+
+@instructions(*TILE, *SIDE_OF_TILE)
+def add_corner_tile(code: Code) -> None:
+    """`add_diagonal_tile` for the first 4 rows and columns."""
+    _add_tile_and_side(code, SIDE // 2)
+
+
+def _add_tile_and_side(code: Code, size: int) -> None:
+    builder = code.builder
+    left, right, out, side = lines_at(code, 1, 3, 5, 8)
+    factors = Lines(code, 7)
     found = cgutils.alloca_once(builder, ir.VectorType(DOUBLE, size))
     builder.store(side.load(I64(0), size), found)
 
-    def extra(k: Any) -> None:
+    def extra(k: ir.Value) -> None:
         line = in_double(builder, right.load(k, size))
-        builder.store(plus(builder, builder.load(found), factors.number(k), line), found)
+        builder.store(add_multiple(builder, builder.load(found), factors.number(k), line), found)
 
-    _add_tiles(context, builder, values[0], left, [right], [out], size, size, extra)
+    _add_tiles(code, left, [right], [out], size, size, extra)
     side.store(I64(0), builder.load(found))
 
 
-@intrinsic
-def add_diagonal_tile(
-    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any,
-    factors: Any, side: Any, at_side: Any,
-) -> Any:  # fmt: skip
-    """`add_tile`, and ``side[q] += sum_k factors[k] right[k, q]`` in double precision."""
-    signature = types.void(count, left, at_left, right, at_right, out, at, factors, side, at_side)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _add_tile_and_side(context, builder, signature, values, SIDE)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def add_corner_tile(
-    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any,
-    factors: Any, side: Any, at_side: Any,
-) -> Any:  # fmt: skip
-    """`add_diagonal_tile` for the first 4 rows and columns."""
-    signature = types.void(count, left, at_left, right, at_right, out, at, factors, side, at_side)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _add_tile_and_side(context, builder, signature, values, SIDE // 2)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def add_half_tile(
-    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any
-) -> Any:
-    """`add_tile` for the first 4 columns."""
-    signature = types.void(count, left, at_left, right, at_right, out, at)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        left, right, out = lines_at(context, builder, signature, values, 1, 3, 5)
-        _add_tiles(context, builder, values[0], left, [right], [out], SIDE // 2)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def add_two_tiles(
-    typing: Any, count: Any, left: Any, at_left: Any, right: Any, at_right: Any, out: Any, at: Any,
-    next_right: Any, next_out: Any,
-) -> Any:  # fmt: skip
-    """`add_tile`, and the same for the next strip, so many numbers further on: each number of
-    ``left`` is read once for both."""
-    signature = types.void(count, left, at_left, right, at_right, out, at, next_right, next_out)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        left, right, out = lines_at(context, builder, signature, values, 1, 3, 5)
-        rights, outs = [right, right.moved(values[7])], [out, out.moved(values[8])]
-        _add_tiles(context, builder, values[0], left, rights, outs)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@intrinsic
-def add_dots(typing: Any, count: Any, u: Any, T: Any, z: Any) -> Any:
+@instructions("count", "u", "T", "z")
+def add_dots(code: Code) -> None:
     """``z[k] += u . T[:, k]`` for the first ``count`` rows of all strips, in double precision."""
-    signature = types.void(count, u, T, z)
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds = signature.args
-        strips, rows = strips_and_rows(context, builder, kinds[2], values[2])
-        u = Lines(context, builder, kinds[1], values[1])
-        table = Lines(context, builder, kinds[2], values[2])
-        out = Lines(context, builder, kinds[3], values[3])
-        dot = cgutils.alloca_once_value(builder, ZERO)
-        with cgutils.for_range(builder, values[0], intp=I64) as entry:
-            builder.store(ZERO, dot)
-            with cgutils.for_range(builder, strips, intp=I64) as strip:
-                place = builder.add(builder.mul(strip.index, rows), entry.index)
-                line = in_double(builder, table.load(place))
-                product = builder.fmul(u.load(strip.index), line, flags=FUSE)
-                builder.store(builder.fadd(builder.load(dot), product, flags=FUSE), dot)
-            place = builder.gep(out.data, [entry.index])
-            one = total(builder, [builder.load(dot)])
-            builder.store(builder.fadd(builder.load(place), one), place)
-        return context.get_dummy_value()
-
-    return signature, generate
+    builder, (strips, rows) = code.builder, code.shape(2)
+    u, table, out = (Lines(code, k) for k in (1, 2, 3))
+    dot = cgutils.alloca_once_value(builder, ZERO)
+    with code.loop(code.values[0]) as entry:
+        builder.store(ZERO, dot)
+        with code.loop(strips) as strip:
+            place = builder.add(builder.mul(strip.index, rows), entry.index)
+            line = in_double(builder, table.load(place))
+            product = builder.fmul(u.load(strip.index), line, flags=FUSE)
+            builder.store(builder.fadd(builder.load(dot), product, flags=FUSE), dot)
+        place = builder.gep(out.data, [entry.index])
+        one = total(builder, [builder.load(dot)])
+        builder.store(builder.fadd(builder.load(place), one), place)
 
 
-@intrinsic
-def gather_lines(typing: Any, others: Any, begin: Any, count: Any, fixed: Any, T: Any) -> Any:
+@instructions("others", "begin", "count", "fixed", "T")
+def gather_lines(code: Code) -> None:
     """``T[s, k] = fixed[others[begin + k], 8 s : 8 s + 8]``, in the precision of T; what is beyond
     the end of a row is 0."""
-    signature = types.void(others, begin, count, fixed, T)
+    builder, (strips, rows), (_, size) = code.builder, code.shape(4), code.shape(3)
+    index, source, table = code.data(0), Lines(code, 3), Lines(code, 4)
+    whole = builder.sub(strips, I64(1))
+    inside = mask_of(builder, builder.sub(size, builder.mul(whole, I64(SIDE))), SIDE)
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        kinds = signature.args
-        strips, rows = strips_and_rows(context, builder, kinds[4], values[4])
-        _, size = strips_and_rows(context, builder, kinds[3], values[3])
-        index = make_array(kinds[0])(context, builder, values[0]).data
-        source = Lines(context, builder, kinds[3], values[3])
-        table = Lines(context, builder, kinds[4], values[4])
-        whole = builder.sub(strips, I64(1))
-        inside = mask_of(builder, builder.sub(size, builder.mul(whole, I64(SIDE))), SIDE)
+    def store(line: ir.Value, strip: ir.Value, entry: ir.Value) -> None:
+        if table.type != source.type:
+            line = builder.fpext(line, VECTOR)
+        table.store(builder.add(builder.mul(strip, rows), entry), line)
 
-        def store(line: Any, strip: Any, entry: Any) -> None:
-            if table.type != source.type:
-                line = builder.fpext(line, VECTOR)
-            table.store(builder.add(builder.mul(strip, rows), entry), line)
-
-        with cgutils.for_range(builder, values[2], intp=I64) as entry:
-            j = builder.load(builder.gep(index, [builder.add(values[1], entry.index)]))
-            row = source.moved(builder.mul(builder.sext(j, I64), size))
-            with cgutils.for_range(builder, whole, intp=I64) as strip:
-                store(row.load(strip.index), strip.index, entry.index)
-            store(load_masked(builder, row.place(whole), inside), whole, entry.index)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-def strips_and_rows(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    shape = make_array(kind)(context, builder, array).shape
-    return builder.extract_value(shape, 0), builder.extract_value(shape, 1)
+    with code.loop(code.values[2]) as entry:
+        j = builder.load(builder.gep(index, [builder.add(code.values[1], entry.index)]))
+        row = source.moved(builder.mul(builder.sext(j, I64), size))
+        with code.loop(whole) as strip:
+            store(row.load(strip.index), strip.index, entry.index)
+        store(load_masked(builder, row.place(whole), inside), whole, entry.index)
 
 
 @compiled_kernel()
