@@ -27,7 +27,7 @@ from momentous.core.layout import Layout
 from momentous.core.loop import Callback, Run
 from momentous.core.method import Method
 from momentous.core.oracle import CachedOracle, Fun, Jac, levels_to_the_user
-from momentous.core.penalties import enter_domain, read_penalty
+from momentous.core.penalties import enter_domain, read_penalty, refuse_both
 from momentous.core.result import Result
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
@@ -135,12 +135,7 @@ def iterate(
 
 def _add_penalty(penalty: Any, bounds: Any, ranks: Any, space: Space, start: Array) -> Array:
     """Give the space its simple term; the start, where that is finite.  A box is given as one."""
-    if bounds is not None:
-        raise ValueError(
-            "bounds= and penalty= cannot be given together; Box(lower, upper) is the term of "
-            "bounds alone, and a term of your own may do both: an object with value(x) and "
-            "prox(x, step)"
-        )
+    refuse_both(bounds, penalty)
     if ranks is not None:
         raise ValueError("penalty= runs in one process: it cannot be given together with ranks=")
     known = read_penalty(penalty, space, start)

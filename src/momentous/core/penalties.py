@@ -34,11 +34,16 @@ def _xp(x: Array) -> Any:
     return array_api_compat.array_namespace(x)
 
 
+def _where(x: Array) -> dict[str, Any]:
+    """The device of x; JAX finds its own."""
+    return {} if array_api_compat.is_jax_array(x) else {"device": array_api_compat.device(x)}
+
+
 def _like(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
-    if not hasattr(weight, "__len__") and not getattr(weight, "shape", ()):
+    if isinstance(weight, int | float):
         return weight
-    return _xp(x).asarray(weight, dtype=x.dtype, device=array_api_compat.device(x))
+    return _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
 
 
 def _check(term: Any, *names: str, least: float = 0.0) -> None:
@@ -125,9 +130,8 @@ class GroupL2:
         """Of the groups."""
         xp = _xp(x)
         if self.groups is not None:
-            device = array_api_compat.device(x)
-            places = xp.asarray(self._places[1], device=device)
-            flat = xp.concat([xp.reshape(x, (-1,)), xp.zeros(1, dtype=x.dtype, device=device)])
+            places = xp.asarray(self._places[1], **_where(x))
+            flat = xp.concat([xp.reshape(x, (-1,)), xp.zeros(1, dtype=x.dtype, **_where(x))])
             x = xp.reshape(xp.take(flat, xp.reshape(places, (-1,)), axis=0), places.shape)
         return xp.sqrt(xp.sum(x * x, axis=-1))
 
@@ -136,7 +140,7 @@ class GroupL2:
         xp = _xp(x)
         if self.groups is None:
             return numbers[..., None]
-        group = xp.asarray(self._places[0], device=array_api_compat.device(x))
+        group = xp.asarray(self._places[0], **_where(x))
         return xp.reshape(xp.take(numbers, group, axis=0), x.shape)
 
     def value(self, x: Array) -> Any:
@@ -208,7 +212,7 @@ class Simplex:
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
         u = xp.sort(x, axis=-1, descending=True)
-        count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=array_api_compat.device(x))
+        count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, **_where(x))
         theta = xp.max((xp.cumulative_sum(u, axis=-1) - self.total) / count, axis=-1, keepdims=True)
         inside = x > theta
         y = xp.where(inside, x - theta, xp.zeros_like(x))
@@ -287,13 +291,28 @@ class Penalty:
         return {"penalty": self.total(space, x), "optimality": size}
 
 
-def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
-    """The term that ``penalty=`` asks for, tried out at the start."""
+def refuse_both(bounds: Any, penalty: Any) -> None:
+    """Bounds and a simple term at once."""
+    if bounds is not None:
+        raise ValueError(
+            "bounds= and penalty= cannot be given together; Box(lower, upper) is the term of "
+            "bounds alone, and a term of your own may do both: an object with value(x) and "
+            "prox(x, step)"
+        )
+
+
+def check_term(term: Any) -> None:
+    """Can it be a simple term?"""
     if not all(callable(getattr(term, name, None)) for name in ("value", "prox")):
         raise TypeError(
             f"penalty={term!r} must be one of {TERMS}, with its parameters, or an object with "
             "value(x) and prox(x, step)"
         )
+
+
+def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
+    """The term that ``penalty=`` asks for, tried out at the start."""
+    check_term(term)
     if space.has_own_inner or space.is_part:
         raise ValueError(
             "penalty= cannot be given together with inner= or ranks='variables': its proximal map "

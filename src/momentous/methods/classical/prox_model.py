@@ -71,10 +71,12 @@ def _guess(m: BoxMachine, w: Array, step: Any) -> Model:
     """What the proximal map says of a point w."""
     penalty = m.penalty
     end = penalty.prox(m, w, step)
-    slope = m.each(lambda xp, w, end: (w - end) / step, w, end)
+    nothing = m.each(lambda xp, a: xp.zeros_like(a), w)
+    slope = m.combination(nothing, 1.0 / step, w, end)
     small = math.sqrt(m.rounding)
     size = m.norm(w) / math.sqrt(max(m.dimension, 1))
-    beside = m.each(lambda xp, w: w + small * (xp.abs(w) + size), w)
+    beside = m.each(lambda xp, w: w + small * xp.abs(w), w)
+    beside = m.combination(beside, small * size, m.each(lambda xp, a: xp.ones_like(a), w))
     held = m.each(_same, penalty.prox(m, beside, step), end)
     return Model(end, slope, held, slope, slope)
 
