@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import array_api_compat
@@ -154,10 +155,15 @@ class GroupL2:
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
 
 
-def _outside(xp: Any, distance: Any) -> Any:
-    """0 where a distance is within rounding, else infinite."""
-    zero = xp.zeros_like(distance)
-    return xp.where(distance <= math.sqrt(xp.finfo(distance.dtype).eps), zero, zero + math.inf)
+def _outside(xp: Any, outside: Any) -> Any:
+    """The value of a set: 0 inside, else infinite."""
+    zero = 0.0 * xp.astype(outside, xp.float32)
+    return xp.where(outside, zero + math.inf, zero)
+
+
+def _beyond_rounding(xp: Any, distance: Any) -> Any:
+    """Not where it is not a number."""
+    return ~(distance <= math.sqrt(xp.finfo(distance.dtype).eps))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,9 +178,7 @@ class Box:
         return Sides(self.lower, self.upper)
 
     def value(self, x: Array) -> Any:
-        xp = _xp(x)
-        gap = xp.abs(x - self.prox(x, 1.0)) / (1.0 + xp.abs(x))
-        return _outside(xp, xp.max(gap))
+        return _outside(_xp(x), _xp(x).any(x != self.prox(x, 1.0)))
 
     def prox(self, x: Array, step: Any) -> Array:
         return _xp(x).clip(x, *(None if a is None else _like(x, a) for a in self.bounds))
@@ -207,7 +211,7 @@ class Simplex:
     def value(self, x: Array) -> Any:
         xp = _xp(x)
         off = xp.abs(xp.sum(x, axis=-1) - self.total) / (1.0 + self.total)
-        return _outside(xp, xp.maximum(xp.max(off), xp.max(-x)))
+        return _outside(xp, _beyond_rounding(xp, xp.max(off)) | xp.any(x < 0.0))
 
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
@@ -233,8 +237,8 @@ class Ball:
 
     def value(self, x: Array) -> Any:
         xp = _xp(x)
-        over = xp.linalg.vector_norm(x) - self.radius
-        return _outside(xp, over / (1.0 + self.radius))
+        over = (xp.linalg.vector_norm(x) - self.radius) / (1.0 + self.radius)
+        return _outside(xp, _beyond_rounding(xp, over))
 
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
@@ -326,6 +330,17 @@ def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
             f"of shape {shape} of an x of {space.dtype} and shape {space.shape}; it must keep both"
         )
     return Penalty(term)
+
+
+def membership(feasible: Any) -> Callable[[Array], bool]:
+    """Is a point in the set that ``feasible=`` names: a term, or a function of x?"""
+    if callable(getattr(feasible, "value", None)):
+        return lambda x: math.isfinite(float(feasible.value(x)))
+    if callable(feasible):
+        return lambda x: bool(feasible(x))
+    raise TypeError(
+        f"feasible={feasible!r} must be a set such as NonNegative(), or feasible(x) -> bool"
+    )
 
 
 def enter_domain(penalty: Penalty, space: Space, start: Array) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,8 @@ class Oracle(abc.ABC):
     has_values: bool = True  # of an objective; otherwise the residual's norm takes their place
     noun: str = "gradient"  # what the norms of samples are norms of, for messages
     advice: str = ""  # where a run makes no progress: what to do about the gradient
+    # Of a map: is a point in the set that its points are to stay in?  None: there is none.
+    is_feasible: Callable[[Array], bool] | None = None
     _last: Sample | None = None
 
     @abc.abstractmethod
