@@ -27,7 +27,7 @@ from momentous.core.checkpoint import (
 from momentous.core.loop import Callback, Layout, Run
 from momentous.core.method import Method
 from momentous.core.oracle import Fun, Jac, Oracle, levels_to_the_user
-from momentous.core.penalties import enter_domain, read_penalty
+from momentous.core.penalties import enter_domain, membership, read_penalty, refuse_both
 from momentous.core.result import Result, Trace
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import (
@@ -158,12 +158,7 @@ def iterate(
 
 def _add_penalty(penalty: Any, bounds: Any, ranks: Any, space: Space, start: Array) -> Array:
     """Give the space its simple term; the start, where that is finite.  A box is given as one."""
-    if bounds is not None:
-        raise ValueError(
-            "bounds= and penalty= cannot be given together; Box(lower, upper) is the term of "
-            "bounds alone, and a term of your own may do both: an object with value(x) and "
-            "prox(x, step)"
-        )
+    refuse_both(bounds, penalty)
     if ranks is not None:
         raise ValueError("penalty= runs in one process: it cannot be given together with ranks=")
     known = read_penalty(penalty, space, start)
@@ -424,6 +419,7 @@ def accelerate(
     interrupts: Literal["raise", "return"] = "raise",
     inner: Inner | None = None,
     ranks: RanksArgument = None,
+    feasible: Any = None,
     **parameters: Any,
 ) -> Result:
     """Restarted momentum around an iteration of your own that never raises an objective.
@@ -437,9 +433,9 @@ def accelerate(
     step : callable
         The map: ``step(x, *args) -> x_next``, an array like x; with ``value=True`` it returns
         ``(x_next, f(x))``, where f at the point it was *given* is known for free.  It is applied
-        to extrapolated points: where it is made for a set only (x >= 0), either bring x into the
-        set first, in ``value`` too (by ``abs(x)`` rather than by cutting off, if the map never
-        leaves a zero), or let ``value`` be infinite outside.
+        to extrapolated points: where it is made for a set only (x >= 0), name that set as
+        ``feasible``, or bring x into it first, in ``value`` too (by ``abs(x)`` rather than by
+        cutting off, if the map never leaves a zero).
     value : callable, True or None
         The objective: ``value(x, *args) -> float``; True: ``step`` brings it along; None: there is
         none, ``restart="gradient"`` is the only rule, nothing watches the objective, and
@@ -451,6 +447,11 @@ def accelerate(
         Stop when the residual |x - T(x)| is at most this times the first one; default 1e-5, 0:
         never.  (``value_tol=1e-6`` stops when ten iterations lower the objective by no more than
         that, relatively.)
+    feasible : set or callable, optional
+        ``NonNegative()``, ``Simplex()``, ``Box(lower, upper)``, ``Ball(radius)``, or
+        ``feasible(x) -> bool``: neither ``step`` nor ``value`` sees a point outside.  An
+        extrapolated point there is drawn back towards the last image of the map, by halves and at
+        most to it; the map must lead into the set.  Not together with ``ranks="variables"``.
     **parameters
         Further parameters of ``DescentMap``: ``value_tol``, ``initial_radius``, ...; ``disp``,
         ``verbose`` and ``progress`` as for :func:`minimize`.
@@ -499,6 +500,8 @@ def accelerate(
         if value is None and target is not None:
             raise ValueError(f"target={target!r} is a value of the objective: pass value=")
         oracle = layout.map_oracle(step, value, _tuple(args), space)
+        if feasible is not None:
+            oracle.is_feasible = _feasible_start(feasible, space, start)
         method = choose_method(DescentMap, parameters, saved, accelerate)
         criteria = _criteria(target, stop, max_evaluations, max_time, max_iterations)
         run = _run(
@@ -506,6 +509,16 @@ def accelerate(
             interrupts,
         )  # fmt: skip
     return finished(run, asked)
+
+
+def _feasible_start(feasible: Any, space: Space, start: Array) -> Callable[[Array], bool]:
+    """What says whether a point is in the set, of which the start must be one."""
+    if space.is_part:
+        raise ValueError("feasible= is asked about all of x: not together with ranks='variables'")
+    is_feasible = membership(feasible)
+    if not is_feasible(start):
+        raise ValueError(f"feasible={feasible!r} does not hold at x0; start inside of the set")
+    return is_feasible
 
 
 def _tuple(args: Any) -> tuple[Any, ...]:

@@ -550,7 +550,7 @@ class Run(Iterator[IntermediateResult]):
             space = oracle.space
             more |= space.box.report(space, sample.point, sample.gradient, arrays["jac"])
         elif oracle.space.penalty is not None and sample.gradient is not None:
-            more |= oracle.space.penalty.report(oracle.space, sample.point, sample.gradient)
+            more |= oracle.space.penalty.report(oracle.space, sample.point, sample.grad_norm)
         return Result(
             x=sample.point,
             fun=sample.value,

@@ -58,7 +58,7 @@ class Method(abc.ABC, Generic[M]):
         """The method that a run with bounds, or a simple term, takes in its place; refused where there
         is none."""
         if not self.takes_bounds:
-            raise ValueError(f"the method {self.name!r} does not keep to bounds or simple terms")
+            raise ValueError(f"bounds=: the method {self.name!r} does not keep to them")
         return self
 
     @abc.abstractmethod

@@ -109,6 +109,8 @@ class Oracle:
     has_values: bool = True  # of an objective; otherwise the residual's norm takes their place
     noun: str = "gradient"  # what the norms of samples are norms of, for messages
     advice: str = ""  # where a run makes no progress: what to do about the gradient
+    # Of a map: is a point in the set that its points are to stay in?  None: there is none.
+    is_feasible: Callable[[Array], bool] | None = None
     _last: Sample | None = None
 
     def __init__(self, space: Space, *, fused: bool):
@@ -294,7 +296,7 @@ class FunctionOracle(Oracle):
             x = self._inside(x)
         value = self._source.value(x)
         penalty = self.space.penalty
-        return value if penalty is None else value + penalty.value(self.space, x)
+        return value if penalty is None else value + penalty.total(self.space, x)
 
     def _inside(self, x: Array) -> Array:
         """Never outside of the box, whoever asks: rules ask inside, and there this changes
@@ -316,10 +318,11 @@ class FunctionOracle(Oracle):
         return value, self._source.admission.admit(answer, "fun (the gradient)"), 1
 
     def _with_penalty(self, x: Array, known: float) -> tuple[float, Array, int]:
-        """The value of f with the term, the gradient of f alone."""
-        h = self.space.penalty.value(self.space, x)
+        """The value of f with the term, the gradient of f with what is smooth in it."""
+        space, penalty = self.space, self.space.penalty
+        h = penalty.total(space, x)
         value, answer, values = self._source.gradient(x, known - h)
-        return value + h, answer, values
+        return value + h, penalty.smooth(space, x, answer), values
 
     def _sample(self, x: Array, value: Any, answer: Array) -> Sample:
         space = self.space
@@ -355,7 +358,9 @@ class FunctionOracle(Oracle):
 
     def arrays_at(self, sample: Sample) -> dict[str, Array]:
         """Differences tell nothing of a fixed variable: NaN, as SciPy has it."""
-        box, gradient = self.space.box, sample.gradient
+        box, penalty, gradient = self.space.box, self.space.penalty, sample.gradient
+        if penalty is not None and gradient is not None:  # that of f alone
+            return {"jac": penalty.smooth(self.space, sample.point, gradient, -1.0)}
         if box is None or gradient is None or not self._source.by_differences:
             return {"jac": gradient}
         fixed = lambda xp, g, low, up: xp.where(low < up, g, math.nan)  # noqa: E731

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import array_api_compat
@@ -24,11 +25,7 @@ TERMS = "L1, ElasticNet, GroupL2, NonNegative, Box, Simplex, Ball"
 
 
 class SimpleTerm(Protocol):
-    """What ``penalty=`` takes.
-
-    A term that is curved where it is smooth may say so by ``curved(x)``: the gradient of a part of
-    it whose rest is linear on pieces (0 where it has none), from which L-BFGS learns more.
-    """
+    """What ``penalty=`` takes: a convex function h of the whole array x, as two functions."""
 
     def value(self, x: Array, /) -> Any: ...
     def prox(self, x: Array, step: Any, /) -> Array: ...
@@ -38,11 +35,16 @@ def _xp(x: Array) -> Any:
     return array_api_compat.array_namespace(x)
 
 
+def _where(x: Array) -> dict[str, Any]:
+    """The device of x; JAX finds its own."""
+    return {} if array_api_compat.is_jax_array(x) else {"device": array_api_compat.device(x)}
+
+
 def _like(x: Array, weight: Any) -> Any:
     """A number as it is; weights as an array of the library, dtype and device of x."""
-    if not hasattr(weight, "__len__") and not getattr(weight, "shape", ()):
+    if isinstance(weight, int | float):
         return weight
-    return _xp(x).asarray(weight, dtype=x.dtype, device=array_api_compat.device(x))
+    return _xp(x).asarray(weight, dtype=x.dtype, **_where(x))
 
 
 def _check(term: Any, *names: str, least: float = 0.0) -> None:
@@ -84,20 +86,16 @@ class ElasticNet:
     """
 
     weight: Any = 1.0
-    ridge: Any = 1.0
+    ridge: float = 1.0
 
     def __post_init__(self) -> None:
         _check(self, "weight", "ridge")
 
     def value(self, x: Array) -> Any:
-        ridge = _xp(x).sum(x * x * _like(x, self.ridge), dtype=float)
-        return L1(self.weight).value(x) + ridge / 2
+        return L1(self.weight).value(x) + self.ridge * _xp(x).sum(x * x, dtype=float) / 2
 
     def prox(self, x: Array, step: Any) -> Array:
-        return L1(self.weight).prox(x, step) / (1.0 + step * _like(x, self.ridge))
-
-    def curved(self, x: Array) -> Array:
-        return x * _like(x, self.ridge)
+        return L1(self.weight).prox(x, step) / (1.0 + step * self.ridge)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,9 +131,8 @@ class GroupL2:
         """Of the groups."""
         xp = _xp(x)
         if self.groups is not None:
-            device = array_api_compat.device(x)
-            places = xp.asarray(self._places[1], device=device)
-            flat = xp.concat([xp.reshape(x, (-1,)), xp.zeros(1, dtype=x.dtype, device=device)])
+            places = xp.asarray(self._places[1], **_where(x))
+            flat = xp.concat([xp.reshape(x, (-1,)), xp.zeros(1, dtype=x.dtype, **_where(x))])
             x = xp.reshape(xp.take(flat, xp.reshape(places, (-1,)), axis=0), places.shape)
         return xp.sqrt(xp.sum(x * x, axis=-1))
 
@@ -144,7 +141,7 @@ class GroupL2:
         xp = _xp(x)
         if self.groups is None:
             return numbers[..., None]
-        group = xp.asarray(self._places[0], device=array_api_compat.device(x))
+        group = xp.asarray(self._places[0], **_where(x))
         return xp.reshape(xp.take(numbers, group, axis=0), x.shape)
 
     def value(self, x: Array) -> Any:
@@ -157,17 +154,16 @@ class GroupL2:
         share = 1.0 - threshold / xp.where(norms > threshold, norms, zero + 1.0)
         return x * self._spread(x, xp.where(norms > threshold, share, zero + 0.0 * norms))
 
-    def curved(self, x: Array) -> Array:
-        xp, norms = _xp(x), self._norms(x)
-        one = xp.ones_like(norms)
-        slope = xp.where(norms > 0.0, one, 0.0 * one) / xp.where(norms > 0.0, norms, one)
-        return x * self._spread(x, slope * _like(x, self.weight))
+
+def _outside(xp: Any, outside: Any) -> Any:
+    """The value of a set: 0 inside, else infinite."""
+    zero = 0.0 * xp.astype(outside, xp.float32)
+    return xp.where(outside, zero + math.inf, zero)
 
 
-def _outside(xp: Any, distance: Any) -> Any:
-    """0 where a distance is within rounding, else infinite."""
-    zero = xp.zeros_like(distance)
-    return xp.where(distance <= math.sqrt(xp.finfo(distance.dtype).eps), zero, zero + math.inf)
+def _beyond_rounding(xp: Any, distance: Any) -> Any:
+    """Not where it is not a number."""
+    return ~(distance <= math.sqrt(xp.finfo(distance.dtype).eps))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,9 +178,7 @@ class Box:
         return Sides(self.lower, self.upper)
 
     def value(self, x: Array) -> Any:
-        xp = _xp(x)
-        gap = xp.abs(x - self.prox(x, 1.0)) / (1.0 + xp.abs(x))
-        return _outside(xp, xp.max(gap))
+        return _outside(_xp(x), _xp(x).any(x != self.prox(x, 1.0)))
 
     def prox(self, x: Array, step: Any) -> Array:
         return _xp(x).clip(x, *(None if a is None else _like(x, a) for a in self.bounds))
@@ -217,14 +211,19 @@ class Simplex:
     def value(self, x: Array) -> Any:
         xp = _xp(x)
         off = xp.abs(xp.sum(x, axis=-1) - self.total) / (1.0 + self.total)
-        return _outside(xp, xp.maximum(xp.max(off), xp.max(-x)))
+        return _outside(xp, _beyond_rounding(xp, xp.max(off)) | xp.any(x < 0.0))
 
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
         u = xp.sort(x, axis=-1, descending=True)
-        count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, device=array_api_compat.device(x))
+        count = xp.arange(1, x.shape[-1] + 1, dtype=x.dtype, **_where(x))
         theta = xp.max((xp.cumulative_sum(u, axis=-1) - self.total) / count, axis=-1, keepdims=True)
-        return xp.maximum(x - theta, xp.zeros_like(x))
+        inside = x > theta
+        y = xp.where(inside, x - theta, xp.zeros_like(x))
+        # The sum by the small numbers: f may change much with it, and x and theta may be large.
+        number = xp.sum(xp.astype(inside, x.dtype), axis=-1, keepdims=True)
+        off = (xp.sum(y, axis=-1, keepdims=True) - self.total) / number
+        return xp.where(inside, xp.maximum(y - off, xp.zeros_like(x)), y)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,8 +237,8 @@ class Ball:
 
     def value(self, x: Array) -> Any:
         xp = _xp(x)
-        over = xp.linalg.vector_norm(x) - self.radius
-        return _outside(xp, over / (1.0 + self.radius))
+        over = (xp.linalg.vector_norm(x) - self.radius) / (1.0 + self.radius)
+        return _outside(xp, _beyond_rounding(xp, over))
 
     def prox(self, x: Array, step: Any) -> Array:
         xp = _xp(x)
@@ -248,21 +247,18 @@ class Ball:
         return x * xp.where(norm > self.radius, self.radius / xp.where(norm > 0, norm, one), one)
 
 
-def _straight(xp: Any, before: Array, after: Array, slope: Array) -> Array:
-    return xp.where((before != 0.0) & (after != 0.0), slope - after, slope)
-
-
-def _both(xp: Any, before: Array, after: Array, d: Array) -> Array:
-    return xp.where((before != 0.0) & (after != 0.0), d, xp.zeros_like(d))
-
-
 class Penalty:
-    """A simple term as rules ask for it: of a machine or a space, on the host."""
+    """A simple term as rules ask for it: of a machine or a space, on the host.
 
-    __slots__ = ("term",)
+    What is smooth in it, ridge |x|^2/2 of an elastic net, is counted as a part of f.
+    """
 
-    def __init__(self, term: SimpleTerm):
-        self.term = term
+    __slots__ = ("given", "ridge", "term")
+
+    def __init__(self, given: Any):
+        self.given, self.term, self.ridge = given, given, None
+        if isinstance(given, ElasticNet):
+            self.term, self.ridge = L1(given.weight), given.ridge
 
     def apply(self, m: Entries, function: Any, x: Array, *numbers: Any) -> Any:
         """What a function of the whole array makes of x."""
@@ -270,28 +266,20 @@ class Penalty:
         return np.asarray(made) if isinstance(made, np.generic) else made
 
     def value(self, m: Entries, x: Array) -> Any:
+        """h(x), without its smooth part."""
         return float(self.apply(m, self.term.value, x))
+
+    def total(self, m: Entries, x: Array) -> Any:
+        """h(x)."""
+        value = self.value(m, x)
+        return value if self.ridge is None else value + self.ridge * m.inner(x, x) / 2
+
+    def smooth(self, m: Any, x: Array, gradient: Array, sign: float = 1.0) -> Array:
+        """The gradient with that of the smooth part of h."""
+        return gradient if self.ridge is None else m.combination(gradient, sign * self.ridge, x)
 
     def prox(self, m: Entries, x: Array, step: Any) -> Array:
         return self.apply(m, self.term.prox, x, step)
-
-    def curved(self, m: Any, x: Array) -> Array | None:
-        """The gradient of the curved part of the term; None: it has none."""
-        curved = getattr(self.term, "curved", None)
-        return None if curved is None else self.apply(m, curved, x)
-
-    def with_curved(self, m: Any, x: Array, slope: Array, sign: float = 1.0) -> Array:
-        """A slope and that of the curved part of the term."""
-        curved = self.curved(m, x)
-        return slope if curved is None else m.combination(slope, sign, curved)
-
-    def split(self, m: Any, x: Array, y: Array, slope: Array, d: Array) -> tuple[Array, Array]:
-        """The slope at y, on the way d from x to y: without that of the curved part where the term
-        is smooth at both ends; and d there, else 0."""
-        before, after = self.curved(m, x), self.curved(m, y)
-        if before is None:
-            return slope, d
-        return m.each(_straight, before, after, slope), m.each(_both, before, after, d)
 
     def gap(self, m: Any, x: Array, gradient: Array) -> Array:
         """x - prox(x - g, 1): 0 exactly at first-order points of f + h."""
@@ -302,18 +290,33 @@ class Penalty:
         """|x - prox(x - g, 1)|, not finite where an entry of the gradient is not."""
         return m.norm(self.gap(m, x, gradient)) + 0.0 * m.inner(gradient, gradient)
 
-    def report(self, space: Space, x: Array, gradient: Array) -> dict[str, Any]:
+    def report(self, space: Space, x: Array, size: float) -> dict[str, Any]:
         """What a result says of the term at x: h(x), and |x - prox(x - g, 1)|."""
-        return {"penalty": self.value(space, x), "optimality": self.size(space, x, gradient)}
+        return {"penalty": self.total(space, x), "optimality": size}
 
 
-def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
-    """The term that ``penalty=`` asks for, tried out at the start."""
+def refuse_both(bounds: Any, penalty: Any) -> None:
+    """Bounds and a simple term at once."""
+    if bounds is not None:
+        raise ValueError(
+            "bounds= and penalty= cannot be given together; Box(lower, upper) is the term of "
+            "bounds alone, and a term of your own may do both: an object with value(x) and "
+            "prox(x, step)"
+        )
+
+
+def check_term(term: Any) -> None:
+    """Can it be a simple term?"""
     if not all(callable(getattr(term, name, None)) for name in ("value", "prox")):
         raise TypeError(
             f"penalty={term!r} must be one of {TERMS}, with its parameters, or an object with "
             "value(x) and prox(x, step)"
         )
+
+
+def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
+    """The term that ``penalty=`` asks for, tried out at the start."""
+    check_term(term)
     if space.has_own_inner or space.is_part:
         raise ValueError(
             "penalty= cannot be given together with inner= or ranks='variables': its proximal map "
@@ -329,12 +332,23 @@ def read_penalty(term: Any, space: Space, start: Array) -> Penalty:
     return Penalty(term)
 
 
+def membership(feasible: Any) -> Callable[[Array], bool]:
+    """Is a point in the set that ``feasible=`` names: a term, or a function of x?"""
+    if callable(getattr(feasible, "value", None)):
+        return lambda x: math.isfinite(float(feasible.value(x)))
+    if callable(feasible):
+        return lambda x: bool(feasible(x))
+    raise TypeError(
+        f"feasible={feasible!r} must be a set such as NonNegative(), or feasible(x) -> bool"
+    )
+
+
 def enter_domain(penalty: Penalty, space: Space, start: Array) -> Array:
     """The start, or prox(start, 1) with a warning where h is infinite there."""
     if math.isfinite(penalty.value(space, start)):
         return start
     warnings.warn(
-        f"penalty={penalty.term!r} is infinite at x0: the run starts at prox(x0, 1), the nearest "
+        f"penalty={penalty.given!r} is infinite at x0: the run starts at prox(x0, 1), the nearest "
         "point where it is finite",
         RuntimeWarning,
         stacklevel=levels_to_the_user(),

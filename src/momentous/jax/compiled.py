@@ -14,10 +14,12 @@ from jax.extend.core import jaxpr_as_fun
 from momentous.core.admission import both_of
 from momentous.core.box import Box
 from momentous.core.method import DEFAULT_TOLERANCE, Method
+from momentous.core.penalties import refuse_both
 from momentous.core.status import Status
 from momentous.jax.bounds import tree_of_bounds
 from momentous.jax.driver import Driver
 from momentous.jax.implicit import Function, at_bounds, change_of_solution, no_change
+from momentous.jax.penalties import TreePenalty, as_argument
 from momentous.jax.vectors import Scalar, Tree, number
 from momentous.methods.registry import in_box, method_class
 
@@ -57,6 +59,7 @@ def solve(
     has_aux: bool = False,
     key: Any = None,
     bounds: Any = None,
+    penalty: Any = None,
     **parameters: Any,
 ) -> Solution:
     """Minimise a function of JAX operations in one compiled loop.
@@ -94,6 +97,11 @@ def solve(
         that pair, where x0 is a tuple of two as well.  fun is never evaluated outside; an x0
         outside is moved to the nearest point inside; ``grad_norm`` is then the norm of
         x - P(x - gradient), P the projection onto the box.
+    penalty : optional
+        A simple term beside fun, as for `momentous.minimize`: ``fun`` of the solution is of both,
+        ``grad_norm`` the norm of x - prox(x - gradient, 1).  Weights may be arrays of a compiled
+        program, and vmapped.  A pytree other than one array is one flat vector to it.  Solutions
+        with a penalty have no derivative (NaN).
     **parameters
         Those of the method, if it is given by name.
 
@@ -112,12 +120,17 @@ def solve(
     if key is None:
         key = jax.random.key(0)
     x0 = jax.tree.map(floating, x0)
+    if penalty is not None:
+        refuse_both(bounds, penalty)
+        if hasattr(penalty, "bounds"):
+            penalty, bounds = None, tuple(penalty.bounds)
     sides = None if bounds is None else tree_of_bounds(bounds, x0)
-    if sides is not None:
-        method = in_box(method)
+    if sides is not None or penalty is not None:
+        method = in_box(method, "bounds=" if penalty is None else "penalty=")
+    term = None if penalty is None else as_argument(penalty)
     args = args if isinstance(args, tuple | list) else (args,)
     run = partial(_solve, fun, method, float(tol), float(rtol), has_aux)
-    return run(x0, args, key, max_evaluations, sides)  # type: ignore[no-any-return]
+    return run(x0, args, key, max_evaluations, sides, term)  # type: ignore[no-any-return]
 
 
 def floating(leaf: Any) -> Any:
@@ -143,7 +156,7 @@ class Problem(NamedTuple):
 @partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _solve(
     fun: Callable[..., Any], method: Method, tol: float, rtol: float, has_aux: bool, x0: Tree,
-    args: tuple[Any, ...], key: Any, most: Any, sides: tuple[Tree, Tree] | None,
+    args: tuple[Any, ...], key: Any, most: Any, sides: tuple[Tree, Tree] | None, term: Any,
 ) -> Solution:  # fmt: skip
     def with_aux(x: Tree, args: tuple[Any, ...]) -> tuple[Scalar, Any]:
         found = fun(x, *args)
@@ -169,20 +182,28 @@ def _solve(
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)  # type: ignore[no-any-return]
 
     problem = Problem(function, method, tol, rtol)
-    return _solution(problem, x0, (list(program.consts), args), key, most, sides, aux)
+    return _solution(problem, x0, (list(program.consts), args), key, most, sides, term, aux)
 
 
 def _solution(
-    problem: Problem, x0: Tree, given: Any, key: Any, most: Any, sides: Any, aux: Any
+    problem: Problem, x0: Tree, given: Any, key: Any, most: Any, sides: Any, term: Any, aux: Any
 ) -> Solution:
     """In a loop of its own for many runs at once: see `Compiled.lanes`."""
 
-    def run(lanes: str | None, x0: Tree, given: Any, key: Any, most: Any, sides: Any) -> Solution:
+    def run(
+        lanes: str | None, x0: Tree, given: Any, key: Any, most: Any, sides: Any, term: Any
+    ) -> Solution:
         fun, method, tol, rtol = problem
         box = None if sides is None else Box(*sides)
-        driver = Driver(method, fun, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box)
+        penalty = None if term is None else TreePenalty(term)
+        driver = Driver(
+            method, fun, given, x0, rtol=rtol, atol=tol, key=key, lanes=lanes, box=box,
+            penalty=penalty,
+        )  # fmt: skip
         if box is not None:
             x0 = box.clip(driver.m, x0)
+        if penalty is not None:
+            x0 = penalty.start(driver.m, x0)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), aux)
         # As `minimize` does, it looks at x0 in any case.
         state = driver.finished(driver.run(driver.begin(x0, nothing), jnp.maximum(most, 1)))
@@ -205,7 +226,7 @@ def _solution(
     @smooth.defjvp  # type: ignore[untyped-decorator]
     def differentiated(primals: Any, tangents: Any) -> tuple[Solution, Solution]:
         found, given, change = smooth(*primals), primals[1], tangents[1]
-        x, good = found.x, found.success
+        x, good = found.x, found.success & (term is None)
         held = None if primals[4] is None else at_bounds(x, primals[4], tangents[4])
         dx, daux, _ = change_of_solution(problem.fun, x, given, change, good, held)
         # The gradient is zero there: that x moves changes no value, but where it is at a bound.
@@ -215,4 +236,4 @@ def _solution(
         rest = jax.tree.map(no_change, found)
         return found, rest._replace(x=dx, fun=value, aux=daux)
 
-    return smooth(x0, given, key, most, sides)  # type: ignore[no-any-return]
+    return smooth(x0, given, key, most, sides, term)  # type: ignore[no-any-return]

@@ -82,6 +82,7 @@ class Driver:
         self, method: Any, fun: Callable[[Tree, Any], tuple[Scalar, Any]], args: Any, x0: Tree, *,
         rtol: float, atol: float, key: Any = None, norm: Callable[[Tree], Scalar] | None = None,
         forward: bool = False, lanes: str | None = None, box: Box | None = None,
+        penalty: Any = None,
     ):  # fmt: skip
         if not (isinstance(method, Rule) and method.compiles):
             from momentous.methods.registry import rules
@@ -96,6 +97,7 @@ class Driver:
         self.norm = norm  # None: Euclidean
         self.forward = forward  # differentiate in forward mode
         self.m = Compiled(x0, jax.random.key(0) if key is None else key, lanes, box)
+        self.m.penalty = penalty
 
     def begin(self, x0: Tree, aux: Any) -> State:
         """Before the first turn; ``aux`` has the shapes of what the function brings along."""
@@ -248,8 +250,12 @@ class Driver:
             gradient, _ = jax.jacfwd(fun, has_aux=True)(point)
         else:
             (value, aux), gradient = jax.value_and_grad(fun, has_aux=True)(point)
-        value = number(value)
-        length = self._length(gradient) if box is None else box.size(self.m, point, gradient)
+        value, penalty = number(value), self.m.penalty
+        if penalty is not None:
+            value = value + penalty.total(self.m, point)
+            gradient = penalty.smooth(self.m, point, gradient)
+        kinks = box or penalty
+        length = self._length(gradient) if kinks is None else kinks.size(self.m, point, gradient)
         length = jnp.where(jnp.isfinite(value), length, jnp.nan)
         size = length if self.norm is None else number(self.norm(gradient))
         return Known(Sample(point, value, gradient, length), size, aux)

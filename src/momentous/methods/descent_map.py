@@ -37,6 +37,7 @@ LEAST_SECANTS = 3  # one or two differences promise much and know little
 # the maps of `momentous scoreboard --maps` shares from 0.1 to 0.3 do equally well; larger ones
 # stand in the way of the momentum, which on long vectors goes further than ten points can tell.
 PROMISED_SHARE = 0.2
+MOST_STEPS_BACK = 6  # halvings of a way out of the feasible set, before its beginning is taken
 PAUSE_GROWTH = 2  # after a combination that was discarded the next one waits so many times longer
 
 
@@ -291,14 +292,26 @@ class DescentMap(Method[MapMemory]):
                 events += (Event(EventKind.RESTART, float(m)),)
         else:
             beta = m / (m + 3)  # (m - 1)/(m + 2) with the m of y^{k+1}
-            now.y = space.combination(x_next, beta, change)
+            now.y = self._step_back(oracle, space.combination(x_next, beta, change), x_next)
             now.without_momentum, now.count, now.travelled = False, m + 1, travelled
         if memory.most_secants:
-            self._try_secants(space, memory, now, y)
+            self._try_secants(oracle, memory, now, y)
         return self._ended(oracle, now, y, events)
 
-    def _try_secants(self, space: Space, memory: MapMemory, now: MapMemory, y: Sample) -> None:
+    @staticmethod
+    def _step_back(oracle: Oracle, point: Array, image: Array) -> Array:
+        """The point; where that is outside of the set, one nearer to the image, or the image."""
+        is_feasible = oracle.is_feasible
+        for _ in range(MOST_STEPS_BACK if is_feasible is not None else 0):
+            with oracle.interrupts:
+                if is_feasible(point):
+                    return point
+            point = oracle.space.combination(image, 0.5, point, image)
+        return point if is_feasible is None else image
+
+    def _try_secants(self, oracle: Oracle, memory: MapMemory, now: MapMemory, y: Sample) -> None:
         """A combination of the last points in place of y^{k+1}, where it promises enough."""
+        space = oracle.space
         if memory.instead is not None:  # it did well
             now.instead, now.pause = None, max(1, memory.pause // PAUSE_GROWTH)
         now.wait = max(0, memory.wait - 1)
@@ -310,7 +323,7 @@ class DescentMap(Method[MapMemory]):
         point = now.secants.point(space, y, PROMISED_SHARE)
         if point is not None:
             now.instead, now.instead_is_image = now.y, now.without_momentum
-            now.y, now.without_momentum = point, False
+            now.y, now.without_momentum = self._step_back(oracle, point, y.image), False
 
     def _by_momentum_instead(self, memory: MapMemory) -> MapMemory:
         """The point by secants is discarded, and the next one has to wait."""

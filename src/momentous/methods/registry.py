@@ -84,7 +84,10 @@ def in_box(method: Method, argument: str = "bounds=") -> Method:
         return method.in_box()
     except ValueError as error:
         able = ", ".join(name for name, cls in REGISTRY.items() if cls.takes_bounds)
-        raise ValueError(f"{argument}: {error}; these do: auto, {able}") from None
+        why = str(error)
+        if argument == "penalty=":
+            why = why.replace("bounds=", argument).replace("keep to them", "take one")
+        raise ValueError(f"{why}; these do: auto, {able}") from None
 
 
 def method_of(

@@ -107,7 +107,7 @@ class HostCurvature(Curvature):
         noise: Callable[[], float],
     ) -> HostCurvature:  # fmt: skip
         if moved:
-            return self.extended(m.space, *smooth_parts(m, here, there), noise())
+            return self.extended(m.space, here, there, noise())
         return self.without_pairs() if failed else self
 
     @abc.abstractmethod
@@ -208,15 +208,6 @@ def correction(
     change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
     t = m.minimum(m.maximum(1.0 + change / sy, LEAST_CORRECTION), MOST_CORRECTION)
     return m.where(abs(change) > SIGNAL * noise, t, 1.0)  # type: ignore[no-any-return]
-
-
-def smooth_parts(m: Any, *samples: Sample) -> tuple[Sample, ...]:
-    """The samples, where there is a simple term with the slope of its curved part."""
-    if m.penalty is None:
-        return samples
-    return tuple(
-        Sample(a.point, a.value, m.penalty.with_curved(m, a.point, a.gradient)) for a in samples
-    )
 
 
 def moved_square(m: Any, s: Array, y: Array) -> Any:

@@ -16,7 +16,7 @@ point is a value of the proximal map, whatever the guesses were worth: it is alw
 finite.  Where it does not descend, the proximal gradient step takes its place.
 
 The search goes along the straight line to that point, on which f + h is no more than f and a linear
-function, as h is convex; and beyond it along values of the proximal map.
+function, as h is convex.
 
 .. [1] M. Hintermueller, K. Ito, K. Kunisch, "The primal-dual active set strategy as a semismooth
    Newton method", SIAM J. Optim. 13 (2003).
@@ -38,8 +38,8 @@ from momentous.methods.classical.box_model import BoxLine, Inverse
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 # Turns after which the answer is taken as it is; and how near, in units of |p|, it is settled.
-MOST_TURNS = 20
-SETTLED = 1e-6
+MOST_TURNS = 10
+SETTLED = 1e-3
 
 
 def has_kinks(m: Any) -> bool:
@@ -71,10 +71,12 @@ def _guess(m: BoxMachine, w: Array, step: Any) -> Model:
     """What the proximal map says of a point w."""
     penalty = m.penalty
     end = penalty.prox(m, w, step)
-    slope = m.each(lambda xp, w, end: (w - end) / step, w, end)
+    nothing = m.each(lambda xp, a: xp.zeros_like(a), w)
+    slope = m.combination(nothing, 1.0 / step, w, end)
     small = math.sqrt(m.rounding)
     size = m.norm(w) / math.sqrt(max(m.dimension, 1))
-    beside = m.each(lambda xp, w: w + small * (xp.abs(w) + size), w)
+    beside = m.each(lambda xp, w: w + small * xp.abs(w), w)
+    beside = m.combination(beside, small * size, m.each(lambda xp, a: xp.ones_like(a), w))
     held = m.each(_same, penalty.prox(m, beside, step), end)
     return Model(end, slope, held, slope, slope)
 
@@ -84,13 +86,10 @@ def _same(xp: Any, a: Array, b: Array) -> Array:
 
 
 def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step: Any) -> Model:
-    penalty, x = m.penalty, here.point
-    gradient = penalty.with_curved(m, x, here.gradient)  # that of what B is for
+    x = here.point
 
     def turn(state: Model) -> Model:
-        # v without its curved part, which B knows of.
-        kinks = penalty.with_curved(m, state.end, state.wanted, -1.0)
-        newton = inverse.descent(m, m.combination(gradient, 1.0, kinks))
+        newton = inverse.descent(m, m.combination(here.gradient, 1.0, state.wanted))
         rest = m.each(_residual, state.held, state.end, x, newton)
         nothing = m.each(lambda xp, a: xp.zeros_like(a), newton)
         z, more = m.case(
@@ -98,7 +97,7 @@ def _model_end(m: BoxMachine, here: Sample, inverse: Inverse, begun: Model, step
             (m.inner(state.held, state.held) > 0.0, lambda: inverse.solve(m, state.held, rest)),
         )
         there = m.each(_where_held, state.held, state.end, x, newton, more)
-        slope = penalty.with_curved(m, there, m.combination(kinks, -1.0, z))
+        slope = m.combination(state.wanted, -1.0, z)
         after = _guess(m, m.combination(there, step, slope), step)
         off = m.combination(after.end, -1.0, there)
         p = m.combination(after.end, -1.0, x)
@@ -133,54 +132,40 @@ def _where_held(xp: Any, held: Array, end: Array, x: Array, newton: Array, more:
 
 @record
 class ProxLine(Line):
-    """The way from x to the end x + d, and beyond it."""
+    """The way from x to the end x + d."""
 
-    beyond: Array  # x + t v, v the slope of h at the end: prox(x + t v + d, t) is the end
-    step: float  # t
-    linear: Array  # v, but for the curved part of h where that is smooth all the way ...
-    bent: Array  # ... and there d, else 0
+    end: Array
+    linear: Array  # the slope of h at the end: <linear, d> is no less than what h changes by
 
     @staticmethod
     def from_sample(m: BoxMachine, here: Sample, inverse: Inverse, guess: Any) -> ProxLine:
         """Towards the least value of the model.  Without pairs that is the proximal gradient step
         whose gradient step is of length 1."""
-        x, g, norm = here.point, here.gradient, m.norm(here.gradient)
+        norm = m.norm(here.gradient)
         first = 1.0 / (norm + (norm == 0.0))
         step = m.case(first, (m.no(guess), lambda: inverse.first_scale(m)))
-        begun = _guess(m, m.combination(x, -step, g), step)
+        begun = _guess(m, m.combination(here.point, -step, here.gradient), step)
         found = m.case(begun, (m.no(guess), lambda: _model_end(m, here, inverse, begun, step)))
-        line = ProxLine._to(m, here, found, step, guess)
-        return m.case(
-            line, (m.no(line.descends), lambda: ProxLine._to(m, here, begun, step, guess))
-        )
+        line = ProxLine._to(m, here, found, guess)
+        return m.case(line, (m.no(line.descends), lambda: ProxLine._to(m, here, begun, guess)))
 
     @staticmethod
-    def _to(m: BoxMachine, here: Sample, model: Model, step: Any, guess: Any) -> ProxLine:
-        x, penalty = here.point, m.penalty
-        d = m.combination(model.end, -1.0, x)
-        linear, bent = penalty.split(m, x, model.end, model.slope, d)
-        longest = math.sqrt(m.largest) / m.maximum(m.norm(d), 1.0)
-        beyond, first = m.combination(x, step, model.slope), m.minimum(1.0, longest)
-        line = ProxLine(d, 0.0, False, longest, first, guess, beyond, step, linear, bent)
-        slope = line.slope_at(m, here, (), ())
-        return m.but(line, slope=slope, descends=(slope < 0.0) & (slope > -math.inf))
+    def _to(m: BoxMachine, here: Sample, model: Model, guess: Any) -> ProxLine:
+        d = m.combination(model.end, -1.0, here.point)
+        slope = m.inner(m.combination(here.gradient, 1.0, model.slope), d)
+        descends = (slope < 0.0) & (slope > -math.inf)
+        # No further than the end: beyond it h need not be finite.
+        return ProxLine(d, slope, descends, 1.0, 1.0, guess, model.end, model.slope)
 
     def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
         t, descends = m.where(search.trials == 0, self.first, search.next), self.descends
-
-        def by_prox() -> Array:
-            return m.penalty.prox(m, m.combination(self.beyond, t, self.direction), self.step)
-
         between = m.combination(here.point, t, self.direction)
-        there = m.case(between, (t >= 1.0, by_prox))
-        point = m.choose(descends, there, here.point)
+        point = m.choose(descends, m.choose(t < 1.0, between, self.end), here.point)
         below = m.where(search.phase == LOOK, UNKNOWN, here.value + c1 * t * self.slope)
         return Ask(point, VALUE, m.no(descends), here, below=below)
 
     def slope_at(self, m: Any, there: Sample, made: Vectors, sums: Sums) -> Any:
-        """That of f and of h, a linear function in place of what is not smooth in h."""
+        """That of f and of a linear function in place of h."""
         if there.gradient is None:
             return math.nan
-        slope = m.inner(m.combination(there.gradient, 1.0, self.linear), self.direction)
-        curved = m.penalty.curved(m, there.point)
-        return slope if curved is None else slope + m.inner(curved, self.bent)
+        return m.inner(m.combination(there.gradient, 1.0, self.linear), self.direction)

@@ -20,7 +20,6 @@ from momentous.methods.classical.curvature import (
     correction,
     is_of_use,
     moved_square,
-    smooth_parts,
 )
 from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
 from momentous.methods.search.wolfe import Line
@@ -45,7 +44,6 @@ class Pair:
     """A step, and what it says; zeros where it is not of use."""
 
     def __init__(self, m: Any, moved: Any, here: Sample, there: Sample, noise: Any):
-        here, there = smooth_parts(m, here, there)
         s = m.entries(m.combination(there.point, -1.0, here.point))
         y = m.entries(m.combination(there.gradient, -1.0, here.gradient))
         ss, sy = m.inner(s, s), m.inner(s, y)
