@@ -11,7 +11,8 @@ from scipy.optimize import rosen, rosen_der
 from scipy.sparse.linalg import LinearOperator
 
 from momentous import LBFGS, iterate, minimize
-from momentous.methods.classical.curvature import correction
+from momentous.core.machine import Host
+from momentous.methods.classical.compact import correction
 from momentous.methods.classical.inverse_hessian import InverseHessian
 
 
@@ -67,7 +68,7 @@ def test_with_corrections_it_is_what_the_method_goes_by():
         for _ in run:
             pass
         here, curvature = run.memory.current, run.memory.curvature
-        direction = curvature.direction(run.oracle.space, here.gradient)
+        direction = curvature.descent(Host.of(run.oracle.space), here.gradient)
         assert np.allclose(run.result.hess_inv @ here.gradient, -direction, rtol=1e-9)
 
 

@@ -18,10 +18,10 @@ from momentous.core.blocks import BLOCK
 from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
-from momentous.methods.classical import lbfgs
+from momentous.methods.classical import pairs
+from momentous.methods.classical.constants import Constants
 from momentous.methods.classical.curvature import FusedLine
-from momentous.methods.classical.fused_pairs import FusedPairs
-from momentous.methods.classical.limited_memory import Listed
+from momentous.methods.classical.pairs import HostPairs
 from momentous.methods.restarted.free_radius import FreeRadius
 
 # A pass, and how many vectors and numbers it takes.
@@ -113,7 +113,7 @@ def test_sums_are_added_up_over_ranks_in_one_go(
     method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one rank of two, the other holding the same numbers, the run is that of the whole."""
-    monkeypatch.setattr(lbfgs.Stacked, "suits", staticmethod(lambda space: False))
+    monkeypatch.setattr(pairs, "LBFGS_CONSTANTS", Constants(stacked_entries=0))
     calls: list[int] = []
 
     def total(sums: np.ndarray) -> np.ndarray:
@@ -168,7 +168,7 @@ def test_whatever_step_size_was_expected_the_run_is_the_same(
 def test_pairs_of_passes_are_those_of_single_operations() -> None:
     random = np.random.default_rng(4)
     space, alone = Space(np.ones(40), total=lambda sums: sums), Space(np.ones(40))
-    fused, listed = FusedPairs(3), Listed(3)
+    fused, listed = HostPairs.unknown(3), HostPairs.unknown(3)
     hessian = np.diag(np.linspace(1, 5, 40))
     here = Sample(random.standard_normal(40))
     here.gradient = hessian @ here.point
@@ -177,10 +177,10 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
     for _ in range(6):
         there = Sample(here.point + 0.1 * random.standard_normal(40))
         there.gradient = hessian @ there.point
-        fused = fused.extended(space, here, there, 0.0)
-        listed = listed.extended(alone, here, there, 0.0)
+        fused = fused.extended(m, here, there, 0.0)
+        listed = listed.extended(apart, here, there, 0.0)
         line, d = fused.line(m, there), fused.line(m, there).direction
-        other = listed.direction(alone, there.gradient)
+        other = listed.descent(apart, there.gradient)
         np.testing.assert_allclose(d, other, atol=1e-9)
         assert line.slope == pytest.approx(there.gradient @ other)
         assert isinstance(line, FusedLine)
@@ -189,14 +189,13 @@ def test_pairs_of_passes_are_those_of_single_operations() -> None:
         # A step that ends there takes its direction as it is.
         here = Sample(end, gradient=hessian @ end)
         fused, listed = (
-            fused.extended(space, there, here, 0.0), listed.extended(alone, there, here, 0.0)
+            fused.extended(m, there, here, 0.0), listed.extended(apart, there, here, 0.0)
         )  # fmt: skip
-    assert fused.steps[-1] is d
+    assert fused.vectors()[-2] is d
     again = fused.packed().unpacked(space)
-    assert isinstance(again, FusedPairs)
     d = fused.line(m, here).direction
     assert np.array_equal(again.line(m, here).direction, d)
-    assert np.allclose(fused.packed().unpacked(alone).direction(alone, here.gradient), d)
+    assert np.allclose(fused.packed().unpacked(alone).descent(apart, here.gradient), d)
 
 
 # --- gradients are taken as they are where nobody else has them ----------------------------------

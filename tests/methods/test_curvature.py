@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from momentous import LBFGS, Safeguarded, iterate, minimize, testbed
+from momentous.core.machine import Host
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
-from momentous.methods.classical import whole_matrix
-from momentous.methods.classical.curvature import correction, is_of_use
-from momentous.methods.classical.limited_memory import Listed, Stacked
-from momentous.methods.classical.whole_matrix import WholeMatrix
+from momentous.methods.classical import matrix
+from momentous.methods.classical.compact import correction, is_of_use
+from momentous.methods.classical.matrix import HostMatrix
+from momentous.methods.classical.pairs import HostPairs, StackedPairs, Window
 
 
 def two_loops(g, pairs):
@@ -45,15 +46,15 @@ def walk(d, count, seed=0):
 
 
 KINDS = {
-    "stacked": lambda d, m: Stacked.filled(m, (d,)),
-    "listed": lambda d, m: Listed(m),
+    "stacked": lambda d, m: StackedPairs(Window(m, (d,))),
+    "listed": lambda d, m: HostPairs(Window(m)),
 }
 NOISY = np.inf  # no value says anything
 
 
 def extended(curvature, space, samples, noise=NOISY):
     for here, there in itertools.pairwise(samples):
-        curvature = curvature.extended(space, here, there, noise)
+        curvature = curvature.extended(Host.of(space), here, there, noise)
     return curvature
 
 
@@ -67,17 +68,17 @@ def test_the_compact_form_is_the_two_loop_recursion(kind, d):
         assert len(curvature) == min(count, 6)
         g = samples[count].gradient
         wanted = two_loops(g, pairs[:count][-6:])
-        found = curvature.direction(space, g)
+        found = curvature.descent(Host.of(space), g)
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-10 * np.abs(wanted).max())
 
 
 def test_the_whole_matrix_is_the_recursion_with_all_pairs():
     samples, pairs = walk(9, 30)
     space = Space(samples[0].point)
-    curvature = extended(WholeMatrix.unknown(9), space, samples)
+    curvature = extended(HostMatrix.unknown(9), space, samples)
     wanted = two_loops(samples[-1].gradient, pairs)
     np.testing.assert_allclose(
-        curvature.direction(space, samples[-1].gradient), wanted, rtol=1e-7, atol=1e-9
+        curvature.descent(Host.of(space), samples[-1].gradient), wanted, rtol=1e-7, atol=1e-9
     )
 
 
@@ -86,13 +87,13 @@ def test_a_step_leaves_all_older_memories_as_they_were(kind):
     d, m = 20, 4
     samples, _ = walk(d, 40)
     space = Space(samples[0].point)
-    curvature = WholeMatrix.unknown(d) if kind == "whole" else KINDS[kind](d, m)
+    curvature = HostMatrix.unknown(d) if kind == "whole" else KINDS[kind](d, m)
     kept = []
     for here, there in itertools.pairwise(samples):
-        curvature = curvature.extended(space, here, there, NOISY)
-        kept.append((curvature, there, curvature.direction(space, there.gradient).tobytes()))
+        curvature = curvature.extended(Host.of(space), here, there, NOISY)
+        kept.append((curvature, there, curvature.descent(Host.of(space), there.gradient).tobytes()))
     for old, there, direction in kept:
-        assert old.direction(space, there.gradient).tobytes() == direction
+        assert old.descent(Host.of(space), there.gradient).tobytes() == direction
 
 
 @pytest.mark.parametrize("method", [LBFGS(), Safeguarded()], ids=lambda method: method.name)
@@ -105,8 +106,8 @@ def test_the_whole_matrix_is_copied_only_for_those_who_keep_an_older_one(method)
         for step in iterate(problem.value_and_gradient, problem.start, **options):
             kept.append(step)
             memory = getattr(step.memory, "fast", step.memory)
-            memory.curvature.direction(Space(step.x), memory.current.gradient)
-            yield memory.curvature._first.ctypes.data
+            memory.curvature.descent(Host.of(Space(step.x)), memory.current.gradient)
+            yield memory.curvature._settled().first.ctypes.data
 
     assert len(set(places(deque(maxlen=1)))) == 1
     assert len(set(places([]))) == 12
@@ -115,19 +116,19 @@ def test_the_whole_matrix_is_copied_only_for_those_who_keep_an_older_one(method)
 def test_an_interrupted_update_of_the_whole_matrix_leaves_one_without_pairs(monkeypatch):
     samples, _ = walk(5, 4)
     space, g = Space(samples[0].point), samples[-1].gradient
-    curvature = extended(WholeMatrix.unknown(5), space, samples)
-    calls = iter([whole_matrix.dsyr2])
+    curvature = extended(HostMatrix.unknown(5), space, samples)
+    calls = iter([matrix.dsyr2])
 
     def interrupted(*arguments):
         for update in calls:
             return update(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(whole_matrix, "dsyr2", interrupted)
+    monkeypatch.setattr(matrix, "dsyr2", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        curvature.direction(space, g)
+        curvature.descent(Host.of(space), g)
     assert len(curvature) == 0
-    assert np.array_equal(curvature.direction(space, g), -g)
+    assert np.array_equal(curvature.descent(Host.of(space), g), -g)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "whole"])
@@ -136,14 +137,14 @@ def test_a_step_taken_again_is_the_same_and_disturbs_nobody(kind):
     samples, _ = walk(d, 12)
     others, _ = walk(d, 12, seed=1)
     space = Space(samples[0].point)
-    first = WholeMatrix.unknown(d) if kind == "whole" else KINDS[kind](d, 4)
+    first = HostMatrix.unknown(d) if kind == "whole" else KINDS[kind](d, 4)
     first = extended(first, space, samples[:6])
-    once = first.extended(space, samples[5], samples[6], NOISY)
-    direction = once.direction(space, samples[6].gradient).tobytes()
+    once = first.extended(Host.of(space), samples[5], samples[6], NOISY)
+    direction = once.descent(Host.of(space), samples[6].gradient).tobytes()
     extended(first, space, [samples[5], *others])  # another way on from the same memory
-    again = first.extended(space, samples[5], samples[6], NOISY)
+    again = first.extended(Host.of(space), samples[5], samples[6], NOISY)
     for curvature in (once, again):
-        assert curvature.direction(space, samples[6].gradient).tobytes() == direction
+        assert curvature.descent(Host.of(space), samples[6].gradient).tobytes() == direction
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "whole"])
@@ -152,7 +153,7 @@ def test_a_stored_memory_has_the_same_bits(kind):
     samples, _ = walk(d, 13)
     own = (lambda a, b: float(a @ b)) if kind.startswith("listed") else None
     space = Space(samples[0].point, own)  # with an inner product of its own pairs are listed
-    curvature = WholeMatrix.unknown(d) if kind == "whole" else KINDS[kind](d, 4)
+    curvature = HostMatrix.unknown(d) if kind == "whole" else KINDS[kind](d, 4)
     for k in (0, 2, 12):
         there = samples[k]
         old = extended(curvature, space, samples[: k + 1]) if k else curvature
@@ -160,9 +161,9 @@ def test_a_stored_memory_has_the_same_bits(kind):
         assert type(new) is type(old)
         assert len(new) == len(old)
         for _ in range(2):
-            directions = [c.direction(space, there.gradient).tobytes() for c in (old, new)]
+            directions = [c.descent(Host.of(space), there.gradient).tobytes() for c in (old, new)]
             assert directions[0] == directions[1]
-            old, new = (c.extended(space, there, samples[-1], NOISY) for c in (old, new))
+            old, new = (c.extended(Host.of(space), there, samples[-1], NOISY) for c in (old, new))
             there = samples[-1]
 
 
@@ -175,9 +176,9 @@ def test_a_pair_without_curvature_is_not_taken():
     flat = Sample(samples[4].point + 1.0, 0.0, samples[4].gradient, samples[4].grad_norm)
     for kind in KINDS.values():
         before = extended(kind(6, 3), space, samples)
-        after = before.extended(space, samples[4], flat, NOISY)
+        after = before.extended(Host.of(space), samples[4], flat, NOISY)
         g = samples[4].gradient
-        assert np.array_equal(after.direction(space, g), before.direction(space, g))
+        assert np.array_equal(after.descent(Host.of(space), g), before.descent(Host.of(space), g))
 
 
 @pytest.mark.parametrize("h", [0.5, -0.3])

@@ -13,8 +13,8 @@ from momentous.core.machine import NUMBERS, Host
 from momentous.core.oracle import Sample
 from momentous.core.space import Space
 from momentous.methods.classical.lbfgs import default_memory
-from momentous.methods.classical.limited_memory import Listed, Stacked
-from momentous.methods.classical.whole_matrix import WholeMatrix
+from momentous.methods.classical.matrix import HostMatrix
+from momentous.methods.classical.pairs import HostPairs, StackedPairs
 from momentous.methods.search.wolfe import Trial
 from momentous.methods.search.wolfe import _between as between
 
@@ -208,16 +208,17 @@ def test_the_default_memory_depends_on_the_dimension_alone():
     for size in (128, 129, 1 << 17, (1 << 17) + 1):
         space = Space(np.empty(size))
         kinds[size] = type(LBFGS()._no_pairs(space)), type(LBFGS(memory=3)._no_pairs(space))
-    assert [kind for kind, _ in kinds.values()] == [WholeMatrix, Stacked, Stacked, Listed]
-    assert [kind for _, kind in kinds.values()] == [Stacked, Stacked, Stacked, Listed]
+    pairs = [StackedPairs, StackedPairs, HostPairs]
+    assert [kind for kind, _ in kinds.values()] == [HostMatrix, *pairs]
+    assert [kind for _, kind in kinds.values()] == [StackedPairs, *pairs]
 
 
 def test_the_default_memory_of_a_part_of_x_is_that_of_the_whole():
     # 100 entries here and 600 on other ranks, of which only the inner product knows
     space = Space(np.zeros(100), lambda a, b: 7 * float(a @ b))
     curvature = LBFGS()._no_pairs(space)
-    assert isinstance(curvature, Listed)
-    assert curvature.most == default_memory(700)
+    assert type(curvature) is HostPairs
+    assert curvature.window.most == default_memory(700)
 
 
 def test_a_first_step_of_the_wrong_scale_is_found_in_a_few_trials():
@@ -304,8 +305,10 @@ def test_a_long_memory_is_not_corrected_by_values(memory, corrects):
         problem.value, problem.start, jac=problem.gradient, method=LBFGS(memory=memory), tol=0
     )
     pairs = [step.memory.curvature for step, _ in zip(run, range(12), strict=False)][-1]
-    same = np.isclose(pairs.diagonal, np.diag(pairs.steps_changes), rtol=1e-9)
-    assert same[-len(pairs) :].all() != corrects
+    stored = pairs.packed()
+    products = np.reshape(stored.steps_changes, (len(pairs), len(pairs)))
+    same = np.isclose(stored.diagonal, np.diag(products), rtol=1e-9)
+    assert same.all() != corrects
 
 
 def test_pairs_in_float32_are_stacked_and_resumed_bit_for_bit(tmp_path):
@@ -318,12 +321,13 @@ def test_pairs_in_float32_are_stacked_and_resumed_bit_for_bit(tmp_path):
     options = {"jac": True, "method": LBFGS(memory=6), "tol": 0.0}
     run = iterate(both, start, **options)
     pairs = [step.memory.curvature for step, _ in zip(run, range(9), strict=False)][-1]
-    assert isinstance(pairs, Stacked)
+    assert isinstance(pairs, StackedPairs)
     g = np.linspace(-1, 1, 200, dtype=np.float32)
     listed = pairs.packed().unpacked(None)
     space = Space(start)
     here = Sample(start, 0.0, g, 1.0)
-    directions = [kind.at(Host.of(space), here).direction(space, g) for kind in (pairs, listed)]
+    m = Host.of(space)
+    directions = [kind.at(m, here).descent(m, g) for kind in (pairs, listed)]
     assert all(each.dtype == np.float32 for each in directions)
     np.testing.assert_allclose(*directions, rtol=1e-4, atol=1e-6)
     whole = minimize(both, start, max_iterations=20, **options)

@@ -21,7 +21,7 @@ from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
 from momentous.jax import vectors
 from momentous.jax.machine import Compiled, strong
 from momentous.jax.vectors import Scalar, Tree, number, select
-from momentous.methods.classical.stores import Stored
+from momentous.methods.classical.curvature import ArrayCurvature
 
 UNBOUNDED = int(Status.UNBOUNDED)
 
@@ -143,11 +143,14 @@ class Driver:
             made, sums = m.worked(rule, state.memory, here, (), ())
             return rule.tell(m, state.memory, here, made, sums)
 
+        def is_store(item: Any) -> bool:
+            return isinstance(item, ArrayCurvature)
+
         def begun() -> Any:
             # Stores begin with zeros, as they are: in a branch they would be copied.
             return jax.tree.map(
-                lambda new, old: m.but(old, way=new.way) if isinstance(new, Stored) else new,
-                self._first(here, tol), state.memory, is_leaf=lambda a: isinstance(a, Stored),
+                lambda new, old: m.but(old, way=new.way) if is_store(new) else new,
+                self._first(here, tol), state.memory, is_leaf=is_store,
             )  # fmt: skip
 
         memory = m.case(state.memory, (first, begun), otherwise=told)

@@ -23,7 +23,9 @@ from momentous.core.space import Array
 from momentous.core.status import RESTARTS, EventKind
 from momentous.jax import vectors
 from momentous.jax.vectors import Limits, Tree, select
-from momentous.methods.classical.stores import Stored, no_pairs
+from momentous.methods.classical.curvature import ArrayCurvature
+from momentous.methods.classical.matrix import ArrayMatrix
+from momentous.methods.classical.pairs import ArrayPairs
 
 
 def register_records() -> None:
@@ -44,7 +46,9 @@ class Compiled(ArrayMachine):
     """What branches, numbers and vectors are in compiled code."""
 
     no_events = 0
-    xp, device, lanes_shape = jnp, None, ()
+    xp: Any = jnp
+    device: Any = None
+    lanes_shape: tuple[int, ...] = ()
 
     def __init__(self, x0: Tree, key: Any, lanes: str | None = None, box: Box | None = None):
         register_records()
@@ -201,8 +205,10 @@ class Compiled(ArrayMachine):
 
     # What the pairs of L-BFGS need.
 
-    def curvature(self, here: Sample, most: int | None, on_host: Any) -> Stored:
-        return no_pairs(self, here, most)
+    def curvature(self, here: Sample, most: int | None, on_host: Any) -> ArrayCurvature:
+        if most is None:
+            return ArrayMatrix.unknown(self, here)
+        return ArrayPairs.unknown(self, here, most)
 
     def needs(self, condition: Any) -> bool:
         return True
@@ -223,10 +229,9 @@ class Compiled(ArrayMachine):
     def matmul(self, a: Array, b: Array) -> Array:
         return jnp.matmul(a, b, precision="highest", preferred_element_type=self.wide)
 
-    def put(self, rows: Array, i: Any, vector: Array, use: Any) -> Array:
-        """With the vector in a row, where it is of use."""
-        before = jax.lax.dynamic_index_in_dim(rows, i, keepdims=False)
-        return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, vector, before), i, 0)
+    def put(self, rows: Array, i: Any, pair: Array, use: Any) -> Array:
+        before = jax.lax.dynamic_index_in_dim(rows, i, 1, keepdims=False)
+        return jax.lax.dynamic_update_index_in_dim(rows, jnp.where(use, pair, before), i, 1)
 
     def in_pieces(self, work: Callable[..., Any], changed: Any, whole: Array, *given: Any) -> Any:
         """The matrices without what the work takes off, as a product; and what else it finds."""

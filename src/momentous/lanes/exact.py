@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from momentous.core.oracle import Sample
-from momentous.methods.classical.curvature import Curvature
 from momentous.methods.search.wolfe import Line
 
 
-class Own(Curvature):
+class Own:
     """In every lane what a single run on the host has, bit for bit, one after the other."""
 
     __slots__ = ("count", "items", "way")

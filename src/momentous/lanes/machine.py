@@ -23,7 +23,8 @@ from momentous.core.record import RECORDS, copied, record
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import RESTARTS, Event, EventKind
 from momentous.lanes.exact import Own
-from momentous.methods.classical.stores import no_pairs
+from momentous.methods.classical.matrix import ArrayMatrix
+from momentous.methods.classical.pairs import ArrayPairs
 
 PLAIN = (bool, int, float)
 # Of matrices that are changed at a time.
@@ -397,7 +398,10 @@ class Lanes(ArrayMachine):
     # What the pairs of L-BFGS need.
 
     def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], Any]) -> Any:
-        return Own.begun(self, here, on_host) if self.exact else no_pairs(self, here, most)
+        if self.exact:
+            return Own.begun(self, here, on_host)
+        m: Any = self  # without what bounds need
+        return ArrayMatrix.unknown(m, here) if most is None else ArrayPairs.unknown(m, here, most)
 
     def needs(self, condition: Any) -> bool:
         """Does it hold in a lane, as far as is known?"""
@@ -418,14 +422,15 @@ class Lanes(ArrayMachine):
     def matmul(self, a: Array, b: Array) -> Array:
         return self.xp.matmul(a, b)
 
-    def put(self, rows: Array, i: Array, vector: Array, use: Array) -> Array:
-        """With the vector in a row, where it is of use."""
+    def put(self, rows: Array, i: Array, pair: Array, use: Array) -> Array:
         if self.on_numpy:  # in place, as nobody else has them
             lanes = np.flatnonzero(use)
-            rows[lanes, i[lanes]] = vector[lanes]
+            rows[lanes, :, i[lanes]] = pair[lanes]
             return rows
-        is_row = self.xp.arange(rows.shape[-2], device=self.device) == i[..., None]
-        return self.where((is_row & use[..., None])[..., None], vector[..., None, :], rows)
+        place = (self.xp.arange(rows.shape[-2], device=self.device) == i[..., None]) & use[
+            ..., None
+        ]
+        return self.where(place[..., None, :, None], pair[..., :, None, :], rows)
 
     def in_pieces(self, work: Callable[..., Any], changed: Any, whole: Array, *given: Any) -> Any:
         """The matrices without what the work takes off, as a product; and what else it finds."""

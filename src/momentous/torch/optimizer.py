@@ -284,7 +284,9 @@ class Optimizer(torch.optim.Optimizer):
         if not of_groups:
             return given
         if not isinstance(given, Mapping | None):
-            raise ValueError("bounds= must be a dict of names where groups have bounds of their own")
+            raise ValueError(
+                "bounds= must be a dict of names where groups have bounds of their own"
+            )
         return of_groups | dict(given or {})
 
     def _require_unchanged(self, flat: FlatParameters) -> None:

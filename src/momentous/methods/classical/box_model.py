@@ -20,6 +20,7 @@ The search goes along P(x + t p), with the slope of what still moves.
 
 from __future__ import annotations
 
+import abc
 import math
 from typing import Any, Protocol
 
@@ -39,12 +40,17 @@ MOST_PIVOTS = 200
 class Inverse(Protocol):
     """H, as the model needs it."""
 
-    def descent(self, m: Any, gradient: Array) -> Array:
-        """-H g."""
+    __slots__ = ()
 
+    @abc.abstractmethod
     def first_scale(self, m: Any) -> Any:
         """gamma of H = gamma I + ..."""
 
+    @abc.abstractmethod
+    def descent(self, m: Any, gradient: Array) -> Array:
+        """-H g, as a fresh vector."""
+
+    @abc.abstractmethod
     def solve(self, m: Any, held: Array, r: Array) -> tuple[Array, Array]:
         """z with (H z)_A = r_A, which is 0 outside of A, where ``held`` is not 0, as r is; and H z.
         Not numbers where H_AA is not positive definite."""

@@ -1,129 +1,149 @@
-"""H of the pairs that L-BFGS keeps, as a matrix in compact form: H = gamma I + U K U', U = [S, Y].
+"""The algebra of pairs: which pairs are of use, and H of all that are kept, in compact form.
 
-K = [[R^-T (D + gamma Y'Y) R^-1, -gamma R^-T], [-gamma R^-1, 0]], with the upper triangle R of S'Y
-and D its diagonal, corrected.  A block of H is then inverted by way of a matrix of the size of K
-(Woodbury), whatever the size of the block.  See `Pairs` for what the numbers are.
+A pair is a step s and the change y of the gradient along it.  With the pairs as columns of S and Y,
+R the upper triangle of S'Y, D its diagonal, corrected by values, and U = [S, Y],
+
+    H = gamma I + U K U',    K = [[R^-T (D + gamma Y'Y) R^-1, -gamma R^-T], [-gamma R^-1, 0]]
+
+(theorem 2.2 of [1]_).  So the direction -H g is a combination of the gradient and the pairs whose
+weights follow from inner products alone: an iteration computes 2 m products with the new gradient
+and adds up 2 m + 1 vectors in one pass, half of the memory traffic of the recursion on vectors, and
+two reductions over ranks where that has 2 m in a row.  A block of H is inverted by way of a matrix
+of the size of K (Woodbury), whatever the size of the block.
+
+.. [1] R. H. Byrd, J. Nocedal, R. B. Schnabel, "Representations of quasi-Newton matrices and their
+   use in limited memory methods", Math. Programming 63 (1994).
 """
 
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import dsymm
-from scipy.linalg.lapack import dgesv, dposv, dtrtri
+from scipy.linalg.lapack import dgesv, dposv
 
-from momentous.core.machine import Host
-from momentous.core.oracle import Sample
-from momentous.core.space import Array, to_numpy
+from momentous.core.machine import NUMBERS, Arithmetic, BoxMachine
+from momentous.core.space import Array
+from momentous.methods.classical.constants import LBFGS_CONSTANTS
+
+Product = Callable[[Array], Array]  # with a matrix
 
 
-class Compact:
-    """H where a line begins, for `box_model.model_step`."""
+def correction(
+    fall: float, slope: float, sy: float, noise: float, m: Arithmetic = NUMBERS
+) -> float:
+    """t, by which <s, y> is better multiplied, by what the values say; 1 if that is noise.
 
-    def __init__(self, pairs: Any, m: Host):
-        self._pairs, self._space = pairs, m.space
+    <s, y> is a mean of the curvature along a step, and t <s, y> that at its end, up to O(|s|^4): of
+    the cubic with the values and slopes at both ends.  BFGS then updates H to V'HV + s s'/(t <s,
+    y>), with V = I - y s'/<s, y> [1]_.  Like BFGS, and unlike a correction of y along s [2]_, this
+    is the same method in all linear coordinates.  ``fall`` is f(x) - f(x + s), ``slope``
+    <grad f(x), s>; <s, y> > 0.
 
-    def descent(self, m: Host, gradient: Array) -> Array:
-        pairs = self._pairs
-        if m.penalty is not None:  # else its products are known
-            pairs = pairs.at(m, Sample(None, gradient=gradient))
-        direction: Array = pairs.direction(self._space, gradient)
-        return direction
+    .. [1] M. C. Biggs, "Minimization algorithms making use of non-quadratic properties of the
+       objective function", J. Inst. Maths Applics 8 (1971); Y. Yuan, "A modified BFGS algorithm for
+       unconstrained optimization", IMA J. Numer. Anal. 11 (1991).
+    .. [2] J. Z. Zhang, N. Y. Deng, L. H. Chen, "New quasi-Newton equation and related methods for
+       unconstrained optimization", J. Optim. Theory Appl. 102 (1999).
+    """
+    c = LBFGS_CONSTANTS
+    change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
+    t = m.minimum(m.maximum(1.0 + change / sy, c.least_correction), c.most_correction)
+    return m.where(abs(change) > c.correction_signal * noise, t, 1.0)  # type: ignore[no-any-return]
 
-    def first_scale(self, m: Host) -> float:
-        return self._scale
 
-    def solve(self, m: Host, held: Array, r: Array) -> tuple[Array, Array]:
-        """With z = (H_AA)^-1 r = (r - U_A' w)/gamma, w = K U_A z: then H z is gamma z + U w."""
-        if not len(self._pairs):
-            return r, r
-        space = self._space
-        if space.library is np.ndarray and not space.is_part:
-            return self._solve_by_rows(held, r)
-        xp, rows = space.xp, self._rows
-        mask = xp.astype(xp.reshape(held, (-1,)) != 0.0, rows.dtype)
-        chosen, given = rows * mask, xp.astype(xp.reshape(r, (-1,)), rows.dtype)
-        gram = self._totals(xp.matmul(chosen, xp.permute_dims(chosen, (1, 0))))
-        weights = self._weights(gram, self._totals(xp.matmul(rows, given)))
-        w = xp.asarray(weights, dtype=rows.dtype, device=space.device)
-        z = (given - xp.matmul(w, chosen)) * (1.0 / self._scale)
-        made = z * self._scale + xp.matmul(w, rows)
-        return self._like(z, r), self._like(made, r)
+def moved_square(m: BoxMachine, s: Array, y: Array) -> float:
+    """<y, y> where the step has moved: in a box the change of the gradient by a variable that is
+    held is no curvature along anything that moved."""
+    return m.dot(lambda xp, s, y: (y, xp.where(s != 0.0, y, 0.0)), s, y)  # type: ignore[no-any-return]
 
-    def _solve_by_rows(self, held: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By the entries that are held alone, where they can be picked out at little cost."""
-        steps, changes = self._steps_and_changes
-        chosen, k, scale, K = np.flatnonzero(held), len(steps), self._scale, self._middle
-        rows, z = np.empty((2 * k, len(chosen))), np.zeros(held.size)
-        for vectors, part in ((steps, rows[:k]), (changes, rows[k:])):
-            vectors.take(chosen, axis=1, out=part, mode="clip")  # any other mode makes a copy
-        given = r.reshape(-1)[chosen].astype(np.float64, copy=False)
+
+def is_of_use(ss: float, sy: float, yy: float, m: Arithmetic = NUMBERS) -> bool:
+    """Does a pair with these products keep H positive definite, beyond rounding?"""
+    root = m.sqrt(ss) * m.sqrt(m.maximum(yy, 0.0))
+    return (yy > 0) & (sy > LBFGS_CONSTANTS.smallest_cosine * root)  # type: ignore[no-any-return]
+
+
+def weights(
+    solve: Product, solve_transposed: Product, gram: Product, diagonal: Array, gamma: Any,
+    to_steps: Array, to_changes: Array,
+) -> tuple[Array, Array]:  # fmt: skip
+    """p and q of -H g = gamma Y p - S q - gamma g, given R^-1, R^-T and Y'Y as products with a
+    vector, D, gamma, S'g and Y'g."""
+    p = solve(to_steps)
+    return p, solve_transposed(diagonal * p + gamma * (gram(p) - to_changes))
+
+
+def middle(
+    xp: Any, matmul: Callable[..., Array], inverse: Array, gram: Array, diagonal: Array, gamma: Any
+) -> Array:
+    """K, given R^-1, Y'Y, D and gamma."""
+    side, across = -gamma * inverse, xp.matrix_transpose(inverse)
+    corner = matmul(across, gamma * matmul(gram, inverse) + diagonal[..., :, None] * inverse)
+    upper = xp.concat([corner, xp.matrix_transpose(side)], axis=-1)
+    return xp.concat([upper, xp.concat([side, xp.zeros_like(side)], axis=-1)], axis=-2)
+
+
+def solve_masked(
+    xp: Any, matmul: Callable[..., Array], rows: Array, mask: Array, r: Array, gamma: Any,
+    weigh: Callable[[Array, Array], Array],
+) -> tuple[Array, Array]:  # fmt: skip
+    """z with (H z)_A = r_A and z = 0 outside of A, and H z; ``rows`` is U', ``mask`` is 1 in A.
+
+    z = (H_AA)^-1 r = (r - U_A w)/gamma, with w = K U_A' z: then H z is gamma z + U w.  ``weigh``
+    gives w by U_A'U_A and U_A'r: see `held_weights`."""
+    chosen = rows * mask[..., None, :]
+    products = matmul(chosen, r[..., None])[..., 0]
+    w = weigh(matmul(chosen, xp.matrix_transpose(chosen)), products)[..., None, :]
+    z = (r - matmul(w, chosen)[..., 0, :]) / gamma
+    return z, gamma * z + matmul(w, rows)[..., 0, :]
+
+
+def held_weights(gamma: float, K: np.ndarray, gram: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """w, with (gamma I + K M) w = K U_A'r and M = U_A'U_A; not numbers where that is singular."""
+    matrix = K @ gram
+    _diagonal(matrix)[:] += gamma
+    _, _, w, failed = dgesv(matrix, K @ products)
+    return np.full_like(w, math.nan) if failed else w
+
+
+class CompactInverse:
+    """H = gamma I + U K U' on flat NumPy vectors, or on the columns of a matrix."""
+
+    def __init__(self, gamma: float, rows: np.ndarray, K: np.ndarray):
+        self.gamma, self.rows, self.K = gamma, rows, K  # the rows are U'
+
+    def times(self, x: np.ndarray) -> np.ndarray:
+        product: np.ndarray = self.gamma * x + self.rows.T @ (self.K @ (self.rows @ x))
+        return product
+
+    def solve(self, held: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """z with (H z)_A = r_A and z = 0 outside of A, where ``held``, and H z: by the entries in A
+        alone, where they can be picked out at little cost."""
+        gamma, K, chosen = self.gamma, self.K, np.flatnonzero(held)
+        rows, z = np.empty((len(self.rows), len(chosen))), np.zeros(r.shape)
+        self.rows.take(chosen, axis=1, out=rows, mode="clip")  # any other mode makes a copy
+        given = r[chosen]
         if len(chosen) <= len(K):
             block = rows.T @ (K @ rows)
-            _diagonal(block)[:] += scale
-            _, found, failed = dposv(block, given)
-            if failed:
-                found[:] = math.nan
+            _diagonal(block)[:] += gamma
+            found = solve_positive(block, given)
             w = K @ (rows @ found)
         else:
-            w = self._weights(rows @ rows.T, rows @ given)
-            found = (given - w @ rows) / scale
+            w = held_weights(gamma, K, rows @ rows.T, rows @ given)
+            found = (given - rows.T @ w) / gamma
         z[chosen] = found
-        made = w[:k] @ steps
-        made += w[k:] @ changes
-        made[chosen] += scale * found
-        return self._like(z, r), self._like(made, r)
+        made = self.rows.T @ w
+        made[chosen] += gamma * found
+        return z, made
 
-    def _weights(self, gram: np.ndarray, products: np.ndarray) -> np.ndarray:
-        """w, with (gamma I + K M) w = K U_A r and M = U_A'U_A."""
-        matrix = self._middle @ gram
-        _diagonal(matrix)[:] += self._scale
-        _, _, w, failed = dgesv(matrix, self._middle @ products)
-        return np.full(len(matrix), math.nan) if failed else w
 
-    @cached_property
-    def _scale(self) -> float:
-        return float(self._pairs.first_scale())
-
-    @cached_property
-    def _middle(self) -> np.ndarray:
-        """K."""
-        pairs, scale, k = self._pairs, self._scale, len(self._pairs.steps_changes)
-        inverse, _ = dtrtri(pairs.steps_changes)
-        inverse = np.triu(inverse)
-        part = dsymm(scale, pairs.changes_changes, inverse)
-        part += pairs.diagonal[:, np.newaxis] * inverse
-        K = np.zeros((2 * k, 2 * k))
-        K[:k, :k] = inverse.T @ part
-        inverse *= -scale
-        K[k:, :k], K[:k, k:] = inverse, inverse.T
-        return K
-
-    @cached_property
-    def _steps_and_changes(self) -> tuple[np.ndarray, np.ndarray]:
-        """S and Y on the host, one vector per row."""
-        steps, changes = (
-            np.asarray(vectors).reshape(-1, self._space.size) for vectors in self._pairs.rows_of()
-        )
-        return steps, changes
-
-    @cached_property
-    def _rows(self) -> Array:
-        """S and Y in the library of x, in the widest type that it has switched on, one vector per
-        row."""
-        xp = self._space.xp
-        rows = [xp.reshape(a, (1, -1)) for vectors in self._pairs.rows_of() for a in vectors]
-        return xp.astype(xp.concat(rows), xp.asarray(np.zeros(1)).dtype)
-
-    def _totals(self, products: Array) -> np.ndarray:
-        here = to_numpy(products).astype(np.float64)
-        return np.asarray(self._space.totals(here.reshape(-1).tolist())).reshape(here.shape)
-
-    def _like(self, entries: Array, r: Array) -> Array:
-        return self._space.xp.reshape(self._space.xp.astype(entries, r.dtype, copy=False), r.shape)
+def solve_positive(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Not numbers where the matrix is not positive definite."""
+    _, found, failed = dposv(matrix, right)
+    return np.full_like(found, math.nan) if failed else found
 
 
 def _diagonal(matrix: np.ndarray) -> np.ndarray:

@@ -1,25 +1,25 @@
-"""What L-BFGS asks of its memory of the curvature, and the test that a pair must pass."""
+"""What L-BFGS asks of its memory of the curvature, and what a machine supplies for it.
+
+`pairs` has the store of the newest pairs, `matrix` that of all pairs for few variables; each on the
+host, and where numbers are arrays: in compiled loops, and in lanes.
+"""
 
 from __future__ import annotations
 
 import abc
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from momentous.core.machine import NUMBERS, Arithmetic, Host
+from momentous.core.machine import BoxMachine, Host
 from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT_ALONG, Pass
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
-from momentous.core.space import Array, Space
+from momentous.core.space import Array
+from momentous.methods.classical.box_model import Inverse
+from momentous.methods.classical.compact import correction, is_of_use, moved_square
 from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
 from momentous.methods.search.wolfe import LOOK, Line, Search
-
-# A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.
-SMALLEST_COSINE = 1e-10
-# So many times the noise of values must a correction by them be; and its range.
-SIGNAL = 12.0
-LEAST_CORRECTION, MOST_CORRECTION = 0.5, 2.0
 
 
 class Curvature(abc.ABC):
@@ -50,18 +50,22 @@ class Curvature(abc.ABC):
         difference of the two values."""
 
 
-class HostCurvature(Curvature):
+# --- on the host ----------------------------------------------------------------------------------
+
+
+class HostCurvature(Curvature, Inverse):
     """What is known of the curvature on the host."""
 
-    __slots__ = ("_line",)
+    __slots__ = ("_line", "count")
 
+    count: int
     _line: Line | FusedLine | None  # once it is known
 
     def __len__(self) -> int:
-        return self.count  # type: ignore[no-any-return]
+        return self.count
 
     @abc.abstractmethod
-    def extended(self, space: Space, here: Sample, there: Sample, noise: float) -> HostCurvature:
+    def extended(self, m: Host, here: Sample, there: Sample, noise: float) -> HostCurvature:
         """With the pair of the step from here to there, if it is of use; ``noise`` is that of the
         difference of their values."""
 
@@ -70,34 +74,25 @@ class HostCurvature(Curvature):
         """Where nothing is known."""
 
     @abc.abstractmethod
-    def direction(self, space: Space, gradient: Array) -> Array:
-        """-H g at the point where the pairs end, as a fresh array."""
-
-    def descent(self, m: Host, gradient: Array) -> Array:
-        """-H g."""
-        return self.direction(m.space, gradient)
-
-    def solve(self, m: Host, held: Array, r: Array) -> tuple[Array, Array]:
-        """See `box_model.Inverse`."""
-        raise NotImplementedError
+    def inverse(self) -> Any:
+        """H on flat NumPy vectors: `compact.CompactInverse`, or the like."""
 
     @abc.abstractmethod
-    def first_scale(self, m: Any = None) -> float:
-        """gamma of H = gamma I + ..."""
+    def packed(self) -> Any:
+        """The record that stands for it in a checkpoint."""
 
     def line(self, m: Host, here: Sample) -> Line | FusedLine:
         # It is made where the next step begins: by then nobody holds the curvature before.
         line = self._line
         if line is None:
-            make = self._make_box_line if has_kinks(m) else self._make_line
-            line = self._line = make(m, here)
+            line = self._line = self._make_line(m, here)
         return line
 
-    def _make_box_line(self, m: Host, here: Sample) -> Line:
-        return line_with_kinks(m, here, self, self.count == 0)
-
     def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
-        d, is_guess = self.direction(m.space, here.gradient), self.count == 0
+        is_guess = self.count == 0
+        if has_kinks(m):
+            return line_with_kinks(m, here, self, is_guess)
+        d = self.descent(m, here.gradient)
         if m.fuses:
             return FusedLine(d, functools.partial(Line.along, m, here, d, is_guess))
         return Line.along(m, here, d, is_guess)
@@ -107,12 +102,8 @@ class HostCurvature(Curvature):
         noise: Callable[[], float],
     ) -> HostCurvature:  # fmt: skip
         if moved:
-            return self.extended(m.space, here, there, noise())
+            return self.extended(m, here, there, noise())
         return self.without_pairs() if failed else self
-
-    @abc.abstractmethod
-    def packed(self) -> Any:
-        """The record that stands for it in a checkpoint."""
 
 
 class FusedLine:
@@ -122,56 +113,39 @@ class FusedLine:
     not wait for that: its pass makes a new pair, on trust that the search will take it.
     """
 
-    __slots__ = ("_along", "_known", "direction", "end", "found", "vectors", "work")
-
     def __init__(
         self, direction: Array, along: Callable[[], Line], end: Array = None,
         work: Pass = GRADIENT_ALONG, vectors: Vectors = (),
     ):  # fmt: skip
         self._along = along
-        self._known: Line | None = None
+        self._line: Line | None = None
         self.direction, self.end, self.work, self.vectors = direction, end, work, vectors
         self.found: tuple[Sample | None, Vectors, Sums] = None, (), ()  # by the last pass
 
-    @property
     def known(self) -> Line:
         """The line, with the sums of the pass that has made it."""
-        if self._known is None:
-            self._known = self._along()
-        return self._known
+        if self._line is None:
+            self._line = self._along()
+        return self._line
 
-    @property
-    def slope(self) -> float:
-        return self.known.slope
-
-    def fall(self, m: Any, share: float, here: Sample, t: float, point: Array) -> Any:
-        return share * t * self.slope
-
-    @property
-    def longest(self) -> float:
-        return self.known.longest
-
-    @property
-    def guess(self) -> bool:
-        return self.known.guess
-
-    @property
-    def descends(self) -> bool:
-        return self.known.descends
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("descends", "fall", "guess", "longest", "slope"):
+            raise AttributeError(name)
+        return getattr(self.known(), name)
 
     @property
     def first(self) -> float:
-        return self.known.first if self.end is None else 1.0
+        return self.known().first if self.end is None else 1.0
 
     def ask(self, m: Any, here: Sample, search: Search, c1: float) -> Ask:
         if self.end is not None and not search.trials:
             return self._with_pass(Ask(self.end, VALUE))
-        ask = self.known.ask(m, here, search, c1)
+        ask = self.known().ask(m, here, search, c1)
         is_trial = self.descends and search.phase != LOOK
         return self._with_pass(ask) if is_trial else ask
 
     def ask_gradient(self, there: Sample) -> Ask:
-        return self._with_pass(self.known.ask_gradient(there))
+        return self._with_pass(self.known().ask_gradient(there))
 
     def _with_pass(self, ask: Ask) -> Ask:
         work, vectors = GRADIENT_ALONG, (self.direction,)
@@ -185,46 +159,117 @@ class FusedLine:
             self.found = there, made, sums
         if self.found[0] is there:
             return self.found[2][0]
-        return self.known.slope_at(m, there, made, sums)
+        return self.known().slope_at(m, there, made, sums)
 
 
-def correction(
-    fall: float, slope: float, sy: float, noise: float, m: Arithmetic = NUMBERS
-) -> float:
-    """t, by which <s, y> is better multiplied, by what the values say; 1 if that is noise.
-
-    <s, y> is a mean of the curvature along a step, and t <s, y> that at its end, up to O(|s|^4): of
-    the cubic with the values and slopes at both ends.  BFGS then updates H to V'HV + s s'/(t <s,
-    y>), with V = I - y s'/<s, y> [1]_.  Like BFGS, and unlike a correction of y along s [2]_, this
-    is the same method in all linear coordinates.  ``fall`` is f(x) - f(x + s), ``slope``
-    <grad f(x), s>; <s, y> > 0.
-
-    .. [1] M. C. Biggs, "Minimization algorithms making use of non-quadratic properties of the
-       objective function", J. Inst. Maths Applics 8 (1971); Y. Yuan, "A modified BFGS algorithm for
-       unconstrained optimization", IMA J. Numer. Anal. 11 (1991).
-    .. [2] J. Z. Zhang, N. Y. Deng, L. H. Chen, "New quasi-Newton equation and related methods for
-       unconstrained optimization", J. Optim. Theory Appl. 102 (1999).
-    """
-    change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
-    t = m.minimum(m.maximum(1.0 + change / sy, LEAST_CORRECTION), MOST_CORRECTION)
-    return m.where(abs(change) > SIGNAL * noise, t, 1.0)  # type: ignore[no-any-return]
+# --- where numbers are arrays ---------------------------------------------------------------------
 
 
-def moved_square(m: Any, s: Array, y: Array) -> Any:
-    """<y, y> where the step has moved: in a box the change of the gradient by a variable that is
-    held is no curvature along anything that moved."""
-    return m.dot(lambda xp, s, y: (y, xp.where(s != 0.0, y, 0.0)), s, y)
+class CurvatureMachine(BoxMachine, Protocol):
+    """What a machine supplies whose numbers are arrays; lanes come first in their shapes."""
+
+    xp: Any  # the array library
+    dtype: Any  # of vectors
+    wide: Any  # dtype of numbers that decide something
+    whole: Any  # dtype of whole numbers
+    device: Any
+    lanes_shape: tuple[int, ...]
+
+    def needs(self, condition: Any, /) -> bool:
+        """Does it hold in a lane, as far as is known?"""
+
+    def entries(self, vector: Array, /) -> Array:
+        """(..., d), whatever vectors are elsewhere."""
+
+    def vector(self, entries: Array, /) -> Array:
+        """The vector with these entries."""
+
+    def widened(self, a: Array, /) -> Array: ...
+    def matmul(self, a: Array, b: Array, /) -> Array: ...
+
+    def put(self, rows: Array, i: Array, pair: Array, use: Array, /) -> Array:
+        """The rows (..., 2, most, d) with a pair (..., 2, d) in place i, where it is of use."""
+
+    def in_pieces(
+        self, work: Callable[..., Any], changed: Array, whole: Array, /, *given: Array
+    ) -> tuple[Array, Array]:
+        """The matrices without what the work takes off, as a product; and what else it finds."""
+
+    def solve_positive(self, matrix: Array, right: Array, /) -> Array:
+        """Not numbers where the matrix is not positive definite."""
 
 
-def is_of_use(ss: float, sy: float, yy: float, m: Arithmetic = NUMBERS) -> bool:
-    """Does a pair with these products keep H positive definite, beyond rounding?"""
-    root = m.sqrt(ss) * m.sqrt(m.maximum(yy, 0.0))
-    return (yy > 0) & (sy > SMALLEST_COSINE * root)  # type: ignore[no-any-return]
+class Pair:
+    """A step, and what it says; zeros where it is not of use."""
+
+    def __init__(self, m: CurvatureMachine, moved: Any, here: Sample, there: Sample, noise: Any):
+        s = m.entries(m.combination(there.point, -1.0, here.point))
+        y = m.entries(m.combination(there.gradient, -1.0, here.gradient))
+        ss, sy = m.inner(s, s), m.inner(s, y)
+        yy = moved_square(m, s, y) if has_kinks(m) else m.inner(y, y)
+        self.use = moved & is_of_use(ss, sy, yy, m)
+        self.s, self.y = (m.choose(self.use, a, m.xp.zeros_like(a)) for a in (s, y))
+        self.sy, self.yy = m.where(self.use, sy, 1.0), m.where(self.use, yy, 1.0)
+        slope = m.inner(self.s, m.entries(here.gradient))
+        self.t = correction(here.value - there.value, slope, self.sy, noise, m)
 
 
-@functools.cache
-def blas() -> Any:
-    """SciPy's BLAS, whose calls cost a fraction of NumPy's; imported where a run needs it."""
-    from scipy.linalg import blas as routines
+class Unit:
+    """H without pairs."""
 
-    return routines
+    def first_scale(self, m: CurvatureMachine) -> float:
+        return 1.0
+
+    def descent(self, m: CurvatureMachine, gradient: Array) -> Array:
+        return m.vector(-m.entries(gradient))
+
+    def solve(self, m: CurvatureMachine, held: Array, r: Array) -> tuple[Array, Array]:
+        return r, r
+
+
+UNIT = Unit()
+
+
+def line_from(m: CurvatureMachine, here: Sample, inverse: Inverse, guess: Any) -> Line:
+    """The way along -H g, or in a box or with a simple term to where the model is least."""
+    if has_kinks(m):
+        return line_with_kinks(m, here, inverse, guess)
+    return Line.along(m, here, inverse.descent(m, here.gradient), guess)
+
+
+class ArrayCurvature(Curvature, Inverse):
+    """What is known of the curvature where numbers are arrays.  Zeros have no pairs."""
+
+    __slots__ = ()
+
+    way: Line  # from where the pairs end
+
+    def line(self, m: CurvatureMachine, here: Sample) -> Line:
+        return self.way
+
+    def at(self, m: CurvatureMachine, here: Sample) -> ArrayCurvature:
+        return m.but(self, way=line_from(m, here, self, self.count == 0))
+
+    def after(
+        self, m: CurvatureMachine, moved: Any, failed: Any, here: Sample, there: Sample,
+        noise: Callable[[], Any],
+    ) -> ArrayCurvature:  # fmt: skip
+        if not m.needs(moved | failed):
+            return self
+        return self._after(m, moved, failed, here, there, Pair(m, moved, here, there, noise()))
+
+    @abc.abstractmethod
+    def _after(
+        self, m: CurvatureMachine, moved: Any, failed: Any, here: Sample, there: Sample, pair: Pair
+    ) -> ArrayCurvature:
+        """The long arrays are changed outside of branches, which would copy them."""
+
+
+def zeros(m: CurvatureMachine, *shape: int, dtype: Any = None) -> Array:
+    """Of every lane."""
+    return m.xp.zeros((*m.lanes_shape, *shape), dtype=dtype or m.wide, device=m.device)
+
+
+def times(m: CurvatureMachine, rows: Array, vector: Array) -> Array:
+    """The products of all rows with a vector."""
+    return m.matmul(m.widened(rows), m.widened(vector)[..., None])[..., 0]

@@ -18,10 +18,10 @@ from momentous.core.rule import Ask, Goal, Outcome, Rule, Sums, Vectors
 from momentous.core.space import Space, to_numpy
 from momentous.core.status import Ending, EventKind, Status
 from momentous.methods.checks import check
+from momentous.methods.classical.constants import LBFGS_CONSTANTS
 from momentous.methods.classical.curvature import Curvature, FusedLine, HostCurvature
-from momentous.methods.classical.fused_pairs import FusedPairs
-from momentous.methods.classical.limited_memory import Listed, Stacked
-from momentous.methods.classical.whole_matrix import WholeMatrix
+from momentous.methods.classical.matrix import HostMatrix
+from momentous.methods.classical.pairs import HostPairs
 from momentous.methods.endings import zero_gradient
 from momentous.methods.search.rounding import Rounding
 from momentous.methods.search.wolfe import (
@@ -36,26 +36,11 @@ from momentous.methods.search.wolfe import (
     Wolfe,
 )
 
-# Up to so many variables the default is the matrix of all pairs: as costly there as 80 pairs.
-WHOLE = 128
-# Pairs that the default keeps up to so many variables.  A doubling saves gradients, and where
-# vectors are long it costs more than it saves (benchmarks/overhead.py).
-MEMORY = ((500, 40), (50_000, 20), (math.inf, 10))
-# Pairs where gradients are costly, as those of networks, if they fit into so many bytes: as many as
-# torch.optim.LBFGS keeps, read half as often.  With 20 of them the loss of a network after 1,000
-# gradients is some 4 times as high (benchmarks/networks.py).
-LONG_MEMORY, LONG_BYTES = 100, 1 << 30
-# More pairs than so many are not corrected by values.  On networks with 100 pairs a correction
-# lowers the loss in the first 300 gradients (by a quarter in the mean of 30 runs), where f bends
-# differently from step to step; after 1,000 it is level (12 runs), and on PINNs it raises the loss
-# beyond.
-MOST_CORRECTED = 40
-
 
 def default_memory(dimension: float) -> int:
     """Pairs to keep for so many variables: a function of nothing else, so that runs can be had
     again."""
-    return next(pairs for size, pairs in MEMORY if dimension <= size)
+    return next(pairs for size, pairs in LBFGS_CONSTANTS.memory if dimension <= size)
 
 
 @record
@@ -157,7 +142,7 @@ class LBFGS(Rule[LBFGSMemory]):
     def begin(self, m: Machine, here: Sample, goal: Goal) -> LBFGSMemory:
         curvature = m.curvature(here, self._pairs_to_keep(m.dimension), self._no_pairs)
         rounding, outcome = Rounding.at(m, here.value), Outcome(0.0, m.no_events)
-        corrects = self.memory is None or self.memory <= MOST_CORRECTED
+        corrects = self.memory is None or self.memory <= LBFGS_CONSTANTS.most_corrected_pairs
         corrects = corrects and m.penalty is None  # values are of f alone no more
         return LBFGSMemory(here, here, here, curvature, rounding, NEW, outcome, corrects=corrects)
 
@@ -284,7 +269,7 @@ class LBFGS(Rule[LBFGSMemory]):
     def inverse_hessian(self, space: Space, memory: LBFGSMemory) -> Callable[[], Any] | None:
         """H, for vectors on the host: what has stayed on a device is not kept for this."""
         curvature: Any = memory.curvature
-        on_host = isinstance(curvature, WholeMatrix) or space.library is np.ndarray
+        on_host = isinstance(curvature, HostMatrix) or space.library is np.ndarray
         if space.has_own_inner or space.is_part or space.penalty is not None or not on_host:
             return None
         here, held = memory.current, None
@@ -294,14 +279,15 @@ class LBFGS(Rule[LBFGSMemory]):
         return functools.partial(_inverse_hessian, curvature, space.size, held)
 
     def for_costly_gradients(self, dimension: int, nbytes: int) -> LBFGS:
-        if self.memory is not None or dimension <= WHOLE:
+        if self.memory is not None or dimension <= LBFGS_CONSTANTS.matrix_dimension:
             return self
-        fit = min(LONG_MEMORY, LONG_BYTES // (2 * nbytes))
+        c = LBFGS_CONSTANTS
+        fit = min(c.long_memory, c.long_memory_bytes // (2 * nbytes))
         return dataclasses.replace(self, memory=max(fit, default_memory(dimension)))
 
     def _pairs_to_keep(self, dimension: int) -> int | None:
         """None: all of them, as a matrix."""
-        if self.memory is None and dimension <= WHOLE:
+        if self.memory is None and dimension <= LBFGS_CONSTANTS.matrix_dimension:
             return None
         return self.memory or default_memory(dimension)
 
@@ -313,15 +299,11 @@ class LBFGS(Rule[LBFGSMemory]):
             size, whole = round(space.inner(ones, ones)), False
         most = self._pairs_to_keep(size)
         if most is None and whole:
-            return WholeMatrix.unknown(size)
-        most = most or default_memory(size)
-        if Stacked.suits(space):
-            return Stacked.filled(most, space.shape, space.dtype)
-        return FusedPairs(most) if space.fuses else Listed(most)
+            return HostMatrix.unknown(size)
+        return HostPairs.unknown(most or default_memory(size), space)
 
 
 def _inverse_hessian(curvature: HostCurvature, size: int, held: np.ndarray | None) -> Any:
-    from momentous.methods.classical import inverse_hessian  # imports scipy.sparse
+    from momentous.methods.classical.inverse_hessian import InverseHessian  # and scipy.sparse
 
-    whole = inverse_hessian.InverseHessian.of(curvature, size)
-    return whole if held is None else inverse_hessian.OnFace(whole, held)
+    return InverseHessian(curvature, size, held)

@@ -1,0 +1,45 @@
+"""The constants of L-BFGS: symbol or unit, and the measurement or paper that each comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    """What L-BFGS goes by and a user does not choose."""
+
+    # <s, y>/(|s| |y|) of a pair that can be relied on: far above the rounding of its products.
+    smallest_cosine: float = 1e-10
+    # A correction t by values must be so many times their noise (12 u |f| is what the formula of
+    # `compact.correction` adds up), and stays in this range.
+    correction_signal: float = 12.0
+    least_correction: float = 0.5
+    most_correction: float = 2.0
+    # More pairs than so many are not corrected.  On networks with 100 pairs a correction lowers the
+    # loss in the first 300 gradients (by a quarter in the mean of 30 runs), where f bends
+    # differently from step to step; after 1,000 it is level (12 runs), and on PINNs it raises the
+    # loss beyond (benchmarks/networks.py).
+    most_corrected_pairs: int = 40
+    # Variables up to which the matrix of all pairs is kept: as costly there as 80 pairs.
+    matrix_dimension: int = 128
+    # (variables, pairs): pairs m that are kept up to so many variables.  A doubling saves
+    # gradients, and where vectors are long it costs more than it saves (benchmarks/overhead.py).
+    memory: tuple[tuple[float, int], ...] = ((500, 40), (50_000, 20), (math.inf, 10))
+    # Pairs where gradients are costly, as those of networks, if they fit into so many bytes: as
+    # many as torch.optim.LBFGS keeps, read half as often.  With 20 of them the loss of a network
+    # after 1,000 gradients is some 4 times as high (benchmarks/networks.py).
+    long_memory: int = 100
+    long_memory_bytes: int = 1 << 30
+    # Pairs that are kept in place of a matrix where x is spread over ranks.
+    pairs_on_ranks: int = 40
+    # Entries of a NumPy vector up to which pairs are rows of one array: there calls cost more than
+    # arithmetic (benchmarks/overhead.py).
+    stacked_entries: int = 1 << 17
+    # Entries of a matrix for which BLAS libraries keep to one thread (OpenBLAS: 9,216), so that
+    # sums do not depend on how many threads there are.
+    one_thread_entries: int = 9216
+
+
+LBFGS_CONSTANTS = Constants()
