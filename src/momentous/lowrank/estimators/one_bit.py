@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Never, Self
+from typing import Any, Literal, Never, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
 
     _: KW_ONLY
     threshold: Any = None
-    ridge: float | None = None
+    ridge: float | Literal["path"] | None = None
     bias_ridge: float | None = None
     weighting: float = 0.5
     biases: bool = True
