@@ -22,6 +22,9 @@ from momentous.lowrank.losses import find_loss as find_loss
 from momentous.lowrank.losses import register_loss as register_loss
 from momentous.lowrank.objective import LowRankObjective as LowRankObjective
 from momentous.lowrank.penalty import Penalty as Penalty
+from momentous.lowrank.solvers.certificate import Certificate as Certificate
+from momentous.lowrank.solvers.certificate import Verdict as Verdict
+from momentous.lowrank.solvers.certificate import certify as certify
 from momentous.lowrank.solvers.metric import GaussNewton as GaussNewton
 from momentous.lowrank.solvers.metric import Metric as Metric
 from momentous.lowrank.solvers.metric import minimize_in_metric as minimize_in_metric

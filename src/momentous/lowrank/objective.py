@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import operator
 from functools import cached_property
-from typing import SupportsIndex
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -114,6 +116,20 @@ class LowRankObjective:
         self._long = 0 if ratings.shape[0] >= ratings.shape[1] else 1
         self._sides: dict[int, Side] = {}
         self.threads = self.side(self._long).threads
+
+    def with_rank(self, rank: int) -> Self:
+        """The same objective for factors of another rank; the entries are shared."""
+        other = copy.copy(self)
+        other.rank = _rank(rank, self.ratings.whole.shape)
+        for name in ("weights", "_start", "share_of_weights"):
+            other.__dict__.pop(name, None)
+        return other
+
+    def with_ridge(self, ridge: float) -> Self:
+        """The same objective with another ridge of the factors."""
+        other = self.with_rank(self.rank)
+        other.penalty = dataclasses.replace(self.penalty, ridge=ridge)
+        return other
 
     @property
     def ridge(self) -> float:
@@ -455,6 +471,10 @@ class LowRankObjective:
     def total(self, number: float) -> float:
         """The sum over all ranks."""
         return number
+
+    def summed(self, array: Any) -> Any:
+        """The sums of arrays over all ranks."""
+        return array
 
     def any(self, flag: bool) -> bool:
         """Is it so on any rank?"""

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar, Never, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Never, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -36,6 +36,7 @@ from momentous.lowrank.model import (
 from momentous.lowrank.model.files import MALFORMED, damaged, fit_facts, from_plain
 from momentous.lowrank.model.fitted import check_unknown
 from momentous.lowrank.model.update import objective_at
+from momentous.lowrank.solvers.certificate import Certificate
 from momentous.lowrank.solvers.fit import FitConfig
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class BaseCompletion(Answers):
 
     _loss: ClassVar[str | None] = None
 
-    rank: int = 10
+    rank: int | Literal["auto"] = 10
     _: KW_ONLY
     solver: str | Method | type[Method] = "auto"
     half_sweeps: str = "auto"
@@ -63,6 +64,7 @@ class BaseCompletion(Answers):
     balance: float = 1.0
     max_iterations: int | None = None
     tol: float = 1e-4
+    gap_tol: float = 1e-4
     validation_share: float | None = None
     patience: int = 5
     unknown: Unknown = "mean"
@@ -82,6 +84,7 @@ class BaseCompletion(Answers):
             self.model_: LowRankModel = self._without_run(fit.model)
             self.result_: Result | None = fit.result
             self.objective_, self.message_ = fit.objective, fit.message
+            self._certified, self.path_ = (self.model_, fit.certificate), fit.path
             self.n_iter_, self.validation_errors_ = int(fit.result.nit), fit.held_out_errors
             LOGGER.info("%s", self.message_)
         if fit.error is not None:
@@ -124,6 +127,19 @@ class BaseCompletion(Answers):
         return find_loss(loss)
 
     # --- what was found ---------------------------------------------------------------------------
+
+    @property
+    def certificate_(self) -> Certificate:
+        """How far the model is, at most, from the best one of any rank; see `Certificate`.
+
+        Computed when it is asked for: that takes about as long as two sweeps.
+        """
+        check_is_fitted(self, "model_")
+        model, found = getattr(self, "_certified", (None, None))
+        if model is not self.model_ or found is None:
+            found = self.model_.certify(self.gap_tol, self.backend, self.device)
+            self._certified = self.model_, found
+        return found
 
     @property
     def row_factors_(self) -> Floats:

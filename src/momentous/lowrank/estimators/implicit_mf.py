@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Never, Self
+from typing import Literal, Never, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,7 +66,7 @@ class ImplicitMF(BaseCompletion):
     _loss = "implicit"
 
     alpha: float = ALPHA
-    ridge: float | None = None
+    ridge: float | Literal["path"] | None = None
     _: KW_ONLY
     weighting: float = 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
 from numpy.typing import ArrayLike
 
@@ -22,8 +23,10 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
 
     Parameters
     ----------
-    rank : int
-        Number of factors (r).  More than the smaller side of the matrix are not used.
+    rank : int or "auto"
+        Number of factors (r).  More than the smaller side of the matrix are not used.  "auto" finds
+        the rank that the ridge asks for: the fit then is the best one of any rank, with a proof
+        (``certificate_``).
     loss : str or Loss
         "squared", or any other that `register_loss` knows.
     solver : str, Method or class
@@ -41,7 +44,9 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
         rank were lower, which is worth having where the rank may be too high.
     ridge : float, optional
         Weight of the squared factors; by default 1.1 standard deviations of the ratings (0.8 for
-        labels), which was chosen on held-out ratings.
+        labels), which was chosen on held-out ratings.  "path", with ``rank="auto"``: a path from
+        the largest ridge down, of which the least error on the validation share (by default on a
+        tenth, which the last fit has again) chooses one.
     bias_ridge : float, optional
         Weight of the squared biases; by default 2 (1 for labels).
     weighting : float
@@ -57,6 +62,9 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
     tol : float
         Stop when ten sweeps lower the objective by less than this, relatively; for other methods
         when the gradient is smaller than this times that of a small random point.
+    gap_tol : float
+        With ``rank="auto"``: stop when the objective is proven to be this near to the optimum,
+        relatively.
     validation_share : float, optional
         Hold out this share of the entries, stop when the error on them has not improved for
         ``patience`` iterations, and keep the best model.  With a warm start, what the last fit
@@ -93,6 +101,11 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
     validation_errors_ : list
         After each iteration: root mean square error of the predictions for the validation share
         (for labels their log loss).
+    certificate_ : Certificate
+        How far the model is from the best one of any rank: ``verdict``, ``gap``, ``relative_gap``,
+        ``sigma_max``, ``ridge``, ``message``.
+    path_ : list of PathPoint
+        With ``ridge="path"``: ``ridge``, ``rank`` and ``held_out`` (the error) of each fit.
     result_ : Result
         Of the solver's run, with its trace; one that was stopped early ends as STOPPED.  None after
         `load`.
@@ -119,7 +132,7 @@ class MatrixCompletion(RegressorMixin, BaseCompletion):
 
     _: KW_ONLY
     loss: str | Loss = "squared"
-    ridge: float | None = None
+    ridge: float | Literal["path"] | None = None
     bias_ridge: float | None = None
     weighting: float = 0.5
     biases: bool = True

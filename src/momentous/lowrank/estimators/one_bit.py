@@ -57,7 +57,7 @@ class OneBitMatrixCompletion(ClassifierMixin, BaseCompletion):
 
     _: KW_ONLY
     threshold: float | Literal["mean"] | None = None
-    ridge: float | None = None
+    ridge: float | Literal["path"] | None = None
     bias_ridge: float | None = None
     weighting: float = 0.5
     biases: bool = True

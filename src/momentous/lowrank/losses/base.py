@@ -73,6 +73,14 @@ class Loss:
         """The greatest curvature for any z, one number or one per entry, for `Metric`."""
         return np.inf
 
+    def conjugate(self, y: Floats, x: Floats) -> Floats:
+        """``max_z -y z - h(z)`` with h the whole loss of an observed pair, the dense part too:
+        convex in y, infinite where it has no bound.  Only certificates ask for it."""
+        raise ValueError(
+            f"the {self.name} loss has no certificate, which needs the conjugate of a convex loss: "
+            "where it is convex, give it a method `conjugate`"
+        )
+
     # --- data and start ---------------------------------------------------------------------------
 
     def check(self, ratings: Ratings) -> None:

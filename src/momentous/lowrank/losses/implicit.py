@@ -59,6 +59,11 @@ class Implicit(Loss):
         curvatures: Floats = self.alpha * x.astype(np.float64)
         return curvatures
 
+    def conjugate(self, y: Floats, x: Floats) -> Floats:
+        """``y^2/(2 c) - y`` of ``c (1 - z)^2 / 2``."""
+        conjugates: Floats = 0.5 * y * y / (1.0 + self.alpha * x) - y
+        return conjugates
+
     def check(self, ratings: Ratings) -> None:
         """Counts or durations: nothing below 0, and no confidence that overflows in products."""
         bad = np.flatnonzero(ratings.values < 0.0)

@@ -31,6 +31,10 @@ class Squared(Loss):
         """1."""
         return 1.0
 
+    def conjugate(self, y: Floats, x: Floats) -> Floats:
+        """``y^2/2 - y x``."""
+        return 0.5 * y * y - y * x
+
     def check(self, ratings: Ratings) -> None:
         """Nothing so large that products of factors overflow."""
         largest = largest_size(ratings.values)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from momentous.core.loop import IntermediateResult
 from momentous.core.result import Result
 from momentous.lowrank.checks import check_number
-from momentous.lowrank.data.ratings import Floats, Ratings
+from momentous.lowrank.data.ratings import Floats, Ratings, Rng
 from momentous.lowrank.data.vocabulary import UNKNOWN
 from momentous.lowrank.model.fitted import LowRankModel, vocabulary_of
 from momentous.lowrank.objective import LowRankObjective
+from momentous.lowrank.solvers.certificate import Certificate
 from momentous.lowrank.solvers.fit import FitConfig, FitProgress, FitRun, Observer, Watcher, solve
+from momentous.lowrank.solvers.rank_search import search_rank
+from momentous.lowrank.solvers.ridge_path import PathPoint, follow_path
+
+PATH_SHARE = 0.1  # of the entries that a path over the ridge holds out, unless told
 
 
 @dataclass
@@ -30,6 +37,8 @@ class Fit:
     held_out_error: float = math.inf  # the least, of a fit that goes on with that of its start
     error: MemoryError | None = None  # that ended it; the model is the last point before
     training_error: float = math.nan  # of the entries seen, where it was asked for
+    certificate: Certificate | None = None  # with rank="auto"
+    path: list[PathPoint] = field(default_factory=list)  # with ridge="path"
 
 
 def fit_model(
@@ -65,14 +74,24 @@ def fit_model(
         Also compute the error on the entries seen, where the fit was computed.
     """
     check_number("save_every", save_every, 0.0)
-    held_out = None
-    if config.validation_share is not None:
+    whole, held_out, share = ratings, None, config.validation_share
+    if share is None and config.ridge == "path":
+        share = PATH_SHARE
+    if share is not None:
         ratings, held_out = (
-            ratings.split(config.validation_share, config.random_state)
+            ratings.split(share, config.random_state)
             if start is None
-            else _split_like(start, ratings, config)
+            else _split_like(start, ratings, share, config.random_state)
         )
     objective = config.objective(ratings)
+    if config.rank == "auto":
+        if start is not None:
+            objective = objective.with_rank(min(start.rank, *ratings.whole.shape))
+        kept = whole if config.validation_share is None else ratings
+        fit = _fit_any_rank(objective, (kept, held_out), config, start, watch)
+        if with_training_error:
+            fit.training_error = fit.model.training_error()
+        return fit
 
     x0 = None if start is None else _start_at(start, objective, config)
 
@@ -105,6 +124,55 @@ def fit_model(
         with contextlib.suppress(MemoryError, KeyboardInterrupt):
             fit.training_error = objective.error(x, objective.ratings, fit.model.value_range)
     return fit
+
+
+def _fit_any_rank(
+    objective: LowRankObjective,
+    entries: tuple[Ratings, Ratings | None],
+    config: FitConfig,
+    start: LowRankModel | None,
+    watch: Watcher | None,
+) -> Fit:
+    """The rank by `search_rank`; with ridge="path" the ridge of the least held-out error before.
+
+    A path that has held out entries of its own gives them back to the last fit.
+    """
+    path: list[PathPoint] = []
+    (ratings, held_out), errors = entries, []
+    x = config.start(objective) if start is None else _start_at(start, objective, config)
+    if config.ridge == "path":
+        assert held_out is not None
+        best, path = follow_path(objective, x, held_out, watch)
+        errors = [point.held_out for point in path]
+        if objective.ratings is ratings or config.validation_share is not None:
+            objective, x = best.objective, best.x
+        else:
+            whole = dataclasses.replace(config, ridge=best.objective.ridge).objective(ratings)
+            objective, held_out = whole.with_rank(best.objective.rank), None
+            x = objective.join(*best.objective.split(best.x))
+    before, seconds = 0, 0.0
+
+    def report(result: IntermediateResult) -> bool:
+        step = FitProgress(before + result.nit, result.fun, result.grad_norm, math.nan, 0)
+        return watch is not None and not path and bool(watch(step))
+
+    for found in search_rank(objective, x, config.gap_tol, config.max_iterations or 2000, report):
+        before, seconds = found.sweeps, seconds + found.result.time
+        if held_out is not None and not path:
+            limits = ratings.whole.value_range
+            errors.append(found.objective.error(found.x, held_out, limits))
+    found.result["nit"], found.result["time"] = before, seconds
+    certificate = found.certificate
+    return Fit(
+        _model_at(found.x, found.objective, ratings, held_out, None),
+        found.result,
+        f"rank {found.objective.rank}: {certificate.message}",
+        certificate.objective,
+        errors,
+        min(errors, default=math.inf),
+        certificate=certificate,
+        path=path,
+    )
 
 
 def _run_to_go_on(
@@ -174,7 +242,7 @@ def _model_at(
 
 
 def _split_like(
-    start: LowRankModel, ratings: Ratings, config: FitConfig
+    start: LowRankModel, ratings: Ratings, share: float, random_state: Rng
 ) -> tuple[Ratings, Ratings]:
     """Hold out what the model held out, and the share of what it has not seen.
 
@@ -188,8 +256,7 @@ def _split_like(
         np.isin(cells, [] if old is None else old.rows.astype(np.int64) * old.shape[1] + old.cols)
         for old in (start.seen, start.held_out)
     )
-    share = float(config.validation_share or 0.0)
-    held |= ratings.drawn(share, ~fitted & ~held, config.random_state)
+    held |= ratings.drawn(share, ~fitted & ~held, random_state)
     known, kept = (ratings.total(int(np.count_nonzero(flags))) for flags in (fitted, ~held))
     count = ratings.whole.nnz
     if not 0 < kept < count:

@@ -24,7 +24,9 @@ from momentous.lowrank.data.vocabulary import (
 )
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
+from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.solvers.certificate import Certificate, certify
 from momentous.lowrank.solvers.fit import FitRun
 
 Unknown = Literal["mean", "nan", "error"]
@@ -110,6 +112,29 @@ class LowRankModel:
         both = known_row & known_col
         scores[both] += products(self.row_factors, self.col_factors, rows[both], cols[both])
         return scores
+
+    def problem(
+        self, backend: str | Backend = "auto", device: str = "cpu"
+    ) -> tuple[LowRankObjective, Floats]:
+        """What a fit of the entries seen minimises, and the model as a point of it."""
+        given = self.seen, self.rank, self.loss, 0.0, self.penalty, self.row_factors.dtype
+        objective = LowRankObjective(*given, mean=self.mean, backend=backend, device=device)
+        sides = [self.row_factors, self.col_factors]
+        if self.penalty.biases:
+            biases = self.row_bias, self.col_bias
+            sides = [np.column_stack(both) for both in zip(sides, biases, strict=True)]
+        x = objective.join(*(objective.backend.asarray(one, objective.dtype) for one in sides))
+        return objective, x
+
+    def certify(
+        self, tol: float = 1e-4, backend: str | Backend = "auto", device: str = "cpu"
+    ) -> Certificate:
+        """How far the model is, at most, from the best one of any rank, for the entries seen.
+
+        The verdict is GLOBAL where that is within ``tol``, relative to the objective.  Losses
+        without a `Loss.conjugate`, and a ridge of 0, are refused.
+        """
+        return certify(*self.problem(backend, device), tol=tol)
 
     def predict(self, pairs: Pairs, unknown: Unknown = "mean") -> Floats:
         """What the loss makes of the score: a rating within their range, a probability, ..."""

@@ -11,7 +11,6 @@ from momentous.lowrank.backends import Backend
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Positions, Vocabulary
 from momentous.lowrank.model.fitted import LowRankModel, join_entries, of_rows, vocabulary_of
-from momentous.lowrank.objective import LowRankObjective
 
 
 def updated(
@@ -81,20 +80,5 @@ def objective_at(
     model: LowRankModel, backend: str | Backend = "auto", device: str = "cpu"
 ) -> float:
     """What a fit minimises, at the model, of the entries it has seen."""
-    problem = LowRankObjective(
-        model.seen,
-        model.rank,
-        model.loss,
-        0.0,
-        model.penalty,
-        model.row_factors.dtype,
-        mean=model.mean,
-        backend=backend,
-        device=device,
-    )
-    sides = [model.row_factors, model.col_factors]
-    if model.penalty.biases:
-        biases = model.row_bias, model.col_bias
-        sides = [np.column_stack(both) for both in zip(sides, biases, strict=True)]
-    x = problem.join(*(problem.backend.asarray(side, problem.dtype) for side in sides))
+    problem, x = model.problem(backend, device)
     return float(problem.value(x, balance=0.0))

@@ -123,6 +123,9 @@ class RankObjective(LowRankObjective):
     def total(self, number: float) -> float:
         return self.ranks.sum(number)
 
+    def summed(self, array: Floats) -> Floats:
+        return self.ranks.all_reduce(np.ascontiguousarray(array))
+
     def any(self, flag: bool) -> bool:
         return bool(self.ranks.all_reduce(np.array([float(flag)]), "max")[0])
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from momentous.lowrank.losses import Loss, find_loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
 from momentous.lowrank.ranks import RankObjective, RankRatings
+from momentous.lowrank.solvers.rank_search import FIRST_RANK
 from momentous.lowrank.solvers.sweeps import Sweep
 from momentous.methods.descent_map import DescentMap, RestartRule
 from momentous.methods.registry import method_class
@@ -45,10 +46,10 @@ EXACT_UP_TO, STEPS = 16, 2
 HALF_SWEEPS = ("auto", "exact", "cg")
 IMPROVEMENT = 1e-4  # of the held-out error, relative: less than this is none
 BOUNDS = (  # of parameters: the least, the greatest, and whether they are whole
-    ("rank", 1, math.inf, True), ("patience", 1, math.inf, True),
+    ("patience", 1, math.inf, True),
     ("max_iterations", 1, math.inf, True), ("validation_share", 0.0, 1.0, False),
     *((name, 0.0, math.inf, False)
-      for name in ("ridge", "bias_ridge", "weighting", "balance", "tol")),
+      for name in ("bias_ridge", "weighting", "balance", "tol", "gap_tol")),
     ("start_scale", 1e-12, math.inf, False),  # from 0 no sweep leads anywhere
 )  # fmt: skip
 
@@ -60,12 +61,12 @@ class FitConfig:
     None stands for what the loss has as its default.
     """
 
-    rank: int = 10
+    rank: int | Literal["auto"] = 10
     loss: str | Loss = "squared"
     solver: str | Method | type[Method] = "auto"
     half_sweeps: str = "auto"
     start_scale: float = 0.1
-    ridge: float | None = None
+    ridge: float | Literal["path"] | None = None
     bias_ridge: float | None = None
     weighting: float | None = None
     biases: bool | None = None
@@ -73,6 +74,7 @@ class FitConfig:
     balance: float = 1.0
     max_iterations: int | None = None
     tol: float = 1e-4
+    gap_tol: float = 1e-4
     validation_share: float | None = None
     patience: int = 5
     threads: int | None = None
@@ -86,6 +88,16 @@ class FitConfig:
             value = getattr(self, name)
             if value is not None or FitConfig.__dataclass_fields__[name].default is not None:
                 check_number(name, value, low, high, whole=whole)
+        if self.rank != "auto":
+            check_number("rank", self.rank, 1, whole=True)
+            if self.ridge == "path":
+                raise ValueError(
+                    f"ridge='path' finds the rank, too: rank={self.rank!r} must be 'auto'"
+                )
+        elif not (isinstance(self.solver, str) and self.solver == "auto"):
+            raise ValueError(f"rank='auto' goes by sweeps: solver={self.solver!r} must be 'auto'")
+        if self.ridge is not None and self.ridge != "path":
+            check_number("ridge", self.ridge, 0.0)
         if self.half_sweeps not in HALF_SWEEPS:
             known = ", ".join(HALF_SWEEPS)
             raise ValueError(f"half_sweeps={self.half_sweeps!r} must be one of {known}")
@@ -133,7 +145,7 @@ class FitConfig:
         whole = ratings.whole
         centre = loss.centred if self.centre is None else self.centre
         penalty = Penalty(
-            loss.default_ridge(whole) if self.ridge is None else self.ridge,
+            loss.default_ridge(whole) if self.ridge in (None, "path") else float(self.ridge),
             loss.bias_ridge if self.bias_ridge is None else self.bias_ridge,
             loss.weighting if self.weighting is None else self.weighting,
             loss.biases if self.biases is None else self.biases,
@@ -142,7 +154,7 @@ class FitConfig:
         return kind(
             ratings,
             # No matrix has a higher rank than its smaller side: more factors say nothing more.
-            min(self.rank, *whole.shape),
+            min(FIRST_RANK if self.rank == "auto" else self.rank, *whole.shape),
             loss,
             0.0 if self.by_sweeps else self.balance,
             penalty,

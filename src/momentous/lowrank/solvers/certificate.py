@@ -1,0 +1,419 @@
+r"""Is a fit the best there is, of any rank?  An upper bound of its distance from the optimum.
+
+With a ridge, N F is a convex problem in disguise.  With Z = mean + b 1' + 1 c' + X, phi(Z) the sum
+of the losses, W and T the diagonal weights of the factors of rows and columns and beta those of the
+biases,
+
+    ``N F(U, V, b, c) >= P(X, b, c) = phi(Z) + |W^(1/2) X T^(1/2)|_* + beta . (b^2, c^2) / 2``
+
+for X = U V', with equality where the factors are balanced (Hastie, Mazumder, Lee and Zadeh [1]_;
+the weighted trace norm is that of Srebro and Salakhutdinov [2]_).  By Fenchel's inequality,
+``phi(Z) >= -<Y, Z> - phi*(-Y)``, every matrix Y whose largest singular value sigma in
+``A = W^(-1/2) Y T^(-1/2)`` is at most 1 bounds the optimum P* from below, by
+
+    ``D(Y) = -phi*(-Y) - mean 1'Y1 - |Y1|^2/(2 beta) - |Y'1|^2/(2 beta)``.
+
+A bias without a weight asks for sums of 0 in its row or column: `_project` subtracts what is
+left of them.  At the optimum Y = -grad phi has all that, and D(Y) = P*.  At any other point Y is
+divided by sigma, if that is above 1, and ``gap = F - D(Y)/N`` is the bound.  sigma has to be known
+from above.  Let the first rows and columns of A be those in the span of the factors:
+
+    ``A = [[A11, A12], [A21, A22]]``, ``sigma <= |[[|A11|, |A12|], [|A21|, |A22|]]|_2``.
+
+Three of the norms are of r rows or columns, and computed.  Without A22 they would be enough: at a
+stationary point A11 = 1 and A12 = A21 = 0.  |A22| < 1 comes from an SVD where A is small, and from
+k steps of Golub and Kahan's bidiagonalisation otherwise, with a random first vector g.  The
+polynomial p of the k-th Lanczos vector has |p(A22'A22) g| = 1, so ``|p(sigma^2)| <= 1/|g_1|`` for
+the part g_1 of g along the first singular vector; beyond its zeros, the Ritz values, p rises.  As
+|g_1| < delta has a probability of at most ``delta sqrt(2 n/pi)``, the root of p = 1/delta is an
+upper bound that fails with a probability of at most `FAILURE` (Van Dorsselaer, Hochstenbach and
+Van der Vorst [3]_, Hochstenbach [4]_), over the draws of g; A itself has no say in that.
+
+Where |A22| > 1, its Ritz vectors a, b are new columns that lower F: N F falls by
+``(sigma - 1)^2/(2 c)`` with c the curvature of phi along a b', which is a proof that the point is
+not the optimum, and the way on from there (Lee, Liang, Tang and Toh [5]_).
+
+.. [1] T. Hastie, R. Mazumder, J. Lee, R. Zadeh, "Matrix completion and low-rank SVD via fast
+   alternating least squares", JMLR 16 (2015).
+.. [2] N. Srebro, R. Salakhutdinov, "Collaborative filtering in a non-uniform world: learning with
+   the weighted trace norm", NIPS 2010.
+.. [3] J. van Dorsselaer, M. Hochstenbach, H. van der Vorst, "Computing probabilistic bounds for
+   extreme eigenvalues of symmetric matrices with the Lanczos method", SIAM J. Matrix Anal. Appl. 22
+   (2000).
+.. [4] M. Hochstenbach, "Probabilistic upper bounds for the matrix two-norm", J. Sci. Comput. 57
+   (2013).
+.. [5] C. Lee, L. Liang, T. Tang, K.-C. Toh, "Accelerating nuclear-norm regularized low-rank matrix
+   optimization through Burer-Monteiro decomposition", JMLR 25 (2024).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
+
+from momentous.lowrank.checks import check_number
+from momentous.lowrank.factors import products
+from momentous.lowrank.objective import LowRankObjective
+
+Matrix = NDArray[np.float64]
+Product = Callable[[Any], Any]
+FAILURE = 1e-10  # the probability that |A22| is larger than its bound
+STEPS = 60  # of the bidiagonalisation, at most; the bound is valid after any number
+LOOK_EVERY = 5  # steps between two looks at the bound
+DENSE = 1 << 18  # cells of A up to which its norm is computed by an SVD
+FAINT = 1e-7  # singular values of a factor, relative to the largest, that are left to A22
+# What rounding may add to a norm, and to the gap, relatively: some 1e3 units of double precision.
+ROUNDING = 2e-13
+TINY = 1e-300
+
+
+class Verdict(enum.Enum):
+    """What is known about a fit."""
+
+    GLOBAL = "global"
+    NOT_GLOBAL = "not global"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far a fit is from the optimum over all ranks, at most.
+
+    Attributes
+    ----------
+    verdict : Verdict
+        GLOBAL: no matrix of any rank has an objective lower by more than ``gap``, which is within
+        the tolerance.  NOT_GLOBAL: a further column lowers it, by ``decrease`` at least.
+        UNDECIDED: neither is known; more sweeps decide it.
+    gap : float
+        The objective is at most this far from the optimum.
+    relative_gap : float
+        The same over the objective.
+    sigma_max : float
+        An upper bound of the largest singular value of the residual (with weights: of the weighted
+        residual); at the optimum it is at most ``ridge``.
+    ridge : float
+    objective, decrease : float
+        The objective of the fit, and by how much at least one column can lower it.
+    message : str
+    """
+
+    verdict: Verdict
+    gap: float
+    relative_gap: float
+    sigma_max: float
+    ridge: float
+    objective: float
+    decrease: float
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Escape(NamedTuple):
+    """Columns that lower F when they are appended to the factors; none where there is no way."""
+
+    left: Matrix
+    right: Matrix
+
+
+def certify(
+    objective: LowRankObjective, x: Any, *, tol: float = 1e-4, steps: int = STEPS, seed: int = 0
+) -> Certificate:
+    """How far x is from the optimum of its objective over all ranks.
+
+    Parameters
+    ----------
+    objective : LowRankObjective
+        Its ridge must be above 0, and its loss must have a `Loss.conjugate`.
+    x : array
+    tol : float
+        The relative gap up to which the verdict is GLOBAL.
+    steps : int
+        Limit on products with the residual and its transpose.
+    seed : int
+        Of the random vector; the bound of sigma fails for one in 1e10 of them.
+    """
+    return examine(objective, x, tol, steps, seed)[0]
+
+
+def examine(
+    objective: LowRankObjective, x: Any, tol: float = 1e-4, steps: int = STEPS, seed: int = 0
+) -> tuple[Certificate, Escape]:
+    """The certificate, and columns by which the fit can be made better."""
+    check_number("tol", tol, 0.0)
+    check_number("steps", steps, 1, whole=True)
+    if not objective.ridge > 0.0:
+        raise ValueError(
+            "a fit with ridge=0 has no certificate: the convex problem behind it is that of a "
+            "ridge above 0; take a small one"
+        )
+    dual = Dual(objective, x)
+    # The gap is about the penalty times sigma - 1: less than this makes no difference.
+    sigma, pairs = _norm(dual, 0.1 * tol * dual.value / max(dual.penalty, TINY), steps, seed)
+    gap = max(dual.value - dual.bound(1.0 / max(1.0, sigma)), 0.0) + ROUNDING * abs(dual.value)
+    escape, decrease = dual.escape(pairs)
+    count, ridge, value = objective.nnz, objective.ridge, dual.value
+    relative = gap / max(abs(value), TINY)
+    facts = (
+        f"gap {gap / count:.2g} (relative: {relative:.2g}), sigma_max {ridge * sigma:.7g} for "
+        f"ridge {ridge:.7g}"
+    )
+    if relative <= tol:
+        verdict, message = Verdict.GLOBAL, f"the global optimum, up to a {facts}"
+    elif decrease > 1e3 * ROUNDING * abs(value):
+        verdict, message = (
+            Verdict.NOT_GLOBAL,
+            (
+                "not the global optimum: one more column lowers the objective by "
+                f"{decrease / count:.2g} or more; {facts}"
+            ),
+        )
+    else:
+        verdict, message = Verdict.UNDECIDED, f"undecided, more sweeps may decide it: {facts}"
+    numbers = (gap / count, relative, ridge * sigma, ridge, value / count, decrease / count)
+    return Certificate(verdict, *numbers, message), escape
+
+
+class _Pairs(NamedTuple):
+    """Ritz values and vectors of A22, largest first."""
+
+    left: Matrix
+    values: Matrix
+    right: Matrix
+
+
+class Dual:
+    """Y = S - dense_weight left right' at a point, as the matrix A, and the bounds it gives.
+
+    On many ranks the rows of S, and vectors of that side, are this rank's; vectors of columns are
+    whole on every rank.
+    """
+
+    def __init__(self, objective: LowRankObjective, x: Any):
+        self.objective, self.summed = objective, objective.summed
+        entries, penalty, r = objective.ratings, objective.penalty, objective.rank
+        P, Q = (side.astype(np.float64) for side in objective.factors(x))
+        self.U, self.V, self.bias_columns = P[:, :r], Q[:, :r], (P[:, r:], Q[:, r:])
+        self.values = entries.values.astype(np.float64)
+        in_columns = np.bincount(entries.cols, minlength=entries.shape[1])
+        self.counts = np.diff(entries.by_row.starts), self.summed(in_columns)
+        weights = [penalty.weights(one, r, of_rows=not k) for k, one in enumerate(self.counts)]
+        self.roots = [np.sqrt(one[:, :1]) for one in weights]
+        self.biases = [one[:, -1] for one in weights] if penalty.biases else []
+
+        row_ones, col_ones = (np.ones((len(side), 1)) for side in (P, Q))
+        offsets = [col_ones, Q[:, r:]] if penalty.biases else [0.0 * col_ones]
+        self.left, self.right = np.hstack([P, row_ones]), np.hstack([self.V, *offsets])
+        self.right[:, -1] += objective.mean
+        z = products(self.left, self.right, entries.rows, entries.cols)
+        losses, slopes, _ = objective.loss.entries(z, self.values)
+        self.dense, self.unseen, squares = objective.loss.dense_weight, 0.0, self.total(z * z)
+        if self.dense:  # the sum of z^2 over all pairs, and over those without an entry
+            grams = self.summed(self.left.T @ self.left) * (self.right.T @ self.right)
+            self.unseen = float(np.sum(grams)) - squares
+        self.penalty = 0.5 * (self.total(weights[0] * P * P) + float(np.sum(weights[1] * Q * Q)))
+        all_losses = self.total(losses) + 0.5 * self.dense * (self.unseen + squares)
+        self.value = all_losses + self.penalty
+
+        self.y = -(slopes + self.dense * z)  # Y on the entries
+        data = np.asarray(-slopes, np.float64), entries.cols, entries.by_row.starts
+        self.S = scipy.sparse.csr_array(data, shape=(len(P), len(Q)))
+        self.reach = 0.0  # how far biases without a weight are taken to lie from 0, at most
+        if penalty.biases and penalty.bias_ridge == 0.0:
+            largest = self.objective.total(float(np.max(np.abs(P[:, r:]), initial=0.0)))
+            self.reach = 2.0 * (largest + float(np.max(np.abs(Q[:, r:]), initial=0.0)))
+            self._project(both=penalty.row_biases)
+
+    def total(self, numbers: Any) -> float:
+        """The sum of numbers that each rank has its own of."""
+        return self.objective.total(float(np.sum(numbers)))
+
+    def bound(self, s: float) -> float:
+        """D(s Y), for an s with s A of norm 1 at most."""
+        sums = self.times(self.roots[1])[:, 0] * self.roots[0][:, 0], self.back(self.roots[0])[:, 0]
+        sums = sums[0], sums[1] * self.roots[1][:, 0]
+        value = -self.total(self.objective.loss.conjugate(s * self.y, self.values))
+        value -= 0.5 * s * s * self.dense * self.unseen
+        value -= s * self.objective.mean * float(np.sum(sums[1]))
+        for which, weights in enumerate(self.biases):
+            one = np.abs(s * sums[which])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                cost = np.where(weights > 0.0, 0.5 * one * one / weights, one * self.reach)
+            value -= float(np.sum(cost)) if which else self.total(cost)
+        return value
+
+    def _project(self, *, both: bool) -> None:
+        """Y without its sums over columns, and over rows if ``both``: those of a bias that costs
+        nothing.  Y - a 1' - 1 b' on the entries, by conjugate gradients for b; a follows from b.
+        """
+        if self.dense:
+            raise ValueError(
+                "with biases, a loss over all pairs has a certificate only if bias_ridge is above 0"
+            )
+        seen = self.like_entries(np.ones_like(self.y))
+        rows, cols = (np.maximum(one, 1.0) for one in self.counts)
+
+        def without_rows(b: Matrix) -> Matrix:
+            return cols * b - (self.summed(seen.T @ (seen @ b / rows)) if both else 0.0)
+
+        system = LinearOperator((len(cols),) * 2, without_rows, dtype=np.float64)
+        scale = LinearOperator((len(cols),) * 2, lambda b: b / cols, dtype=np.float64)
+        for _ in range(2):  # the second one for what rounding leaves over
+            own = self.S.sum(axis=1)
+            rest = self.summed(self.S.sum(axis=0) - (seen.T @ (own / rows) if both else 0.0))
+            b = cg(system, rest, rtol=1e-12, atol=0.0, maxiter=500, M=scale)[0]
+            a = (own - seen @ b) / rows if both else np.zeros_like(own)
+            self.S.data -= np.repeat(a, np.diff(self.S.indptr)) + b[self.S.indices]
+        self.y = self.S.data
+
+    # --- A as an operator -------------------------------------------------------------------------
+
+    def times(self, b: Matrix) -> Matrix:
+        """A b."""
+        b = b / self.roots[1]
+        out: Matrix = self.S @ b
+        if self.dense:
+            out -= self.dense * (self.left @ (self.right.T @ b))
+        return out / self.roots[0]
+
+    def back(self, a: Matrix) -> Matrix:
+        """A' a."""
+        a = a / self.roots[0]
+        out: Matrix = self.S.T @ a
+        if self.dense:
+            out -= self.dense * (self.right @ (self.left.T @ a))
+        return np.asarray(self.summed(out)) / self.roots[1]
+
+    # --- the way on -------------------------------------------------------------------------------
+
+    def curvatures(self, a: Matrix, b: Matrix) -> Matrix:
+        """Bounds of the curvature of phi along each ``a_k b_k'``."""
+        bends = np.zeros_like(self.y) + self.objective.loss.largest_curvature(self.values)
+        curved = self.like_entries(bends) @ (b * b)
+        c: Matrix = self.summed(np.einsum("ik,ik->k", a * a, curved))
+        if self.dense:
+            c = c + self.dense * self.summed(np.sum(a * a, axis=0)) * np.sum(b * b, axis=0)
+        return np.maximum(c, TINY)
+
+    def like_entries(self, data: Matrix) -> Any:
+        """A sparse matrix with these numbers at the entries."""
+        return scipy.sparse.csr_array((data, self.S.indices, self.S.indptr), shape=self.S.shape)
+
+    def escape(self, pairs: _Pairs) -> tuple[Escape, float]:
+        """Columns sqrt(t) a, sqrt(t) b, and what the first one alone takes off the objective.
+
+        ``|sum t_k a_k b_k'|^2 <= K sum t_k^2 |a_k b_k'|^2`` for K columns: t = (sigma - 1)/(K c)
+        lowers it.
+        """
+        above = pairs.values[pairs.values > 1.0 + ROUNDING] - 1.0
+        a, b = pairs.left[:, : above.size], pairs.right[:, : above.size]
+        a, b = a / self.roots[0], b / self.roots[1]
+        c = self.curvatures(a, b)
+        steps = np.sqrt(above / (max(above.size, 1) * c))
+        return Escape(a * steps, b * steps), float(np.max(0.5 * above**2 / c, initial=0.0))
+
+
+def _norm(dual: Dual, enough: float, steps: int, seed: int) -> tuple[float, _Pairs]:
+    """An upper bound of |A|, and the Ritz vectors of A22."""
+    summed = dual.summed
+    left = _orthonormal(dual.U * dual.roots[0], summed)
+    right = _orthonormal(dual.V * dual.roots[1], np.asarray)
+    of_right, of_left = dual.times(right), dual.back(left)
+    A11 = summed(left.T @ of_right)
+    of_right -= left @ A11
+    of_left -= right @ A11.T
+    block = np.zeros((2, 2))
+    block[0, 0] = _norm_of_gram(A11.T @ A11)
+    block[1, 0] = _norm_of_gram(summed(of_right.T @ of_right))
+    block[0, 1] = _norm_of_gram(of_left.T @ of_left)
+
+    def whole(norm: float) -> float:
+        block[1, 1] = norm
+        return float(np.linalg.norm(block, 2)) * (1.0 + ROUNDING)
+
+    def times(b: Matrix) -> Matrix:
+        out = dual.times(b)
+        out -= left @ summed(left.T @ out)
+        return out
+
+    def back(a: Matrix) -> Matrix:
+        out = dual.back(a)
+        return out - right @ (right.T @ out)
+
+    shape = dual.S.shape
+    if dual.objective.layout is None and shape[0] * shape[1] <= DENSE:
+        a, sizes, b = np.linalg.svd(times(np.eye(shape[1]) - right @ right.T), full_matrices=False)
+        return whole(float(sizes[0])), _Pairs(a, sizes, b.T)
+
+    def is_enough(low: float, high: float) -> bool:
+        return whole(high) - 1.0 <= max(enough, 1.1 * (whole(low) - 1.0))
+
+    start = np.random.default_rng(seed).standard_normal((shape[1], 1))
+    start -= right @ (right.T @ start)
+    high, pairs = _bidiagonalise(times, back, start, summed, steps, is_enough)
+    return whole(high), pairs
+
+
+def _bidiagonalise(
+    times: Product, back: Product, v: Matrix, summed: Product, steps: int,
+    is_enough: Callable[[float, float], bool],
+) -> tuple[float, _Pairs]:  # fmt: skip
+    """Golub and Kahan's bidiagonalisation, orthogonalised in full; |A22| <= the bound."""
+    n = len(v)
+    log_delta = math.log(FAILURE / math.sqrt(2.0 * n / math.pi))
+    v = v / max(float(np.linalg.norm(v)), TINY)
+    lefts, rights, alphas, betas = np.zeros((0, 0)), v, [], []
+    for k in range(min(steps, n)):
+        u = times(rights[:, -1:])
+        if k:
+            u -= lefts @ summed(lefts.T @ u)
+        alphas.append(math.sqrt(max(float(summed(u.T @ u)[0, 0]), 0.0)))
+        lefts = np.hstack([lefts, u / max(alphas[-1], TINY)]) if k else u / max(alphas[-1], TINY)
+        w = back(lefts[:, -1:])
+        w -= rights @ (rights.T @ w)
+        betas.append(float(np.linalg.norm(w)))
+        ended = min(alphas[-1], betas[-1]) <= 1e-13 * max(alphas)
+        if ended or (k + 1) % LOOK_EVERY == 0 or k + 1 == min(steps, n):
+            B = np.diag(alphas) + np.diag(betas[:-1], 1)
+            a, sizes, b = np.linalg.svd(B)
+            high = sizes[0] if ended else _bound(sizes, alphas, betas, log_delta)
+            if ended or is_enough(float(sizes[0]), high):
+                break
+        rights = np.hstack([rights, w / betas[-1]])
+    rights = rights[:, : len(alphas)]
+    return float(high), _Pairs(lefts @ a, sizes, rights @ b.T)
+
+
+def _bound(sizes: Matrix, alphas: list[float], betas: list[float], log_delta: float) -> float:
+    """The root of ``prod(x^2 - sizes^2) = prod(alpha beta)/delta`` above all sizes."""
+    logs = float(np.sum(np.log(alphas) + np.log(betas))) - log_delta
+    low = sizes[0] ** 2
+    high = low + math.exp(logs / len(sizes))  # no factor is less than that of the largest size
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        below = np.sum(np.log(np.maximum(middle - sizes**2, TINY))) < logs
+        low, high = (middle, high) if below else (low, middle)
+    return math.sqrt(high)
+
+
+def _orthonormal(factor: Matrix, summed: Product) -> Matrix:
+    """An orthonormal basis of what the columns span, up to directions that are faint."""
+    for faint in (FAINT, 0.0):  # the second time for rounding
+        squares, axes = np.linalg.eigh(summed(factor.T @ factor))
+        kept = squares > max(faint * faint * float(squares[-1]) if squares.size else 0.0, TINY)
+        factor = factor @ (axes[:, kept] / np.sqrt(squares[kept]))
+    return factor
+
+
+def _norm_of_gram(gram: Matrix) -> float:
+    return math.sqrt(max(float(np.linalg.eigvalsh(gram)[-1]), 0.0)) if gram.size else 0.0

@@ -1,0 +1,166 @@
+"""Certificates: the gap is an upper bound, optima are known as such, and saddles are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from convex_problems import KINDS, OPTIMA, RIDGES, options, ratings
+
+from momentous.lowrank import LowRankObjective, Ratings, Verdict, certify, find_loss
+from momentous.lowrank.losses import Loss
+from momentous.lowrank.model import fit_model
+from momentous.lowrank.solvers import certificate
+from momentous.lowrank.solvers.certificate import Dual, examine
+from momentous.lowrank.solvers.fit import FitConfig, solve
+
+PROBLEMS = [(loss, seed) for loss in RIDGES for seed in range(len(KINDS))]
+
+
+def problem(loss, seed, rank, **more):
+    config = FitConfig(rank=rank, backend="numpy", **options(loss, seed), **more)
+    return config, config.objective(ratings(loss, seed))
+
+
+def dense(dual):
+    return dual.times(np.eye(dual.S.shape[1]))
+
+
+@pytest.mark.parametrize(("loss", "seed"), PROBLEMS)
+def test_the_rank_is_found_and_the_gap_is_below_1e_6_at_the_optimum_that_cvxpy_finds(loss, seed):
+    fit = fit_model(
+        ratings(loss, seed),
+        FitConfig(rank="auto", gap_tol=1e-6, backend="numpy", **options(loss, seed)),
+    )
+    found = fit.certificate
+    assert found.verdict is Verdict.GLOBAL
+    assert found.relative_gap <= 1e-6
+    assert fit.objective * fit.model.seen.nnz == pytest.approx(OPTIMA[loss, seed], rel=2e-6)
+    assert 1 <= fit.model.rank < 40
+
+
+@pytest.mark.parametrize(("loss", "seed"), PROBLEMS)
+def test_at_any_point_the_gap_is_at_least_the_distance_from_the_optimum(loss, seed):
+    for rank, scale in ((1, 0.1), (5, 1.0)):
+        _, objective = problem(loss, seed, rank)
+        x = objective.random_start(np.random.default_rng(seed), scale)
+        found = certify(objective, x)
+        assert found.objective == pytest.approx(objective.value(x, balance=0.0), rel=1e-12)
+        assert found.gap >= found.objective - OPTIMA[loss, seed] / objective.nnz - 1e-7
+        assert found.verdict is not Verdict.GLOBAL
+
+
+@pytest.mark.parametrize(("loss", "seed"), PROBLEMS[::2])
+def test_a_rank_deficient_stationary_point_is_refused_with_a_way_down(loss, seed):
+    config, small = problem(loss, seed, 1, tol=1e-12, max_iterations=500)
+    x, _ = solve(small, config)
+    larger = small.with_rank(2)  # with a column of zeros: the gradient is as small as before
+    P, Q = (np.insert(side, 1, 0.0, axis=1) for side in small.split(x))
+    saddle = larger.join(P, Q)
+    assert np.linalg.norm(larger.gradient(saddle)) < 1e-4
+    found, escape = examine(larger, saddle)
+    assert found.verdict is Verdict.NOT_GLOBAL
+    P, Q = P.copy(), Q.copy()
+    P[:, 1], Q[:, 1] = (side[:, 0] * np.sqrt(escape.left.shape[1]) for side in escape)
+    fall = larger.value(saddle) - larger.value(larger.join(P, Q))
+    assert fall > 0.5 * found.decrease > 0.0
+    assert found.decrease < found.gap
+
+
+def test_all_columns_of_an_escape_lower_the_objective_together():
+    _, objective = problem("squared", 0, 1)
+    x = np.zeros(objective.dimension)
+    found, escape = examine(objective, x)
+    many = objective.with_rank(escape.right.shape[1])
+    assert many.rank > 3
+    assert many.value(many.join(*escape)) < found.objective - found.decrease / many.rank
+
+
+@pytest.mark.parametrize(("loss", "seed"), PROBLEMS[::2])
+def test_the_bound_of_sigma_is_above_it_and_near_by_svd_and_by_lanczos(monkeypatch, loss, seed):
+    config, objective = problem(loss, seed, 4, max_iterations=5)
+    x, _ = solve(objective, config)
+    exact = np.linalg.norm(dense(Dual(objective, x)), 2) * objective.ridge
+    by_svd = certify(objective, x).sigma_max
+    monkeypatch.setattr(certificate, "DENSE", 0)
+    by_steps = certify(objective, x).sigma_max
+    assert exact <= by_svd <= 1.2 * exact
+    assert exact <= by_steps <= 1.2 * exact
+
+
+def test_few_lanczos_steps_from_any_random_vector_bound_the_norm():
+    sizes = 1.0 - 0.5 * np.linspace(0.0, 1.0, 200) ** 2  # no gap above: the hardest case
+
+    def scaled(v):
+        return sizes[:, None] * v
+
+    for seed in range(20):
+        start = np.random.default_rng(seed).standard_normal((200, 1))
+        highs = [
+            certificate._bidiagonalise(scaled, scaled, start, np.asarray, steps, lambda *_: False)[
+                0
+            ]
+            for steps in (3, 10, 40)
+        ]
+        assert all(high >= 1.0 for high in highs)
+        assert highs[2] < highs[1] < highs[0]
+        assert highs[2] < 1.1
+
+
+@pytest.mark.parametrize("loss", RIDGES)
+def test_conjugates_satisfy_fenchel_and_young(loss):
+    kind, rng = find_loss(loss), np.random.default_rng(0)
+    x = ratings(loss, 0).values[:300]
+    z = rng.standard_normal(300)
+
+    def whole(z):
+        values, slopes, _ = kind.entries(z, x)
+        return values + 0.5 * kind.dense_weight * z * z, slopes + kind.dense_weight * z
+
+    values, slopes = whole(z)
+    np.testing.assert_allclose(kind.conjugate(-slopes, x), slopes * z - values, atol=1e-12)
+    for other in rng.standard_normal((20, 300)):
+        assert np.all(kind.conjugate(-slopes, x) >= slopes * other - whole(other)[0] - 1e-12)
+
+
+def test_slopes_that_no_label_has_give_no_bound():
+    assert find_loss("logistic").conjugate(np.array([1.5]), np.array([1.0])) == np.inf
+
+
+def test_without_a_ridge_or_a_conjugate_there_is_no_certificate():
+    class Absolute(Loss):
+        name = "absolute"
+
+        @staticmethod
+        def entry(z, x, parameters):
+            return np.abs(z - x), np.sign(z - x), 1.0 + 0.0 * z
+
+    entries = ratings("squared", 0)
+    objective = LowRankObjective(entries, 2)
+    with pytest.raises(ValueError, match="ridge=0 has no certificate"):
+        certify(objective, objective.start())
+    objective = LowRankObjective(entries, 2, Absolute(), ridge=1.0, backend="numpy")
+    with pytest.raises(ValueError, match=r"absolute loss has no certificate.*conjugate"):
+        certify(objective, np.zeros(objective.dimension))
+    penalty = problem("implicit", 0, 2)[1].penalty
+    free = LowRankObjective(
+        ratings("implicit", 0), 2, "implicit", ridge=type(penalty)(1.0, biases=True)
+    )
+    with pytest.raises(ValueError, match="bias_ridge is above 0"):
+        certify(free, np.zeros(free.dimension))
+
+
+def test_a_ridge_that_leaves_no_factors_is_certified_at_zero():
+    entries = Ratings([0, 0, 1], [0, 1, 1], [1.0, -1.0, 0.5])
+    objective = LowRankObjective(entries, 1, ridge=10.0, balance=0.0)
+    found = certify(objective, np.zeros(objective.dimension))
+    assert found.verdict is Verdict.GLOBAL
+    assert found.relative_gap < 1e-12
+    assert found.sigma_max < 10.0
+
+
+def test_in_single_precision_the_gap_is_that_of_the_rounded_factors():
+    config = FitConfig(rank="auto", backend="numpy", **options("squared", 2))
+    fit = fit_model(ratings("squared", 2).astype(np.float32), config)
+    assert fit.certificate.verdict is Verdict.GLOBAL
+    again = fit.model.certify()
+    assert again.relative_gap == pytest.approx(fit.certificate.relative_gap, rel=1e-2, abs=1e-6)
