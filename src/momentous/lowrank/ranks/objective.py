@@ -124,7 +124,8 @@ class RankObjective(LowRankObjective):
         return self.ranks.sum(number)
 
     def summed(self, array: Floats) -> Floats:
-        return self.ranks.all_reduce(np.ascontiguousarray(array))
+        total: Floats = self.ranks.all_reduce(np.ascontiguousarray(array))
+        return total
 
     def any(self, flag: bool) -> bool:
         return bool(self.ranks.all_reduce(np.array([float(flag)]), "max")[0])
