@@ -203,7 +203,7 @@ def correction(
     """
     change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
     t = m.minimum(m.maximum(1.0 + change / sy, LEAST_CORRECTION), MOST_CORRECTION)
-    return m.where(abs(change) > SIGNAL * noise, t, 1.0)  # type: ignore[no-any-return]
+    return m.where(abs(change) > SIGNAL * noise, t, 1.0)
 
 
 def moved_square(m: Any, s: Array, y: Array) -> Any:
@@ -215,7 +215,7 @@ def moved_square(m: Any, s: Array, y: Array) -> Any:
 def is_of_use(ss: float, sy: float, yy: float, m: Arithmetic = NUMBERS) -> bool:
     """Does a pair with these products keep H positive definite, beyond rounding?"""
     root = m.sqrt(ss) * m.sqrt(m.maximum(yy, 0.0))
-    return (yy > 0) & (sy > SMALLEST_COSINE * root)  # type: ignore[no-any-return]
+    return (yy > 0) & (sy > SMALLEST_COSINE * root)
 
 
 @functools.cache
