@@ -1,4 +1,4 @@
-"""Checkpoints: a run between two steps, on disk, so that it can go on another day.
+"""Checkpoints: a run between two evaluations, on disk, so that it can go on another day.
 
 The file is an archive (`momentous.io.archive`) of kind "checkpoint": a tree of records in its
 header, and the arrays that it refers to, each stored once however many fields share it.  The file
@@ -165,7 +165,7 @@ class Plain:
 
 @record
 class RunState:
-    """All of a run between two steps."""
+    """All of a run between two evaluations."""
 
     space: dict[str, Any]  # `Space.describe`
     method: dict[str, Any]  # `Method.description`
