@@ -352,6 +352,8 @@ class Source:
 
     def _taken(self, value: Any) -> Any:
         """A value that came with a gradient: where it is, if a pass can bring it to the host."""
+        if type(value) is float:
+            return value
         brings = self.space.fuses and self.space.brings(value)
         return value if brings else scalar(value, "fun")
 

@@ -111,15 +111,9 @@ def _free_nesterov(
 
 
 def _free_heavy_ball(
-    g: Entry,
-    g_prev: Entry,
-    x: Entry,
-    x_prev: Entry,
-    points: Entry,
-    w: Entry,
-    m: Entry,
+    g: Entry, g_prev: Entry, x: Entry, x_prev: Entry, points: Entry, w: Entry, m: Entry,
     share: Entry,
-) -> tuple[Vectors, Products]:
+) -> tuple[Vectors, Products]:  # fmt: skip
     z = x + m * (x - x_prev) + w * g
     c = z - x
     return (z, points + share * x), ((g, g), (g, g_prev), (c, c))

@@ -166,7 +166,7 @@ class Rule(Method[M]):
             way.ended = True
             if way.sets_out:
                 oracle.recall(first)  # the first iteration begins there
-        m, memory = Host.of(oracle.space), way.memory
+        m, memory = oracle.space.machine or Host.of(oracle.space), way.memory
         shown, outcome, ending = way.shown, memory.outcome, None
         if shown.point is None:  # nothing new: where the method stands
             shown = self.accepted(memory)

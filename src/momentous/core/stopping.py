@@ -446,14 +446,9 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
 
 
 def falls_for_ever(
-    m: Arithmetic,
-    value: float,
-    slope: float,
-    length: float,
-    fall: float,
-    norm: float,
+    m: Arithmetic, value: float, slope: float, length: float, fall: float, norm: float,
     square: float,
-) -> bool:
+) -> bool:  # fmt: skip
     """Has f fallen so far, to a gradient of that norm and an x of that square?  The scale of the
     start is |f|, |grad f| and |x|."""
     size = m.sqrt(m.where(square >= 0, square, math.nan))
