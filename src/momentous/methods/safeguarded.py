@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from momentous.core.acceptance import rises
-from momentous.core.machine import Host, Machine, Records
+from momentous.core.machine import Machine, Records
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record

@@ -96,7 +96,7 @@ class Optimizer(torch.optim.Optimizer):
     in training mode see every point that is tried; their running means are no part of the loss.
 
     Whatever the closure raises, Ctrl-C included, leaves the parameters as they were before the
-    step, and the next step takes up the iteration again.
+    step, and the next step goes on at the call that was broken off.
 
     The run begins in the first step, at the parameters as they are then.  Where they have been
     changed since the last step (by hand, or by loading others), or others are trained, a new run
