@@ -6,7 +6,8 @@ import pytest
 
 from helpers import fingerprint
 from momentous import ConjugateGradient, Safeguarded, iterate, minimize
-from momentous.methods.registry import rules
+from momentous.core.rule import Rule
+from momentous.methods.registry import REGISTRY, rules
 
 MOST = 30  # cuts
 START = np.array([-1.2, 1.0, 0.3, -0.4])
@@ -95,12 +96,28 @@ def test_ctrl_c_in_a_line_search_costs_nothing(tmp_path):
         assert rest.calls[1:] == whole.calls[k:], k
 
 
-def test_a_run_goes_on_after_an_exception_without_a_file():
-    whole, cut = Function(), Function(7)
-    options = {"x0": START, "jac": True, "method": "lbfgs", "tol": 1e-6}
-    wanted, run = minimize(whole.both, **options), iterate(cut.both, **options)
-    with pytest.raises(UserError):
-        run.finish()
-    cut.failing = None
-    assert fingerprint(run.finish()) == fingerprint(wanted)
-    assert cut.calls == whole.calls
+CONSTANTS = {"gradient_lipschitz": 30.0, "hessian_lipschitz": 50.0}
+PLAIN = {
+    name: {"method": name, **(CONSTANTS if c.requires else {})}
+    for name, c in REGISTRY.items()
+    if not issubclass(c, Rule)
+}
+
+
+@pytest.mark.parametrize("how", ["fused", "separate"])
+@pytest.mark.parametrize("name", ["lbfgs", *PLAIN])
+def test_a_run_goes_on_after_an_exception_without_a_file(name, how):
+    options = {"x0": START, "tol": 1e-4, "max_iterations": 12, **(METHODS | PLAIN)[name]}
+    whole = Function()
+    wanted = minimize(**whole.given(how), **options)
+    for k in range(3, min(20, len(whole.calls))):
+        cut = Function(k)
+        try:
+            run = iterate(**cut.given(how), **options)
+        except UserError:
+            continue  # before there is a run
+        with pytest.raises(UserError):
+            run.finish()
+        cut.failing = None
+        assert fingerprint(run.finish()) == fingerprint(wanted), k
+        assert name in PLAIN or cut.calls == whole.calls, k

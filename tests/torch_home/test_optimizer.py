@@ -362,6 +362,7 @@ def test_an_exception_leaves_the_last_point_and_the_run_goes_on_as_if_there_had_
     assert found == losses
     assert bits(net) == bits(wanted_net)
     assert optimizer.progress.nfev == wanted.progress.nfev
+    assert calls[0] == wanted.progress.nfev + len(fails)  # none was made twice
 
 
 # --- saved and resumed ----------------------------------------------------------------------------

@@ -8,7 +8,6 @@ step, the verdict is made here from these alone.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ def within_limit(oracle: Oracle, sample: Sample, limit: RiseLimit | None) -> boo
     return not rises(Host.of(oracle.space), sample, limit)
 
 
-def rises(m: Machine, sample: Sample, limit: RiseLimit) -> Any:
+def rises(m: Machine, sample: Sample, limit: RiseLimit) -> bool:
     """Is f at the sample, where it is known, more above the reference than allowed?"""
     reference = limit.reference
     before, after = reference.value, sample.value
@@ -41,7 +40,7 @@ def rises(m: Machine, sample: Sample, limit: RiseLimit) -> Any:
     allowed = m.maximum(limit.allowance, limit.relative * m.maximum(abs(after), abs(before)))
     falls = after <= before + allowed
 
-    def by_gradients() -> tuple[Any, Any]:
+    def by_gradients() -> tuple[float, bool]:
         change = m.combination(sample.point, -1.0, reference.point)
         told = mean_slope(m, reference, sample, change)
         return told, told <= allowed
@@ -85,7 +84,7 @@ def verify_success(
     return Ending(Status.OBJECTIVE_ROSE, message, numbers)
 
 
-def final_limit(m: Machine, accepted: Sample, start_value: Any, noise: Any) -> RiseLimit:
+def final_limit(m: Machine, accepted: Sample, start_value: float, noise: float) -> RiseLimit:
     """How far above the last accepted point the end of a run may be, whatever the method says."""
     small = math.sqrt(m.rounding)
     allowance = m.maximum(small * abs(start_value), noise)
@@ -114,7 +113,7 @@ def has_risen(value: float, start_value: float) -> bool:
     return not value <= start_value + allowed < math.inf
 
 
-def mean_slope(m: Machine, a: Sample, b: Sample, direction: Array) -> Any:
+def mean_slope(m: Machine, a: Sample, b: Sample, direction: Array) -> float:
     """``<grad f(a) + grad f(b), direction>/2``: for b - a, the change of f by the trapezoidal
     rule."""
     return (m.inner(a.gradient, direction) + m.inner(b.gradient, direction)) / 2

@@ -7,12 +7,13 @@ import functools
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Literal
 
 import array_api_compat
 import numpy as np
+from numpy.typing import ArrayLike
 
 from momentous.core.space import Array, Space, set_writable, to_numpy
 
@@ -27,9 +28,11 @@ class Differences:
     """How the gradient is approximated by differences of fun, for ``jac=``."""
 
     central: bool = False  # "3-point" rather than "2-point"
-    relative_step: Any = None  # a number or one per coordinate, times |x_i|
-    absolute_step: Any = None  # the same, as it is
-    map: Callable[..., Any] = map  # how fun is applied to many points: `Pool.map`, for example
+    relative_step: ArrayLike | None = None  # a number or one per coordinate, times |x_i|
+    absolute_step: ArrayLike | None = None  # the same, as it is
+    map: Callable[..., Iterable[float]] = (
+        map  # how fun is applied to many points: `Pool.map`, for example
+    )
 
 
 Jac = Callable[..., Any] | bool | Literal["2-point", "3-point", "autodiff"] | Differences | None
@@ -132,12 +135,13 @@ class Admission:
                     return raw
             return self.space.copy(raw)
         # Asked before anything else refers to it.
-        ours = self._unshared is not None and sys.getrefcount(raw) == self._fresh_count
+        test = self._unshared
+        ours = test is not None and sys.getrefcount(raw) == self._fresh_count
         raw = self._checked(raw, source)
         if self._immutable:
             return raw
         raw = raw.detach() if getattr(raw, "requires_grad", False) else raw
-        return raw if ours and self._unshared(raw) else self.space.copy(raw)
+        return raw if ours and test is not None and test(raw) else self.space.copy(raw)
 
     def _checked(self, raw: Any, source: str) -> Array:
         space = self.space
@@ -195,7 +199,7 @@ class Admission:
         return array_api_compat.array_namespace(raw) is self.space.xp
 
 
-def _test_of_memory(space: Space) -> Any:
+def _test_of_memory(space: Space) -> Callable[[Array], bool] | None:
     """A test whether memory belongs to an array of PyTorch or CuPy alone, or None where there is
     no such test."""
     if array_api_compat.is_torch_namespace(space.xp):
@@ -205,7 +209,7 @@ def _test_of_memory(space: Space) -> Any:
     return None
 
 
-def _owns_tensor(a: Any) -> bool:
+def _owns_tensor(a: Array) -> bool:
     """Does nothing but this tensor refer to its memory, and will nothing write to it?
 
     Compiled functions that replay a CUDA graph write all their answers to the same memory.
@@ -233,7 +237,7 @@ def _kind(library: type) -> str:
     return f"a {library.__module__.split('.')[0]} {library.__name__}"
 
 
-def without_grad(function: Any, space: Space) -> Any:
+def without_grad(function: Fun, space: Space) -> Fun:
     """For PyTorch: user code may make its x require gradients, ours must not."""
     if not space.counts_writes:
         return function
@@ -275,7 +279,7 @@ def scalar(raw: Any, source: str) -> float:
         ) from None
 
 
-def source_of(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> Source:
+def source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Source:
     if not callable(fun):
         raise TypeError(f"fun must be callable, not {fun!r}")
     if isinstance(jac, Differences):
@@ -321,7 +325,7 @@ class Source:
     by_differences = False
     advice = "pass check_gradient=True to test the gradient"
 
-    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
+    def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         self.args, self.space = args, space
         self.fun = without_grad(fun, space)
         self.admission = Admission(space)
@@ -348,6 +352,8 @@ class Source:
 
     def _taken(self, value: Any) -> Any:
         """A value that came with a gradient: where it is, if a pass can bring it to the host."""
+        if type(value) is float:
+            return value
         brings = self.space.fuses and self.space.brings(value)
         return value if brings else scalar(value, "fun")
 
@@ -355,7 +361,7 @@ class Source:
 class _Separate(Source):
     """fun(x) -> f and jac(x) -> g."""
 
-    def __init__(self, fun: Fun, jac: Fun, args: tuple[Any, ...], space: Space):
+    def __init__(self, fun: Fun, jac: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
         self.jac = without_grad(jac, space)
 
@@ -368,7 +374,7 @@ class _Fused(Source):
 
     fused = True
 
-    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
+    def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
         if not args:
             self._join = lambda x: space.joined(fun, x, differentiate=False)
@@ -386,7 +392,7 @@ class _Autodiff(Source):
 
     fused = True
 
-    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
+    def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
         self._bare = fun
         self._pair: Callable[[Array], tuple[Any, Array]]
@@ -428,7 +434,7 @@ class _Differences(Source):
     by_differences = True
     advice = "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
 
-    def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space, how: Differences):
+    def __init__(self, fun: Fun, args: tuple[object, ...], space: Space, how: Differences):
         super().__init__(fun, args, space)
         self.central, self._map = how.central, how.map
         self._how = how
@@ -549,5 +555,5 @@ def slopes_by_places(
     return gradient
 
 
-def _value(fun: Fun, args: tuple[Any, ...], x: Array) -> float:
+def _value(fun: Fun, args: tuple[object, ...], x: Array) -> float:
     return scalar(fun(x, *args), "fun")

@@ -1,4 +1,4 @@
-"""Checkpoints: a run between two steps, on disk, so that it can go on another day.
+"""Checkpoints: a run between two evaluations, on disk, so that it can go on another day.
 
 The file is an archive (`momentous.io.archive`) of kind "checkpoint": a tree of records in its
 header, and the arrays that it refers to, each stored once however many fields share it.  The file
@@ -95,7 +95,7 @@ class Checkpoint:
         return False
 
     @property
-    def shared_settings(self) -> tuple[Any, ...]:
+    def shared_settings(self) -> tuple[object, ...]:
         """What must be the same on all ranks of a run."""
         return ("a checkpoint",)
 
@@ -165,7 +165,7 @@ class Plain:
 
 @record
 class RunState:
-    """All of a run between two steps."""
+    """All of a run between two evaluations."""
 
     space: dict[str, Any]  # `Space.describe`
     method: dict[str, Any]  # `Method.description`
@@ -534,7 +534,7 @@ def _require(holds: bool, what: str) -> None:
         raise CheckpointError(f"is damaged: {' '.join(what.split())}")
 
 
-class _AnyArray:
+class _SomeArray:
     """What stands for `Array` in the types of fields, which is Any to Python."""
 
 
@@ -542,25 +542,25 @@ class _AnyArray:
 def _hints(cls: type) -> dict[str, Any]:
     """The types of a record's fields, as its class declares them."""
     try:
-        hints = typing.get_type_hints(cls, localns={"Array": _AnyArray})
+        hints = typing.get_type_hints(cls, localns={"Array": _SomeArray})
     except (NameError, AttributeError):  # a name of a function, or imported for type checkers only
         hints = {}
     made = {}
     for field in dataclasses.fields(cls):
         hint = hints.get(field.name, Any)
-        if hint is _AnyArray and (field.default is None or issubclass(cls, Sample)):
-            hint = _AnyArray | None
+        if hint is _SomeArray and (field.default is None or issubclass(cls, Sample)):
+            hint = _SomeArray | None
         elif hint is Sample and cls in (Report, RiseLimit, UnderWay):
-            hint = _AnySample
+            hint = _SomeSample
         made[field.name] = hint
     return made
 
 
-class _AnySample:
+class _SomeSample:
     """A sample whose point may be missing, as in a report where a step was cut off."""
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: Any) -> bool:
     """Is the value what the type of its field says?"""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -573,9 +573,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return len(value) == len(parts) and all(map(_fits, value, parts))
     if hint is Any or isinstance(hint, typing.TypeVar):
         return True
-    if hint is _AnyArray:
+    if hint is _SomeArray:
         return bool(array_api_compat.is_array_api_obj(value))
-    if hint is _AnySample:
+    if hint is _SomeSample:
         return isinstance(value, Sample)
     if hint is Sample:
         return isinstance(value, Sample) and value.point is not None

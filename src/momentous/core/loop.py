@@ -23,6 +23,7 @@ from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Pl
 from momentous.core.method import Method
 from momentous.core.oracle import (
     NO_SAMPLE,
+    Fun,
     FunctionOracle,
     MapOracle,
     Oracle,
@@ -42,7 +43,7 @@ from momentous.core.stopping import (
     gradient_tolerance,
 )
 
-Callback = Callable[["IntermediateResult"], Any]
+Callback = Callable[["IntermediateResult"], object]
 
 # An epoch of so many windows of a criterion may never end: its points count, where they are lower.
 LONG_EPOCH = 10
@@ -262,6 +263,8 @@ class Run(Iterator[IntermediateResult]):
         oracle, progress, started = self.oracle, self.progress, perf_counter()
         if (way := self._way) is None:
             self._way = way = UnderWay(self.memory)
+        elif not way.begun:  # of a plain method: that step is taken from its beginning
+            oracle.take_back(progress.nfev, progress.njev)
         # Make room: should this step be interrupted, the run ends with the best point.
         last, self.report = self.report, self._unfinished
         unfinished = self._unfinished  # one for all steps: making a report takes time
@@ -396,6 +399,12 @@ class Run(Iterator[IntermediateResult]):
         if self.ending is None:
             self._end(why)
             self._autosave()
+
+    def take_up_again(self) -> None:
+        """Let a run that Ctrl-C has ended go on where it was."""
+        if self.ending is not None and self.ending.status is Status.INTERRUPTED:
+            self.ending = None
+        self.interrupted = False
 
     def interrupt(self) -> None:
         """End the run here as Ctrl-C does."""
@@ -544,7 +553,7 @@ class Run(Iterator[IntermediateResult]):
         for array in (sample.point, self.best_point):
             set_writable(array, True)
         learned = self.method.inverse_hessian(oracle.space, self.memory)
-        more: dict[str, Any] = {} if learned is None else {"hess_inv": Later(learned)}
+        more: dict[str, object] = {} if learned is None else {"hess_inv": Later(learned)}
         arrays = oracle.arrays_at(sample)
         if oracle.space.box is not None and sample.gradient is not None:
             space = oracle.space
@@ -620,7 +629,7 @@ class Layout:
         """A context in which an exception of one process ends all of them."""
         return contextlib.nullcontext()
 
-    def start(self, x0: Any) -> Array:
+    def start(self, x0: object) -> Array:
         """x0 as an array of our own."""
         return starting_point(x0)
 
@@ -636,7 +645,7 @@ class Layout:
         """The oracle of step, value and args in a space."""
         return MapOracle(*given)
 
-    def products(self, hessp: Callable[..., Any] | None, space: Space) -> Callable[..., Any] | None:
+    def products(self, hessp: Fun | None, space: Space) -> Fun | None:
         """Products with the Hessian of the whole function, given those of the user."""
         return hessp
 

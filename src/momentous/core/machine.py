@@ -20,7 +20,9 @@ from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import Event, EventKind, has_restart
 
 R = TypeVar("R")
+N = TypeVar("N", bound=float)
 Branch = tuple[Any, Callable[[], R]]
+Events = tuple[Event, ...]
 
 STEP = 2  # what an evaluation may bring: the gradient, and the rule's pass over it
 
@@ -35,23 +37,23 @@ class Arithmetic(Protocol):
     smallest: float  # positive number whose square and inverse are numbers
     tiny: float  # the smallest positive number of full precision
 
-    def no(self, condition: Any, /) -> Any: ...
-    def where(self, condition: Any, a: Any, b: Any, /) -> Any: ...
-    def isfinite(self, a: Any, /) -> Any: ...
-    def minimum(self, a: Any, b: Any, /) -> Any: ...
-    def maximum(self, a: Any, b: Any, /) -> Any: ...
-    def sqrt(self, a: Any, /) -> Any: ...
-    def power(self, a: Any, b: Any, /) -> Any: ...
-    def floor(self, a: Any, /) -> Any: ...
+    def no(self, condition: bool, /) -> bool: ...
+    def where(self, condition: bool, a: R, b: R, /) -> R: ...
+    def isfinite(self, a: float, /) -> bool: ...
+    def minimum(self, a: N, b: N, /) -> N: ...
+    def maximum(self, a: N, b: N, /) -> N: ...
+    def sqrt(self, a: float, /) -> float: ...
+    def power(self, a: float, b: float, /) -> float: ...
+    def floor(self, a: float, /) -> int: ...
 
-    def rounded(self, a: Any, bits: int, /) -> Any:
+    def rounded(self, a: float, bits: int, /) -> float:
         """The number with so many bits."""
 
 
 class Records(Protocol):
     """Records that change."""
 
-    def but(self, record: R, **changes: Any) -> R:
+    def but(self, record: R, **changes: object) -> R:
         """The record with other values in these fields."""
 
 
@@ -64,7 +66,7 @@ class Machine(Arithmetic, Records, Protocol):
     fuses: bool  # is a pass best asked for together with the gradient that it reads?
     no_events: Any
     fused: bool  # does every evaluation bring value and gradient?
-    spent: Any  # values and gradients that the run has taken so far
+    spent: int  # values and gradients that the run has taken so far
     box: Any  # `core.box.Box` where x has bounds, and then it is a `BoxMachine`; else None
     penalty: Any  # the same with a `core.penalties.Penalty` where f has a simple term beside it
 
@@ -73,14 +75,14 @@ class Machine(Arithmetic, Records, Protocol):
         ``otherwise`` makes, or the record as it is."""
 
     def switch(
-        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
+        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: object
     ) -> R:
         """What the function with that index makes of the record and what is given."""
 
-    def event(self, kind: EventKind, value: Any, happens: Any = True) -> Any:
+    def event(self, kind: EventKind, value: float, happens: bool = True) -> Any:
         """An event, if it happens; events are joined by ``+``."""
 
-    def restarted(self, events: Any, /) -> Any:
+    def restarted(self, events: Any, /) -> bool:
         """Is a `RESTART` among the events?"""
 
     def passed_on(self, ask: Any, rule: Any, /) -> Any:
@@ -89,27 +91,29 @@ class Machine(Arithmetic, Records, Protocol):
     def worked(self, rule: Any, memory: Any, here: Any, made: Any, sums: Any, /) -> tuple[Any, Any]:
         """What the pass of a rule has made, for one within another that is told of it."""
 
-    def choose(self, condition: Any, a: R, b: R, /) -> R:
+    def choose(self, condition: bool, a: R, b: R, /) -> R:
         """An array or a record."""
 
     def unbegun(self, begin: Callable[[], R], /) -> R:
         """A memory that is not read before it is begun; it has the form of what this makes."""
 
-    def same(self, a: Array, b: Array, /) -> Any:
+    def same(self, a: Array, b: Array, /) -> bool:
         """Is it the same point?"""
 
     def run(
-        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[Any], skip: int = 0
-    ) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
+        self, work: Pass, vectors: Sequence[Array], numbers: Sequence[float], skip: int = 0
+    ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
         """The new vectors of a pass, and its sums but for the first ones."""
 
-    def inner(self, a: Array, b: Array, /) -> Any: ...
-    def norm(self, a: Array, /) -> Any: ...
-    def distance(self, a: Array, b: Array, /) -> Any: ...
-    def combination(self, x: Array, weight: Any, y: Array, z: Array = None, /) -> Array: ...
-    def stepped(self, x: Array, weight: Any, y: Array, origin: Array, /) -> tuple[Array, Any]: ...
-    def displaced(self, x: Array, radius: Any, seed: int, draw: Any, /) -> Array: ...
-    def value_noise(self, value: Any, /) -> Any: ...
+    def inner(self, a: Array, b: Array, /) -> float: ...
+    def norm(self, a: Array, /) -> float: ...
+    def distance(self, a: Array, b: Array, /) -> float: ...
+    def combination(self, x: Array, weight: float, y: Array, z: Array = None, /) -> Array: ...
+    def stepped(
+        self, x: Array, weight: float, y: Array, origin: Array, /
+    ) -> tuple[Array, float]: ...
+    def displaced(self, x: Array, radius: float, seed: int, draw: int, /) -> Array: ...
+    def value_noise(self, value: float, /) -> float: ...
 
     def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], Any], /) -> Any:
         """Where L-BFGS keeps so many pairs (None: all of them, as a matrix), still without any, of
@@ -122,13 +126,13 @@ class BoxMachine(Machine, Protocol):
     def each(self, formula: Callable[..., Array], *vectors: Array) -> Array:
         """What ``formula(xp, *vectors)`` makes, entry by entry; xp is the array library."""
 
-    def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> Any:
+    def dot(self, formula: Callable[..., tuple[Array, Array]], *vectors: Array) -> float:
         """The inner product of the two vectors that the formula makes, entry by entry."""
 
     def last(self, a: Array, /) -> Array:
         """Zeros, but for the last entry of ``a`` that is not zero."""
 
-    def repeat(self, record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R], /) -> R:
+    def repeat(self, record: R, goes_on: Callable[[R], bool], turn: Callable[[R], R], /) -> R:
         """What turn after turn makes of the record, as long as it goes on."""
 
 
@@ -136,7 +140,7 @@ class Numbers:
     """Numbers, branches and records on the host."""
 
     smallest, tiny = 1e-150, sys.float_info.min
-    no_events: tuple[Event, ...] = ()
+    no_events: Events = ()
 
     @staticmethod
     def case(record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
@@ -146,23 +150,23 @@ class Numbers:
         return record if otherwise is None else otherwise()
 
     def switch(
-        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: Any
+        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: object
     ) -> R:
         return functions[index](self, record, *given)
 
     @staticmethod
-    def but(record: R, **changes: Any) -> R:
+    def but(record: R, **changes: object) -> R:
         changed: R = COPIERS[type(record)](record)
         for name, value in changes.items():
             setattr(changed, name, value)
         return changed
 
     @staticmethod
-    def event(kind: EventKind, value: Any, happens: bool = True) -> tuple[Event, ...]:
+    def event(kind: EventKind, value: float, happens: bool = True) -> Events:
         return (Event(kind, float(value)),) if happens else ()
 
     @staticmethod
-    def where(condition: bool, a: Any, b: Any) -> Any:
+    def where(condition: bool, a: R, b: R) -> R:
         return a if condition else b
 
     @staticmethod
@@ -230,7 +234,7 @@ class Host(Numbers):
         return a * self.space.from_numpy(kept.reshape(self.space.shape))
 
     @staticmethod
-    def repeat(record: R, goes_on: Callable[[R], Any], turn: Callable[[R], R]) -> R:
+    def repeat(record: R, goes_on: Callable[[R], bool], turn: Callable[[R], R]) -> R:
         while goes_on(record):
             record = turn(record)
         return record
@@ -256,7 +260,7 @@ class ArrayMachine:
     but = staticmethod(Numbers.but)
 
     def switch(
-        self, record: R, index: Any, functions: Sequence[Callable[..., R]], *given: Any
+        self, record: R, index: int, functions: Sequence[Callable[..., R]], *given: object
     ) -> R:
         makes = [functools.partial(function, self, record, *given) for function in functions]
         branches = [(index == i, make) for i, make in enumerate(makes[:-1])]
@@ -268,7 +272,7 @@ class ArrayMachine:
             return (), ()
         return self.run(rule.work, (here.gradient, *ask.vectors), ask.numbers, skip=1)
 
-    def value_noise(self, value: Any) -> Any:
+    def value_noise(self, value: float) -> float:
         return 8.0 * self.rounding * abs(value)
 
 

@@ -54,7 +54,7 @@ class Method(abc.ABC, Generic[M]):
         """The gradient norm to stop at when the user names none; 0 for "only my own rule"."""
         return DEFAULT_TOLERANCE
 
-    def in_box(self) -> Method[Any]:
+    def in_box(self) -> Method:
         """The method that a run with bounds, or a simple term, takes in its place; refused where
         there is none."""
         if not self.takes_bounds:
@@ -105,7 +105,7 @@ class Method(abc.ABC, Generic[M]):
             return step
         return Step(dataclasses.replace(memory, tol=tol), step.report)
 
-    def inverse_hessian(self, space: Space, memory: M) -> Callable[[], Any] | None:
+    def inverse_hessian(self, space: Space, memory: M) -> Callable[[], object] | None:
         """What makes an operator like the inverse of the Hessian, where the method has learned one;
         called only if somebody asks for the ``hess_inv`` of a result."""
         return None

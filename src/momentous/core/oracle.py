@@ -11,7 +11,7 @@ import contextlib
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -66,7 +66,7 @@ class InterruptFlag:
         self.raise_pending()
         self.depth += 1
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.depth -= 1
         if error is not None:
             self.error = error
@@ -265,6 +265,10 @@ class Oracle:
         """What a step of a plain method may use that begins again."""
         return self._carried if self._asked else self._last
 
+    def take_back(self, nfev: int, njev: int) -> None:
+        """As it was before the step of a plain method that was broken off."""
+        self._last, self.nfev, self.njev = self.carried, nfev, njev
+
     def begin_step(self) -> None:
         """What is known now may be used by the step that begins."""
         self._carried, self._asked = self._last, False
@@ -279,7 +283,7 @@ class Oracle:
 class FunctionOracle(Oracle):
     """Values and gradients of the user's function; fun, jac, args as for `momentous.minimize`."""
 
-    def __init__(self, fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space):
+    def __init__(self, fun: Fun, jac: Jac, args: tuple[object, ...], space: Space):
         self._source = source_of(fun, jac, args, space)
         super().__init__(space, fused=self._source.fused)
         if space.box is not None:
@@ -384,9 +388,9 @@ class MapOracle(Oracle):
 
     def __init__(
         self,
-        step: Callable[..., Any],
-        value: Callable[..., Any] | bool | None,
-        args: tuple[Any, ...],
+        step: Fun,
+        value: Fun | bool | None,
+        args: tuple[object, ...],
         space: Space,
     ):
         if not callable(step):

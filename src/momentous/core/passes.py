@@ -17,12 +17,23 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 import array_api_compat
 
-Vectors = tuple[Any, ...]
-Products = tuple[tuple[Any, Any], ...]
+
+class Entry(Protocol):
+    """What formulas are written in: an entry of a vector, or all of them at once, or a number."""
+
+    def __add__(self, other: Entry | float, /) -> Entry: ...
+    def __sub__(self, other: Entry | float, /) -> Entry: ...
+    def __rsub__(self, other: float, /) -> Entry: ...
+    def __mul__(self, other: Entry | float, /) -> Entry: ...
+    def __rmul__(self, other: float, /) -> Entry: ...
+
+
+Vectors = tuple[Entry, ...]
+Products = tuple[tuple[Entry, Entry], ...]
 # Numbers of vectors that a pass may have besides its own; more are cut into groups.  Each number is
 # a kernel to compile, which takes longer than many iterations; a vector that fills a place up, the
 # first once more, is read from the cache.  Ten pairs are twenty vectors.
@@ -36,7 +47,7 @@ class Pass:
     """``formula(*vectors, *numbers)`` gives new vectors, and pairs whose products are summed."""
 
     name: str
-    formula: Callable[..., tuple[Vectors, Products]]
+    formula: Callable[..., Any]  # -> Vectors, Products
     made: int = 0  # how many new vectors it makes
 
     @property
@@ -45,54 +56,54 @@ class Pass:
         return self.name.startswith("gradient")
 
 
-def _inner(a: Any, b: Any) -> tuple[Vectors, Products]:
+def _inner(a: Entry, b: Entry) -> tuple[Vectors, Products]:
     return (), ((a, b),)
 
 
-def _distance(a: Any, b: Any) -> tuple[Vectors, Products]:
+def _distance(a: Entry, b: Entry) -> tuple[Vectors, Products]:
     c = a - b
     return (), ((c, c),)
 
 
-def _add(x: Any, y: Any, w: Any) -> tuple[Vectors, Products]:
+def _add(x: Entry, y: Entry, w: Entry) -> tuple[Vectors, Products]:
     return (x + w * y,), ()
 
 
-def _add_difference(x: Any, y: Any, z: Any, w: Any) -> tuple[Vectors, Products]:
+def _add_difference(x: Entry, y: Entry, z: Entry, w: Entry) -> tuple[Vectors, Products]:
     return (x + w * (y - z),), ()
 
 
-def _stepped(x: Any, y: Any, origin: Any, w: Any) -> tuple[Vectors, Products]:
+def _stepped(x: Entry, y: Entry, origin: Entry, w: Entry) -> tuple[Vectors, Products]:
     z = x + w * y
     c = z - origin
     return (z,), ((c, c),)
 
 
-def _gradient(g: Any) -> tuple[Vectors, Products]:
+def _gradient(g: Entry) -> tuple[Vectors, Products]:
     return (), ((g, g),)
 
 
-def _gradient_along(g: Any, d: Any) -> tuple[Vectors, Products]:
+def _gradient_along(g: Entry, d: Entry) -> tuple[Vectors, Products]:
     return (), ((g, g), (g, d))
 
 
-def _gradient_slopes(g: Any, g_prev: Any, d: Any) -> tuple[Vectors, Products]:
+def _gradient_slopes(g: Entry, g_prev: Entry, d: Entry) -> tuple[Vectors, Products]:
     return (), ((g, g), (g_prev, d), (g, d))
 
 
-def _ball(v: Any, g: Any, x: Any, w: Any) -> tuple[Vectors, Products]:
+def _ball(v: Entry, g: Entry, x: Entry, w: Entry) -> tuple[Vectors, Products]:
     u = v + w * g
     return (u, x + u), ((u, u),)
 
 
-def _momentum(g: Any, e: Any, x: Any, w: Any, m: Any) -> tuple[Vectors, Products]:
+def _momentum(g: Entry, e: Entry, x: Entry, w: Entry, m: Entry) -> tuple[Vectors, Products]:
     z = e + w * g
     c = z - x
     return (z, z + m * c), ((g, g), (c, c))
 
 
 def _free_nesterov(
-    g: Any, g_prev: Any, y: Any, x: Any, points: Any, w: Any, m: Any, share: Any
+    g: Entry, g_prev: Entry, y: Entry, x: Entry, points: Entry, w: Entry, m: Entry, share: Entry
 ) -> tuple[Vectors, Products]:
     z = y + w * g
     c = z - x
@@ -100,8 +111,9 @@ def _free_nesterov(
 
 
 def _free_heavy_ball(
-    g: Any, g_prev: Any, x: Any, x_prev: Any, points: Any, w: Any, m: Any, share: Any
-) -> tuple[Vectors, Products]:
+    g: Entry, g_prev: Entry, x: Entry, x_prev: Entry, points: Entry, w: Entry, m: Entry,
+    share: Entry,
+) -> tuple[Vectors, Products]:  # fmt: skip
     z = x + m * (x - x_prev) + w * g
     c = z - x
     return (z, points + share * x), ((g, g), (g, g_prev), (c, c))
@@ -128,7 +140,7 @@ FREE_HEAVY_BALL = Pass("gradient_free_heavy_ball", _free_heavy_ball, 2)
 def inners(count: int) -> Pass:
     """The products of ``count`` vectors with the one before them."""
 
-    def formula(a: Any, *vectors: Any) -> tuple[Vectors, Products]:
+    def formula(a: Entry, *vectors: Entry) -> tuple[Vectors, Products]:
         return (), tuple((vector, a) for vector in vectors)
 
     return Pass(f"inners_{count}", formula)
@@ -138,7 +150,7 @@ def inners(count: int) -> Pass:
 def weighted_sum(count: int) -> Pass:
     """w_1 a_1 + w_2 a_2 + ..."""
 
-    def formula(*given: Any) -> tuple[Vectors, Products]:
+    def formula(*given: Entry) -> tuple[Vectors, Products]:
         return (_added_up(given[:count], given[count:]),), ()
 
     return Pass(f"weighted_sum_{count}", formula, 1)
@@ -152,7 +164,7 @@ def direction(count: int) -> Pass:
     points it is also, to the last bit, the step from x to z.
     """
 
-    def formula(x: Any, *given: Any) -> tuple[Vectors, Products]:
+    def formula(x: Entry, *given: Entry) -> tuple[Vectors, Products]:
         g, z = given[0], x + _added_up(given[:count], given[count:])
         d = z - x
         return (d, z), ((g, d), (d, d))
@@ -165,7 +177,7 @@ def new_pair(count: int) -> Pass:
     """y = g - g_prev; |g|^2, <s, g>, <y, g>, |s|^2, <s, y>, |y|^2, and the products of g with
     ``count`` more vectors."""
 
-    def formula(g: Any, g_prev: Any, s: Any, *vectors: Any) -> tuple[Vectors, Products]:
+    def formula(g: Entry, g_prev: Entry, s: Entry, *vectors: Entry) -> tuple[Vectors, Products]:
         y = g - g_prev
         own = ((g, g), (s, g), (y, g), (s, s), (s, y), (y, y))
         return (y,), (*own, *((vector, g) for vector in vectors))
@@ -217,7 +229,7 @@ def padded(vectors: Sequence[Any]) -> tuple[Any, ...]:
     return (*vectors, *[vectors[0]] * (count - len(vectors))) if vectors else ()
 
 
-def _added_up(vectors: Vectors, weights: Vectors) -> Any:
+def _added_up(vectors: Vectors, weights: Vectors) -> Entry:
     total = weights[0] * vectors[0]
     for weight, vector in zip(weights[1:], vectors[1:], strict=True):
         total = total + weight * vector

@@ -110,7 +110,7 @@ class Later:
 
     __slots__ = ("make",)
 
-    def __init__(self, make: Callable[[], Any]):
+    def __init__(self, make: Callable[[], object]):
         self.make = make
 
 
@@ -129,7 +129,7 @@ class Result(LikeScipys, dict[str, Any]):
     success: bool  # was what the user asked for, or what the method promises, reached?
     status: Status  # why the run ended
     message: str  # the same in words, with the numbers
-    numbers: dict[str, Any]  # those numbers by name
+    numbers: dict[str, float]  # those numbers by name
     nit: int  # iterations
     nfev: int  # values
     njev: int  # gradients
@@ -145,7 +145,7 @@ class Result(LikeScipys, dict[str, Any]):
     # With bounds it is that of the free variables alone, and 0 for those at bounds.
     hess_inv: Any
 
-    def __reduce__(self) -> tuple[Any, ...]:  # with the type that it has, not with the other one
+    def __reduce__(self) -> tuple[object, ...]:  # with the type that it has, not with the other one
         return Result, (dict(self),)
 
     def __getitem__(self, name: str) -> Any:

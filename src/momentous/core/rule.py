@@ -110,7 +110,7 @@ class Rule(Method[M]):
     def accepted(self, memory: M) -> Sample:
         """The last point that was accepted by its value; x0 where values are not looked at."""
 
-    def noise(self, memory: M) -> Any:
+    def noise(self, memory: M) -> float:
         """How far a difference of values may be off, where that was measured."""
         return 0.0
 
@@ -122,7 +122,7 @@ class Rule(Method[M]):
     def ending(self, memory: M, shown: Sample, status: Status) -> Ending:
         """The status of an outcome in words and numbers: on the host only."""
 
-    def with_tolerance(self, m: Records, memory: M, tol: Any) -> M:
+    def with_tolerance(self, m: Records, memory: M, tol: float) -> M:
         """The memory in a run that is asked for another tolerance."""
         return m.but(memory, tol=tol) if hasattr(memory, "tol") else memory
 
@@ -166,7 +166,7 @@ class Rule(Method[M]):
             way.ended = True
             if way.sets_out:
                 oracle.recall(first)  # the first iteration begins there
-        m, memory = Host.of(oracle.space), way.memory
+        m, memory = oracle.space.machine or Host.of(oracle.space), way.memory
         shown, outcome, ending = way.shown, memory.outcome, None
         if shown.point is None:  # nothing new: where the method stands
             shown = self.accepted(memory)

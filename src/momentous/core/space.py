@@ -200,7 +200,7 @@ class Space:
         gradient, made, sums, value = self._passes.compute_joined(joined, x, work, vectors, numbers)
         return gradient, made, self._totalled(sums), value
 
-    def brings(self, value: Any) -> bool:
+    def brings(self, value: object) -> bool:
         """Can `compute` bring this value to the host along with its sums?"""
         return self._passes is not None and self._passes.brings(value)
 

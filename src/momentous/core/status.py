@@ -6,7 +6,6 @@ import enum
 import functools
 import math
 import operator
-from typing import Any
 
 from momentous.core.record import record
 
@@ -51,7 +50,7 @@ SUCCESSES = frozenset(
 OUTPUTS = SUCCESSES - {Status.SMALL_CHANGE} | {Status.ABOVE_TOLERANCE, Status.PROMISE_BROKEN}
 
 
-def is_one_of(status: Any, statuses: frozenset[Status]) -> Any:
+def is_one_of(status: int, statuses: frozenset[Status]) -> bool:
     """Is a status among these?  A number, or one of each lane in compiled code."""
     return functools.reduce(operator.or_, [status == int(each) for each in statuses])
 
@@ -62,7 +61,7 @@ class Ending:
 
     status: Status
     message: str
-    numbers: dict[str, Any]
+    numbers: dict[str, float]
 
     @property
     def success(self) -> bool:
@@ -78,7 +77,7 @@ class Ending:
             and not self.numbers.get("tolerance")
         )
 
-    def of_point(self, known: dict[str, Any], noun: str) -> Ending:
+    def of_point(self, known: dict[str, float], noun: str) -> Ending:
         """The same with the numbers of the point that is returned, which need not be the last one;
         where the sentence is about another point it says so."""
         numbers, norm, value = self.numbers, known["grad_norm"], known["fun"]

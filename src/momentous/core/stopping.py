@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from momentous.core.machine import NUMBERS, Arithmetic
+from momentous.core.machine import NUMBERS, Arithmetic, Machine
 from momentous.core.record import record
 from momentous.core.space import Space
 from momentous.core.status import Ending, Status
@@ -55,12 +56,12 @@ class Progress:
     epoch_nit: int = 0  # the iteration of the last restart
     noun: str = "gradient"  # what the norms are norms of, for messages
 
-    def out_of(self, budget: str, spent: str, numbers: dict[str, Any]) -> Ending:
+    def out_of(self, budget: str, spent: str, numbers: Mapping[str, float]) -> Ending:
         """The ending of a run whose budget is spent: where it stands, and what to raise."""
         risen = "" if self.acceptable else ", where the objective has risen"
         where = f"{self.noun} norm {self.grad_norm:.3g}{risen}"
         message = f"{spent} {where}; raise {budget.lower()} to go on"
-        return Ending(Status[budget], message, numbers | {"grad_norm": self.grad_norm})
+        return Ending(Status[budget], message, {**numbers, "grad_norm": self.grad_norm})
 
     def note_level(self, value: float, noise: float) -> None:
         """Count a value as level with the last ones, or begin to count again."""
@@ -351,7 +352,9 @@ LEVEL_NOISE = 32.0
 LEVEL = 500
 
 
-def count_level(m: Any, level: Any, held: Any, value: Any, noise: Any) -> tuple[Any, Any]:
+def count_level(
+    m: Machine, level: int, held: float, value: float, noise: float
+) -> tuple[int, float]:
     """`Progress.note_level` where numbers are arrays: the count, and the value that it is for."""
     noise = m.maximum(noise, LEVEL_NOISE * m.rounding * abs(value))
     is_level = abs(value - held) <= noise
@@ -375,7 +378,7 @@ def at_noise_floor(progress: Progress) -> Ending | None:
     )
 
 
-def rests(level: Any, since_best: Any) -> Any:
+def rests(level: int, since_best: int) -> bool:
     """Are so many iterations at one value, and since the best gradient, the end of a run?"""
     return (level >= LEVEL) & (since_best >= LEVEL)
 
@@ -443,8 +446,9 @@ def unbounded(space: Space, report: Report, progress: Progress, stop: Criterion)
 
 
 def falls_for_ever(
-    m: Arithmetic, value: Any, slope: Any, length: Any, fall: Any, norm: Any, square: Any
-) -> Any:
+    m: Arithmetic, value: float, slope: float, length: float, fall: float, norm: float,
+    square: float,
+) -> bool:  # fmt: skip
     """Has f fallen so far, to a gradient of that norm and an x of that square?  The scale of the
     start is |f|, |grad f| and |x|."""
     size = m.sqrt(m.where(square >= 0, square, math.nan))
@@ -454,7 +458,7 @@ def falls_for_ever(
     return far & (straight | (fall > BEYOND * explained))
 
 
-def overflows(square: Any, largest: float) -> Any:
+def overflows(square: float, largest: float) -> bool:
     """Is x so long that its square is no number of its dtype?"""
     return (square >= 1e4) & (square >= largest)
 

@@ -14,13 +14,15 @@ import math
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from types import FrameType
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from momentous.core.oracle import InterruptFlag
 from momentous.core.space import Array, Space, to_numpy
 from momentous.distributed.ranks import RankError, Ranks
+
+T = TypeVar("T")
 
 # Flags are added up: so many interrupts can be told from failures.
 FAILURE = 2.0**24
@@ -107,7 +109,7 @@ class Agreement:
             self._brought = float(whole[len(sums)])  # once: a second sum does not take it along
         return whole[: len(sums)]
 
-    def with_value(self, value: float, work: Callable[[], Any]) -> tuple[Any, float]:
+    def with_value(self, value: float, work: Callable[[], T]) -> tuple[T, float]:
         """What ``work`` gives, which makes a sum over ranks, and the value of rank 0, which
         travels with it: NaN if that of any rank is not finite."""
         self._passenger = [self._of_rank_0(value)]
@@ -122,7 +124,7 @@ class Agreement:
             return math.nan
         return value if self.ranks.rank == 0 else 0.0
 
-    def local(self, work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    def local(self, work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
         """What user code gives that makes no calls over ranks, or its exception."""
         self.interrupts.in_local_code = True
         try:
@@ -137,7 +139,7 @@ class Agreement:
     def sum_of_local(self, work: Callable[[], float]) -> float:
         """The sum over ranks of the values that local user code gives."""
         value, failure = self.local(work)
-        return self.sum_of_values(0.0 if failure else value, failure)
+        return self.sum_of_values(0.0 if value is None else value, failure)
 
     def sum_of_values(self, value: float, failure: BaseException | None = None) -> float:
         """The sum of values over ranks; an exception of one rank is raised on all of them."""

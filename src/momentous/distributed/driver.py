@@ -20,7 +20,7 @@ from momentous.core.admission import Admission, scalar, starting_point
 from momentous.core.checkpoint import Checkpoint, RunState, shard_path
 from momentous.core.loop import Callback, Layout, Run
 from momentous.core.method import Method
-from momentous.core.oracle import FunctionOracle, MapOracle, Oracle, Sample
+from momentous.core.oracle import Fun, FunctionOracle, MapOracle, Oracle, Sample
 from momentous.core.result import Result, Trace
 from momentous.core.space import Array, Inner, Space
 from momentous.core.stopping import AnyOf, Criterion, WallTime, flatten
@@ -51,7 +51,7 @@ class Data(Layout):
     def announced(self) -> contextlib.AbstractContextManager[None]:
         return self._agreement.announced()
 
-    def start(self, x0: Any) -> Array:
+    def start(self, x0: object) -> Array:
         """That of rank 0."""
         start = starting_point(x0)
         kind = f"shape {tuple(start.shape)} and dtype {start.dtype}"
@@ -64,13 +64,13 @@ class Data(Layout):
     def map_oracle(self, *given: Any) -> MapOracle:
         return DataMapOracle(self._agreement, *given)
 
-    def products(self, hessp: Callable[..., Any] | None, space: Space) -> Callable[..., Any] | None:
+    def products(self, hessp: Fun | None, space: Space) -> Fun | None:
         """Their sum over ranks."""
         if hessp is None:
             return None
         admission, agreement = Admission(space), self._agreement
 
-        def product(*given: Any) -> Array:
+        def product(*given: object) -> Array:
             part, failure = agreement.local(lambda: admission.admit(hessp(*given), "hessp"))
             return agreement.sum_of_gradients(space, 0.0, part, failure)[1]
 
@@ -95,7 +95,7 @@ class Variables(Data):
     numbers per iteration: sums of products, and the value if it comes with the gradient.
     """
 
-    def start(self, x0: Any) -> Array:
+    def start(self, x0: object) -> Array:
         start = starting_point(x0)
         require_same(self.ranks, {"x0": f"dtype {start.dtype}"})
         return start
@@ -117,7 +117,7 @@ class Variables(Data):
     def map_oracle(self, *given: Any) -> MapOracle:
         return VariablesMapOracle(self._agreement, *given)
 
-    def products(self, hessp: Callable[..., Any] | None, space: Space) -> Callable[..., Any] | None:
+    def products(self, hessp: Fun | None, space: Space) -> Fun | None:
         return hessp
 
     def _shared(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -256,7 +256,7 @@ class RankRun(Run):
         **options: Any,
     ):
         self._agreement, ranks = agreement, agreement.ranks
-        same: dict[str, Any] = {
+        same: dict[str, object] = {
             "method": method.description(),
             "tol": options["tol"],
             "seed": options["seed"],
@@ -322,7 +322,7 @@ class RankRun(Run):
             return super()._close()
 
 
-def require_same(ranks: Ranks, given: dict[str, Any]) -> None:
+def require_same(ranks: Ranks, given: dict[str, object]) -> None:
     """Raise a ValueError on all ranks where one of them was called with other arguments."""
     mine = {name: str(value) for name, value in given.items()}
     first, *others = map(json.loads, ranks.gather_text(json.dumps(mine)))
@@ -339,14 +339,14 @@ def _parts(stop: Criterion) -> tuple[Criterion, ...]:
     return stop.parts if type(stop) is AnyOf else (stop,)
 
 
-def _has(test: Callable[[Any], bool], part: Any) -> bool:
+def _has(test: Callable[[object], bool], part: object) -> bool:
     """Does the test hold for a criterion, or for a part of it?"""
     if isinstance(part, AnyOf):
         return any(_has(test, each) for each in part.parts)
     return test(part)
 
 
-def _is_of_the_user(part: Any) -> bool:
+def _is_of_the_user(part: object) -> bool:
     """May this criterion differ from rank to rank?"""
     return isinstance(part, Criterion) and not type(part).__module__.startswith("momentous.")
 
@@ -359,7 +359,7 @@ def _with_shortest_time(ranks: Ranks, stop: Criterion) -> Criterion:
     return flatten([*parts, *([WallTime(shortest)] if math.isfinite(shortest) else [])])
 
 
-def _nothing(intermediate_result: Any) -> None:
+def _nothing(intermediate_result: object) -> None:
     """The callback of a rank that has none, where others have one."""
 
 
@@ -393,7 +393,7 @@ class ShardedCheckpoint(Checkpoint):
         return self.every_seconds is not None
 
     @property
-    def shared_settings(self) -> tuple[Any, ...]:
+    def shared_settings(self) -> tuple[object, ...]:
         return (Path(self.path).name, self.every_seconds, self.every_iterations)
 
     def is_due(self, nit: int) -> bool:

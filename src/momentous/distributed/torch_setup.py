@@ -12,11 +12,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from momentous.distributed.ranks import RankError
 from momentous.io.logs import notify
 
+T = TypeVar("T")
 LOGGER = logging.getLogger("momentous.distributed")
 LOOK_SECONDS = 0.1
 NOTICE_SECONDS = 3.0  # of waiting, after which a line says what for
@@ -135,9 +136,9 @@ class _Wait:
             text = f"rank {self._rank} waits up to {self.seconds:.0f} s for {self.subject}"
             notify(LOGGER, f"{text}; Ctrl-C ends this", always=True)
 
-    def for_call(self, call: Callable[[], Any]) -> Any:
+    def for_call(self, call: Callable[[], T]) -> T:
         """What a call of PyTorch's gives that may take long."""
-        found: list[Any] = []
+        found: list[T] = []
         failures: list[Exception] = []
 
         def work() -> None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from momentous.core.acceptance import rises
-from momentous.core.machine import Host, Machine, Records
+from momentous.core.machine import Machine, Records
 from momentous.core.method import Method
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
@@ -440,7 +440,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
     def evaluate(self, oracle: Oracle, way: UnderWay[Any]) -> None:
         """On the host an iteration of the fast method runs by itself: until it ends there is
         nothing to judge.  That takes half of the time of two rules within each other."""
-        memory, turn, m = way.memory, way.memory.turn, Host.of(oracle.space)
+        memory, turn, m = way.memory, way.memory.turn, self.machine(oracle)
         if not (turn.guarding or turn.by_guard or turn.told != FAST or turn.phase != RUN):
             fast, way.memory = self._rules[FAST], memory.fast
             try:

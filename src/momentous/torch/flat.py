@@ -17,7 +17,6 @@ import collections
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ import torch
 from momentous.core.box import Sides, read_sides, sides_or_pairs
 from momentous.core.space import Array
 
-Closure = Callable[[], Any]
+Closure = Callable[[], object]
 Named = Sequence[tuple[str, torch.Tensor]]
 
 
@@ -123,7 +122,7 @@ class FlatParameters:
             for name, tensor, piece in pieces
         }
 
-    def bounds(self, bounds: Any) -> Any:
+    def bounds(self, bounds: object) -> object:
         """Bounds of the vector, given by the names of parameters; else as they are."""
         if not isinstance(bounds, Mapping):
             return bounds
@@ -164,7 +163,7 @@ class FlatParameters:
         return joined
 
 
-def kinds(tensors: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
+def kinds(tensors: Sequence[torch.Tensor]) -> list[tuple[object, ...]]:
     """What must stay as it is for a vector to mean the same parameters."""
     return [(id(tensor), tensor.dtype, tensor.device, tensor.shape) for tensor in tensors]
 
@@ -194,7 +193,7 @@ class ClosureFunction:
         self.dtype = torch.float64
         self._first = True
 
-    def __call__(self, x: Array) -> tuple[Any, Array]:
+    def __call__(self, x: Array) -> tuple[torch.Tensor | float, Array]:
         self.at = x
         self.flat.write(x)
         self.flat.drop_gradients()
@@ -221,7 +220,7 @@ class ClosureFunction:
             return bool(at.data_ptr() == x.data_ptr())
         return at is x
 
-    def _checked(self, loss: Any) -> Any:
+    def _checked(self, loss: object) -> torch.Tensor | float:
         """The loss as one number, still on its device."""
         if isinstance(loss, torch.Tensor):
             if loss.numel() != 1:
@@ -237,14 +236,14 @@ class ClosureFunction:
         try:
             if isinstance(loss, str | bytes | bytearray):  # float() would read it
                 raise TypeError
-            return float(loss)
+            return float(loss)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             raise TypeError(
                 f"the closure returned a {type(loss).__name__}; it must return the loss, which is "
                 "one number"
             ) from None
 
-    def _require_finite(self, value: Any) -> None:
+    def _require_finite(self, value: torch.Tensor | float) -> None:
         """Refuse a start where the loss, or one of its derivatives, is not finite."""
         if not math.isfinite(float(value)):
             raise ValueError(
@@ -262,7 +261,7 @@ class ClosureFunction:
             )
 
 
-def _name(dtype: Any) -> str:
+def _name(dtype: object) -> str:
     return str(dtype).rpartition(".")[2]
 
 

@@ -23,7 +23,7 @@ from momentous.core.space import Array, Space
 from momentous.core.stopping import Criterion, Progress
 from momentous.display import SHOWN
 from momentous.torch.flat import Closure, ClosureFunction, FlatParameters, kinds
-from momentous.torch.state import pack_run, require_groups, require_point, unpack_run
+from momentous.torch.state import Packed, pack_run, require_groups, require_point, unpack_run
 
 _NO_RATE = (
     "there is no learning rate here, and nothing for a scheduler to change: the method finds its "
@@ -98,7 +98,7 @@ class Optimizer(torch.optim.Optimizer):
     in training mode see every point that is tried; their running means are no part of the loss.
 
     Whatever the closure raises, Ctrl-C included, leaves the parameters as they were before the
-    step, and the next step takes up the iteration again.
+    step, and the next step goes on at the call that was broken off.
 
     The run begins in the first step, at the parameters as they are then.  Where they have been
     changed since the last step (by hand, or by loading others), or others are trained, a new run
@@ -123,8 +123,7 @@ class Optimizer(torch.optim.Optimizer):
 
     result: Result | None = None
     _run: Run | None = None  # under way, or ended
-    _broken_off: Run | None = None  # by an exception, and put aside
-    _saved: dict[str, Any] | None = None  # a run to resume, where none is under way
+    _saved: Packed | None = None  # a run to resume, where none is under way
     _is_watched: bool = True  # may parameters be read, or changed, between two steps?
     _shown: Array | None = None  # the point that the last step left in the parameters
     _flat: FlatParameters | None = None
@@ -148,7 +147,7 @@ class Optimizer(torch.optim.Optimizer):
         rng: int | None = None,
         trace: bool = True,
         check_gradient: bool = False,
-        bounds: Any = None,
+        bounds: object = None,
         **parameters: Any,
     ):
         if isinstance(params, torch.nn.Module):
@@ -253,7 +252,7 @@ class Optimizer(torch.optim.Optimizer):
         dimension = sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in trained)
         return chosen.for_costly_gradients(dimension, sum(tensor.nbytes for tensor in trained))
 
-    def _caller(self) -> Callable[..., Any]:
+    def _caller(self) -> Callable[..., object]:
         """What the user has called, for errors."""
         return Optimizer
 
@@ -306,7 +305,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._run is None:
             self._function = ClosureFunction(flat, closure)
             saved = None if self._saved is None else unpack_run(self._saved, x)
-            self._run = iterate(
+            begun = iterate(
                 self._function,
                 x,
                 jac=True,
@@ -315,9 +314,8 @@ class Optimizer(torch.optim.Optimizer):
                 interrupts="return",
                 **self._options | {"bounds": flat.bounds(self._bounds())},
             )
-            self._best = _known(self._run, self._run.best_point)
-            self._saved = None
-        self._broken_off = None
+            self._best = _known(begun, begun.best_point)
+            self._run, self._saved = begun, None
         run, function = self._run, self._function
         assert function is not None
         function.closure = closure
@@ -349,32 +347,31 @@ class Optimizer(torch.optim.Optimizer):
         self._loss = shown.value, function.dtype
 
     def _set_back(self, flat: FlatParameters, before: Array) -> None:
-        """As it was before the step, which is to be taken again."""
+        """As it was before the step, which goes on where it was broken off."""
         flat.write(before)
         flat.drop_gradients()
-        if self._run is not None:
-            self._shown = before
-        self._broken_off = self._run
-        self._put_aside()
+        if self._run is not None and self._function is not None:
+            self._shown = self._function.at = before
+            self._run.take_up_again()
 
     def _interrupt(self) -> Result | None:
         """End the run as Ctrl-C does, at the point that it has reached; None where there is none.
 
         The parameters are those of the result.
         """
-        run, flat = self._run or self._broken_off, self._flat
+        run, flat = self._run, self._flat
         if self.done or run is None or flat is None:
             return self.result
         run.interrupt()
         result = run.result
         flat.write(result.x)
         flat.drop_gradients()
-        self._run, self._broken_off, self._shown = run, None, result.x
+        self._shown = result.x
         self.result = _named(result, flat)
         return self.result
 
     def _put_aside(self) -> None:
-        """Keep the run as one to be resumed; its closure may have been broken off anywhere."""
+        """Keep the run as one to be resumed."""
         if self._run is not None:
             self._saved = pack_run(self._run.state(), self._shown)
             self._run = self.result = None
@@ -425,7 +422,7 @@ class Optimizer(torch.optim.Optimizer):
 class _Group(dict[str, Any]):
     """A parameter group, which says what is wrong where a scheduler looks for a learning rate."""
 
-    def __missing__(self, key: str) -> Any:
+    def __missing__(self, key: str) -> object:
         raise KeyError(_NO_RATE if key == "lr" else key)
 
 

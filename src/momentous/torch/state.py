@@ -12,8 +12,10 @@ import torch
 from momentous.core.checkpoint import VERSION, CheckpointError, RunState, packed, unpacked
 from momentous.core.space import Array, Space
 
+Packed = dict[str, Any]  # a run in plain Python and tensors
 
-def pack_run(state: RunState, shown: Array | None) -> dict[str, Any]:
+
+def pack_run(state: RunState, shown: Array | None) -> Packed:
     """A run in plain Python and tensors of its own."""
     tree, arrays = packed(state)
     return {
@@ -71,7 +73,7 @@ def require_groups(state: Any, groups: list[dict[str, Any]]) -> None:
         )
 
 
-def require_point(saved: dict[str, Any], x: Array) -> None:
+def require_point(saved: Packed, x: Array) -> None:
     """Is there the point that the last step left in the parameters, as `pack_run` writes it?"""
     shown = saved.get("shown")
     same = "shown" in saved and (
@@ -101,10 +103,10 @@ def _array(tensor: Any) -> Any:
         return None
 
 
-def _is_list_of(kind: type, given: Any) -> bool:
+def _is_list_of(kind: type, given: object) -> bool:
     return isinstance(given, list) and all(type(part) is kind for part in given)
 
 
-def _short(given: Any) -> str:
+def _short(given: object) -> str:
     """What was seen, in a few characters."""
     return f"{given!r:.60}" if isinstance(given, str | int) else f"a {type(given).__name__}"

@@ -40,13 +40,13 @@ def minimize(
     max_time: float | None = None,
     target: float | None = None,
     stop: Criterion | None = None,
-    callback: Callable[[Optimizer], Any] | None = None,
+    callback: Callable[[Optimizer], object] | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     resume: str | os.PathLike[str] | None = None,
     rng: int | None = None,
     trace: bool = True,
     check_gradient: bool = False,
-    bounds: Any = None,
+    bounds: object = None,
     **method_parameters: Any,
 ) -> Result:
     """Train the parameters of a module until the gradient is small, or a limit is reached.
@@ -122,14 +122,14 @@ def minimize(
 class _OfMinimize(Optimizer):
     """An optimizer whose errors name `minimize`, which the user has called."""
 
-    def _caller(self) -> Callable[..., Any]:
+    def _caller(self) -> Callable[..., object]:
         return minimize
 
 
 def _to_the_end(
     optimizer: Optimizer,
     loss: Closure,
-    callback: Callable[[Optimizer], Any] | None,
+    callback: Callable[[Optimizer], object] | None,
     display: Display,
 ) -> None:
     last = 0
@@ -206,14 +206,14 @@ def named(parameters: Parameters) -> Named:
     return pairs
 
 
-def _require_callable(loss: Any) -> None:
+def _require_callable(loss: object) -> None:
     if not callable(loss):
         raise TypeError(
             f"loss must be a function without arguments that returns the loss, not {loss!r}"
         )
 
 
-def _asks_to_stop(callback: Callable[[Optimizer], Any], optimizer: Optimizer) -> bool:
+def _asks_to_stop(callback: Callable[[Optimizer], object], optimizer: Optimizer) -> bool:
     try:
         return callback(optimizer) is True
     except StopIteration:

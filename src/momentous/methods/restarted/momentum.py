@@ -352,5 +352,5 @@ def judged_by(step: Step[M], tol: float | None) -> Step[M]:
     if tol is None or report.ending is None or "promise" not in report.ending.numbers:
         return step
     numbers = report.ending.numbers
-    ending = completed(report.sample.grad_norm, numbers["promise"], tol, numbers["length"])
+    ending = completed(report.sample.grad_norm, numbers["promise"], tol, int(numbers["length"]))
     return Step(step.memory, dataclasses.replace(report, ending=ending))

@@ -62,7 +62,7 @@ class Rounding:
     def between(self, m: Machine, value: float, other: float = 0.0) -> float:
         """The noise of the difference of such values."""
         size = m.maximum(abs(value), abs(other))
-        return m.maximum(self.level, NOISE * m.rounding * size)  # type: ignore[no-any-return]
+        return m.maximum(self.level, NOISE * m.rounding * size)
 
     def size(self, m: Machine, value: float) -> float:
         """How large the terms are, to judge by the noise, of which such a value is made."""
