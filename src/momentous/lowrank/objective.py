@@ -127,8 +127,9 @@ class LowRankObjective:
 
     @property
     def dimension(self) -> int:
-        """Length of x: ``(m + n) (r + biases)``."""
-        return sum(self.ratings.shape) * self.width
+        """Length of x: ``(m + n) (r + biases)``; on ranks, of this rank's part of it."""
+        m, n = self.ratings.shape
+        return (m + len(range(n)[self.items])) * self.width
 
     def side(self, which: int) -> Side:
         """The entries by row (0) or by column (1) as the backend works on them, made once."""
@@ -208,20 +209,19 @@ class LowRankObjective:
 
     def predict(self, x: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> Floats:
         """z_ij for each pair: a rating, or for the logistic loss the log odds of +1."""
-        P, Q = (self.backend.to_host(side) for side in self.split(x))
-        z = products(*self._widened(P, Q), rows, cols)
-        return z[()]
+        P, Q = self.split(x)
+        sides = (self.backend.to_host(side) for side in (P, self.gathered(Q)))
+        return products(*self._widened(*sides), rows, cols)[()]
 
     def _checked(self, x: ArrayLike) -> Floats:
         """The point as an array of the backend."""
-        x = self.backend.asarray(x, self.dtype)
-        if x.shape != (self.dimension,):
-            m, n = self.ratings.shape
+        flat = self.backend.asarray(x, self.dtype)
+        if flat.shape != (self.dimension,):
+            of_rank = ", this rank's part" if self.layout is not None else ""
             raise ValueError(
-                f"x must be a flat vector of length ({m} + {n}) * {self.width} = {self.dimension}, "
-                f"not of shape {x.shape}"
+                f"x must be a flat vector of length {self.dimension}, {self.width} per row and "
+                f"column{of_rank}, not of shape {flat.shape}"
             )
-        flat: Floats = x
         return flat
 
     def _parts(self, x: Floats) -> tuple[Floats, Floats]:
@@ -359,20 +359,15 @@ class LowRankObjective:
 
         That is N times this side's part of the least F for a quadratic loss, and the sum of the
         losses before the step for others; see `Side.solve_rows`.  With ``steps``, so many of
-        conjugate gradients are taken, and it is the losses before for all; see `Side.improve_rows`.
+        conjugate gradients are taken in the coordinates of `principal_axes`, and it is the losses
+        before for all; see `Side.improve_rows`.
         """
-        if steps is not None:
-            return self._improved(which, own, other, with_value, steps)
-        features, offsets = self._features(other)
-        step = RowStep(self.weights[which], features, offsets, own, with_value)
-        return self.side(which).solve_rows(step)
-
-    def _improved(
-        self, which: int, own: Floats | None, other: Floats, with_value: bool, steps: int
-    ) -> tuple[Floats, float]:
-        """By conjugate gradients, in the coordinates of `principal_axes`."""
+        if steps is None:
+            features, offsets = self._features(self.gathered(other))
+            step = RowStep(self.weights[which], features, offsets, own, with_value)
+            return self.side(which).solve_rows(step)
         axes, squares = self.principal_axes(which, other)
-        features, offsets = self._features(self.turned(other, axes))
+        features, offsets = self._features(self.turned(self.gathered(other), axes))
         current = None if own is None else self.turned(own, axes)
         step = RowStep(self.weights[which], features, offsets, current, with_value)
         found, losses = self.side(which).improve_rows(step, squares, steps)
@@ -437,8 +432,13 @@ class LowRankObjective:
 
     def factors(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """The parameters (P, Q) in x, as NumPy arrays of our own, Q of all columns."""
-        P, Q = (np.array(self.backend.to_host(side)) for side in self.split(x))
-        return P, Q
+        P, Q = self.split(x)
+        U, V = (np.array(self.backend.to_host(side)) for side in (P, self.gathered(Q)))
+        return U, V
+
+    def gathered(self, Q: Floats) -> Floats:
+        """The parameters of all columns, from those of the columns in x."""
+        return Q
 
     def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
         """Balanced factors of the same product, for `factors`."""
@@ -468,8 +468,9 @@ class LowRankObjective:
             wide = self._widened(*self._parts(x))
             total = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
             return self.loss.error_of_mean(total / ratings.nnz)
-        total = self._sum_of_errors(*self._parts(x), ratings, limits)
-        return self.loss.error_of_mean(total / ratings.nnz)
+        P, Q = self._parts(x)
+        total = self.total(self._sum_of_errors(P, self.gathered(Q), ratings, limits))
+        return self.loss.error_of_mean(total / ratings.whole.nnz)
 
     def _sum_of_errors(
         self, P: Floats, Q: Floats, ratings: Ratings, limits: tuple[float, float]

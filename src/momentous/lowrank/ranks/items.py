@@ -17,7 +17,7 @@ from momentous.lowrank.backends import Backend, RowStep
 from momentous.lowrank.backends.base import FULL_STEP
 from momentous.lowrank.backends.conjugate import conjugate_change
 from momentous.lowrank.backends.numpy import solve_systems
-from momentous.lowrank.backends.sums import furthest_moves, numbers_per_row, unpacked
+from momentous.lowrank.backends.sums import DensePart, furthest_moves, numbers_per_row, unpacked
 from momentous.lowrank.data.ratings import Floats
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ItemSweep:
             self.before[self.empty] = 0.0
         self.penalty = objective.weights[COLS].astype(np.float64)
         self.step = RowStep(objective.share_of_weights, self.features, self.offsets, current)
-        self.dense = self._dense_part() if self.loss.dense_weight else None
+        self.dense = self._dense_part()
 
     def solved(self) -> tuple[Floats, float]:
         """The parameters, and this rank's part of what `LowRankObjective.half_sweep` returns."""
@@ -191,14 +191,15 @@ class ItemSweep:
 
     # --- both -------------------------------------------------------------------------------------
 
-    def _dense_part(self) -> _Dense:
+    def _dense_part(self) -> DensePart | None:
         """Of the sum over all pairs: F'F, F'o and o'o of all users."""
-        F = self.features.astype(np.float64, copy=False)
-        o = np.zeros(len(F)) if self.offsets is None else self.offsets.astype(np.float64)
-        sums = [(F.T @ F).ravel(), F.T @ o, np.array([o @ o])]
-        whole, size = self.ranks.all_reduce(np.concatenate(sums)), self.width
+        own = DensePart.of(self.loss, self.features, self.offsets)
+        if own is None:
+            return None
+        sums = np.concatenate([own.gram.ravel(), own.pull, [own.rest]])
+        whole, size = self.ranks.all_reduce(sums), self.width
         gram, pull = whole[: size * size].reshape(size, size), whole[size * size : -1]
-        return _Dense(self.loss.dense_weight, gram, pull, float(whole[-1]))
+        return DensePart(own.weight, gram, pull, float(whole[-1]))
 
     def _step_lengths(self, change: Doubles) -> Doubles:
         """How much of Newton's steps to take, so that no prediction on any rank moves too far; see
@@ -218,23 +219,3 @@ class ItemSweep:
         far = reach > FULL_STEP
         steps[far] = np.log1p(reach[far]) / reach[far]
         return steps
-
-
-class _Dense:
-    """What the sum over all pairs adds to the systems of rows."""
-
-    def __init__(self, weight: float, gram: Doubles, pull: Doubles, rest: float):
-        self.weight, self.gram, self.pull, self.rest = weight, gram, pull, rest
-
-    def add_to_lines(self, lines: Doubles, before: Doubles) -> float:
-        """To systems and right-hand sides; returns its value before the step."""
-        size = len(self.gram)
-        lines[:, :-size] += self.weight * self.gram[np.tril_indices(size)]
-        return self.add_to_sides(lines[:, -size:], before)
-
-    def add_to_sides(self, b: Doubles, before: Doubles) -> float:
-        """To right-hand sides alone."""
-        moved = before @ self.gram
-        b -= self.weight * (moved + self.pull)
-        value = np.sum(before * (moved + 2.0 * self.pull)) + len(before) * self.rest
-        return 0.5 * self.weight * float(value)

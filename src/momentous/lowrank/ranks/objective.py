@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from momentous.distributed import Variables
-from momentous.lowrank.backends import RowStep, find_backend
+from momentous.lowrank.backends import find_backend
 from momentous.lowrank.data.ratings import Floats, Ratings
-from momentous.lowrank.factors import products
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.ranks.items import ItemSweep
 from momentous.lowrank.ranks.on_gpu import on_host
@@ -70,28 +69,6 @@ class RankObjective(LowRankObjective):
         """This rank's share of the items."""
         return self.ranks.share(self.ratings.shape[1])
 
-    @property
-    def dimension(self) -> int:
-        """Length of this rank's part of x."""
-        items = self.ranks.shares(self.ratings.shape[1])[self.ranks.rank]
-        return (self.ratings.shape[0] + items) * self.width
-
-    def split(self, x: ArrayLike) -> tuple[Floats, Floats]:
-        """The parameters in x, of this rank's users and of its share of the items."""
-        x = self.backend.asarray(x, self.dtype)
-        if x.shape != (self.dimension,):
-            raise ValueError(
-                f"x must be this rank's part, a flat vector of length {self.dimension}, not of "
-                f"shape {x.shape}"
-            )
-        P, Q = self._parts(x)
-        P.flags.writeable = Q.flags.writeable = False
-        return P, Q
-
-    def factors(self, x: ArrayLike) -> tuple[Floats, Floats]:
-        P, Q = self.split(x)
-        return P.copy(), self.gathered(Q).copy()
-
     def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
         return balanced_on_ranks(U, V, self.ranks)
 
@@ -108,11 +85,6 @@ class RankObjective(LowRankObjective):
         matrix.data = self.loss.start_values(self.ratings, self.mean).astype(np.float64)
         U, V = svd_on_ranks(matrix, self.rank, self.ranks)
         return self._without_biases(U, V[self.items])
-
-    def predict(self, x: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> Floats:
-        """z_ij for each pair of a row of this rank and any column."""
-        P, Q = self.split(x)
-        return products(*self._widened(P, self.gathered(Q)), rows, cols)[()]
 
     # --- sums over ranks --------------------------------------------------------------------------
 
@@ -154,11 +126,6 @@ class RankObjective(LowRankObjective):
 
     def penalty_of(self, side: Floats, which: int) -> float:
         return self.total(super().penalty_of(side, which))
-
-    def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
-        P, Q = self._parts(x)
-        total = self.total(self._sum_of_errors(P, self.gathered(Q), ratings, limits))
-        return self.loss.error_of_mean(total / ratings.whole.nnz)
 
     # --- the function -----------------------------------------------------------------------------
 
@@ -231,13 +198,6 @@ class RankObjective(LowRankObjective):
         """New parameters of this rank's users (0), or of its share of the items (1)."""
         if which == COLS:
             found, value = ItemSweep(self, own, other, steps).solved()
-        elif steps is None:
-            found, value = super().half_sweep(ROWS, own, self.gathered(other))
         else:
-            assert own is not None
-            axes, squares = self.principal_axes(ROWS, other)
-            features, offsets = self._features(self.turned(self.gathered(other), axes))
-            step = RowStep(self.weights[ROWS], features, offsets, self.turned(own, axes))
-            found, value = self.side(ROWS).improve_rows(step, squares, steps)
-            found = self.turned(found, axes.T)
+            found, value = super().half_sweep(ROWS, own, other, with_value=True, steps=steps)
         return found, self.total(value) if with_value else 0.0
