@@ -192,7 +192,7 @@ class LowRankObjective:
 
         Without biases these are the factors (U, V).
         """
-        P, Q = self._parts(self._checked(x))
+        P, Q = self._parts(self._check_point(x))
         if self.backend.xp is np:
             P.flags.writeable = Q.flags.writeable = False
         return P, Q
@@ -211,9 +211,9 @@ class LowRankObjective:
         """z_ij for each pair: a rating, or for the logistic loss the log odds of +1."""
         P, Q = self.split(x)
         sides = (self.backend.to_host(side) for side in (P, self.gathered(Q)))
-        return products(*self._widened(*sides), rows, cols)[()]
+        return products(*self._widen(*sides), rows, cols)[()]
 
-    def _checked(self, x: ArrayLike) -> Floats:
+    def _check_point(self, x: ArrayLike) -> Floats:
         """The point as an array of the backend."""
         flat = self.backend.asarray(x, self.dtype)
         if flat.shape != (self.dimension,):
@@ -238,7 +238,7 @@ class LowRankObjective:
         P, Q = self.split(x)
         balance = self.balance if balance is None else balance
         with np.errstate(over="ignore", invalid="ignore"):
-            left, right = self._widened(P, Q)
+            left, right = self._widen(P, Q)
             losses = self.side(self._long).value(*self._long_first(left, right))
             if self.loss.dense_weight:
                 losses += self._dense(left, right)[0]
@@ -251,7 +251,7 @@ class LowRankObjective:
     def value_and_gradient(self, x: ArrayLike) -> tuple[float, Floats]:
         """F and its gradient at x, for ``minimize(..., jac=True)``."""
         xp, r, scale = self.backend.xp, self.rank, 1.0 / self.nnz
-        flat = self._checked(x)
+        flat = self._check_point(x)
         gradient: Floats = xp.empty(self.dimension, self.dtype)
         if self.penalty.uniform and not self.mean:
             terms = PlainTerms(scale, self.balance, self.ridge, self.loss.dense_weight)
@@ -281,7 +281,7 @@ class LowRankObjective:
         self, P: Floats, Q: Floats, scale: float, grad_P: Floats, grad_Q: Floats
     ) -> float:
         """Add the gradient of the losses; returns their sum."""
-        left, right = self._widened(P, Q)
+        left, right = self._widen(P, Q)
         wide = left is not P
         xp, grads = self.backend.xp, (grad_P, grad_Q)
         if wide:
@@ -302,7 +302,7 @@ class LowRankObjective:
                 grad_Q[:, -1] += grads[1][:, -1]
         return losses
 
-    def _widened(self, P: Floats, Q: Floats) -> tuple[Floats, Floats]:
+    def _widen(self, P: Floats, Q: Floats) -> tuple[Floats, Floats]:
         """Two factors whose product is z: with biases (U, b, 1) and (V, 1, c + mean)."""
         if not (self.penalty.biases or self.mean):
             return P, Q
@@ -465,7 +465,7 @@ class LowRankObjective:
     def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
         """The loss's error on other entries of the same matrix, block by block."""
         if self.backend.xp is not np:
-            wide = self._widened(*self._parts(x))
+            wide = self._widen(*self._parts(x))
             total = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
             return self.loss.error_of_mean(total / ratings.nnz)
         P, Q = self._parts(x)

@@ -227,7 +227,7 @@ class Backend(ABC):
         """The entries by row (0) or by column (1); ``other`` is the other side, if it is made."""
         return self.side(ratings.by_col if which else ratings.by_row, loss, threads)
 
-    def factorised(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
+    def factorise_blocks(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
         """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
         return Blocks.of(blocks, factor, dtype)
 

@@ -97,7 +97,7 @@ class DensePart(NamedTuple):
         return 0.5 * self.weight * float(value)
 
 
-def unpacked(lines: Floats, size: int) -> tuple[Matrix, Matrix]:
+def unpack_lines(lines: Floats, size: int) -> tuple[Matrix, Matrix]:
     """The systems (rows, size, size) and the right-hand sides (rows, size) in double precision."""
     p, q = np.tril_indices(size)
     systems = np.empty((len(lines), size, size))

@@ -17,7 +17,7 @@ from momentous.lowrank.backends import Backend, RowStep
 from momentous.lowrank.backends.base import FULL_STEP
 from momentous.lowrank.backends.conjugate import conjugate_change
 from momentous.lowrank.backends.numpy import solve_systems
-from momentous.lowrank.backends.sums import DensePart, furthest_moves, numbers_per_row, unpacked
+from momentous.lowrank.backends.sums import DensePart, furthest_moves, numbers_per_row, unpack_lines
 from momentous.lowrank.data.ratings import Floats
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ItemSweep:
         self.step = RowStep(objective.share_of_weights, self.features, self.offsets, current)
         self.dense = self._dense_part()
 
-    def solved(self) -> tuple[Floats, float]:
+    def solve(self) -> tuple[Floats, float]:
         """The parameters, and this rank's part of what `LowRankObjective.half_sweep` returns."""
         if self.steps is None or self._by_systems(self.steps):
             change, value = self._from_systems()
@@ -104,20 +104,22 @@ class ItemSweep:
                 mine = mine.astype(np.float64)
                 value += self.dense.add_to_lines(mine, before)
             if self.steps is None:
-                change[part], least = self._solved(mine, penalty, before)
+                change[part], least = self._solve_rows(mine, penalty, before)
                 value += least
             else:
-                systems, b = unpacked(mine, self.width)
+                systems, b = unpack_lines(mine, self.width)
                 b -= penalty * before
-                change[part] = self._improved(systems, b, penalty, part, self.steps)
+                change[part] = self._improve(systems, b, penalty, part, self.steps)
         return change, value
 
-    def _solved(self, lines: Floats, penalty: Doubles, before: Doubles) -> tuple[Doubles, float]:
+    def _solve_rows(
+        self, lines: Floats, penalty: Doubles, before: Doubles
+    ) -> tuple[Doubles, float]:
         quadratic = self.loss.quadratic
         backend: Backend = self.objective.backend
         found = backend.solve_lines(lines, penalty, before, quadratic=quadratic)
         if found is None:
-            systems, b = unpacked(lines, self.width)
+            systems, b = unpack_lines(lines, self.width)
             b -= penalty * before
             found = solve_systems(systems, b, penalty, before, shortest=quadratic)
         return found
@@ -139,7 +141,7 @@ class ItemSweep:
                 losses += found
         return lines.reshape(-1, lines.shape[2]), losses
 
-    def _improved(
+    def _improve(
         self, systems: Doubles, b: Doubles, penalty: Doubles, part: slice[int, int], steps: int
     ) -> Doubles:
         """By conjugate gradients, with systems at hand; the dense part is in them."""

@@ -134,7 +134,7 @@ class RankObjective(LowRankObjective):
         balance = self.balance if balance is None else balance
         with np.errstate(over="ignore", invalid="ignore"):
             P, Q = self.split(x)
-            left, right = self._widened(P, self.gathered(Q))
+            left, right = self._widen(P, self.gathered(Q))
             losses = self.side(self._long).value(*self._long_first(left, right))
             return self._whole_value(losses, P, Q, left, right, balance)[0]
 
@@ -143,7 +143,7 @@ class RankObjective(LowRankObjective):
         P, Q = self.split(x)
         r, scale, share = self.rank, 1.0 / self.nnz, self.items
         with np.errstate(over="ignore", invalid="ignore"):
-            left, right = self._widened(P, self.gathered(Q))
+            left, right = self._widen(P, self.gathered(Q))
             grad_left, grad_right = np.zeros_like(left), np.zeros_like(right)
             losses = self.side(self._long).add_gradient(
                 *self._long_first(left, right), scale, *self._long_first(grad_left, grad_right)
@@ -197,7 +197,7 @@ class RankObjective(LowRankObjective):
     ) -> tuple[Floats, float]:
         """New parameters of this rank's users (0), or of its share of the items (1)."""
         if which == COLS:
-            found, value = ItemSweep(self, own, other, steps).solved()
+            found, value = ItemSweep(self, own, other, steps).solve()
         else:
             found, value = super().half_sweep(ROWS, own, other, with_value=True, steps=steps)
         return found, self.total(value) if with_value else 0.0

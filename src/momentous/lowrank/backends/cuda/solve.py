@@ -83,7 +83,7 @@ class RowSolver:
         reach: Array | int = cupy.empty(self.rows, self.sums) if cut else 0
         current = 0 if step.current is None else step.current
         gram, pull, rest = self._dense()
-        for first, count, first_chunk, partial in self._summed(side.groups.values, current):
+        for first, count, first_chunk, partial in self._sum_ranges(side.groups.values, current):
             if kernels.solves:
                 kernels.module.get_function("solve")(
                     (-(-count // kernels.solved),), (kernels.solvers,),
@@ -111,7 +111,7 @@ class RowSolver:
         """The sums of products alone, weighted with these values: (size, size, rows)."""
         size = self.kernels.size
         out = cupy.zeros((size, size, self.rows), np.float64)
-        for first, count, first_chunk, partial in self._summed(values, 0):
+        for first, count, first_chunk, partial in self._sum_ranges(values, 0):
             part = cupy.zeros((size, size, count), np.float64)
             self._unpack(first, count, first_chunk, partial, part)
             out[:, :, first : first + count] = part
@@ -128,7 +128,9 @@ class RowSolver:
         far = offsets.astype(np.float64)
         return gram, far @ features.astype(np.float64), float(far @ far)
 
-    def _summed(self, values: Array, current: Array | int) -> Iterator[tuple[int, int, int, Array]]:
+    def _sum_ranges(
+        self, values: Array, current: Array | int
+    ) -> Iterator[tuple[int, int, int, Array]]:
         """Ranges of rows and their sums: first row, number of rows, first chunk, sums."""
         side, kernels, module = self.side, self.kernels, self.kernels.module
         groups, chunks = side.groups, side.chunks

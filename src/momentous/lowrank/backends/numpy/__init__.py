@@ -154,10 +154,10 @@ def solve_systems(
     ``shortest``: to the shortest row, unless that would raise the sum; if so, the shortest change.
     """
     damping = add_penalty(systems, penalty)
-    change = _solved(systems, b)
+    change = _solve(systems, b)
     if not shortest:
         return change, 0.0
-    whole = change - _solved(systems, damping * before)
+    whole = change - _solve(systems, damping * before)
     gains, safe = (
         np.sum(d * (b + damping * (d + start)), axis=1)
         for d, start in ((whole, before), (change, 0.0))
@@ -176,5 +176,5 @@ def add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:
     return damping
 
 
-def _solved(systems: Matrix, sides: Matrix) -> Matrix:
+def _solve(systems: Matrix, sides: Matrix) -> Matrix:
     return np.asarray(np.linalg.solve(systems, sides[:, :, None])[:, :, 0], np.float64)
