@@ -69,12 +69,12 @@ def data_sets(named: Sequence[str]) -> list[DataSet] | None:
 def _data_set(text: str) -> DataSet:
     """``NAME`` for the twin, ``NAME=PATH`` for a file."""
     from momentous.lab.paper.problems import DataSet
-    from momentous.lowrank.data.sources import expanded
+    from momentous.lowrank.data.sources import expand_home
 
     name, equals, path = text.partition("=")
     if equals and not path:  # an unset variable, perhaps: not a wish for the twin
         raise ValueError(f"{text!r} names no file; write {name}=PATH, or {name} for the twin")
-    return DataSet(name, expanded(path) if path else None)
+    return DataSet(name, expand_home(path) if path else None)
 
 
 @contextmanager

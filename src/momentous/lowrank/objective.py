@@ -143,8 +143,9 @@ class LowRankObjective:
 
     @property
     def dimension(self) -> int:
-        """Length of x: ``(m + n) (r + biases)``."""
-        return sum(self.ratings.shape) * self.width
+        """Length of x: ``(m + n) (r + biases)``; on ranks, of this rank's part of it."""
+        m, n = self.ratings.shape
+        return (m + len(range(n)[self.items])) * self.width
 
     def side(self, which: int) -> Side:
         """The entries by row (0) or by column (1) as the backend works on them, made once."""
@@ -207,7 +208,7 @@ class LowRankObjective:
 
         Without biases these are the factors (U, V).
         """
-        P, Q = self._parts(self._checked(x))
+        P, Q = self._parts(self._check_point(x))
         if self.backend.xp is np:
             P.flags.writeable = Q.flags.writeable = False
         return P, Q
@@ -224,20 +225,19 @@ class LowRankObjective:
 
     def predict(self, x: ArrayLike, rows: ArrayLike, cols: ArrayLike) -> Floats:
         """z_ij for each pair: a rating, or for the logistic loss the log odds of +1."""
-        P, Q = (self.backend.to_host(side) for side in self.split(x))
-        z = products(*self._widened(P, Q), rows, cols)
-        return z[()]
+        P, Q = self.split(x)
+        sides = (self.backend.to_host(side) for side in (P, self.gathered(Q)))
+        return products(*self._widen(*sides), rows, cols)[()]
 
-    def _checked(self, x: ArrayLike) -> Floats:
+    def _check_point(self, x: ArrayLike) -> Floats:
         """The point as an array of the backend."""
-        x = self.backend.asarray(x, self.dtype)
-        if x.shape != (self.dimension,):
-            m, n = self.ratings.shape
+        flat = self.backend.asarray(x, self.dtype)
+        if flat.shape != (self.dimension,):
+            of_rank = ", this rank's part" if self.layout is not None else ""
             raise ValueError(
-                f"x must be a flat vector of length ({m} + {n}) * {self.width} = {self.dimension}, "
-                f"not of shape {x.shape}"
+                f"x must be a flat vector of length {self.dimension}, {self.width} per row and "
+                f"column{of_rank}, not of shape {flat.shape}"
             )
-        flat: Floats = x
         return flat
 
     def _parts(self, x: Floats) -> tuple[Floats, Floats]:
@@ -254,7 +254,7 @@ class LowRankObjective:
         P, Q = self.split(x)
         balance = self.balance if balance is None else balance
         with np.errstate(over="ignore", invalid="ignore"):
-            left, right = self._widened(P, Q)
+            left, right = self._widen(P, Q)
             losses = self.side(self._long).value(*self._long_first(left, right))
             if self.loss.dense_weight:
                 losses += self._dense(left, right)[0]
@@ -267,7 +267,7 @@ class LowRankObjective:
     def value_and_gradient(self, x: ArrayLike) -> tuple[float, Floats]:
         """F and its gradient at x, for ``minimize(..., jac=True)``."""
         xp, r, scale = self.backend.xp, self.rank, 1.0 / self.nnz
-        flat = self._checked(x)
+        flat = self._check_point(x)
         gradient: Floats = xp.empty(self.dimension, self.dtype)
         if self.penalty.uniform and not self.mean:
             terms = PlainTerms(scale, self.balance, self.ridge, self.loss.dense_weight)
@@ -297,7 +297,7 @@ class LowRankObjective:
         self, P: Floats, Q: Floats, scale: float, grad_P: Floats, grad_Q: Floats
     ) -> float:
         """Add the gradient of the losses; returns their sum."""
-        left, right = self._widened(P, Q)
+        left, right = self._widen(P, Q)
         wide = left is not P
         xp, grads = self.backend.xp, (grad_P, grad_Q)
         if wide:
@@ -318,7 +318,7 @@ class LowRankObjective:
                 grad_Q[:, -1] += grads[1][:, -1]
         return losses
 
-    def _widened(self, P: Floats, Q: Floats) -> tuple[Floats, Floats]:
+    def _widen(self, P: Floats, Q: Floats) -> tuple[Floats, Floats]:
         """Two factors whose product is z: with biases (U, b, 1) and (V, 1, c + mean)."""
         if not (self.penalty.biases or self.mean):
             return P, Q
@@ -375,20 +375,15 @@ class LowRankObjective:
 
         That is N times this side's part of the least F for a quadratic loss, and the sum of the
         losses before the step for others; see `Side.solve_rows`.  With ``steps``, so many of
-        conjugate gradients are taken, and it is the losses before for all; see `Side.improve_rows`.
+        conjugate gradients are taken in the coordinates of `principal_axes`, and it is the losses
+        before for all; see `Side.improve_rows`.
         """
-        if steps is not None:
-            return self._improved(which, own, other, with_value, steps)
-        features, offsets = self._features(other)
-        step = RowStep(self.weights[which], features, offsets, own, with_value)
-        return self.side(which).solve_rows(step)
-
-    def _improved(
-        self, which: int, own: Floats | None, other: Floats, with_value: bool, steps: int
-    ) -> tuple[Floats, float]:
-        """By conjugate gradients, in the coordinates of `principal_axes`."""
+        if steps is None:
+            features, offsets = self._features(self.gathered(other))
+            step = RowStep(self.weights[which], features, offsets, own, with_value)
+            return self.side(which).solve_rows(step)
         axes, squares = self.principal_axes(which, other)
-        features, offsets = self._features(self.turned(other, axes))
+        features, offsets = self._features(self.turned(self.gathered(other), axes))
         current = None if own is None else self.turned(own, axes)
         step = RowStep(self.weights[which], features, offsets, current, with_value)
         found, losses = self.side(which).improve_rows(step, squares, steps)
@@ -453,8 +448,13 @@ class LowRankObjective:
 
     def factors(self, x: ArrayLike) -> tuple[Floats, Floats]:
         """The parameters (P, Q) in x, as NumPy arrays of our own, Q of all columns."""
-        P, Q = (np.array(self.backend.to_host(side)) for side in self.split(x))
-        return P, Q
+        P, Q = self.split(x)
+        U, V = (np.array(self.backend.to_host(side)) for side in (P, self.gathered(Q)))
+        return U, V
+
+    def gathered(self, Q: Floats) -> Floats:
+        """The parameters of all columns, from those of the columns in x."""
+        return Q
 
     def balanced(self, U: Floats, V: Floats) -> tuple[Floats, Floats]:
         """Balanced factors of the same product, for `factors`."""
@@ -485,11 +485,12 @@ class LowRankObjective:
     def error(self, x: Floats, ratings: Ratings, limits: tuple[float, float]) -> float:
         """The loss's error on other entries of the same matrix, block by block."""
         if self.backend.xp is not np:
-            wide = self._widened(*self._parts(x))
+            wide = self._widen(*self._parts(x))
             total = self.backend.sum_of_errors(self.loss, *wide, ratings, limits)
             return self.loss.error_of_mean(total / ratings.nnz)
-        total = self._sum_of_errors(*self._parts(x), ratings, limits)
-        return self.loss.error_of_mean(total / ratings.nnz)
+        P, Q = self._parts(x)
+        total = self.total(self._sum_of_errors(P, self.gathered(Q), ratings, limits))
+        return self.loss.error_of_mean(total / ratings.whole.nnz)
 
     def _sum_of_errors(
         self, P: Floats, Q: Floats, ratings: Ratings, limits: tuple[float, float]

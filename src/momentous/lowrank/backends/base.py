@@ -25,7 +25,7 @@ from momentous.lowrank.backends.conjugate import (
     row_products,
     row_slopes,
 )
-from momentous.lowrank.backends.sums import furthest_moves, row_sums
+from momentous.lowrank.backends.sums import DensePart, furthest_moves, row_sums
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
 from momentous.lowrank.factors import gram, svd_start, weighted_gram
 from momentous.lowrank.losses import Loss
@@ -167,23 +167,18 @@ class Side(ABC):
         before = np.zeros(penalty.shape)
         if step.current is not None:
             before += step.current
-        gram, value = np.zeros((0, 0)), found.losses
+        value = found.losses
         b = found.downwards - penalty * before
         diagonal = found.curved[:, None] * squares + penalty
-        if loss.dense_weight:
-            F = step.features.astype(np.float64, copy=False)
-            o = np.zeros(len(F)) if step.offsets is None else step.offsets.astype(np.float64)
-            gram, pull = loss.dense_weight * (F.T @ F), loss.dense_weight * (F.T @ o)
-            moved = before @ gram
-            b -= moved + pull
-            diagonal += gram.diagonal()
-            value += 0.5 * float(np.sum(before * (moved + 2.0 * pull)))
-            value += 0.5 * loss.dense_weight * len(before) * float(o @ o)
+        dense = DensePart.of(loss, step.features, step.offsets)
+        if dense is not None:
+            value += dense.add_to_sides(b, before)
+            diagonal += dense.weight * dense.gram.diagonal()
 
         def product(directions: Matrix) -> Matrix:
             turned = self.row_products(step.features, found.curvatures, directions)
             turned += penalty * directions
-            return turned + directions @ gram if loss.dense_weight else turned
+            return turned if dense is None else turned + dense.weight * (directions @ dense.gram)
 
         change = conjugate_change(b, diagonal, product, steps, dtype)
         if loss.self_concordant:
@@ -232,7 +227,7 @@ class Backend(ABC):
         """The entries by row (0) or by column (1); ``other`` is the other side, if it is made."""
         return self.side(ratings.by_col if which else ratings.by_row, loss, threads)
 
-    def factorised(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
+    def factorise_blocks(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
         """Cholesky factors of positive definite blocks (r, r, rows), for a factor (rows, r)."""
         return Blocks.of(blocks, factor, dtype)
 

@@ -6,6 +6,8 @@ What the entries say about a row are the lower triangle of ``sum_j c f_j f_j'``,
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse
 
@@ -64,7 +66,38 @@ def row_sums(
     return out, total
 
 
-def unpacked(lines: Floats, size: int) -> tuple[Matrix, Matrix]:
+class DensePart(NamedTuple):
+    """What the sum of ``weight z^2 / 2`` over all pairs adds to the systems of rows."""
+
+    weight: float
+    gram: Matrix  # F'F, with F the features of all others
+    pull: Matrix  # F'o, with o their offsets
+    rest: float  # o'o
+
+    @classmethod
+    def of(cls, loss: Loss, features: Floats, offsets: Floats | None) -> DensePart | None:
+        """None for a loss that has none."""
+        if not loss.dense_weight:
+            return None
+        F = features.astype(np.float64, copy=False)
+        o = np.zeros(len(F)) if offsets is None else offsets.astype(np.float64)
+        return cls(loss.dense_weight, F.T @ F, F.T @ o, float(o @ o))
+
+    def add_to_lines(self, lines: Matrix, before: Matrix) -> float:
+        """To systems and right-hand sides; returns its value before the step."""
+        size = len(self.gram)
+        lines[:, :-size] += self.weight * self.gram[np.tril_indices(size)]
+        return self.add_to_sides(lines[:, -size:], before)
+
+    def add_to_sides(self, b: Matrix, before: Matrix) -> float:
+        """To right-hand sides alone."""
+        moved = before @ self.gram
+        b -= self.weight * (moved + self.pull)
+        value = np.sum(before * (moved + 2.0 * self.pull)) + len(before) * self.rest
+        return 0.5 * self.weight * float(value)
+
+
+def unpack_lines(lines: Floats, size: int) -> tuple[Matrix, Matrix]:
     """The systems (rows, size, size) and the right-hand sides (rows, size) in double precision."""
     p, q = np.tril_indices(size)
     systems = np.empty((len(lines), size, size))

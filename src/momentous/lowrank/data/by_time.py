@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from momentous.io.types import AnyArray
-from momentous.lowrank.data.ids import unmasked
+from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Pairs, pairs_of
 
@@ -47,7 +47,7 @@ def split_by_time(
         latest counts.
     """
     users, items = pairs_of(X)
-    values, when = unmasked(y, "ratings"), unmasked(times, "times")
+    values, when = require_unmasked(y, "ratings"), require_unmasked(times, "times")
     if not users.shape == values.shape == when.shape:
         raise ValueError(
             f"there are {users.size} pairs, values of shape {values.shape} and times of shape "

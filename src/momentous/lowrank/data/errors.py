@@ -18,7 +18,7 @@ class RatingsFileError(ValueError):
     line : int or None
         The line (of a table: the row) that is wrong, counted from 1, where it is one line.
     content : str or None
-        That line, shortened.
+        That line, cut where it is long.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class RatingsFileError(ValueError):
         content: str | None = None,
     ):
         self.path, self.problem, self.line = os.fspath(path), problem, line
-        self.content = None if content is None else shortened(content)
+        self.content = None if content is None else shorten(content)
         where = self.path if line is None else f"{self.path}, line {line}"
         found = "" if content is None else f"; found {self.content!r}"
         super().__init__(f"{where}: {problem}{found}")
@@ -60,6 +60,6 @@ class Limits:
         return RatingsFileError(path, reason, line, content)
 
 
-def shortened(text: str, most: int = 80) -> str:
+def shorten(text: str, most: int = 80) -> str:
     """The text itself, or its beginning where it is long."""
     return text if len(text) <= most else text[: most - 3] + "..."

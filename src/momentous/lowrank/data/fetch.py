@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 
 from momentous.io.logs import notify
 from momentous.io.optional import require
-from momentous.lowrank.data.sources import expanded
+from momentous.lowrank.data.sources import expand_home
 from momentous.lowrank.data.twins import MODELS
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
     if name not in DATA_SETS:
         raise ValueError(f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}")
     pooch = require("pooch", "app", "A download")
-    place = expanded(pooch.os_cache("momentous") if folder is None else folder)
+    place = expand_home(pooch.os_cache("momentous") if folder is None else folder)
     archive, data_set, address = place / f"{name}.zip", DATA_SETS[name], ADDRESS.format(name=name)
     if not archive.exists():
         notify(LOGGER, LICENCE.format(name=name), always=True)

@@ -20,7 +20,7 @@ def as_ids(ids: Ids) -> AnyArray:
     Whole numbers are integers; where one of them does not fit into 64 bits with a sign, all of the
     array are text, because NumPy has no kind of number that holds them beside negative ones.
     """
-    array = np.atleast_1d(unmasked(ids, "ids"))
+    array = np.atleast_1d(require_unmasked(ids, "ids"))
     if array.ndim != 1:
         raise ValueError(f"ids must be one flat array, not of shape {array.shape}")
     if array.dtype.kind == "f" and isinstance(ids, list | tuple):
@@ -39,7 +39,7 @@ def as_ids(ids: Ids) -> AnyArray:
     return array
 
 
-def unmasked(values: object, what: str, dtype: DTypeLike | None = None) -> AnyArray:
+def require_unmasked(values: object, what: str, dtype: DTypeLike | None = None) -> AnyArray:
     """An array, unless some of it is masked: what a mask hides is not there to be used."""
     if isinstance(values, np.ma.MaskedArray) and (hidden := np.flatnonzero(values.mask)).size:
         raise ValueError(

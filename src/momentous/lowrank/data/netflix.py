@@ -17,7 +17,7 @@ from momentous.lowrank.data.text import (
     mapped,
     native_csv,
     number,
-    trimmed,
+    trim_cell,
 )
 
 _MOVIE = re.compile(rb"(0|[1-9][0-9]{0,17}):(\r?\n|\Z)")
@@ -32,7 +32,7 @@ def netflix_scans(files: list[File], work: Work) -> list[Scan]:
     limits = work.options.limits
     texts = [check_text(file, limits) for file in files]
     found = set.union(*(text.found for text in texts))
-    user, rating = (trimmed(f"cells[{k}]", found) for k in (1, 2))
+    user, rating = (trim_cell(f"cells[{k}]", found) for k in (1, 2))
     movie = "left(line, length(line) - 1)"
     scan = Scan(
         texts[0].name,
@@ -40,7 +40,7 @@ def netflix_scans(files: list[File], work: Work) -> list[Scan]:
         f"CASE WHEN names THEN {movie} ELSE '0' END AS item, "
         f"{number(rating, found)} AS rating, line, names, cells "
         "FROM (SELECT line, ends_with(line, ':') AS names, string_split(line, ',') AS cells "
-        f"FROM (SELECT {trimmed('line', found)} AS line FROM "
+        f"FROM (SELECT {trim_cell('line', found)} AS line FROM "
         f"{lines([text.path for text in texts], 0, limits)}))",
         "NOT names AND len(cells) = 3",
         (

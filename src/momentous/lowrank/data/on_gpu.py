@@ -29,8 +29,8 @@ def has_room(count: int) -> bool:
 def sorted_ratings(columns: Columns, dtype: DTypeLike | None = None) -> tuple[Ratings, list[str]]:
     """Ratings from triples of numbers, as `make_ratings` gives them; the columns are given up."""
     cupy = require("cupy", "cuda", "device='cuda'")
-    rows, row_ids = _numbered(cupy, columns.pop("user"))
-    cols, col_ids = _numbered(cupy, columns.pop("item"))
+    rows, row_ids = _number_ids(cupy, columns.pop("user"))
+    cols, col_ids = _number_ids(cupy, columns.pop("item"))
     m, n, count = row_ids.size, col_ids.size, rows.size
     keys = rows.astype(np.int64) * n + cols
     del rows, cols
@@ -59,7 +59,7 @@ def sorted_ratings(columns: Columns, dtype: DTypeLike | None = None) -> tuple[Ra
     return ratings, repeated_note(count, others.size)
 
 
-def _numbered(cupy: ModuleType, column: Integers) -> tuple[Integers, Integers]:
+def _number_ids(cupy: ModuleType, column: Integers) -> tuple[Integers, Integers]:
     """The place of each number among all different ones, on the device, and those in order."""
     numbers = cupy.asarray(column)
     low, high = int(numbers.min()), int(numbers.max())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from momentous.io.optional import require
 from momentous.lowrank.data.dialect import check_columns
 from momentous.lowrank.data.errors import RatingsFileError
-from momentous.lowrank.data.sources import ADDRESS, Paths, find_sources, is_stream, received
+from momentous.lowrank.data.sources import ADDRESS, Paths, find_sources, is_stream, receive
 from momentous.lowrank.data.tables import (
     Scan,
     Work,
@@ -127,7 +127,7 @@ def _add_table(work: Work, query: Query, name: str) -> list[Path]:
         table, paths = quoted_text(source), []
     else:
         limits = work.options.limits
-        found = received(source, work.folder, limits) if is_stream(source) else find_sources(source)
+        found = receive(source, work.folder, limits) if is_stream(source) else find_sources(source)
         files = [one.unpacked(work.folder, limits) for one in found]
         paths = [file.path for file in files]
         functions = {_function(file.begin, file.inner_name) for file in files}

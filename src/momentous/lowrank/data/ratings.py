@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from momentous.io.types import AnyArray, AnyDType, Integers
 from momentous.io.types import Floats as Floats
 from momentous.lowrank.data.draws import Keys, keys_of, least_keys, mix
-from momentous.lowrank.data.ids import as_ids, unmasked
+from momentous.lowrank.data.ids import as_ids, require_unmasked
 from momentous.lowrank.data.sorting import compressed_by_row
 
 if TYPE_CHECKING:
@@ -266,15 +266,15 @@ class Ratings:
         if total < 2:
             raise ValueError("one entry alone cannot be split")
         count = min(max(1, round(share * total)), total - 1)
-        held = self._drawn(count, np.ones(self.nnz, bool), rng)
+        held = self._draw(count, np.ones(self.nnz, bool), rng)
         return self.where(~held), self.where(held)
 
     def drawn(self, share: float, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
         """A random share of some of the entries, as one flag per entry."""
         count = round(share * self.total(int(np.count_nonzero(among))))
-        return self._drawn(count, among, rng)
+        return self._draw(count, among, rng)
 
-    def _drawn(self, count: int, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
+    def _draw(self, count: int, among: NDArray[np.bool_], rng: Rng) -> NDArray[np.bool_]:
         """So many entries: those with the least hashes of row id, column and seed."""
         drawn, seed = np.zeros(self.nnz, bool), self.shared_seed(rng)
         if count:
@@ -458,7 +458,7 @@ def _flat(array: AnyArray, what: str) -> AnyArray:
 
 def _indices(index: ArrayLike, what: str) -> Integers:
     """Indices as a flat array of integers."""
-    array = _flat(unmasked(index, f"{what} indices"), f"{what} indices")
+    array = _flat(require_unmasked(index, f"{what} indices"), f"{what} indices")
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(
             f"{what} indices must be integers, not {array.dtype}; number the ids from 0 and pass "
@@ -469,7 +469,7 @@ def _indices(index: ArrayLike, what: str) -> Integers:
 
 def _reals(values: ArrayLike) -> Floats:
     """Values as a flat array of float32, if they are that, or else of float64."""
-    array = _flat(unmasked(values, "ratings"), "ratings")
+    array = _flat(require_unmasked(values, "ratings"), "ratings")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"ratings must be real numbers, not {array.dtype}")
     return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)

@@ -28,10 +28,10 @@ from momentous.lowrank.data.readers import FORMATS, KNOWN, find_format
 from momentous.lowrank.data.sources import (
     Paths,
     Source,
-    expanded,
+    expand_home,
     find_sources,
     is_stream,
-    received,
+    receive,
 )
 from momentous.lowrank.data.tables import (
     Options,
@@ -162,10 +162,10 @@ def read_ratings(
             _work(options, folder, threads=threads) as work,
             open_table(work, source) as scan,
         ):
-            ratings, notes = _finished([scan], work, device)
+            ratings, notes = _make([scan], work, device)
     elif is_stream(source):
         with _folder() as folder:
-            sources = received(source, folder, options.limits)
+            sources = receive(source, folder, options.limits)
             ratings, notes, _ = _read_files(sources, options, threads, device)
     else:
         ratings, notes = _read_cached(source, options, cache, progress, threads, device)
@@ -277,7 +277,7 @@ def _work(
 
 
 def _only_file(source: Paths, folder: Path, limits: Limits) -> File:
-    sources = received(source, folder, limits) if is_stream(source) else find_sources(source)
+    sources = receive(source, folder, limits) if is_stream(source) else find_sources(source)
     if len(sources) != 1:
         problem = f"has {len(sources)} files; name the one with the pairs"
         raise RatingsFileError(str(source), problem)
@@ -304,7 +304,7 @@ def _read_cached(
     kept = None
     if cache:
         given = source if isinstance(source, str | os.PathLike | Source) else source[0]
-        place = given.path if isinstance(given, Source) else expanded(given)
+        place = given.path if isinstance(given, Source) else expand_home(given)
         kept = Cache(place, sources, {**vars(options), "limits": vars(options.limits)})
         found = kept.load()
         if found is not None:
@@ -334,7 +334,7 @@ def _read_files(
                         problem = "a matrix must be the only file to read"
                         raise RatingsFileError(files[0].name, problem)
                     ratings, notes = one.matrix(files[0], work)
-                    return _as_asked(ratings, files[0].name, options.dtype), notes, slow
+                    return _convert(ratings, files[0].name, options.dtype), notes, slow
             scans: list[Scan] = []
             for _, group in groupby(zip(formats, files, strict=True), lambda pair: id(pair[0])):
                 same, some = zip(*group, strict=True)
@@ -342,17 +342,17 @@ def _read_files(
             if len(scans) > 1 and any(scan.movies for scan in scans):
                 problem = "files of the Netflix prize and others cannot be read together"
                 raise RatingsFileError(files[0].name, problem)
-            return *_finished(scans, work, device), slow
+            return *_make(scans, work, device), slow
 
 
-def _finished(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list[str]]:
+def _make(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list[str]]:
     """Ratings from all triples, at once if they are numbers, or else line by line."""
     options, name, skipped = work.options, scans[0].name, 0
     plans = [scan.numbers for scan in scans if scan.numbers is not None]
     columns = read_columns(work.connection, plans) if len(plans) == len(scans) else None
     if columns is not None and device == "cuda" and has_room(columns["value"].size):
         ratings, notes = sorted_ratings(columns, options.dtype)
-        return _as_asked(ratings, name, options.dtype), notes
+        return _convert(ratings, name, options.dtype), notes
     if columns is not None:
         found = coded(columns, options.dtype)
     else:
@@ -367,10 +367,10 @@ def _finished(scans: list[Scan], work: Work, device: str) -> tuple[Ratings, list
             found = triples.coded(options.dtype and np.float64)
     rows, cols, values, row_ids, col_ids = found
     ratings, notes = make_ratings(rows, cols, values, ids=(row_ids, col_ids))
-    return _as_asked(ratings, name, options.dtype), skipped_note(name, skipped) + notes
+    return _convert(ratings, name, options.dtype), skipped_note(name, skipped) + notes
 
 
-def _as_asked(ratings: Ratings, name: str, dtype: str | None) -> Ratings:
+def _convert(ratings: Ratings, name: str, dtype: str | None) -> Ratings:
     if dtype is None:
         return ratings
     largest = float(np.abs(ratings.values).max())

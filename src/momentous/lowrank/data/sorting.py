@@ -22,7 +22,7 @@ def compressed_by_row(
     else:
         if np.any(col[1:] < col[:-1]):  # Netflix comes column by column
             row, value = (_in_order(part, col, n) for part in (row, value))
-        row, others, values = _turned(row, col, value, m, n)
+        row, others, values = _transpose(row, col, value, m, n)
     same_as_next = (row[1:] == row[:-1]) & (others[1:] == others[:-1])
     if same_as_next.any():
         last = np.append(~same_as_next, True)
@@ -32,7 +32,7 @@ def compressed_by_row(
     return starts, others, values
 
 
-def _turned(
+def _transpose(
     row: Integers, col: Integers, value: Floats, m: int, n: int
 ) -> tuple[Integers, NDArray[np.int32], Floats]:
     """Entries that come column by column put row by row, by SciPy's counting sort."""

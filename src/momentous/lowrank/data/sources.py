@@ -20,7 +20,7 @@ from typing import IO, TypeGuard
 from momentous.io.archive import DAMAGED
 from momentous.io.atomic import PathLike
 from momentous.lowrank.data.dialect import File
-from momentous.lowrank.data.errors import Limits, RatingsFileError, shortened
+from momentous.lowrank.data.errors import Limits, RatingsFileError, shorten
 
 NETFLIX = re.compile(r"(combined_data_\d+|mv_\d+)\.txt(\.gz)?", re.IGNORECASE)
 MOVIELENS = re.compile(r"(ratings\.(dat|csv|tsv|parquet)|u\.data)(\.gz)?", re.IGNORECASE)
@@ -114,19 +114,19 @@ def find_sources(path: Paths) -> list[Source]:
         if not path:
             raise RatingsFileError("", "the list of files to read is empty")
         return [source for one in path for source in find_sources(one)]
-    place = expanded(path)
+    place = expand_home(path)
     # By os.path, for which a name that no file can have is that of no file.
     if os.path.isdir(place):
-        return _chosen(_in_folder(place), place, "folder")
+        return _choose(_in_folder(place), place, "folder")
     if os.path.isfile(place):
-        return _chosen(_in_archive(place), place, "archive") if _is_zip(place) else [Source(place)]
+        return _choose(_in_archive(place), place, "archive") if _is_zip(place) else [Source(place)]
     for parent in place.parents:
         if os.path.isfile(parent) and _is_zip(parent):
             return [_member(parent, place.relative_to(parent).as_posix())]
     given = os.fspath(path)
     if ADDRESS.match(given) or _QUERY.match(given):
         raise FileNotFoundError(
-            f"there is no file {shortened(given)!r}; SQL and addresses are read where they are "
+            f"there is no file {shorten(given)!r}; SQL and addresses are read where they are "
             "asked for: by Ratings.query, on the command line by --sql"
         )
     if glob.has_magic(str(place)):
@@ -137,7 +137,7 @@ def find_sources(path: Paths) -> list[Source]:
     raise FileNotFoundError(f"there is no file {str(place)!r}{_neighbours(place)}")
 
 
-def expanded(path: PathLike) -> Path:
+def expand_home(path: PathLike) -> Path:
     """The path with the home folder in place of ``~``, or of ``~user``, at its beginning.
 
     A file whose name begins with a tilde, ``~x.csv``, is that file.
@@ -158,7 +158,7 @@ def is_stream(source: object) -> TypeGuard[PathLike]:
     """Is this something that can be read only once: ``-``, ``/dev/stdin``, ``<(zcat ...)``?"""
     if not isinstance(source, str | os.PathLike) or os.fspath(source) == "-":
         return isinstance(source, str | os.PathLike)
-    place = expanded(source)
+    place = expand_home(source)
     try:
         kind = place.stat().st_mode
     except (OSError, ValueError):
@@ -167,7 +167,7 @@ def is_stream(source: object) -> TypeGuard[PathLike]:
     return odd or (place.is_absolute() and place.parts[1] in ("dev", "proc"))
 
 
-def received(source: PathLike, folder: Path, limits: Limits) -> list[Source]:
+def receive(source: PathLike, folder: Path, limits: Limits) -> list[Source]:
     """What comes through a pipe, copied into a folder: read once, from its beginning to its end.
 
     A name that says what it is has to be found in its first bytes.
@@ -175,7 +175,9 @@ def received(source: PathLike, folder: Path, limits: Limits) -> list[Source]:
     origin = STANDARD_INPUT if os.fspath(source) == "-" else str(source)
     with contextlib.ExitStack() as stack:
         standard = origin == STANDARD_INPUT
-        stream = sys.stdin.buffer if standard else stack.enter_context(expanded(source).open("rb"))
+        stream = (
+            sys.stdin.buffer if standard else stack.enter_context(expand_home(source).open("rb"))
+        )
         start = stream.read(4)
         suffix = next((end for magic, end in MAGIC.items() if start.startswith(magic)), "")
         copy = folder / f"pipe{suffix}"
@@ -214,7 +216,7 @@ def _in_archive(path: Path) -> list[Source]:
     return [Source(path, name) for name in names if not name.startswith("__MACOSX")]
 
 
-def _chosen(candidates: list[Source], place: Path, what: str) -> list[Source]:
+def _choose(candidates: list[Source], place: Path, what: str) -> list[Source]:
     """Those that hold the ratings, where it is plain which do."""
     for pattern in (NETFLIX, MOVIELENS):
         known = [one for one in candidates if pattern.fullmatch(Path(one.name).name)]
@@ -228,7 +230,7 @@ def _chosen(candidates: list[Source], place: Path, what: str) -> list[Source]:
         place,
         f"this {what} has no single file of ratings (such as ratings.csv, ratings.dat, u.data, "
         f"combined_data_*.txt or mv_*.txt); name the file in it, as in {place / 'NAME'}. "
-        f"It has: {shortened(inside, 300) or 'nothing'}",
+        f"It has: {shorten(inside, 300) or 'nothing'}",
     )
 
 
@@ -236,7 +238,7 @@ def _member(archive: Path, name: str) -> Source:
     members = _in_archive(archive)
     if Source(archive, name) in members:
         return Source(archive, name)
-    names = shortened(", ".join(source.member or "" for source in members), 300)
+    names = shorten(", ".join(source.member or "" for source in members), 300)
     raise RatingsFileError(archive, f"has no member {name!r}; it has: {names}")
 
 

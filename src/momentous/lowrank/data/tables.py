@@ -137,7 +137,7 @@ class Triples:
         if scan.movies:
             self._movies = True
             self._judge_movies(before)
-        rejected = self._rejected() if scan.files else 0
+        rejected = self._count_rejected() if scan.files else 0
         total, good, bad, first = self._fetch(
             f"SELECT count(*), count(*) FILTER (problem = {GOOD}), "
             f"count(*) FILTER (problem > {MOVIE}), min(rowid) FILTER (problem > {MOVIE}) "
@@ -171,7 +171,7 @@ class Triples:
             f"AND strlen(item) BETWEEN 1 AND {most} THEN {GOOD} {cases} END"
         )
 
-    def _rejected(self) -> int:
+    def _count_rejected(self) -> int:
         """How many lines DuckDB could not decode."""
         lines = "SELECT DISTINCT file_id, line FROM reject_errors"
         rejected = self._fetch(f"SELECT count(*) FROM ({lines})")[0][0]

@@ -155,7 +155,7 @@ def native_csv(
     )
 
 
-def trimmed(cell: str, found: set[str]) -> str:
+def trim_cell(cell: str, found: set[str]) -> str:
     """A field without spaces and tabs around it, as SQL; as cheap as what is in the file allows.
 
     Without a second argument DuckDB would take away other spaces, too, which may be an id.
@@ -251,7 +251,7 @@ def _delimited_numbers(text: Text, dialect: Dialect, limits: Limits) -> Numbers 
 
 def _cell(k: int, found: set[str], quoted: bool) -> str:
     """A field without what stands around it, as SQL."""
-    cell = trimmed(f"cells[{k + 1}]", found)
+    cell = trim_cell(f"cells[{k + 1}]", found)
     if not quoted:
         return cell
     inner = f"replace(replace({cell}[2:-2], '\"\"', '\"'), '{JOINER}', chr(10))"

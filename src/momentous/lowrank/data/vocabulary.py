@@ -54,7 +54,7 @@ class Vocabulary:
 def pairs_of(pairs: Pairs) -> tuple[AnyArray, AnyArray]:
     """The row ids and the column ids of pairs in any of the forms that estimators take."""
     if isinstance(pairs, Ratings):
-        return _named(pairs.rows, pairs.row_ids), _named(pairs.cols, pairs.col_ids)
+        return _ids_at(pairs.rows, pairs.row_ids), _ids_at(pairs.cols, pairs.col_ids)
     if is_sparse(pairs):
         return pairs_of(Ratings.from_sparse(pairs))
     shape: tuple[int, ...] = getattr(pairs, "shape", ())
@@ -65,7 +65,7 @@ def pairs_of(pairs: Pairs) -> tuple[AnyArray, AnyArray]:
     elif each is not None:  # polars, Arrow
         columns = [column.to_numpy() for column in each()]
     else:
-        array = pairs if isinstance(pairs, np.ndarray) else _mixed(pairs)
+        array = pairs if isinstance(pairs, np.ndarray) else _keep_kinds(pairs)
         shape, columns = array.shape, list(array.T) if array.ndim == 2 else []
     if len(columns) != 2:
         raise ValueError(
@@ -94,7 +94,7 @@ def ratings_of(pairs: Pairs, values: ArrayLike | None, dtype: DTypeLike | None =
     return ratings if dtype is None else ratings.astype(dtype)
 
 
-def _mixed(pairs: object) -> AnyArray:
+def _keep_kinds(pairs: object) -> AnyArray:
     """Pairs in Python's own lists keep the kind of each id."""
     array = np.asarray(pairs)
     if array.dtype.kind in "USf" and array.ndim == 2:  # floats: whole numbers of 2^63 among others
@@ -102,7 +102,7 @@ def _mixed(pairs: object) -> AnyArray:
     return array
 
 
-def _named(positions: AnyArray, ids: AnyArray | None) -> AnyArray:
+def _ids_at(positions: AnyArray, ids: AnyArray | None) -> AnyArray:
     return positions if ids is None else ids[positions]
 
 

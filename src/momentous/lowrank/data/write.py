@@ -15,7 +15,7 @@ from momentous.io.atomic import atomic_file
 from momentous.io.optional import require
 from momentous.io.types import AnyArray
 from momentous.lowrank.data.ratings import Ratings
-from momentous.lowrank.data.sources import expanded
+from momentous.lowrank.data.sources import expand_home
 from momentous.lowrank.data.vocabulary import pairs_of
 
 ENDINGS = (".csv", ".tsv", ".dat", ".parquet", ".npz")
@@ -28,7 +28,7 @@ def write_ratings(ratings: Ratings, path: str | os.PathLike[str]) -> None:
     ``.csv`` and ``.tsv`` with a header, ``.dat`` as ``user::item::rating``, ``.parquet``, or
     ``.npz``, a SciPy matrix without ids.
     """
-    path = expanded(path)
+    path = expand_home(path)
     if path.suffix not in ENDINGS:
         raise ValueError(f"{path.name!r} must end in one of {', '.join(ENDINGS)}")
     users, items = pairs_of(ratings)

@@ -17,7 +17,7 @@ from momentous.core.status import Status
 from momentous.io.types import AnyArray, JsonObject
 from momentous.lowrank.backends import BACKENDS, Backend
 from momentous.lowrank.checks import check_number, thread_count
-from momentous.lowrank.data.ids import unmasked
+from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Floats, Ratings, Rng, SparseMatrix, is_sparse
 from momentous.lowrank.data.vocabulary import Pairs, ratings_of
 from momentous.lowrank.estimators.answers import Answers
@@ -361,7 +361,7 @@ def holds_values(X: Pairs) -> TypeIs[Ratings | SparseMatrix]:
 
 def values_of(X: Pairs, y: ArrayLike | None) -> AnyArray:
     """y, or the values that the pairs come with, in the order in which predictions come."""
-    return ratings_of(X, None).values if y is None else unmasked(y, "values")
+    return ratings_of(X, None).values if y is None else require_unmasked(y, "values")
 
 
 def _seed(random_state: Seed) -> Rng:

@@ -8,7 +8,7 @@ from typing import Literal, Never, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from momentous.lowrank.data.ids import unmasked
+from momentous.lowrank.data.ids import require_unmasked
 from momentous.lowrank.data.ratings import Ratings
 from momentous.lowrank.data.vocabulary import Pairs, pairs_of
 from momentous.lowrank.estimators.base import BaseCompletion, holds_values
@@ -99,7 +99,7 @@ class ImplicitMF(BaseCompletion):
                     "multiply the values of the matrix"
                 )
             count = len(pairs_of(X)[0])
-            weights = unmasked(sample_weight, "weights", np.float64)
+            weights = require_unmasked(sample_weight, "weights", np.float64)
             if weights.ndim == 0:
                 weights = np.full(count, weights)
             if weights.shape != (count,) or not np.all(np.isfinite(weights) & (weights >= 0)):
@@ -107,7 +107,7 @@ class ImplicitMF(BaseCompletion):
                     f"sample_weight of shape {weights.shape} must be {count} finite numbers of 0 "
                     "or more, one per pair"
                 )
-            y = weights if y is None else weights * unmasked(y, "ratings", np.float64)
+            y = weights if y is None else weights * require_unmasked(y, "ratings", np.float64)
         return super()._new_ratings(X, y)
 
     def _ratings_of(self, X: Pairs, y: ArrayLike | None) -> Ratings:

@@ -24,8 +24,8 @@ def updated(
     """
     new = new.astype(model.row_factors.dtype)
     model.loss.check(new)
-    rows, new_rows = _extended(model.rows, new, 0)
-    cols, new_cols = _extended(model.cols, new, 1)
+    rows, new_rows = _extend(model.rows, new, 0)
+    cols, new_cols = _extend(model.cols, new, 1)
     more = len(rows) - len(model.rows), len(cols) - len(model.cols)
     shape = len(rows), len(cols)
     cells = new_rows.astype(np.int64) * shape[1] + new_cols
@@ -57,7 +57,7 @@ def updated(
     return replace(grown, col_factors=turned.row_factors, col_bias=turned.row_bias)
 
 
-def _extended(known: Vocabulary, new: Ratings, side: int) -> tuple[Vocabulary, Positions]:
+def _extend(known: Vocabulary, new: Ratings, side: int) -> tuple[Vocabulary, Positions]:
     """The ids with those of the new entries, and where each new entry stands among them."""
     ids = vocabulary_of(new, side).ids[(new.rows, new.cols)[side]]
     extended = known.extended(ids)

@@ -32,7 +32,9 @@ class Entries(NamedTuple):
     values: AnyArray
 
 
-def exchanged(ids: AnyArray, storage: Compressed, ranks: Ranks, folder: Path) -> list[Entries]:
+def exchange_entries(
+    ids: AnyArray, storage: Compressed, ranks: Ranks, folder: Path
+) -> list[Entries]:
     """What every rank has read of this rank's users, in the order of the ranks.
 
     Given are the entries that this rank has read, by user, with columns as all ranks count them.

@@ -21,7 +21,7 @@ from momentous.lowrank.data.queries import Query, Table
 from momentous.lowrank.data.ratings import Compressed, Ratings, make_ratings
 from momentous.lowrank.data.read import Reading, is_one_piece, read_ratings
 from momentous.lowrank.data.sources import Paths, is_stream
-from momentous.lowrank.ranks.exchange import exchanged
+from momentous.lowrank.ranks.exchange import exchange_entries
 from momentous.lowrank.ranks.pieces import Lines, own_sources
 from momentous.lowrank.ranks.ratings import RankRatings
 
@@ -57,7 +57,7 @@ def read_on_ranks(
         values = own.values.astype(dtype, copy=False)
         storage = Compressed(own.by_row.starts, places[own.cols], values)
     del own
-    parts = exchanged(_as_kind(row_ids, row_kind), storage, ranks, Path(folder))
+    parts = exchange_entries(_as_kind(row_ids, row_kind), storage, ranks, Path(folder))
     ids = np.unique(np.concatenate([part.ids for part in parts]))
     shape = ids.size, items.size
     users = [np.searchsorted(ids, part.ids).astype(np.int32)[part.rows] for part in parts]
@@ -118,7 +118,7 @@ def _all_ids(ids: AnyArray, kind: str, ranks: Ranks, folder: Path) -> AnyArray:
     no_entries = Compressed(
         np.zeros(ids.size + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
     )
-    parts = exchanged(ids, no_entries, ranks, folder)
+    parts = exchange_entries(ids, no_entries, ranks, folder)
     mine = np.unique(np.concatenate([part.ids for part in parts]))
     return np.sort(_shared_ids(mine, kind, ranks))
 

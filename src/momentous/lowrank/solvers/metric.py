@@ -98,7 +98,7 @@ class Metric:
             blocks[p, q] += problem.loss.dense_weight * of_fixed[p, q, None]
         mean = float(blocks[diagonal, diagonal].mean()) or 1.0  # a factor may be zero
         blocks[diagonal, diagonal] += problem.weights[which].T + self.damping * mean
-        return problem.backend.factorised(blocks, own, problem.dtype)
+        return problem.backend.factorise_blocks(blocks, own, problem.dtype)
 
     def apply(self, v: ArrayLike) -> Floats:
         """M v."""
@@ -182,14 +182,14 @@ class _Balance:
 
     def stretch(self, y: list[Floats]) -> list[Floats]:
         """balance K' (I + H)^-T J y."""
-        return self._dual(_solved(self.H_shifted, self._imbalance(y), turned=True))
+        return self._dual(_solve_triangular(self.H_shifted, self._imbalance(y), turned=True))
 
     def shrink(self, t: list[Floats], turned: bool) -> list[Floats]:
         """-balance K' X K t with X = H^-T (I + H)^-1, or its transpose."""
         y = [side.backward(part) for side, part in zip(self.sides, t, strict=True)]
         first, second = (self.H, self.H_shifted) if turned else (self.H_shifted, self.H)
-        inner = _solved(first, self._imbalance(y), turned=False)
-        return self._dual(-_solved(second, inner, turned=True))
+        inner = _solve_triangular(first, self._imbalance(y), turned=False)
+        return self._dual(-_solve_triangular(second, inner, turned=True))
 
     def _imbalance(self, y: list[Floats]) -> Matrix:
         """J y in the basis."""
@@ -212,7 +212,7 @@ class _Balance:
         return [side.forward(part) for side, part in zip(self.sides, far, strict=True)]
 
 
-def _solved(matrix: Matrix, b: Matrix, *, turned: bool) -> Matrix:
+def _solve_triangular(matrix: Matrix, b: Matrix, *, turned: bool) -> Matrix:
     x: Matrix = scipy.linalg.solve_triangular(
         matrix, b, trans=int(turned), lower=True, check_finite=False
     )

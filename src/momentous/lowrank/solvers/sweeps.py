@@ -135,7 +135,7 @@ class Sweep:
             own, before = self._own_and_other(state)
             other, least = self.objective.half_sweep(1 - self.side, before, own)
             value = least / objective.nnz + objective.penalty_of(own, self.side)
-            both = self._rescaled(*self._in_order(own, other))
+            both = self._rescale(*self._in_order(own, other))
             rescaled = both[1 - self.side]
             current = None if self._one_sided else both[self.side]
             image, _ = objective.half_sweep(self.side, current, rescaled, with_value=False)
@@ -146,7 +146,7 @@ class Sweep:
         own, before = self._in_order(*objective.split(state))
         value = objective.penalty_of(own, self.side) + objective.penalty_of(before, 1 - self.side)
         other, losses = objective.half_sweep(1 - self.side, before, own, steps=self.steps)
-        both = self._rescaled(*self._in_order(own, other))
+        both = self._rescale(*self._in_order(own, other))
         rescaled = both[1 - self.side]
         image, _ = objective.half_sweep(
             self.side, both[self.side], rescaled, with_value=False, steps=self.steps
@@ -163,7 +163,7 @@ class Sweep:
         """(P, Q) of the side that the map goes by and the other one; or these of (P, Q)."""
         return (one, other) if self.side == ROWS else (other, one)
 
-    def _rescaled(self, P: Floats, Q: Floats) -> tuple[Floats, Floats]:
+    def _rescale(self, P: Floats, Q: Floats) -> tuple[Floats, Floats]:
         """The same predictions under the least penalty of the factors."""
         if not self._rescales:
             return P, Q

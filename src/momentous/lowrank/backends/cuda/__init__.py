@@ -25,7 +25,7 @@ from momentous.lowrank.backends.cuda.launch import (
     grams_of,
     launch,
     mark,
-    packed,
+    pack_rows,
     parameters_of,
     second_stream,
     total,
@@ -77,7 +77,7 @@ class CudaBackend(Backend):
         assert isinstance(other, CudaSide)
         return other.twin(ratings.shape[which])
 
-    def factorised(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
+    def factorise_blocks(self, blocks: Matrix, factor: Floats, dtype: DTypeLike) -> Blocks:
         return CudaBlocks.of(blocks, factor, dtype)
 
     def asarray(self, array: Array, dtype: DTypeLike) -> Array:
@@ -115,7 +115,7 @@ class CudaBackend(Backend):
         module = entry_kernels(left.shape[1], left.dtype, loss)
         errors = cupy.empty(ratings.nnz, np.float64)
         launch(module, "pair_errors", ratings.nnz, (
-            ratings.nnz, *pairs, packed(left), packed(right), parameters_of(loss),
+            ratings.nnz, *pairs, pack_rows(left), pack_rows(right), parameters_of(loss),
             float(value_range[0]), float(value_range[1]), errors,
         ))  # fmt: skip
         return total(errors)
@@ -135,7 +135,7 @@ class CudaBackend(Backend):
         assert isinstance(sides[0], CudaSide)
         assert isinstance(sides[1], CudaSide)
         main, beside = cupy.cuda.get_current_stream(), second_stream()
-        both = packed(x)
+        both = pack_rows(x)
         begun = mark(main)
         rows = both[:cut], both[cut:]
         left = sides[0].pass_chunks(*rows, size)
@@ -187,7 +187,7 @@ class CudaSide(Side):
         """The same entries grouped by the other side, made once."""
         twin = self._twin() if isinstance(self._twin, weakref.ref) else self._twin
         if twin is None:
-            twin = CudaSide(layout.turned(self.groups, others), self.loss)
+            twin = CudaSide(layout.transpose(self.groups, others), self.loss)
             twin._twin, self._twin = weakref.ref(self), twin
         return twin
 
@@ -195,13 +195,13 @@ class CudaSide(Side):
 
     def value(self, left: Array, right: Array) -> float:
         left, right = cupy.asarray(left), cupy.asarray(right)
-        return total(self._pass(packed(left), packed(right), left.shape[1]))
+        return total(self._pass(pack_rows(left), pack_rows(right), left.shape[1]))
 
     def add_gradient(
         self, left: Array, right: Array, scale: float, own: Array, far: Array
     ) -> float:
         left, right = cupy.asarray(left), cupy.asarray(right)
-        rows, others = packed(left), packed(right)
+        rows, others = pack_rows(left), pack_rows(right)
         totals = self._pass(rows, others, left.shape[1], scale, own)
         self.twin(len(right))._pass(others, rows, left.shape[1], scale, far)
         return total(totals)
@@ -209,7 +209,7 @@ class CudaSide(Side):
     def add_own_gradient(self, left: Array, right: Array, scale: float, own: Array) -> float:
         """`add_gradient` for the left side alone."""
         left, right = cupy.asarray(left), cupy.asarray(right)
-        return total(self._pass(packed(left), packed(right), left.shape[1], scale, own))
+        return total(self._pass(pack_rows(left), pack_rows(right), left.shape[1], scale, own))
 
     def _pass(
         self, left: Array, right: Array, size: int, scale: float = 0.0, own: Array | None = None
@@ -251,7 +251,7 @@ class CudaSide(Side):
         size = asked.features.shape[1]
         sums = self._sum_type(step.weights, asked)
         kernels = row_kernels(size, dtype, sums, self.loss, asked.offsets is not None)
-        features = packed(asked.features, kernels.stride, kernels.offset_at, asked.offsets)
+        features = pack_rows(asked.features, kernels.stride, kernels.offset_at, asked.offsets)
         return RowSolver(self, kernels, asked, features, sums).run()
 
     def ranges(self, kernels: RowKernels, itemsize: int) -> list[Range]:
@@ -278,6 +278,6 @@ class CudaSide(Side):
         values = cupy.empty(self.groups.values.shape, dtype)
         values[...] = curvatures
         kernels = row_kernels(rank, dtype, dtype, None, False)
-        features = packed(right, kernels.stride)
+        features = pack_rows(right, kernels.stride)
         step = RowStep(None, features)  # type: ignore[arg-type]
         return RowSolver(self, kernels, step, features, dtype).blocks(values)

@@ -75,7 +75,7 @@ class HostSums:
         return float(np.frombuffer(self._memory, np.float64, self.blocks).sum())
 
 
-def packed(
+def pack_rows(
     factor: Array, stride: int = 0, offset_at: int = -1, offsets: Array | None = None
 ) -> Array:
     """Rows of whole pieces of 16 bytes, beginning at such a piece, as the kernels read them."""

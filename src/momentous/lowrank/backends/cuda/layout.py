@@ -63,7 +63,7 @@ def owners_of(starts: Array, entries: int) -> Array:
     return cupy.cumsum(marks[:entries], dtype=np.int32)
 
 
-def turned(groups: Compressed, others: int) -> Compressed:
+def transpose(groups: Compressed, others: int) -> Compressed:
     """The same entries grouped by the other side, which has so many groups; a stable sort."""
     entries = int(groups.others.size)
     order = cupy.argsort(groups.others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -13,9 +13,8 @@ from momentous.lowrank.backends.cuda.arrays import Array, cupy
 from momentous.lowrank.backends.cuda.launch import launch, total, weighted_gram
 from momentous.lowrank.backends.cuda.layout import Chunks
 from momentous.lowrank.backends.cuda.modules import RowKernels
-
-if TYPE_CHECKING:
-    from momentous.lowrank.backends.cuda import CudaSide
+from momentous.lowrank.data.ratings import Compressed
+from momentous.lowrank.losses import Loss
 
 HELD = 1 << 31  # bytes of sums that are held at a time
 REGISTERS, SHARED = 65536, 96 << 10  # of a processor; of its shared memory, what caches can spare
@@ -62,11 +61,27 @@ def _resident_blocks(kernels: RowKernels, chunks: int) -> int:
     return int(min(processors * max(1, fitting), -(-chunks * 16 // threads)))
 
 
+class EntriesOnDevice(Protocol):
+    """A `CudaSide`, as far as it is used here."""
+
+    groups: Compressed
+    loss: Loss
+    chunks: Chunks
+    parameters: Array
+
+    def ranges(self, kernels: RowKernels, itemsize: int) -> list[Range]: ...
+
+
 class RowSolver:
     """One call of `Side.solve_rows`, by ranges of rows where the sums of all would not fit."""
 
     def __init__(
-        self, side: CudaSide, kernels: RowKernels, step: RowStep, features: Array, sums: DTypeLike
+        self,
+        side: EntriesOnDevice,
+        kernels: RowKernels,
+        step: RowStep,
+        features: Array,
+        sums: DTypeLike,
     ):
         self.side, self.kernels, self.step = side, kernels, step
         self.features, self.sums = features, np.dtype(sums)
@@ -83,7 +98,7 @@ class RowSolver:
         reach: Array | int = cupy.empty(self.rows, self.sums) if cut else 0
         current = 0 if step.current is None else step.current
         gram, pull, rest = self._dense()
-        for first, count, first_chunk, partial in self._summed(side.groups.values, current):
+        for first, count, first_chunk, partial in self._sum_ranges(side.groups.values, current):
             if kernels.solves:
                 kernels.module.get_function("solve")(
                     (-(-count // kernels.solved),), (kernels.solvers,),
@@ -111,7 +126,7 @@ class RowSolver:
         """The sums of products alone, weighted with these values: (size, size, rows)."""
         size = self.kernels.size
         out = cupy.zeros((size, size, self.rows), np.float64)
-        for first, count, first_chunk, partial in self._summed(values, 0):
+        for first, count, first_chunk, partial in self._sum_ranges(values, 0):
             part = cupy.zeros((size, size, count), np.float64)
             self._unpack(first, count, first_chunk, partial, part)
             out[:, :, first : first + count] = part
@@ -128,7 +143,9 @@ class RowSolver:
         far = offsets.astype(np.float64)
         return gram, far @ features.astype(np.float64), float(far @ far)
 
-    def _summed(self, values: Array, current: Array | int) -> Iterator[tuple[int, int, int, Array]]:
+    def _sum_ranges(
+        self, values: Array, current: Array | int
+    ) -> Iterator[tuple[int, int, int, Array]]:
         """Ranges of rows and their sums: first row, number of rows, first chunk, sums."""
         side, kernels, module = self.side, self.kernels, self.kernels.module
         groups, chunks = side.groups, side.chunks

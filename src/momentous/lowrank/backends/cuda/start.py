@@ -27,7 +27,7 @@ def truncated_svd(ratings: Ratings, rank: int, values: Array) -> tuple[Array, Ar
         return None
     storage = ratings.by_row
     by_row = Compressed(*(cupy.asarray(one) for one in (storage.starts, storage.others, values)))
-    by_col = layout.turned(by_row, n)
+    by_col = layout.transpose(by_row, n)
     rows, cols = (
         sparse.csr_matrix(
             (one.values.astype(np.float64), one.others, one.starts.astype(np.int32)), shape=shape

@@ -11,10 +11,11 @@ from types import ModuleType
 import numpy as np
 
 from momentous.io.optional import require
+from momentous.io.types import AnyArray
 from momentous.lowrank.backends.base import Backend, RowStep, Side
 from momentous.lowrank.backends.blocks import Matrix
 from momentous.lowrank.backends.conjugate import RowSlopes
-from momentous.lowrank.backends.sums import numbers_per_row
+from momentous.lowrank.backends.sums import DensePart, numbers_per_row
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.losses import Loss
 
@@ -36,6 +37,7 @@ from momentous.lowrank.backends.numba.row_passes import (  # noqa: E402
 )
 
 announce_compilations()
+NO_DENSE_PART = DensePart(0.0, np.empty((0, 0)), np.empty(0), 0.0)
 FEWEST = 10_000  # entries that a second thread is worth
 
 
@@ -54,6 +56,14 @@ class NumbaBackend(Backend):
         a, w, u = (read_only(each.astype(np.float64)) for each in (lines, weights, before))
         solve_lines(quadratic, a, w, u, 0, len(before), changes, values)
         return changes, float(values.sum())
+
+
+def _offsets_and_current(step: RowStep, rows: int) -> tuple[AnyArray, AnyArray]:
+    """As kernels take them: where there are none an empty array, and zeros."""
+    shape, dtype = (rows, step.features.shape[1]), step.features.dtype
+    offsets = np.empty(0, dtype) if step.offsets is None else step.offsets
+    current = np.zeros(shape, dtype) if step.current is None else step.current
+    return read_only(offsets), read_only(current)
 
 
 class NumbaSide(Side):
@@ -122,28 +132,28 @@ class NumbaSide(Side):
         dtype = step.features.dtype
         solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
         features = read_only(step.features)
-        # |f_j|^2, which bounds how far a step of a given length can move a prediction.
-        lengths = row_values
-        if loss.self_concordant:
-            lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
-        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
-        gram, pull, rest = np.empty((0, 0, 0)), np.empty(0), 0.0
-        if loss.dense_weight:
-            F, o = features.astype(np.float64, copy=False), offsets.astype(np.float64)
-            gram, pull = system_in_strips(F.T @ F), F.T @ o if o.size else np.zeros(size)
-            rest = float(o @ o)
-        before = read_only(np.zeros_like(solutions) if step.current is None else step.current)
+        lengths = self._lengths(features)
+        offsets, before = _offsets_and_current(step, rows)
+        dense = DensePart.of(loss, features, step.offsets) or NO_DENSE_PART
+        gram = system_in_strips(dense.gram) if loss.dense_weight else np.empty((0, 0, 0))
         weights, from_zero = read_only(step.weights), step.current is None
 
         def work(first: int, last: int) -> None:
             kernels.solve_rows(
-                from_zero, step.with_value, groups.starts, groups.others,
-                groups.values, features, lengths, offsets, gram, pull, rest, before, weights,
-                first, last, loss.parameters, solutions, row_values,
+                from_zero, step.with_value, groups.starts, groups.others, groups.values, features,
+                lengths, offsets, gram, dense.pull, dense.rest, before, weights, first, last,
+                loss.parameters, solutions, row_values,
             )  # fmt: skip
 
         share_rows(work, groups.starts, size, self.threads)
         return solutions, float(row_values.sum())
+
+    def _lengths(self, features: Floats) -> Floats:
+        """``|f_j|^2``, which bounds how far a step of a given length can move a prediction."""
+        if not self.loss.self_concordant:
+            return np.empty(0)
+        lengths: Floats = np.einsum("jq,jq->j", features, features, dtype=np.float64)
+        return lengths
 
     def improve_rows(self, step: RowStep, squares: Matrix, steps: int) -> tuple[Floats, float]:
         kernels, groups, loss = self._conjugate, self.groups, self.loss
@@ -152,23 +162,16 @@ class NumbaSide(Side):
         solutions, row_values = np.zeros((rows, size), dtype), np.zeros(rows)
         features = read_only(in_whole_registers(step.features))
         width = features.shape[1]
-        lengths = row_values
-        if loss.self_concordant:
-            lengths = np.einsum("jq,jq->j", features, features, dtype=np.float64)
-        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
-        gram, pull, rest = np.empty((0, 0)), np.empty(0), 0.0
-        if loss.dense_weight:
-            F, o = features[:-1].astype(np.float64, copy=False), offsets.astype(np.float64)
-            gram, pull = F.T @ F, F.T @ o if o.size else np.zeros(width)
-            rest = float(o @ o)
-        current = read_only(np.zeros_like(solutions) if step.current is None else step.current)
+        lengths = self._lengths(features)
+        offsets, current = _offsets_and_current(step, rows)
+        dense = DensePart.of(loss, features[:-1], step.offsets) or NO_DENSE_PART
         weights = read_only(step.weights)
 
         def work(first: int, last: int) -> None:
             kernels.improve_rows(
                 steps, squares, aligned_zeros(2, width, dtype), step.with_value, groups.starts,
-                groups.others, groups.values, features, lengths, offsets, gram, pull, rest,
-                current, weights, first, last, loss.parameters, solutions, row_values,
+                groups.others, groups.values, features, lengths, offsets, dense.gram, dense.pull,
+                dense.rest, current, weights, first, last, loss.parameters, solutions, row_values,
             )  # fmt: skip
 
         share_rows(work, groups.starts, steps, self.threads)
@@ -181,13 +184,12 @@ class NumbaSide(Side):
         width = features.shape[1]
         downwards, curved, losses = np.zeros((rows, size)), np.zeros(rows), np.zeros(rows)
         curvatures = np.empty(1 if unit else groups.others.size, dtype)
-        offsets = read_only(np.empty(0, dtype) if step.offsets is None else step.offsets)
-        current = np.zeros((rows, size), dtype) if step.current is None else step.current
+        offsets, current = _offsets_and_current(step, rows)
 
         def work(first: int, last: int) -> None:
             self._conjugate.slope_rows(
                 groups.starts, groups.others, groups.values, features, offsets,
-                read_only(current), first, last, aligned_zeros(2, width, dtype),
+                current, first, last, aligned_zeros(2, width, dtype),
                 self.loss.parameters, curvatures, downwards, curved, losses,
             )  # fmt: skip
 

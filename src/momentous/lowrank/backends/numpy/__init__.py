@@ -9,6 +9,7 @@ import scipy.sparse
 
 from momentous.lowrank.backends.base import DAMPING, FULL_STEP, LEAST, Backend, RowStep, Side
 from momentous.lowrank.backends.blocks import Matrix
+from momentous.lowrank.backends.sums import DensePart
 from momentous.lowrank.data.ratings import Compressed, Floats
 from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
@@ -85,7 +86,7 @@ class NumpySide(Side):
         F = step.features.astype(np.float64, copy=False)
         o = np.zeros(len(F)) if step.offsets is None else step.offsets.astype(np.float64)
         squares = (F[:, :, None] * F[:, None, :]).reshape(-1, size * size)  # one f_j f_j' per row
-        gram, pull, rest = F.T @ F, F.T @ o, float(o @ o)
+        dense = DensePart.of(loss, step.features, step.offsets)
         solutions, total = np.zeros((rows, size), step.features.dtype), 0.0
         length = max(1, SYSTEMS // size**2)
         for first in range(0, rows, length):
@@ -96,7 +97,7 @@ class NumpySide(Side):
             before = np.zeros((counts.size, size))
             if step.current is not None:
                 before += step.current[part]
-            if not loss.dense_weight:
+            if dense is None:
                 before[counts == 0] = 0.0
             z = products(before, F, owners, others) + o[others]
             values, slopes, curvatures = loss.entries(z, groups.values[entries].astype(np.float64))
@@ -109,12 +110,9 @@ class NumpySide(Side):
             penalty = step.weights[part].astype(np.float64)
             b = seen @ F - penalty * before
             total += float(np.sum(values))
-            if loss.dense_weight:
-                systems += loss.dense_weight * gram
-                moved = before @ gram
-                b -= loss.dense_weight * (moved + pull)
-                dense = np.sum(before * (moved + 2.0 * pull)) + counts.size * rest
-                total += 0.5 * loss.dense_weight * float(dense)
+            if dense is not None:
+                systems += dense.weight * dense.gram
+                total += dense.add_to_sides(b, before)
             change, value = solve_systems(systems, b, penalty, before, shortest=loss.quadratic)
             if loss.quadratic:
                 total += value
@@ -156,10 +154,10 @@ def solve_systems(
     ``shortest``: to the shortest row, unless that would raise the sum; if so, the shortest change.
     """
     damping = add_penalty(systems, penalty)
-    change = _solved(systems, b)
+    change = _solve(systems, b)
     if not shortest:
         return change, 0.0
-    whole = change - _solved(systems, damping * before)
+    whole = change - _solve(systems, damping * before)
     gains, safe = (
         np.sum(d * (b + damping * (d + start)), axis=1)
         for d, start in ((whole, before), (change, 0.0))
@@ -178,5 +176,5 @@ def add_penalty(systems: Matrix, penalty: Matrix) -> Matrix:
     return damping
 
 
-def _solved(systems: Matrix, sides: Matrix) -> Matrix:
+def _solve(systems: Matrix, sides: Matrix) -> Matrix:
     return np.asarray(np.linalg.solve(systems, sides[:, :, None])[:, :, 0], np.float64)
