@@ -191,7 +191,8 @@ class Host(Numbers):
 
     __slots__ = (
         "box", "combination", "dimension", "displaced", "distance", "dot", "each", "fused", "fuses",
-        "inner", "largest", "norm", "penalty", "rounding", "space", "spent", "stepped", "value_noise",
+        "inner", "largest", "norm", "penalty", "rounding", "space", "spent", "stepped",
+        "value_noise",
     )  # fmt: skip
     same = staticmethod(operator.is_)
     restarted = staticmethod(has_restart)

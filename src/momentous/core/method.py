@@ -55,8 +55,8 @@ class Method(abc.ABC, Generic[M]):
         return DEFAULT_TOLERANCE
 
     def in_box(self) -> Method[Any]:
-        """The method that a run with bounds, or a simple term, takes in its place; refused where there
-        is none."""
+        """The method that a run with bounds, or with a simple term, takes in its place; refused
+        where there is none."""
         if not self.takes_bounds:
             raise ValueError(f"bounds=: the method {self.name!r} does not keep to them")
         return self

@@ -301,13 +301,14 @@ class DescentMap(Method[MapMemory]):
     @staticmethod
     def _step_back(oracle: Oracle, point: Array, image: Array) -> Array:
         """The point; where that is outside of the set, one nearer to the image, or the image."""
-        is_feasible = oracle.is_feasible
-        for _ in range(MOST_STEPS_BACK if is_feasible is not None else 0):
+        if oracle.is_feasible is None:
+            return point
+        for _ in range(MOST_STEPS_BACK):
             with oracle.interrupts:
-                if is_feasible(point):
+                if oracle.is_feasible(point):
                     return point
             point = oracle.space.combination(image, 0.5, point, image)
-        return point if is_feasible is None else image
+        return image
 
     def _try_secants(self, oracle: Oracle, memory: MapMemory, now: MapMemory, y: Sample) -> None:
         """A combination of the last points in place of y^{k+1}, where it promises enough."""
