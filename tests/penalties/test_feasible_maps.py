@@ -7,7 +7,7 @@ from momentous import NonNegative, Simplex, accelerate
 
 
 def factors():
-    """Nonnegative factors of a matrix by multiplicative updates, which raise where x is negative."""
+    """Nonnegative factors of a matrix by multiplicative updates, made for x >= 0 alone."""
     rng = np.random.default_rng(0)
     X, start = rng.random((20, 15)), rng.random((35, 3))
 
@@ -29,7 +29,8 @@ def mixture():
     P = np.random.default_rng(0).random((200, 8)) * [1, 1, 0.2, 0.2, 3, 1, 0.1, 2]
 
     def em(w):
-        assert w.min() >= 0.0 and abs(w.sum() - 1.0) < 1e-12
+        assert w.min() >= 0.0
+        assert abs(w.sum() - 1.0) < 1e-12
         r = P * w
         return (r / r.sum(axis=1, keepdims=True)).mean(axis=0)
 
@@ -46,9 +47,11 @@ def test_points_stay_in_the_set_and_the_run_is_faster(make):
     options = {"tol": 1e-5, "max_iterations": 5000}
     plain = accelerate(step, start, value, restart="always", **options)
     fast = accelerate(step, start, value, feasible=term, **options)
-    assert fast.success and fast.njev < plain.njev
+    assert fast.success
+    assert fast.njev < plain.njev
     assert fast.fun <= plain.fun + 1e-5 * abs(plain.fun)
-    assert np.isfinite(float(term.value(fast.x))) and np.isfinite(float(term.value(fast.image)))
+    assert np.isfinite(float(term.value(fast.x)))
+    assert np.isfinite(float(term.value(fast.image)))
     by_function = accelerate(
         step, start, value, feasible=lambda x: bool(np.isfinite(float(term.value(x)))), **options
     )

@@ -116,7 +116,9 @@ def test_l1_needs_far_fewer_gradients_than_proximal_gradients():
     fun = squares(*data())
     fast = minimize(fun, np.zeros(D), jac=True, penalty=L1(0.05), tol=1e-8)
     slow = minimize(fun, np.zeros(D), jac=True, penalty=L1(0.05), tol=1e-8, method="gd")
-    assert fast.success and slow.success and fast.fun == pytest.approx(slow.fun, abs=1e-12)
+    assert fast.success
+    assert slow.success
+    assert fast.fun == pytest.approx(slow.fun, abs=1e-12)
     assert fast.njev < slow.njev / 2
 
 
@@ -125,7 +127,8 @@ def test_box_and_nonnegative_are_bounds_bit_for_bit():
     for term, bounds in ((Box(-0.4, 0.7), (-0.4, 0.7)), (NonNegative(), (0.0, None))):
         a = minimize(fun, np.zeros(D), jac=True, penalty=term)
         b = minimize(fun, np.zeros(D), jac=True, bounds=bounds)
-        assert a.x.tobytes() == b.x.tobytes() and (a.active == b.active).all()
+        assert a.x.tobytes() == b.x.tobytes()
+        assert (a.active == b.active).all()
 
 
 class Sparse:
@@ -141,8 +144,10 @@ class Sparse:
 def test_terms_of_the_users_own():
     fun = squares(*data())
     result = minimize(fun, np.zeros(D), jac=True, penalty=Sparse(), tol=1e-9)
-    assert result.success and residual(fun, Sparse(), result.x) <= 1e-9
-    assert (np.abs(result.x) == 1.0).any() and (result.x == 0.0).any()
+    assert result.success
+    assert residual(fun, Sparse(), result.x) <= 1e-9
+    assert (np.abs(result.x) == 1.0).any()
+    assert (result.x == 0.0).any()
 
 
 @pytest.mark.parametrize("term", TERMS, ids=lambda term: type(term).__name__)
@@ -178,7 +183,8 @@ def test_a_hopeless_fast_method_is_saved_by_the_guard():
     fun, term = squares(*data()), L1(0.2)
     slow = Safeguarded(fast=ProjectedGradient(gradient_lipschitz=1e9))
     result = minimize(fun, np.zeros(D), jac=True, penalty=term, method=slow, tol=1e-6)
-    assert result.success and residual(fun, term, result.x) <= 1e-6
+    assert result.success
+    assert residual(fun, term, result.x) <= 1e-6
 
 
 def test_random_problems_have_no_false_success():
@@ -225,7 +231,8 @@ def test_resumed_runs_go_on_bit_for_bit(term, tmp_path):
     whole = minimize(fun, start, **options)
     minimize(fun, start, max_iterations=6, checkpoint=Checkpoint(path), **options)
     resumed = minimize(fun, start, resume=path, max_iterations=10**5, **options)
-    assert resumed.x.tobytes() == whole.x.tobytes() and resumed.nfev == whole.nfev
+    assert resumed.x.tobytes() == whole.x.tobytes()
+    assert resumed.nfev == whole.nfev
     with pytest.raises(momentous.CheckpointError, match="fun"):
         minimize(fun, start, jac=True, penalty=L1(0.9), resume=path)
 
@@ -242,7 +249,8 @@ def test_separate_value_and_gradient_count_honestly():
         return both(x)[1]
 
     result = minimize(value, np.zeros(D), jac=gradient, penalty=L1(0.2), tol=1e-8)
-    assert result.success and (result.nfev, result.njev) == (calls["f"], calls["g"])
+    assert result.success
+    assert (result.nfev, result.njev) == (calls["f"], calls["g"])
     differences = minimize(value, np.zeros(D), jac="2-point", penalty=L1(0.2), tol=1e-4)
     assert differences.fun == pytest.approx(result.fun, rel=1e-6)
 
@@ -271,7 +279,8 @@ def test_tensors_of_torch_are_minimised_as_arrays_are(term):
         lambda W: tuple(a.numpy() for a in fun(torch.tensor(W))),
         start.numpy(), jac=True, penalty=term, tol=1e-8,
     )  # fmt: skip
-    assert result.success and isinstance(result.x, torch.Tensor)
+    assert result.success
+    assert isinstance(result.x, torch.Tensor)
     np.testing.assert_allclose(result.x.numpy(), host.x, atol=1e-6)
 
 
