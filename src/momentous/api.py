@@ -344,6 +344,14 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         differences neither; l = u fixes a variable; an x0 outside is moved inside, with a warning.
         ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box.
         Methods that keep to bounds: "auto", "lbfgs", "gd".  Not together with ``inner``.
+    penalty : optional
+        A simple convex term h that is added to ``fun``: ``L1(weight)``, ``ElasticNet``,
+        ``GroupL2``, ``NonNegative``, ``Box``, ``Simplex``, ``Ball``, or an object with ``value(x)``
+        and ``prox(x, step)``, where h(z) + |z - x|^2/(2 step) is least.  ``fun`` is evaluated only
+        where h is finite.  ``tol`` is then compared with the norm of x - prox(x - g, 1), g the
+        gradient of ``fun`` (with the ridge of an elastic net).  An x0 where h is infinite is moved
+        to prox(x0, 1), with a warning.  The methods are those for bounds; not together with
+        ``bounds``, ``inner`` or ``ranks``.
     options : dict, optional
         Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
@@ -365,6 +373,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         ``multipliers`` (the gradient there) and ``optimality`` (the largest entry of
         |x - P(x - g)|); ``grad_norm`` is the norm of that vector, ``hess_inv`` is of the free
         variables, and ``trace["active"]`` counts the variables at bounds.
+        With a penalty ``fun`` is that of both, ``jac`` the gradient of the smooth function alone,
+        ``penalty`` is h(x), and ``optimality``, like ``grad_norm``, |x - prox(x - g, 1)|.
 
     Notes
     -----

@@ -121,11 +121,14 @@ class Result(LikeScipys, dict[str, Any]):
     fun: float  # f(x)
     jac: Array  # the gradient at x; of `accelerate` the residual x - T(x)
     image: Array  # of `accelerate` only: T(x), where the objective is no higher than at x
-    grad_norm: float  # the Euclidean norm of jac; with bounds, of x - P(x - jac)
+    # The Euclidean norm of jac; with bounds, of x - P(x - jac); with a penalty, of
+    # x - prox(x - jac, 1).
+    grad_norm: float
     # Of a run with bounds: where they hold x (-1 at the lower, 1 at the upper, 0 between), ...
     active: Array
     multipliers: Array  # ... jac there, 0 elsewhere, ...
-    optimality: float  # ... and the largest entry of |x - P(x - jac)|
+    optimality: float  # ... and the largest entry of |x - P(x - jac)|; with a penalty, grad_norm
+    penalty: float  # of a run with a simple term: its value; ``fun`` has it, ``jac`` has not
     success: bool  # was what the user asked for, or what the method promises, reached?
     status: Status  # why the run ended
     message: str  # the same in words, with the numbers

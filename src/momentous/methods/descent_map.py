@@ -301,12 +301,11 @@ class DescentMap(Method[MapMemory]):
     @staticmethod
     def _step_back(oracle: Oracle, point: Array, image: Array) -> Array:
         """The point; where that is outside of the set, one nearer to the image, or the image."""
-        is_feasible = oracle.is_feasible
-        if is_feasible is None:
+        if oracle.is_feasible is None:
             return point
         for _ in range(MOST_STEPS_BACK):
             with oracle.interrupts:
-                if is_feasible(point):
+                if oracle.is_feasible(point):
                     return point
             point = oracle.space.combination(image, 0.5, point, image)
         return image

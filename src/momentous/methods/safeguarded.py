@@ -176,7 +176,8 @@ class Safeguarded(Rule[SafeguardedMemory]):
     point is never above the lowest value that it has had by more than the noise of the values.
 
     With bounds G is `ProjectedGradient`, each of whose steps is an epoch, of one step and lower by
-    eps^2/(2L): N = 2 L D/eps^2 + 1, up to the trials of a step.
+    eps^2/(2L): N = 2 L D/eps^2 + 1, up to the trials of a step.  With a simple term it is the same,
+    of proximal gradient steps.
 
     The cost of an iteration is that of the method whose turn it is; neither knows of the other.
     The trace has an event ``turn`` when it passes (1: to G, 0: back to H).

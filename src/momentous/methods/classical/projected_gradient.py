@@ -42,8 +42,8 @@ class ProjectedGradient(Rule[ProjectedMemory]):
     below, takes the place of f; a box is the term that is 0 inside and infinite outside.
 
     A step p = x+ - x is accepted where f(x+) <= f(x) + <g, p> + L |p|^2/2 (of f alone), which every
-    L at least the Lipschitz constant of the gradient satisfies; else L is doubled.  After a step L is
-    multiplied by 0.9, so that a step takes at most 1.16 trials on average.
+    L at least the Lipschitz constant of the gradient satisfies; else L is doubled.  After a step L
+    is multiplied by 0.9, so that a step takes at most 1.16 trials on average.
 
     What it guarantees.  By the projection <g, p> <= -L |p|^2, so a step lowers f by L |p|^2/2 =
     |G|^2/(2L) at least, G = L p the gradient mapping.  2 L D/eps^2 + 1 steps give |G| <= eps, with

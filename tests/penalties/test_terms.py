@@ -1,0 +1,154 @@
+"""The proximal maps of the simple terms: against brute force, and by their laws."""
+
+import array_api_compat
+import numpy as np
+import pytest
+from scipy import optimize
+
+from momentous import L1, Ball, Box, ElasticNet, GroupL2, NonNegative, Simplex
+
+D = 6
+LABELS = [0, 2, 1, 0, 2, 2]
+TERMS = {
+    "L1": L1(0.7),
+    "weighted L1": L1(np.linspace(0.0, 2.0, D)),
+    "ElasticNet": ElasticNet(0.4, 1.5),
+    "GroupL2": GroupL2(0.8, LABELS),
+    "weighted GroupL2": GroupL2(np.array([0.0, 0.5, 2.0]), LABELS),
+    "NonNegative": NonNegative(),
+    "Box": Box(-0.5, np.linspace(0.0, 2.0, D)),
+    "Simplex": Simplex(2.0),
+    "Ball": Ball(1.3),
+}
+
+
+def points(count, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, D)) * 2.0
+
+
+@pytest.fixture(params=TERMS, ids=TERMS.keys())
+def term(request):
+    return TERMS[request.param]
+
+
+def test_prox_is_lowest_of_brute_force(term):
+    """h(z) + |z - x|^2/(2t) is no lower at 180 points, near and far, of the domain of h."""
+    rng = np.random.default_rng(1)
+    for x, t in zip(points(6), 10.0 ** rng.uniform(-1, 1, 6), strict=True):
+
+        def objective(z, x=x, t=t):
+            return float(term.value(z)) + float((z - x) @ (z - x)) / (2 * t)
+
+        y = term.prox(x, t)
+        lowest = objective(y)
+        assert np.isfinite(lowest)
+        for scale in (1e-3, 1e-1, 1.0):
+            for move in rng.standard_normal((10, D)):
+                near = term.prox(y + scale * move, 1e-9)  # in the domain of h
+                assert objective(near) >= lowest - 1e-9 * (1 + abs(lowest))
+                # A convex function is no lower anywhere if it is no lower on the way there.
+                assert objective(y + 1e-4 * (near - y)) >= lowest - 1e-12 * (1 + abs(lowest))
+
+
+def test_prox_agrees_with_a_solver_of_bounded_problems():
+    """L1 and the elastic net as x = u - v, u, v >= 0."""
+    for term in (TERMS["L1"], TERMS["weighted L1"], TERMS["ElasticNet"]):
+        x, t = points(1, 5)[0], 0.6
+
+        def split(z, x=x, t=t, term=term):
+            w, both = z[:D] - z[D:], z[:D] + z[D:]
+            ridge = getattr(term, "ridge", 0.0)
+            value = np.sum(term.weight * both) + ridge * w @ w / 2 + (w - x) @ (w - x) / (2 * t)
+            g = (w - x) / t + ridge * w
+            return value, np.concatenate([g + term.weight, term.weight - g])
+
+        found = optimize.minimize(
+            split, np.ones(2 * D), jac=True, bounds=[(0, None)] * (2 * D), method="L-BFGS-B",
+            options={"ftol": 0.0, "gtol": 1e-10},
+        ).x  # fmt: skip
+        np.testing.assert_allclose(found[:D] - found[D:], term.prox(x, t), atol=1e-7)
+
+
+def test_prox_is_firmly_nonexpansive(term):
+    for x, y in zip(points(50, 2), points(50, 3), strict=True):
+        p, q = term.prox(x, 0.8), term.prox(y, 0.8)
+        assert (p - q) @ (p - q) <= (p - q) @ (x - y) + 1e-12
+
+
+def test_subgradients_of_prox_support_h(term):
+    """(x - prox(x))/t is a subgradient of h at prox(x)."""
+    for x, z in zip(points(50, 4), points(50, 5), strict=True):
+        y, z = term.prox(x, 0.5), term.prox(z, 1e-9)
+        slope = (x - y) / 0.5
+        assert float(term.value(z)) >= float(term.value(y)) + slope @ (z - y) - 1e-9
+
+
+@pytest.mark.parametrize("t", [0.3, 2.0])
+def test_moreau_identity(t):
+    """x = prox_th(x) + t prox_h*/t(x/t), with h* the indicator of the dual ball."""
+    for x in points(20, 6):
+        dual = np.clip(x / t, -0.7, 0.7)
+        np.testing.assert_allclose(TERMS["L1"].prox(x, t) + t * dual, x, atol=1e-12)
+        for label in set(LABELS):
+            part = np.equal(LABELS, label)
+            dual = Ball(0.8).prox(x[part] / t, 1.0)
+            prox = GroupL2(0.8, LABELS).prox(x, t)[part]
+            np.testing.assert_allclose(prox + t * dual, x[part], atol=1e-12)
+    # Of a cone: x = P(x) + P_polar(x), the two at right angles.
+    x = points(1, 7)[0]
+    kept = NonNegative().prox(x, t)
+    assert kept @ (x - kept) == 0.0
+    assert (x - kept <= 0.0).all()
+
+
+def test_sets_are_zero_inside_and_infinite_outside():
+    inside = {"NonNegative": np.zeros(D), "Box": np.zeros(D), "Ball": np.full(D, 0.1)}
+    inside["Simplex"] = np.full(D, 2.0 / D)
+    for name, x in inside.items():
+        assert float(TERMS[name].value(x)) == 0.0
+        np.testing.assert_allclose(TERMS[name].prox(x, 3.0), x, atol=1e-15)
+        for outside in (x - 3.0, np.full(D, np.nan)):
+            assert float(TERMS[name].value(outside)) == np.inf
+
+
+def test_rows_are_groups_and_simplices_without_labels():
+    x = points(4, 8)
+    prox = GroupL2(0.8).prox(x, 0.5)
+    labels = np.repeat(np.arange(4), D)
+    np.testing.assert_allclose(prox, GroupL2(0.8, labels).prox(x, 0.5), atol=1e-15)
+    assert float(GroupL2(0.8).value(x)) == pytest.approx(float(GroupL2(0.8, labels).value(x)))
+    rows = [Simplex().prox(row, 1.0) for row in x]
+    np.testing.assert_allclose(Simplex().prox(x, 1.0), rows, atol=1e-15)
+
+
+def test_simplex_keeps_the_sum_of_far_points():
+    x = 1e6 + np.random.default_rng(0).random(50)
+    assert abs(Simplex().prox(x, 1.0).sum() - 1.0) < 1e-14
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy", "array_api_strict"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_terms_are_the_same_in_every_library(library, dtype):
+    xp = pytest.importorskip(library)
+    if library.startswith("jax") and dtype == "float64":
+        pytest.skip("JAX has double precision where it is switched on")
+    atol = 1e-5 if dtype == "float32" else 1e-12
+    for name, term in TERMS.items():
+        if library == "array_api_strict" and name not in ("L1", "Simplex", "Ball"):
+            continue
+        host = points(1, 9)[0].astype(dtype)
+        x = xp.asarray(host.copy(), dtype=getattr(xp, dtype))
+        y = term.prox(x, 0.5)
+        assert y.dtype == x.dtype
+        assert array_api_compat.array_namespace(y)
+        np.testing.assert_allclose(np.asarray(y), term.prox(host, 0.5), atol=atol)
+        if library != "array_api_strict":
+            value = float(term.value(y))
+            assert value == pytest.approx(float(term.value(np.asarray(y))), abs=atol)
+
+
+@pytest.mark.parametrize("make", [L1, Simplex, Ball, GroupL2, ElasticNet])
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+def test_negative_weights_are_refused(make, wrong):
+    with pytest.raises(ValueError, match="must be finite and >= 0"):
+        make(wrong)
