@@ -436,7 +436,8 @@ def test_multistart_draws_starts_around_one_or_between_bounds(bounds: Any) -> No
     assert len(np.unique(first[:, 0])) == 40
     if bounds:
         assert (np.abs(first[:, 0]) <= 3).all()
-        assert first[:, 0].min() < -2 and first[:, 0].max() > 2  # uniform over the box
+        assert first[:, 0].min() < -2  # uniform over the box
+        assert first[:, 0].max() > 2
         assert (np.concatenate(seen)[:, 1] <= 3).all()
     lowest = int(np.sum(np.all(result.x < 0, axis=1)))
     assert 0 < lowest < 40

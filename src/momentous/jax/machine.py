@@ -304,7 +304,7 @@ class Compiled(ArrayMachine):
         return self.combination(x, radius * share / self.norm(direction), direction)
 
 
-@custom_vmap
+@custom_vmap  # type: ignore[untyped-decorator]
 def _any_lane(condition: Any) -> Any:
     return condition
 
@@ -318,4 +318,4 @@ def _axes_of(leaf: Any) -> frozenset[str]:
     """The axes of ``shard_map`` along which it differs."""
     kind = jax.typeof(leaf)
     kind = getattr(kind, "manual_axis_type", kind)
-    return getattr(kind, "varying", getattr(kind, "vma", frozenset()))  # type: ignore[no-any-return]
+    return getattr(kind, "varying", getattr(kind, "vma", frozenset()))

@@ -24,6 +24,7 @@ from momentous.io.logs import shown
 from momentous.io.progress import progress_bar
 from momentous.lanes import saved
 from momentous.lanes.driver import Driver
+from momentous.lanes.few import FEW, FewRun
 from momentous.lanes.function import BatchFunction
 from momentous.lanes.machine import Lanes
 from momentous.lanes.result import ManyResult
@@ -174,7 +175,8 @@ def minimize_many(
     )  # fmt: skip
     state = saved.read(content, arrays, driver, rows) if resume is not None else None
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
-        run = ManyRun(
+        few = isinstance(rows, np.ndarray) and len(rows) <= FEW
+        run = (FewRun if few else ManyRun)(
             function, driver, rows, max_time=max_time, checkpoint=checkpoint, resume=state,
             progress=(lambda done, all_: bar(f"{done} of {all_} problems", done / all_))
             if progress
