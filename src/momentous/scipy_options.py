@@ -47,6 +47,7 @@ CALLED_HERE = {
     **dict.fromkeys(_EVALUATIONS, "max_evaluations"),
     **{name: f"stop={kind.__name__}(...)" for name, kind in _SMALL_CHANGE.items()},
     "seed": "rng",
+    "multistart": "minimize_many(..., multistart=m).best",
 }
 _NO_MEANING = frozenset({
     "accuracy", "adaptive", "barrier_tol", "catol", "constr_violation", "direc", "eta",

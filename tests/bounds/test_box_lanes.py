@@ -10,6 +10,13 @@ from tests.bounds.boxes import Boxed, random_box
 
 from momentous import CheckpointError, Status, certify, minimize, minimize_many
 from momentous.core.space import to_numpy
+from momentous.lanes import many
+
+
+@pytest.fixture(autouse=True, params=["lanes", "few"])
+def _lanes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches run one by one, and here in lanes as well."""
+    monkeypatch.setattr(many, "FEW", 0 if request.param == "lanes" else 30)
 
 
 def batch_of(problem: Boxed) -> Any:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -271,3 +275,14 @@ def test_a_run_ends_where_it_rests_at_one_value():
     )
     assert Status(int(found.status)) is host.status is Status.NO_PROGRESS
     assert int(found.nit) == host.nit
+
+
+@pytest.mark.slow
+def test_starts_may_be_spread_over_devices_by_shard_map():
+    """In a process of its own, whose host has four devices."""
+    script = Path(__file__).with_name("sharded_starts.py")
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.stdout == "the same on 4 devices\n", done.stderr

@@ -120,3 +120,13 @@ def test_residuals_are_for_least_squares():
 
     found = optx.least_squares(residuals, home.LBFGS(0.0, 1e-4), START, args=2.0, max_steps=100)
     np.testing.assert_allclose(found.value["w"], np.sqrt(2.0), atol=1e-3)
+
+
+def test_root_find_is_refused_with_the_way_out():
+    def residuals(y, _):
+        return y**2 - 2.0
+
+    with pytest.raises(TypeError, match=r"kink at the root.*optimistix.least_squares"):
+        optx.root_find(residuals, SOLVER, jnp.ones(2))
+    found = optx.least_squares(residuals, SOLVER, jnp.ones(2), max_steps=500)
+    assert np.allclose(found.value, np.sqrt(2.0), atol=1e-3)

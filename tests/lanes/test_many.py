@@ -417,3 +417,38 @@ def test_all_lanes_may_fail_at_once(count: int) -> None:
         lambda X: (np.abs(X).sum(1), np.sign(X)), starts, jac=True, max_iterations=200
     )
     assert not result.success.any()
+
+
+@pytest.mark.parametrize("bounds", [None, [(-3.0, 3.0), (None, 3.0)]])
+def test_multistart_draws_starts_around_one_or_between_bounds(bounds: Any) -> None:
+    seen = []
+
+    def wells(X: np.ndarray) -> Any:
+        seen.append(X.copy())
+        return np.sum(X**4 - 8 * X**2 + X, axis=1), 4 * X**3 - 16 * X + 1
+
+    result = minimize_many(
+        wells, np.array([1.0, 1.0]), jac=True, multistart=40, bounds=bounds, rng=3
+    )
+    first = seen[0]
+    assert len(result) == len(first) == 40
+    assert first[0].tolist() == [1.0, 1.0]
+    assert len(np.unique(first[:, 0])) == 40
+    if bounds:
+        assert (np.abs(first[:, 0]) <= 3).all()
+        assert first[:, 0].min() < -2  # uniform over the box
+        assert first[:, 0].max() > 2
+        assert (np.concatenate(seen)[:, 1] <= 3).all()
+    lowest = int(np.sum(np.all(result.x < 0, axis=1)))
+    assert 0 < lowest < 40
+    assert result.best.reached == lowest
+    assert (result.best.x < -2).all()
+    again = minimize_many(wells, [1.0, 1.0], jac=True, multistart=40, bounds=bounds, rng=3)
+    np.testing.assert_array_equal(again.x, result.x)
+
+
+def test_multistart_is_refused_where_it_means_nothing() -> None:
+    with pytest.raises(ValueError, match="multistart=0 must be a whole number"):
+        minimize_many(rosenbrock, np.ones(3), jac=True, multistart=0)
+    with pytest.raises(TypeError, match=r"minimize_many\(\.\.\., multistart=m\)\.best"):
+        minimize(rosenbrock, np.ones(3), jac=True, multistart=5)

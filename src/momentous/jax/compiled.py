@@ -23,8 +23,6 @@ from momentous.jax.penalties import TreePenalty, as_argument
 from momentous.jax.vectors import Scalar, Tree, number
 from momentous.methods.registry import in_box, method_class
 
-LANES = "momentous lanes"  # the axis of many runs at once
-
 
 class Solution(NamedTuple):
     """What `solve` returns: arrays, so that it can be vmapped and used in compiled code."""
@@ -191,7 +189,7 @@ def _solution(
     """In a loop of its own for many runs at once: see `Compiled.lanes`."""
 
     def run(
-        lanes: str | None, x0: Tree, given: Any, key: Any, most: Any, sides: Any, term: Any
+        lanes: bool, x0: Tree, given: Any, key: Any, most: Any, sides: Any, term: Any
     ) -> Solution:
         fun, method, tol, rtol = problem
         box = None if sides is None else Box(*sides)
@@ -213,12 +211,12 @@ def _solution(
             state.iterations, state.evaluations, state.evaluations, state.restarts,
         )  # fmt: skip
 
-    one = custom_vmap(partial(run, None))
+    one = custom_vmap(partial(run, False))
 
     @one.def_vmap  # type: ignore[untyped-decorator]
     def many(size: int, in_batched: list[Any], *arguments: Any) -> Any:
         axes = jax.tree.map(lambda has: 0 if has else None, tuple(in_batched))
-        found = jax.vmap(partial(run, LANES), axes, axis_name=LANES, axis_size=size)(*arguments)
+        found = jax.vmap(partial(run, True), axes, axis_size=size)(*arguments)
         return found, jax.tree.map(lambda _: True, found)
 
     smooth = jax.custom_jvp(one)

@@ -19,7 +19,7 @@ from momentous.core.oracle import Sample
 from momentous.core.rule import RUNNING, Ask, Goal, Rule
 from momentous.core.status import OUTPUTS, SUCCESSES, Status, is_one_of
 from momentous.jax import vectors
-from momentous.jax.machine import Compiled, strong
+from momentous.jax.machine import Compiled
 from momentous.jax.vectors import Scalar, Tree, number, select
 from momentous.methods.classical.curvature import ArrayCurvature
 
@@ -81,7 +81,7 @@ class Driver:
     def __init__(
         self, method: Any, fun: Callable[[Tree, Any], tuple[Scalar, Any]], args: Any, x0: Tree, *,
         rtol: float, atol: float, key: Any = None, norm: Callable[[Tree], Scalar] | None = None,
-        forward: bool = False, lanes: str | None = None, box: Box | None = None,
+        forward: bool = False, lanes: bool = False, box: Box | None = None,
         penalty: Any = None,
     ):  # fmt: skip
         if not (isinstance(method, Rule) and method.compiles):
@@ -96,7 +96,7 @@ class Driver:
         self.rtol, self.atol = rtol, atol
         self.norm = norm  # None: Euclidean
         self.forward = forward  # differentiate in forward mode
-        self.m = Compiled(x0, jax.random.key(0) if key is None else key, lanes, box)
+        self.m = Compiled(x0, jax.random.key(0) if key is None else key, lanes, box, args)
         self.m.penalty = penalty
 
     def begin(self, x0: Tree, aux: Any) -> State:
@@ -111,15 +111,16 @@ class Driver:
             first = _without_gradient(first)  # nobody asks for it
         start = Start(unknown, unknown, vectors.norm(x0))
         rest = Rest(nothing, unknown, unknown, nothing) if self.rule.ends_at_noise else None
-        return State(
+        state = State(
             memory, first, last, number(self.atol), start, rest, nothing, jnp.asarray(False),
             nothing, nothing, jnp.asarray(RUNNING),
         )  # fmt: skip
+        return jax.tree.map(self.m.varying, state)  # type: ignore[no-any-return]
 
     def _first(self, here: Sample, tol: Any) -> Any:
         memory = self.rule.begin(self.m, here, Goal(self.atol))
         memory = self.rule.with_tolerance(self.m, memory, tol)  # known with the first gradient
-        return jax.tree.map(strong, memory)
+        return jax.tree.map(self.m.strong, memory)
 
     def after_one(self, state: State) -> State:
         """One evaluation further."""
@@ -154,7 +155,7 @@ class Driver:
             )  # fmt: skip
 
         memory = m.case(state.memory, (first, begun), otherwise=told)
-        memory = jax.tree.map(strong, rule.write(m, memory))
+        memory = jax.tree.map(m.strong, rule.write(m, memory))
         outcome = memory.outcome
         usable = jnp.isfinite(here.value) & jnp.isfinite(here.grad_norm)
         shown = known if state.shown.sample.gradient is not None else _without_gradient(known)
@@ -215,7 +216,7 @@ class Driver:
             return state.runs & (state.evaluations < most)
 
         def turn(state: State) -> State:
-            if m.lanes is None:
+            if not m.lanes:
                 return self.after_one(state)
             all_lanes, m.mask = m.mask, goes_on(state)
             after = select(m.mask, self.after_one(state), state)
@@ -236,7 +237,7 @@ class Driver:
 
     def _unless(self, again: Scalar, last: Known, point: Tree) -> Known:
         """What was evaluated last, where it is asked for again."""
-        if self.m.lanes is None:
+        if not self.m.lanes:
             return jax.lax.cond(again, lambda: last, lambda: self._evaluated(point))  # type: ignore[no-any-return]
         return select(again, last, self._evaluated(point))  # type: ignore[no-any-return]
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.extend.core import jaxpr_as_fun
 from jax.scipy.linalg import solve_triangular
 
@@ -50,7 +51,9 @@ class Compiled(ArrayMachine):
     device: Any = None
     lanes_shape: tuple[int, ...] = ()
 
-    def __init__(self, x0: Tree, key: Any, lanes: str | None = None, box: Box | None = None):
+    def __init__(
+        self, x0: Tree, key: Any, lanes: bool = False, box: Box | None = None, reads: Any = ()
+    ):  # fmt: skip
         register_records()
         limits = Limits.of(x0)
         self.rounding, self.largest = limits.rounding, limits.largest
@@ -59,9 +62,23 @@ class Compiled(ArrayMachine):
         self.dtype = jnp.result_type(*jax.tree.leaves(x0) or [self.wide])
         self.tiny = float(jnp.finfo(self.wide).tiny)
         self.key, self.like, self.box = key, x0, box
-        # The name of the axis along which many runs go on at once, if they do; and in which of
-        # them the branch is taken that is traced.
+        # Do many runs go on at once, under ``vmap``?  And in which of them is the branch taken that
+        # is traced?
         self.lanes, self.mask = lanes, jnp.asarray(True)
+        sides = () if box is None else (box.lower, box.upper)
+        # The axes of ``shard_map`` along which anything that a run reads differs.
+        read = jax.tree.leaves((x0, key, sides, reads))
+        self.axes = frozenset[str]().union(*map(_axes_of, read))
+
+    def strong(self, leaf: Any) -> Any:
+        """A number or an array with a dtype that does not give way."""
+        leaf = jnp.asarray(leaf)
+        return self.varying(jax.lax.convert_element_type(leaf, leaf.dtype))
+
+    def varying(self, leaf: Any) -> Any:
+        """The same, of the type that it has in a branch, or a turn, that reads what differs."""
+        missing = tuple(self.axes - _axes_of(leaf))
+        return jax.lax.pcast(leaf, missing, to="varying") if missing else leaf
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
         """Only the leaves that some branch changes pass through the switch: XLA would copy the
@@ -73,8 +90,8 @@ class Compiled(ArrayMachine):
         if not chosen:
             return record if otherwise is None else otherwise()
         given, tree = jax.tree.flatten(record)
-        before = [strong(leaf) for leaf in given]
-        if self.lanes is not None:
+        before = [self.strong(leaf) for leaf in given]
+        if self.lanes:
             return tree.unflatten(self._by_lanes(given, before, tree, chosen, otherwise))  # type: ignore[no-any-return]
         traced = [self._traced(make, given, before, tree) for _, make in chosen]
         traced.append(self._traced(otherwise or (lambda: record), given, before, tree))
@@ -128,9 +145,7 @@ class Compiled(ArrayMachine):
 
     def any(self, condition: Any) -> Any:
         """Does it hold in a lane?"""
-        if self.lanes is None:
-            return condition
-        return jax.lax.pmax(condition.astype(jnp.int32), self.lanes) > 0
+        return _any_lane(condition) if self.lanes else condition
 
     def _traced(
         self, make: Callable[[], Any], given: list[Any], before: list[Any], tree: Any
@@ -143,7 +158,7 @@ class Compiled(ArrayMachine):
             changes[:] = [
                 i for i, leaf in enumerate(leaves) if leaf is not given[i] and leaf is not None
             ]
-            return [jnp.asarray(leaves[i], before[i].dtype) for i in changes]
+            return [self.varying(jnp.asarray(leaves[i], before[i].dtype)) for i in changes]
 
         return jaxpr_as_fun(jax.make_jaxpr(trace)()), changes
 
@@ -276,7 +291,7 @@ class Compiled(ArrayMachine):
         def one(before: R) -> Any:
             return jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), turn(before), before)
 
-        return jax.lax.while_loop(goes_on, one, jax.tree.map(strong, record))  # type: ignore[no-any-return]
+        return jax.lax.while_loop(goes_on, one, jax.tree.map(self.strong, record))  # type: ignore[no-any-return]
 
     def unbegun(self, begin: Callable[[], R]) -> R:
         shapes = jax.eval_shape(begin)
@@ -294,7 +309,18 @@ class Compiled(ArrayMachine):
         return self.combination(x, radius * share / self.norm(direction), direction)
 
 
-def strong(leaf: Any) -> Any:
-    """A number or an array with a dtype that does not give way."""
-    leaf = jnp.asarray(leaf)
-    return jax.lax.convert_element_type(leaf, leaf.dtype)
+@custom_vmap  # type: ignore[untyped-decorator]
+def _any_lane(condition: Any) -> Any:
+    return condition
+
+
+@_any_lane.def_vmap  # type: ignore[untyped-decorator]
+def _any_of(size: int, in_batched: list[bool], condition: Any) -> tuple[Any, bool]:
+    return jnp.any(condition, 0) if in_batched[0] else condition, False
+
+
+def _axes_of(leaf: Any) -> frozenset[str]:
+    """The axes of ``shard_map`` along which it differs."""
+    kind = jax.typeof(leaf)
+    kind = getattr(kind, "manual_axis_type", kind)
+    return getattr(kind, "varying", getattr(kind, "vma", frozenset()))

@@ -18,6 +18,18 @@ from momentous.jax.vectors import Scalar, Tree, select
 from momentous.methods.registry import rules
 
 
+class OfGradients(eqx.Module):  # type: ignore[misc]
+    """A norm of gradients, which `optimistix.root_find` may not take for one of residuals."""
+
+    of: Callable[[Any], Any] = eqx.field(static=True)
+
+    def __call__(self, residuals: Tree) -> Scalar:
+        raise TypeError(
+            "optimistix.root_find minimises the norm of the residuals, which has a kink at the "
+            "root: no gradient method ends there. Give the residuals to optimistix.least_squares"
+        )
+
+
 class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
     """A method of momentous, one evaluation of value and gradient per step.
 
@@ -44,7 +56,7 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
 
     rtol: float
     atol: float
-    norm: Callable[[Any], Any]
+    norm: OfGradients
     method: Method = eqx.field(static=True)
 
     def __init__(
@@ -54,7 +66,7 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
         norm: Callable[[Any], Any] = optx.two_norm,
         **parameters: Any,
     ):
-        self.rtol, self.atol, self.norm = rtol, atol, norm
+        self.rtol, self.atol, self.norm = rtol, atol, OfGradients(norm)
         self.method = self.kind(**parameters)
 
     def _driver(self, fn: Any, y: Tree, args: Any, options: dict[str, Any]) -> Driver:
@@ -63,7 +75,7 @@ class AbstractMomentous(optx.AbstractMinimiser):  # type: ignore[misc]
             raise ValueError(f"options: autodiff_mode={mode!r} must be 'fwd' or 'bwd'")
         return Driver(
             self.method, fn, args, y, rtol=self.rtol, atol=self.atol, key=options.get("key"),
-            norm=None if self.norm is optx.two_norm else self.norm, forward=mode == "fwd",
+            norm=None if self.norm.of is optx.two_norm else self.norm.of, forward=mode == "fwd",
         )  # fmt: skip
 
     def init(

@@ -66,7 +66,7 @@ class Driver:
         max_evaluations: int | None = None, target: float | None = None, seed: int = 0,
         values: int = 1,
     ):  # fmt: skip
-        self.m, self.rule, self.goal = m, rule, Goal(tol, seed)
+        self.m, self.rule, self.goal, self.noun = m, rule, Goal(tol, seed), m.noun
         self.values = values  # that an evaluation takes
         goal = rule.default_tolerance if tol is None else tol
         self.tolerance = float(goal) if goal and rule.stops_at_tolerance else -math.inf
@@ -81,9 +81,8 @@ class Driver:
 
     def begin(self, here: Sample) -> Batch:
         """After the evaluation at the starts."""
-        m, xp = self.m, self.m.xp
-        one = xp.ones((m.size,), dtype=m.whole, device=m.device)
-        infinity = xp.zeros((m.size,), dtype=m.wide, device=m.device) + math.inf
+        m = self.m
+        one, infinity = m.full(1), m.full(math.inf)
         m.spent = 2 * one
         memory = self.rule.begin(m, here, self.goal)
         best = Sample(here.point, here.value, here.gradient, infinity)
@@ -104,7 +103,7 @@ class Driver:
             point = m.box.clip(m, point)
         free = m.same(point, last.point)
         if known.point is not None and known.gradient is not None:
-            also = m.same(point, known.point) & ~free
+            also = m.same(point, known.point) & m.no(free)
             last, free = m.choose(also, known, last), free | also
         return point, last, free
 
@@ -148,7 +147,7 @@ class Driver:
             nit=nit,
             best=m.choose(better, shown, batch.best),
             best_nit=best_nit,
-            restarts=batch.restarts + m.where(ended, outcome.events.count, 0),
+            restarts=batch.restarts + m.where(ended, m.restarts(outcome.events), 0),
             level=m.where(ended, level, batch.level),
             level_fun=m.where(ended, level_fun, batch.level_fun),
             has_shown=batch.has_shown & m.no(ended),
@@ -197,7 +196,7 @@ class Driver:
             nit=lane.nit, nfev=self.values * lane.nfev, njev=lane.nfev, restarts=lane.restarts,
             grad_norm=shown.grad_norm, start_fun=lane.start_value, start_norm=lane.start_norm,
             start_size=lane.start_size, fun=shown.value, best_grad_norm=lane.best.grad_norm,
-            best_nit=lane.best_nit, level=lane.level, level_fun=lane.level_fun, noun=self.m.noun,
+            best_nit=lane.best_nit, level=lane.level, level_fun=lane.level_fun, noun=self.noun,
         )  # fmt: skip
         if not (math.isfinite(lane.start_value) and math.isfinite(lane.start_norm)):
             return bad_start(lane.start_value), shown

@@ -152,6 +152,11 @@ class Lanes(ArrayMachine):
             self._hosts[lane] = Host.of(space)
         return self._hosts[lane]
 
+    def full(self, value: Any) -> Array:
+        """A number in every lane."""
+        dtype = self.wide if isinstance(value, float) else self.whole
+        return self.xp.full((self.size,), value, dtype=dtype, device=self.device)
+
     # Branches.
 
     def case(self, record: R, *branches: Branch[R], otherwise: Callable[[], R] | None = None) -> R:
@@ -242,6 +247,10 @@ class Lanes(ArrayMachine):
         count = self.where(happens, 1, 0)
         kept = count if kind is EventKind.RESTART else 0
         return Events(count, kept, self.where(happens, 1.0 * value, 0.0))
+
+    def restarts(self, events: Events) -> Any:
+        """How many there are."""
+        return events.count
 
     def restarted(self, events: Events) -> Any:
         return events.kept > 0

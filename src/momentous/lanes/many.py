@@ -24,6 +24,7 @@ from momentous.io.logs import shown
 from momentous.io.progress import progress_bar
 from momentous.lanes import saved
 from momentous.lanes.driver import Driver
+from momentous.lanes.few import FEW, FewRun
 from momentous.lanes.function import BatchFunction
 from momentous.lanes.machine import Lanes
 from momentous.lanes.result import ManyResult
@@ -46,6 +47,7 @@ def minimize_many(
     max_time: float | None = None,
     target: float | None = None,
     bounds: Any = None,
+    multistart: int | None = None,
     vectorized: bool = True,
     exact: bool = False,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -90,6 +92,11 @@ def minimize_many(
     bounds : optional
         As for :func:`minimize`, one box for all problems; or a pair of a lower and an upper side,
         of which one at least is an array of shape (m, ...), for a box of each.
+    multistart : int, optional
+        X0 is one point, and there are so many starts of one function: this one, and others that
+        ``rng`` draws, between the bounds of a variable where it has two, else around it, as far
+        away as max(1, |x|).  ``result.best`` is the lowest run, ``result.best.reached`` says how
+        many have got there.
     vectorized : bool
         False: ``fun`` takes one point; it is called for one after the other (JAX: ``jax.vmap``).
     exact : bool
@@ -134,7 +141,7 @@ def minimize_many(
     >>> result[2].status.name, result.best.reached
     ('CONVERGED', 3)
     """
-    starts = _starts(X0)
+    starts = _starts(X0) if multistart is None else _draw_starts(X0, multistart, bounds, rng)
     function = BatchFunction(
         fun, jac, args if isinstance(args, tuple) else (args,), starts, vectorized=vectorized
     )
@@ -168,7 +175,8 @@ def minimize_many(
     )  # fmt: skip
     state = saved.read(content, arrays, driver, rows) if resume is not None else None
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
-        run = ManyRun(
+        few = isinstance(rows, np.ndarray) and len(rows) <= FEW
+        run = (FewRun if few else ManyRun)(
             function, driver, rows, max_time=max_time, checkpoint=checkpoint, resume=state,
             progress=(lambda done, all_: bar(f"{done} of {all_} problems", done / all_))
             if progress
@@ -183,6 +191,25 @@ def minimize_many(
         bar.end(f"{len(result)} of {len(result)} problems")
         LOGGER.info("%r", result)
     return result
+
+
+def _draw_starts(x0: Any, count: int, bounds: Any, seed: int) -> Array:
+    """The start, and others drawn by the bounds, or around it."""
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"multistart={count!r} must be a whole number >= 1")
+    start = starting_point(x0)
+    first, random = to_numpy(start), np.random.default_rng(seed)
+    shape = (count - 1, *first.shape)
+    drawn = first + np.maximum(1.0, np.abs(first)) * random.standard_normal(shape)
+    if bounds is not None:
+        lower, upper = read_sides(sides_or_pairs(bounds), first.shape, str(first.dtype))
+        both = np.isfinite(lower) & np.isfinite(upper)
+        low, high = np.where(both, lower, 0.0), np.where(both, upper, 0.0)
+        inside = low + (high - low) * random.random(shape)
+        drawn = np.clip(np.where(both, inside, drawn), lower, upper)
+    rows = np.concatenate([first[None], drawn.astype(first.dtype)])
+    xp, device = array_api_compat.array_namespace(start), array_api_compat.device(start)
+    return _starts(xp.asarray(rows, dtype=start.dtype, device=device))
 
 
 def _box(bounds: Any, function: BatchFunction, rows: Array) -> Box | None:

@@ -95,13 +95,8 @@ class ManyRun:
             return self.result
 
     def _run(self) -> None:
-        if self.batch is None:
-            here = self._evaluate(self.starts)
-            self._take(lambda: self.driver.begin(self.driver.sample(self.starts, *here)))
-        else:
-            self._resize()
-            batch = self.batch
-            self._take(lambda: batch)
+        self._prepare()
+        self._begin() if self.batch is None else self._go_on()
         while self.running.any():
             self._turns += 1
             self._turn()
@@ -114,6 +109,19 @@ class ManyRun:
             if self._checkpoint is not None and self._checkpoint.is_due(self._turns):
                 self._autosave()
             self.interrupts.raise_pending()
+
+    def _prepare(self) -> None:
+        """Before the first evaluation."""
+
+    def _begin(self) -> None:
+        here = self._evaluate(self.starts)
+        self._take(lambda: self.driver.begin(self.driver.sample(self.starts, *here)))
+
+    def _go_on(self) -> None:
+        batch = self.batch
+        assert batch is not None
+        self._resize()
+        self._take(lambda: batch)
 
     def _turn(self) -> None:
         driver, m, batch = self.driver, self.m, self.batch

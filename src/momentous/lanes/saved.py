@@ -49,6 +49,8 @@ def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -
             return {"list": [pack(part) for part in item], "tuple": isinstance(item, tuple)}
         if isinstance(item, Own):
             return {"own": [pack(each.packed()) for each in item.items], "way": pack(item.way)}
+        if hasattr(item, "packed"):  # the pairs of L-BFGS on the host
+            return {"packed": pack(item.packed())}
         if hasattr(item, "shape"):
             number = index.setdefault(id(item), len(arrays))
             arrays.setdefault(f"a{number}", to_numpy(item))
@@ -117,6 +119,8 @@ def read(
             items = np.empty(len(item["own"]), object)
             items[:] = [unpack(each).unpacked(m.space) for each in item["own"]]
             return Own(items, unpack(item["way"]))
+        if "packed" in item:
+            return unpack(item["packed"]).unpacked(m.space)
         if "array" in item:
             number = item["array"]
             if number not in made:

@@ -1,0 +1,115 @@
+"""A batch of few problems: each has a machine of its own, and only evaluations are made together.
+
+A turn of the lanes of `momentous.lanes.machine` costs as much as some 16 turns of single runs,
+however many lanes there are (benchmarks/many.py).  Here every run is its single run, bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from momentous.core.machine import ArrayMachine, Host
+from momentous.core.oracle import Sample
+from momentous.core.rule import Ask
+from momentous.core.space import Array
+from momentous.core.status import RESTARTS, Ending, Event
+from momentous.lanes.driver import GOES_ON, Driver
+from momentous.lanes.run import ManyRun, Piece
+
+FEW = 16
+
+
+class Alone(Host):
+    """The machine of one problem, whose driver brings value and gradient together."""
+
+    __slots__ = ()
+    worked = ArrayMachine.worked
+
+    @staticmethod
+    def full(value: Any) -> Any:
+        return value
+
+    @staticmethod
+    def restarts(events: tuple[Event, ...]) -> int:
+        return sum(event.kind in RESTARTS for event in events)
+
+    @staticmethod
+    def passed_on(ask: Ask, rule: Any) -> Ask:
+        return Ask(ask.point, ask.need, ask.again, ask.known)
+
+
+class FewRun(ManyRun):
+    """Few runs of one rule."""
+
+    batch: Any  # of every problem
+
+    def _prepare(self) -> None:
+        machines: dict[int, Driver] = {}
+        self._drivers: list[Driver] = []
+        for lane in range(self.total):
+            space = self.m.host(lane).space
+            if id(space) not in machines:
+                machines[id(space)] = copy.copy(self.driver)
+                alone = space.machine = Alone(space)
+                alone.fused, machines[id(space)].m = True, alone  # type: ignore[assignment]
+            self._drivers.append(machines[id(space)])
+        self._asks: dict[int, tuple[Array, Sample, bool]] = {}  # of those that run
+
+    def _begin(self) -> None:
+        found = self._sample(range(self.total), self.starts)
+        pairs = zip(self._drivers, found, strict=True)
+        self.batch = [driver.begin(here) for driver, here in pairs]
+        self._look()
+
+    def _go_on(self) -> None:
+        self._look()
+
+    def _sample(self, lanes: Any, points: Any) -> list[Sample]:
+        """What one evaluation finds at points of these lanes."""
+        if not len(points):
+            return []
+        numbers = None if len(lanes) == self.total else np.array(lanes)
+        values, gradients = self._evaluate(np.stack(list(points)), numbers)
+        rows = zip(lanes, points, values.tolist(), gradients, strict=True)
+        return [self._drivers[i].sample(point, value, g) for i, point, value, g in rows]
+
+    def _turn(self) -> None:
+        asks = self._asks
+        wanted = [i for i, (_, _, free) in asks.items() if not free]
+        found = dict(zip(wanted, self._sample(wanted, [asks[i][0] for i in wanted]), strict=True))
+        with np.errstate(all="ignore"):
+            for i, (_, known, free) in asks.items():
+                here = known if free else found[i]
+                self.batch[i] = self._drivers[i].turn(self.batch[i], here, free)
+        self._look()
+
+    def _look(self) -> None:
+        """Who has ended, and what the others ask."""
+        with np.errstate(all="ignore"):
+            lanes = np.flatnonzero(self.running)
+            self._finish(np.array([i for i in lanes if self.batch[i].code != GOES_ON], int))
+            lanes = np.flatnonzero(self.running)
+            self._asks = {i: self._drivers[i].ask(self.batch[i]) for i in lanes.tolist()}
+
+    def _finish(self, lanes: np.ndarray, why: Callable[[float], Ending] | None = None) -> None:
+        for i in lanes.tolist():
+            lane, driver = self.batch[i], self._drivers[i]
+            ended = driver.finish(lane, driver.m, why)
+            if ended is None:
+                continue
+            ending, at = ended
+            self.endings[i], self.running[i] = ending, False
+            vectors = (at.point, at.gradient, lane.best.point)
+            numbers = (
+                at.value, at.grad_norm, lane.best.grad_norm, lane.nit, lane.nfev, lane.restarts,
+                self.time, int(ending.status),
+            )  # fmt: skip
+            self.pieces.append(
+                Piece(np.array([i]), *(np.array(a)[None] for a in vectors), *map(np.array, [
+                    [number] for number in numbers]))
+            )  # fmt: skip
+            self.batch[i] = None
