@@ -382,7 +382,7 @@ def test_foreign_points_are_taken_up_with_what_was_learned():
             assert here.point is step.memory.best.point
             seen.append(len(known))
             wanted = [a @ here.gradient for a in known.vectors()]
-            np.testing.assert_allclose(known.products, wanted)
+            np.testing.assert_allclose(known.products[len(known.products) - len(wanted) :], wanted)
     assert max(seen, default=0) > 0
 
 

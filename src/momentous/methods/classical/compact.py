@@ -28,7 +28,7 @@ from momentous.core.machine import NUMBERS, Arithmetic, BoxMachine
 from momentous.core.space import Array
 from momentous.methods.classical.constants import LBFGS_CONSTANTS
 
-Product = Callable[[Array], Array]  # with a matrix
+Product = Callable[[Array], Array]
 
 
 def correction(
@@ -67,13 +67,12 @@ def is_of_use(ss: float, sy: float, yy: float, m: Arithmetic = NUMBERS) -> bool:
 
 
 def weights(
-    solve: Product, solve_transposed: Product, gram: Product, diagonal: Array, gamma: Any,
-    to_steps: Array, to_changes: Array,
-) -> tuple[Array, Array]:  # fmt: skip
-    """p and q of -H g = gamma Y p - S q - gamma g, given R^-1, R^-T and Y'Y as products with a
-    vector, D, gamma, S'g and Y'g."""
+    solve: Product, solve_transposed: Product, residual: Product, diagonal: Array, to_steps: Array
+) -> tuple[Array, Array]:
+    """p and q of -H g = gamma Y p - S q - gamma g, given products with R^-1 and R^-T, gamma (Y'Y p
+    - Y'g), D and S'g."""
     p = solve(to_steps)
-    return p, solve_transposed(diagonal * p + gamma * (gram(p) - to_changes))
+    return p, solve_transposed(residual(p) + diagonal * p)
 
 
 def middle(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
@@ -75,18 +75,6 @@ class _Halves:
         return self.first, self.rest
 
 
-class _Update(NamedTuple):
-    """What the newest pair does to A and C."""
-
-    first: np.ndarray  # before it
-    rest: np.ndarray
-    before: weakref.ref[_Halves]  # dead once no curvature needs these as they were
-    s: np.ndarray
-    a: np.ndarray
-    c: np.ndarray
-    sy: float
-
-
 class HostMatrix(HostCurvature):
     """H of all pairs on the host, in double precision, whatever the library of x.
 
@@ -97,10 +85,13 @@ class HostMatrix(HostCurvature):
     __slots__ = ("_gamma", "_halves", "_update")
 
     def __init__(
-        self, halves: _Halves | None, gamma: float, count: int, update: _Update | None = None
-    ):
-        self._halves, self._gamma, self.count = halves, gamma, count  # no halves: see the update
-        self._update, self._line = update, None
+        self, halves: _Halves | None, gamma: float, count: int,
+        update: tuple[Any, ...] = (),
+    ):  # fmt: skip
+        self._halves, self._gamma, self.count, self._line = halves, gamma, count, None
+        # Without halves: A and C before the newest pair, a weak reference to their halves, which is
+        # dead once nobody needs them as they were, and s, a, c and <s, y> of the pair.
+        self._update = update
 
     @classmethod
     def unknown(cls, dimension: int) -> HostMatrix:
@@ -115,7 +106,7 @@ class HostMatrix(HostCurvature):
         return HostMatrix(self._settled(), self._gamma, self.count)
 
     def extended(self, m: Host, here: Sample, there: Sample, noise: float) -> HostMatrix:
-        halves, space = self._settled(), m.space
+        halves, space = self._halves or self._settled(), m.space
         x, x_new, g, g_new = here.point, there.point, here.gradient, there.gradient
         if not space.flat:
             x, x_new, g, g_new = (_flat(space, a) for a in (x, x_new, g, g_new))
@@ -131,7 +122,7 @@ class HostMatrix(HostCurvature):
         a, c = dsymv(1.0, first, y), dsymv(1.0, rest, y)
         daxpy(s, a, n, -0.5 * ddot(y, a) / sy)
         daxpy(s, c, n, -0.5 * ddot(y, c) / sy - 0.5 / t)
-        update = _Update(first, rest, weakref.ref(halves), s, a, c, sy)
+        update = first, rest, weakref.ref(halves), s, a, c, sy
         return HostMatrix(None, sy / yy, self.count + 1, update)
 
     def _settled(self) -> _Halves:
@@ -139,7 +130,6 @@ class HostMatrix(HostCurvature):
         halves = self._halves
         if halves is not None:
             return halves
-        assert self._update is not None
         first, rest, before, s, a, c, sy = self._update
         n, alone = s.size, before() is None
         try:
@@ -151,7 +141,7 @@ class HostMatrix(HostCurvature):
             halves, self._gamma, self.count = nothing._halves, 1.0, 0
             raise
         finally:
-            self._halves, self._update = halves, None
+            self._halves, self._update = halves, ()
         return halves
 
     def first_scale(self, m: Host) -> float:

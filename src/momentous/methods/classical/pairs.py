@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_compat
@@ -38,66 +37,60 @@ from momentous.methods.classical.prox_model import has_kinks
 from momentous.methods.search.wolfe import Line
 
 ONE_THREAD = LBFGS_CONSTANTS.one_thread_entries
+NOTHING = np.empty(0)
 
 
 class Window:
     """Room for twice as many pairs as are kept, and for their products; all is written once.
 
-    A pair has a number.  The product of pairs i <= j, less than m = ``most`` apart, stands at place
-    j m + i of a flat array: there pairs in a row have the upper triangle of a matrix with m rows,
-    column by column, and a new pair writes where no other has written.
+    A pair has a number; the first m = ``most`` are pairs of zeros, so that there are always m.  The
+    product of pairs i <= j, less than m apart, stands at place j m + i of a flat array: there m
+    pairs in a row have the upper triangle of a matrix, column by column, and a new pair writes
+    where no other has written.
     """
 
     def __init__(self, most: int, shape: tuple[int, ...] = (0,), dtype: Any = np.float64):
-        self.most, self.used = most, 0
+        self.most, self.used = most, most
         self.shape, self.dtype = shape, dtype  # of vectors that are stacked
+        self.rows = np.zeros((4 * most, math.prod(shape)))  # s_1, y_1, s_2, ... of those
         self.steps_changes, self.changes_changes = np.zeros((2, 2 * most * (most + 1)))
-        self.diagonal = np.empty(2 * most)  # <s_i, y_i>/t_i, with t_i the correction by values
-        self.rows = np.empty((4 * most, math.prod(shape)))  # s_1, y_1, s_2, ..., where stacked
+        self.steps_changes[: most * (most + 1) : most + 1] = 1.0  # R can be inverted
+        self.diagonal = np.ones(2 * most)  # <s_i, y_i>/t_i, with t_i the correction by values
 
-    def triangle(self, products: np.ndarray, first: int, end: int) -> np.ndarray:
-        """The upper triangle of the products of pairs in a row; below is anything."""
-        m, k = self.most, end - first
-        return products[first * (m + 1) :][: k * m].reshape(k, m)[:, :k].T
+    def triangles(self, end: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """R and Y'Y of the last k pairs before ``end``, of which what is below the diagonal is
+        anything; and D."""
+        m, first = self.most, (end - k) * (self.most + 1)
+        place = slice(first, first + k * m)
+        r, yy = self.steps_changes[place], self.changes_changes[place]
+        return r.reshape(k, m).T[:k], yy.reshape(k, m).T[:k], self.diagonal[end - k : end]
 
-    def triangles(self, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """R and Y'Y of pairs in a row."""
-        r, yy = (self.triangle(a, first, end) for a in (self.steps_changes, self.changes_changes))
-        return r, yy
-
-    def moved(self, first: int, end: int) -> Window:
-        """These pairs alone, in a window of their own."""
-        return self.emptied().filled(
-            self.triangles(first, end), self.diagonal[first:end], self.rows[2 * first : 2 * end]
-        )
+    def moved(self, end: int) -> Window:
+        """The last pairs before ``end``, in a window of their own."""
+        new = self.emptied().filled(self.triangles(end, self.most))
+        new.rows[: 2 * self.most] = self.rows[2 * (end - self.most) : 2 * end]
+        return new
 
     def emptied(self) -> Window:
         """One of the same size."""
         return Window(self.most, self.shape, self.dtype)
 
-    def filled(
-        self, triangles: Sequence[np.ndarray], diagonal: np.ndarray, rows: Iterable[np.ndarray]
-    ) -> Window:
-        """With these pairs in front."""
-        k = self.used = len(diagonal)
-        for mine, its in zip(self.triangles(0, k), triangles, strict=True):
-            mine[:] = its
-        self.diagonal[:k] = diagonal
-        for i, row in enumerate(rows):
-            self.rows[i] = row.reshape(-1)
+    def filled(self, products: Sequence[np.ndarray]) -> Window:
+        """With these products of the last pairs."""
+        for mine, its in zip(self.triangles(self.most, len(products[0])), products, strict=True):
+            mine[...] = its
         return self
 
     def write(self, to_change: np.ndarray, diagonal: float) -> None:
         """The products of the change of a new pair with all vectors, s and y in turn."""
-        i = self.used
-        end = i * (self.most + 1) + 1  # behind the place of the pair with itself
-        place = slice(end - len(to_change) // 2, end)
+        i, end = self.used, self.used * (self.most + 1) + 1
+        place = slice(end - self.most, end)  # the last one is that of the pair with itself
         self.steps_changes[place], self.changes_changes[place] = to_change[::2], to_change[1::2]
         self.diagonal[i], self.used = diagonal, i + 1
 
 
 class HostPairs(HostCurvature):
-    """The newest pairs on the host, the last ``count`` before ``end`` in a window.
+    """The newest pairs on the host, those before ``end`` in a window, of which ``count`` are real.
 
     The curvatures of a run share the window.  A new pair is written behind ``end``, where neither
     this curvature nor any before it looks; if another one has taken that place already (a step that
@@ -117,10 +110,10 @@ class HostPairs(HostCurvature):
 
     def __init__(
         self, window: Window, end: int = 0, count: int = 0, gamma: float = 1.0,
-        vectors: tuple[Array, ...] = (), products: np.ndarray | None = None,
+        vectors: tuple[Array, ...] = (),
     ):  # fmt: skip
-        self.window, self.end, self.count, self.gamma = window, end, count, gamma
-        self.products = np.empty(0) if products is None else products  # U'g where the method stands
+        self.window, self.end, self.count, self.gamma = window, end or window.most, count, gamma
+        self.products = NOTHING  # U'g where the method stands
         self._vectors, self._line = vectors, None
         self._inverse: CompactInverse | None = None  # once it is known
 
@@ -142,11 +135,6 @@ class HostPairs(HostCurvature):
         moved.products = moved._products_with(m, here.gradient)
         return moved
 
-    @property
-    def _first(self) -> int:
-        """The first pair for which there is room beside a new one."""
-        return self.end - min(self.count, self.window.most - 1)
-
     def extended(self, m: Host, here: Sample, there: Sample, noise: float) -> HostPairs:
         s, y, slope, sums = self._measure(m, here, there)
         ss, sy, yy = sums[:3]
@@ -154,19 +142,19 @@ class HostPairs(HostCurvature):
             yy = moved_square(m, s, y)
         if not is_of_use(ss, sy, yy):
             return self.at(m, there)
-        window, end, first = self.window, self.end, self._first
-        if window.used != end or end == 2 * window.most:
-            window, end, first = window.moved(first, end), end - first, 0
+        window, end, most = self.window, self.end, self.window.most
+        if window.used != end or end == 2 * most:
+            window, end = window.moved(end), most
         t = correction(here.value - there.value, slope, sy, noise)
-        count, gamma = end + 1 - first, sy / yy
-        after = type(self)(window, end + 1, count, gamma, (*self._kept(), s, y))
+        count = min(self.count + 1, most)
+        after = type(self)(window, end + 1, count, sy / yy, (*self._kept(), s, y))
         after.products, to_change = after._new_products(m, self, there.gradient, s, y, sums)
         window.write(to_change, sy / t)
         return after
 
     def _kept(self) -> tuple[Array, ...]:
         """The vectors for which there is room beside a new pair."""
-        return self._vectors[2 * (self.count - self.end + self._first) :]
+        return self._vectors[2 * (self.count == self.window.most) :]
 
     def _pass(self, m: Host, gradient: Array, s: Array) -> tuple[Pass, tuple[Array, ...]]:
         """The pass that makes a new pair, and its vectors behind the new gradient."""
@@ -200,25 +188,36 @@ class HostPairs(HostCurvature):
         """U'g and U'y with the newest pair."""
         kept, (_, sy, yy, to_s, to_y, *found) = self._vectors[:-2], sums
         found = [*found[: len(kept)], *m.space.inners(kept[len(found) :], g)]
-        products = np.array([*found, to_s, to_y])
-        # y is a difference of gradients, and so are its products.
-        changes = products[:-2] - before.products[len(before.products) - len(kept) :]
-        return products, np.array([*changes, sy, yy])
+        products = self._padded([*found, to_s, to_y])
+        to_change = products.copy()
+        if kept:  # y is a difference of gradients, and so are its products
+            to_change[-2 - len(kept) : -2] -= before.products[-len(kept) :]
+        to_change[-2:] = sy, yy
+        return products, to_change
 
     def _products_with(self, m: Host, vector: Array) -> np.ndarray:
         """U'v."""
-        return np.array(m.space.inners(self._vectors, vector))
+        return self._padded(m.space.inners(self._vectors, vector))
+
+    def _padded(self, products: Sequence[float]) -> np.ndarray:
+        """With zeros for pairs of zeros."""
+        padded = np.zeros(2 * self.window.most)
+        padded[len(padded) - len(products) :] = products
+        return padded
 
     def weights(self) -> np.ndarray:
         """w of -H g = U w - gamma g."""
-        first, gamma, products = self.end - self.count, self.gamma, self.products
-        r, yy = self.window.triangles(first, self.end)
+        gamma, products = self.gamma, self.products
+        r, yy, diagonal = self.window.triangles(self.end, self.window.most)
         p, q = compact.weights(
-            partial(dtrsv, r), lambda v: dtrsv(r, v, 1, 0, 0, 1, 0, 1), partial(dsymv, 1.0, yy),
-            self.window.diagonal[first : self.end], gamma, products[::2], products[1::2],
+            lambda v: dtrsv(r, v),
+            lambda v: dtrsv(r, v, 1, 0, 0, 1, 0, 1),  # transposed, into v; keywords cost time
+            lambda p: dsymv(gamma, yy, p, -gamma, products[1::2]),
+            diagonal, products[::2],
         )  # fmt: skip
         w = np.empty(len(products))
-        w[::2], w[1::2] = -q, gamma * p
+        np.negative(q, w[::2])
+        np.multiply(p, gamma, w[1::2])
         return w
 
     def first_scale(self, m: Host) -> float:
@@ -232,13 +231,15 @@ class HostPairs(HostCurvature):
         return self._combined(m, gradient, pairs.weights())
 
     def _combined(self, m: Host, g: Array, weights: np.ndarray) -> Array:
+        weights = weights[len(weights) - 2 * self.count :]
         return m.space.weighted_sum([-self.gamma, *weights.tolist()], (g, *self._vectors))
 
     def _make_line(self, m: Host, here: Sample) -> Line | FusedLine:
         if not (self.count and m.fuses and not has_kinks(m)):
             return super()._make_line(m, here)
-        weights, vectors = [-self.gamma, *self.weights().tolist()], (here.gradient, *self._vectors)
-        d, end, along = m.space.direction(here.point, weights, vectors)
+        weights, vectors = self.weights()[-2 * self.count :], (here.gradient, *self._vectors)
+        given = [-self.gamma, *weights.tolist()]
+        d, end, along = m.space.direction(here.point, given, vectors)
 
         # Not after an exception: it may be one of this rank alone, and this is a call over ranks.
         def line() -> Line:
@@ -259,10 +260,9 @@ class HostPairs(HostCurvature):
 
     def inverse(self) -> CompactInverse:
         if self._inverse is None:
-            first, k = self.end - self.count, self.count
-            r, upper = map(np.triu, self.window.triangles(first, self.end))
-            gram, D = upper + np.triu(upper, 1).T, self.window.diagonal[first : self.end]
-            K = compact.middle(np, np.matmul, dtrtri(r)[0], gram, D, self.gamma)
+            r, yy, diagonal = self.window.triangles(self.end, k := self.count)
+            inverse, gram = dtrtri(np.triu(r))[0], np.triu(yy) + np.triu(yy, 1).T
+            K = compact.middle(np, np.matmul, inverse, gram, diagonal, self.gamma)
             order = np.arange(2 * k).reshape(2, k).T.reshape(-1)  # s and y in turn
             self._inverse = CompactInverse(self.gamma, self.rows(), K[np.ix_(order, order)])
         return self._inverse
@@ -286,9 +286,10 @@ class HostPairs(HostCurvature):
         return z, made
 
     def packed(self) -> StoredPairs:
-        window, first = self.window, self.end - self.count
-        r, yy = (np.triu(a).ravel() for a in window.triangles(first, self.end))
-        arrays = (r, yy, window.diagonal[first : self.end], self.products)
+        window, k = self.window, self.count
+        r, yy, diagonal = window.triangles(self.end, k)
+        products = self.products[len(self.products) - 2 * k :]
+        arrays = (np.triu(r).ravel(), np.triu(yy).ravel(), diagonal, products)
         numbers = (tuple(a.tolist()) for a in arrays)
         return StoredPairs(window.most, self.vectors(), self.gamma, *numbers)
 
@@ -307,10 +308,10 @@ class StackedPairs(HostPairs):
 
     def __init__(
         self, window: Window, end: int = 0, count: int = 0, gamma: float = 1.0,
-        vectors: tuple[Array, ...] = (), products: np.ndarray | None = None,
+        vectors: tuple[Array, ...] = (),
     ):  # fmt: skip
-        super().__init__(window, end, count, gamma, (), products)
-        self.columns = window.rows[2 * (end - count) : 2 * end].T  # U
+        super().__init__(window, end, count, gamma)
+        self.columns = window.rows[2 * (self.end - window.most) : 2 * self.end].T  # U
 
     def _measure(
         self, m: Host, here: Sample, there: Sample
@@ -349,11 +350,11 @@ class StackedPairs(HostPairs):
             return whole.astype(g.dtype, copy=False).reshape(g.shape)
 
     def vectors(self) -> tuple[Array, ...]:
-        rows = self.columns.T.astype(self.window.dtype, copy=False)  # as they were
+        rows = self.rows().astype(self.window.dtype, copy=False)  # as they were
         return tuple(row.reshape(self.window.shape) for row in rows)
 
     def rows(self) -> Array:
-        return self.columns.T
+        return self.columns.T[len(self.columns.T) - 2 * self.count :]
 
 
 def _flat(a: np.ndarray) -> np.ndarray:
@@ -365,12 +366,15 @@ def _flat(a: np.ndarray) -> np.ndarray:
 def _products(columns: np.ndarray, *vectors: np.ndarray) -> Sequence[np.ndarray]:
     """Of each vector, the inner products with all columns, in one thread."""
     size, count = columns.shape
+    if columns.size <= ONE_THREAD:  # transposed; keywords cost time
+        return [dgemv(1.0, columns, v, 0.0, np.empty(count), 0, 1, 0, 1, 1, 1) for v in vectors]
     if columns.size <= 2 * ONE_THREAD:
-        sums, most = np.empty((len(vectors), count)), ONE_THREAD // size
-        for out, vector in zip(sums, vectors, strict=True):
-            for i in range(0, count, most):  # into out, from i on; keywords cost time
-                dgemv(1.0, columns[:, i : i + most], vector, 0.0, out, 0, 1, i, 1, 1, 1)
-        return sums  # type: ignore[return-value]
+        half = count // 2  # into the same array, from the middle on
+        left, right, sums = columns[:, :half], columns[:, half:], np.empty((len(vectors), count))
+        for v, out in zip(vectors, sums, strict=True):
+            dgemv(1.0, left, v, 0.0, out, 0, 1, 0, 1, 1, 1)
+            dgemv(1.0, right, v, 0.0, out, 0, 1, half, 1, 1, 1)
+        return sums  # type: ignore[return-value]  # its rows
     if size <= ROW:
         return [np.vecdot(columns.T, vector) for vector in vectors]
     parts, whole = _parts(columns)
@@ -407,9 +411,13 @@ class StoredPairs:
             raise ValueError(f"{len(vectors)} vectors of {k} pairs, {self.most} at the most")
         r, yy = (np.array(a).reshape(k, k) for a in (self.steps_changes, self.changes_changes))
         new = HostPairs.unknown(self.most, space)
-        rows = vectors if isinstance(new, StackedPairs) else ()
-        window = new.window.filled((r, yy), np.array(self.diagonal), rows)
-        return type(new)(window, k, k, self.gamma, vectors, np.array(self.products))
+        window = new.window.filled((r, yy, np.array(self.diagonal)))
+        made = type(new)(window, window.most, k, self.gamma, vectors)
+        made.products = made._padded(self.products)
+        if isinstance(made, StackedPairs):
+            for column, vector in zip(made.rows(), vectors, strict=True):
+                column[:] = vector.reshape(-1)
+        return made
 
 
 # --- where numbers are arrays ---------------------------------------------------------------------
@@ -488,11 +496,13 @@ class ArrayPairs(ArrayCurvature):
 
     def descent(self, m: CurvatureMachine, gradient: Array) -> Array:
         (rows, gamma), known, g = self._matrix(m), self.known, m.entries(gradient)
-        matrices = known.inverse, m.xp.matrix_transpose(known.inverse), known.gram
-        solve, solve_transposed, gram = (partial(times, m, matrix) for matrix in matrices)
+        to_steps, to_changes = self._products(m, g)
         p, q = compact.weights(
-            solve, solve_transposed, gram, known.diagonal, gamma, *self._products(m, g)
-        )
+            lambda v: times(m, known.inverse, v),
+            lambda v: times(m, m.xp.matrix_transpose(known.inverse), v),
+            lambda p: gamma * (times(m, known.gram, p) - to_changes),
+            known.diagonal, to_steps,
+        )  # fmt: skip
         w = m.xp.astype(m.xp.concat([-q, gamma * p], axis=-1), rows.dtype, copy=False)
         whole = m.widened(m.matmul(w[..., None, :], rows)[..., 0, :])
         return m.vector(whole - gamma * m.widened(g))
