@@ -303,7 +303,8 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         two numbers is refused: it could be two pairs).  ``fun`` is never evaluated outside, by
         differences neither; l = u fixes a variable; an x0 outside is moved inside, with a warning.
         ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box.
-        Methods that keep to bounds: "auto", "lbfgs", "gd".  Not together with ``inner``.
+        Methods that keep to bounds: "auto", "lbfgs", "gd", "ada-ragd", "ada-rhb".  Not together
+        with ``inner``.
     options : dict, optional
         Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``
