@@ -200,7 +200,8 @@ def main() -> None:
         for solver in ["auto", *given.solvers]:
             gradients, value, outside = run(problem, solver, given.seconds)
             size = problem.start.size
-            rows.append(dict(zip(COLUMNS, (label, half, name, size, solver, gradients, value, outside), strict=True)))  # fmt: skip
+            row = label, half, name, size, solver, gradients, value, outside
+            rows.append(dict(zip(COLUMNS, row, strict=True)))
             counts.append(f"{gradients or '-':>5}")
         print(f"{half} {name:12} {problem.start.size:5} {'  '.join(counts)}", flush=True)
     print(page(rows))
@@ -228,8 +229,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Problems with bounds: scoreboard",
         "",
-        "The bound-constrained problems of S2MPJ that finish in time, `auto` beside SciPy's solvers;",
-        "`benchmarks/bounds.py` has the rules and makes this page. Solved: the norm of",
+        "The bound-constrained problems of S2MPJ that finish in time, `auto` beside solvers of",
+        "SciPy; `benchmarks/bounds.py` has the rules and makes this page. Solved: the norm of",
         r"$x - P(x - g)$ at $10^{-6}$ of the first ($10^{-3}$ in float32) within 3,000 gradients.",
         "Ratio: gradients of `auto` to those of the other, where both solve it; *same minimum*:",
         "where the values agree to 4 digits. Choices were made on the first half alone.",

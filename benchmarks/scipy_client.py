@@ -90,6 +90,8 @@ class Client:
         self.original, self.limit = original, limit
         self.calls = 0
         self.ended: dict[str, str] = {}  # by test: why it failed, or nothing
+        self.has_bounds = False
+        self.bounded: list[str] = []  # tests that pass bounds
 
     def minimize(
         self, fun: Any, x0: Any, args: Any = (), method: Any = None, jac: Any = None,
@@ -101,6 +103,7 @@ class Client:
         free = constraints is None or (isinstance(constraints, (tuple, list)) and not constraints)
         if known and free:
             self.calls += 1
+            self.has_bounds |= bounds is not None
             method = momentous.minimize
         return self.original(
             fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options
@@ -109,7 +112,7 @@ class Client:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Any:
         """Look at every test: does it call minimize, and does it pass?"""
-        self.calls = 0
+        self.calls, self.has_bounds = 0, False
         with time_limit(self.limit):
             outcome = yield
         if not self.calls:
@@ -120,6 +123,7 @@ class Client:
         ):
             return
         name = f"{item.path.stem}::{item.nodeid.partition('::')[2]}"
+        self.bounded += [name] * self.has_bounds
         self.ended[name] = (
             "" if failure is None else f"{failure[0].__name__}: {str(failure[1]).strip()[:300]}"
         )
@@ -144,8 +148,8 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def run_module(name: str, limit: float, choice: str | None = None) -> dict[str, str]:
-    """Run one file of SciPy's tests in this process: why each test failed, or nothing."""
+def run_module(name: str, limit: float, choice: str | None = None) -> Client:
+    """Run one file of SciPy's tests in this process."""
     client = Client(scipy.optimize.minimize, limit)
     scipy.optimize.minimize = scipy.optimize._minimize.minimize = client.minimize
     quiet = ["-q", "--no-header", "--no-summary", "--tb=no", "-p", "no:cacheprovider"]
@@ -154,22 +158,23 @@ def run_module(name: str, limit: float, choice: str | None = None) -> dict[str, 
     pytest.main(
         ["--pyargs", module, *quiet, "-p", "no:xdist", "-c", os.devnull, *chosen], plugins=[client]
     )
-    return client.ended
+    return client
 
 
-def run_in_process(name: str, limit: float, only: str | None = None) -> dict[str, str]:
-    """The same in a process of its own."""
+def run_in_process(
+    name: str, limit: float, only: str | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """The same in a process of its own: why each test failed, or nothing; and those with bounds."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "ended.json")
         words = [sys.executable, __file__, "--module", name, "--limit", str(limit), "--to", out]
         words += ["--only", only] if only else []
         done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if not out.exists():
-            return {
-                f"{name}::": f"the process ended with {done.returncode}: {done.stdout[-500:]!r}"
-            }
-        ended: dict[str, str] = json.loads(out.read_text())
-        return ended
+            why = f"the process ended with {done.returncode}: {done.stdout[-500:]!r}"
+            return {f"{name}::": why}, []
+        ended, bounded = json.loads(out.read_text())
+        return ended, bounded
 
 
 def reason(name: str) -> str | None:
@@ -183,8 +188,9 @@ def _names(name: str) -> tuple[str, str]:
     return test, test.partition("[")[0]
 
 
-def page(ended: dict[str, str]) -> str:
+def page(ended: dict[str, str], bounded: list[str]) -> str:
     """The table of the tests that fail, in Markdown."""
+    inside = sum(not ended[name] for name in bounded)
     failures = [name for name, why in ended.items() if why]
     lines = [
         "# SciPy's own tests as a client",
@@ -194,7 +200,7 @@ def page(ended: dict[str, str]) -> str:
         "than bounds. `python benchmarks/scipy_client.py --out docs/scipy-client.md` runs them",
         "with `method=momentous.minimize` and writes this page: "
         f"{len(ended) - len(failures)} pass, and {len(failures)} fail",
-        "for these reasons.",
+        f"for these reasons. Of the {len(bounded)} that pass bounds, {inside} pass.",
         "",
         "| why | tests |",
         "|---|---|",
@@ -222,18 +228,22 @@ def main() -> int:
         print("the installed SciPy comes without its tests: there is nothing to run")
         return 0
     if given.module:
-        given.to.write_text(json.dumps(run_module(given.module, given.limit, given.only)))
+        client = run_module(given.module, given.limit, given.only)
+        given.to.write_text(json.dumps((client.ended, client.bounded)))
         return 0
     ended: dict[str, str] = {}
+    bounded: list[str] = []
     with ThreadPoolExecutor(given.jobs) as pool:
         for found in pool.map(lambda name: run_in_process(name, given.limit, given.only), MODULES):
-            ended |= found
-    text = page(ended)
+            ended |= found[0]
+            bounded += found[1]
+    text = page(ended, bounded)
     if given.out:
         given.out.write_text(text)
     failures = [name for name, why in ended.items() if why]
     print(f"SciPy {scipy.__version__}: {len(ended)} tests call minimize, "
-          f"{len(ended) - len(failures)} pass")  # fmt: skip
+          f"{len(ended) - len(failures)} pass; {len(bounded)} with bounds, "
+          f"{sum(not ended[name] for name in bounded)} pass")  # fmt: skip
     for name in failures:
         print(f"- {name}: {reason(name) or 'UNEXPECTED ' + ended[name]}")
     over = set(REASONS) - {part for name in failures for part in _names(name)}

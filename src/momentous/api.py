@@ -343,15 +343,16 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         two numbers is refused: it could be two pairs).  ``fun`` is never evaluated outside, by
         differences neither; l = u fixes a variable; an x0 outside is moved inside, with a warning.
         ``tol`` is then compared with the norm of x - P(x - g), P the projection onto the box.
-        Methods that keep to bounds: "auto", "lbfgs", "gd".  Not together with ``inner``.
+        Methods that keep to bounds: "auto", "lbfgs", "gd", "ada-ragd", "ada-rhb".  Not together
+        with ``inner``.
     penalty : optional
         A simple convex term h that is added to ``fun``: ``L1(weight)``, ``ElasticNet``,
         ``GroupL2``, ``NonNegative``, ``Box``, ``Simplex``, ``Ball``, or an object with ``value(x)``
         and ``prox(x, step)``, where h(z) + |z - x|^2/(2 step) is least.  ``fun`` is evaluated only
         where h is finite.  ``tol`` is then compared with the norm of x - prox(x - g, 1), g the
         gradient of ``fun`` (with the ridge of an elastic net).  An x0 where h is infinite is moved
-        to prox(x0, 1), with a warning.  The methods are those for bounds; not together with
-        ``bounds``, ``inner`` or ``ranks``.
+        to prox(x0, 1), with a warning.  Methods that take one: "auto", "lbfgs", "gd"; not together
+        with ``bounds``, ``inner`` or ``ranks``.
     options : dict, optional
         Any of these keywords, or SciPy's options: ``maxiter``, ``gtol`` (in the Euclidean norm),
         ``ftol``, ``xtol``, ``maxfun``, ``disp``, ``maxcor``, ``finite_diff_rel_step``, ``workers``

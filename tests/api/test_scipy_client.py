@@ -17,7 +17,7 @@ def test_scipys_own_tests_of_options_and_callbacks_pass_or_have_a_reason():
     spec = importlib.util.spec_from_file_location("scipy_client", SCRIPT)
     client = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(client)
-    ended = client.run_in_process("test_optimize", 60.0, SOME)
+    ended, _ = client.run_in_process("test_optimize", 60.0, SOME)
     failures = {name: why for name, why in ended.items() if why}
     assert len(ended) > 25
     assert {name: why for name, why in failures.items() if client.reason(name) is None} == {}

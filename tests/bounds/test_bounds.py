@@ -12,6 +12,7 @@ import momentous
 from momentous import LBFGS, Safeguarded, Status, UniversalHeavyBall, iterate, minimize
 from momentous.core.box import read_sides
 from momentous.distributed import Alone, Data, Variables
+from momentous.methods.registry import REGISTRY
 
 each_method = pytest.mark.parametrize("method", TAKE_BOUNDS)
 
@@ -38,10 +39,11 @@ def test_no_false_success_and_nothing_outside(method, seed):
 
 
 @pytest.mark.slow
-def test_500_random_boxes():
-    for seed in range(500):
+@pytest.mark.parametrize(("method", "count"), [("auto", 500), ("ada-ragd", 60), ("ada-rhb", 60)])
+def test_500_random_boxes(method, count):
+    for seed in range(count):
         problem = random_box(seed, most=30)
-        result = run(problem, max_evaluations=50_000)
+        result = run(problem, method, max_evaluations=50_000)
         assert problem.outside == 0, seed
         assert not result.success or problem.stationarity(result.x) <= 1.001e-8, seed
         assert result.success or result.status is Status.NO_PROGRESS, (seed, result.message)
@@ -133,6 +135,36 @@ def test_differences_are_derivatives_in_a_narrow_box():
         assert np.isnan(found[3])  # it cannot be moved
 
 
+@pytest.mark.parametrize("library", LIBRARIES, ids=str)
+def test_check_gradient_and_differences_stay_inside_in_every_library(library):
+    dtype = library.dtypes[-1]
+    problem = random_box(11)
+    problem.lower, problem.upper = read_sides(problem.bounds, problem.start.shape, dtype)
+    x0 = library.array(np.clip(problem.start, problem.lower, problem.upper), dtype)
+    for options in ({"jac": True, "check_gradient": True}, {"jac": "3-point"}):
+        f = problem.both if options["jac"] is True else problem.value
+        minimize(f, x0, bounds=problem.bounds, max_iterations=5, **options)
+        assert problem.outside == 0
+    assert problem.calls > 20
+
+
+@each_method
+def test_probes_of_the_noise_stay_inside(method):
+    problem = random_box(12)
+
+    def rough(x):
+        value, gradient = problem.both(x)
+        return float(np.round(value, 5)), gradient
+
+    found = minimize(
+        rough, problem.start, jac=True, bounds=problem.bounds, method=method, tol=1e-14,
+        max_evaluations=3_000,
+    )  # fmt: skip
+    assert problem.outside == 0
+    assert problem.stationarity(found.x) <= 1e-2
+    assert found.message
+
+
 def test_check_gradient_stays_inside():
     problem = random_box(11)
     run(problem, check_gradient=True)
@@ -167,7 +199,7 @@ def test_what_f_does_outside_is_of_no_account(outside):
 
 
 @pytest.mark.parametrize("size", [5, 200])
-@pytest.mark.parametrize("method", ["auto", "lbfgs", "gd", "ada-ragd"])
+@each_method
 def test_infinite_bounds_change_nothing(method, size):
     def f(x):
         y = x[1:] - x[:-1] ** 2
@@ -192,6 +224,22 @@ def test_bounds_that_are_never_met_change_no_point():
     )
     assert (plain.x == boxed.x).all()
     assert plain.nfev == boxed.nfev
+
+
+def test_momentum_on_faces_needs_fewer_gradients_than_projected_steps():
+    r, size = np.random.default_rng(3), 60
+    basis, spread = np.linalg.qr(r.standard_normal((size, size)))[0], np.geomspace(1e-4, 1, size)
+    low, up = -5.0 * r.random(size), 5.0 * r.random(size)
+    c = 3.0 * basis @ (spread * r.standard_normal(size))
+    counts = {}
+    for method in ("gd", "ada-ragd", "ada-rhb"):
+        problem = Boxed(basis * spread @ basis.T, c, 0.0, low, up, low)
+        found = run(problem, method, tol=1e-7, max_evaluations=20_000)
+        assert found.success
+        assert problem.outside == 0
+        assert 0 < np.count_nonzero(found.active) < size
+        counts[method] = found.nfev
+    assert max(counts["ada-ragd"], counts["ada-rhb"]) < 0.5 * counts["gd"]
 
 
 # --- edges ---------------------------------------------------------------------------------------
@@ -349,8 +397,12 @@ def test_bounds_in_another_metric_are_refused():
 
 
 def test_methods_without_bounds_name_those_with():
-    with pytest.raises(ValueError, match=r"'cg' does not keep to them; these do: auto, .*lbfgs"):
-        minimize(lambda x: (x @ x, 2 * x), [1.0], jac=True, bounds=[(0, 1)], method="cg")
+    for name in sorted(set(REGISTRY) - set(TAKE_BOUNDS) - {"safeguarded"}):
+        needed = dict.fromkeys(REGISTRY[name].requires, 1.0)
+        words = f"{name!r} does not keep to them; these do: auto, .*ada-ragd, ada-rhb, .*lbfgs"
+        with pytest.raises(ValueError, match=words):
+            minimize(lambda x: (x @ x, 2 * x), [1.0], jac=True, bounds=[(0, 1)], method=name,
+                     **needed)  # fmt: skip
     with pytest.raises(ValueError, match="universal-hb"):
         minimize(
             lambda x: (x @ x, 2 * x),
