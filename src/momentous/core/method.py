@@ -33,7 +33,8 @@ class Method(abc.ABC, Generic[M]):
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()  # what may be given in their place
     # Does it have momentum, and stand only by the points where that is dropped (`RESTART`)?
     has_epochs: ClassVar[bool] = False
-    takes_bounds: ClassVar[bool] = False  # does it keep to a box (`Space.box`), take `penalty=`?
+    takes_bounds: ClassVar[bool] = False  # does it keep to a box (`Space.box`)?
+    takes_penalty: ClassVar[bool] = False  # does it take a simple term (`Space.penalty`)?
     ends_at_noise: ClassVar[bool] = False  # does one value for long mean that rounding is reached?
 
     def __post_init__(self) -> None:

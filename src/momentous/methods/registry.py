@@ -80,14 +80,19 @@ def rules() -> dict[str, type[Method]]:
 
 def in_box(method: Method, argument: str = "bounds=") -> Method:
     """The method that a run with bounds, or with a simple term, takes in place of this one."""
+    able, does_not = "takes_bounds", "does not keep to them"
+    if argument == "penalty=":
+        able, does_not = "takes_penalty", "does not take one"
     try:
-        return method.in_box()
+        kept = method.in_box()
+        for part in (kept, *kept.parameters().values()):
+            if isinstance(part, Method) and not getattr(part, able):
+                raise ValueError(f"{argument}: the method {method.name!r} {does_not}")
+        return kept
     except ValueError as error:
-        able = ", ".join(name for name, cls in REGISTRY.items() if cls.takes_bounds)
-        why = str(error)
-        if argument == "penalty=":
-            why = why.replace("bounds=", argument).replace("keep to them", "take one")
-        raise ValueError(f"{why}; these do: auto, {able}") from None
+        those = ", ".join(name for name, cls in REGISTRY.items() if getattr(cls, able))
+        why = str(error).replace("bounds=", argument).replace("does not keep to them", does_not)
+        raise ValueError(f"{why}; these do: auto, {those}") from None
 
 
 def method_of(

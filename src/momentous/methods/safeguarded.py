@@ -199,7 +199,7 @@ class Safeguarded(Rule[SafeguardedMemory]):
     """
 
     name = "safeguarded"
-    takes_bounds = True
+    takes_bounds = takes_penalty = True
     ends_at_noise = True
     summary = "L-BFGS under the guard of the universal heavy ball; takes any two methods"
     guarantee = "O(eps^-7/4) values and gradients: 17 times the guard's bound, for any fast method"

@@ -51,19 +51,19 @@ def correction(
     c = LBFGS_CONSTANTS
     change = 6.0 * fall + 3.0 * (sy + 2.0 * slope)
     t = m.minimum(m.maximum(1.0 + change / sy, c.least_correction), c.most_correction)
-    return m.where(abs(change) > c.correction_signal * noise, t, 1.0)  # type: ignore[no-any-return]
+    return m.where(abs(change) > c.correction_signal * noise, t, 1.0)
 
 
 def moved_square(m: BoxMachine, s: Array, y: Array) -> float:
     """<y, y> where the step has moved: in a box the change of the gradient by a variable that is
     held is no curvature along anything that moved."""
-    return m.dot(lambda xp, s, y: (y, xp.where(s != 0.0, y, 0.0)), s, y)  # type: ignore[no-any-return]
+    return m.dot(lambda xp, s, y: (y, xp.where(s != 0.0, y, 0.0)), s, y)
 
 
 def is_of_use(ss: float, sy: float, yy: float, m: Arithmetic = NUMBERS) -> bool:
     """Does a pair with these products keep H positive definite, beyond rounding?"""
     root = m.sqrt(ss) * m.sqrt(m.maximum(yy, 0.0))
-    return (yy > 0) & (sy > LBFGS_CONSTANTS.smallest_cosine * root)  # type: ignore[no-any-return]
+    return (yy > 0) & (sy > LBFGS_CONSTANTS.smallest_cosine * root)
 
 
 def weights(

@@ -202,6 +202,10 @@ class CurvatureMachine(BoxMachine, Protocol):
 class Pair:
     """A step, and what it says; zeros where it is not of use."""
 
+    sy: Array  # one number per lane
+    yy: Array
+    t: Array
+
     def __init__(self, m: CurvatureMachine, moved: Any, here: Sample, there: Sample, noise: Any):
         s = m.entries(m.combination(there.point, -1.0, here.point))
         y = m.entries(m.combination(there.gradient, -1.0, here.gradient))

@@ -84,7 +84,7 @@ class GradientDescent(Backtracking[DescentMemory]):
     """
 
     name = "gd"
-    takes_bounds = True
+    takes_bounds = takes_penalty = True
     ends_at_noise = True
     summary = "gradient descent, fixed step or backtracking"
     alternatives = (("step_size",), ("gradient_lipschitz",))

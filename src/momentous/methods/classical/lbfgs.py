@@ -109,7 +109,7 @@ class LBFGS(Rule[LBFGSMemory]):
     """
 
     name = "lbfgs"
-    takes_bounds = True
+    takes_bounds = takes_penalty = True
     ends_at_noise = True
     summary = "limited-memory BFGS"
     guarantee = "none"

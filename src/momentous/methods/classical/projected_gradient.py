@@ -67,7 +67,7 @@ class ProjectedGradient(Rule[ProjectedMemory]):
     """
 
     name = "projected-gradient"
-    takes_bounds = True
+    takes_bounds = takes_penalty = True
     ends_at_noise = True
     summary = "gradient descent in a box, or with a simple term"
     guarantee = "O(eps^-2) values and gradients"
