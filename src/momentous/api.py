@@ -259,8 +259,9 @@ def minimize(*args: Any, **keywords: Any) -> Result:
         Stop when the Euclidean norm of the gradient is at most this.  The default is the method's:
         1e-5, or for RAGD and RHB with ``eps`` given what their theorem promises.  0: never.
     max_iterations, max_evaluations, max_time : optional
-        Limits on iterations (default 100,000), on values plus gradients, and on seconds inside the
-        method and the user's functions.
+        Limits on iterations (default 100,000), on evaluations, and on seconds inside the method and
+        the user's functions.  A call that gives value and gradient is one evaluation; of two
+        functions ``nfev`` or ``njev`` counts, whichever is larger.
     target : float, optional
         Stop when the objective is at most this.
     stop : Criterion, optional

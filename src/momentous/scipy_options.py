@@ -210,7 +210,7 @@ def _add_criteria(given: Mapping[str, Any], ours: dict[str, Any]) -> None:
     for name, kind in _SMALL_CHANGE.items():
         if given.get(name, 0) > 0:  # 0, and TNC's -1, ask for none
             criteria.append(kind(float(given[name])))
-    criteria += [Evaluations(given[name], pairs=True) for name in _EVALUATIONS if name in given]
+    criteria += [Evaluations(given[name]) for name in _EVALUATIONS if name in given]
     wanted = [criterion for criterion in criteria if criterion is not None]
     if wanted:
         ours["stop"] = functools.reduce(lambda a, b: a | b, wanted)

@@ -19,7 +19,13 @@ from momentous.core.acceptance import (
 )
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
+from momentous.core.oracle import (
+    NO_SAMPLE,
+    BudgetSpentError,
+    CachedOracle,
+    Sample,
+    levels_to_the_user,
+)
 from momentous.core.result import Later, LikeScipys, Result, interrupt_with
 from momentous.core.space import Array, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
@@ -30,6 +36,7 @@ from momentous.core.stopping import (
     Progress,
     Stand,
     decide,
+    evaluation_limit,
     gradient_tolerance,
 )
 from momentous.core.trace import Trace
@@ -123,6 +130,8 @@ class Run(Iterator[IntermediateResult]):
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
+        self._limit = evaluation_limit(stop)
+        self._best: Sample | None = None  # that of `best_point`, where no call may be left for it
         self._active = 0.0  # variables at bounds
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         if resume is None:
@@ -130,6 +139,7 @@ class Run(Iterator[IntermediateResult]):
         else:
             with self._naming_damage():
                 self._resume(resume, tol)
+        oracle.limit = self._limit
         if self.ended:
             self._autosave()
 
@@ -227,15 +237,23 @@ class Run(Iterator[IntermediateResult]):
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
-        del last
-        step = self.method.step(oracle, self.memory)
-        sample, trace = step.report.sample, self.trace
-        acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
-        if self._stop.needs_value:
-            oracle.learn_value(sample)
-        stand, windows = None, self._stop.window
-        if windows:
-            stand = self._new_stand(step.report, unfinished.accepted)
+        if self._limit == math.inf:
+            del last
+        stand, windows, trace = None, self._stop.window, self.trace
+        try:
+            step = self.method.step(oracle, self.memory)
+            sample = step.report.sample
+            acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
+            if self._stop.needs_value:
+                oracle.learn_value(sample)
+            if windows:
+                stand = self._new_stand(step.report, unfinished.accepted)
+        except BudgetSpentError:  # the run ends as if this step had not been begun
+            self.report = last
+            progress.nfev, progress.njev = oracle.nfev, oracle.njev
+            progress.time += perf_counter() - started
+            self._decide()
+            return
         shown = sample.value
         if trace is not None and trace.values:
             paused = perf_counter()
@@ -318,6 +336,7 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
+            self._best = None if self._limit == math.inf else sample
         progress.note_level(sample.value, max(self._level_noise(sample.value), report.noise))
         progress.time += perf_counter() - started
         if trace is not None:
@@ -471,6 +490,7 @@ class Run(Iterator[IntermediateResult]):
             message = ending.message.replace("the gradient is", f"the {oracle.noun} is")
             ending = Ending(ending.status, message, ending.numbers)
         started = perf_counter()
+        oracle.limit = math.inf
         oracle.space.release()
         try:
             sample = self._choose(ending.status)
@@ -535,7 +555,8 @@ class Run(Iterator[IntermediateResult]):
         the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
-        candidates = [last if self.best_point is last.point else Sample(self.best_point)]
+        best = self._best if self._best is not None else Sample(self.best_point)
+        candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.recall(last)
             oracle.value(last.point)

@@ -158,7 +158,7 @@ class Driver:
         ends = (outcome.status != RUNNING) | (value <= self.target) | falls
         ends = (
             ends
-            | ((self.values + 1) * batch.nfev >= self.max_evaluations)
+            | (self.values * batch.nfev >= self.max_evaluations)
             | (nit >= self.max_iterations)
         )
         ends = ends | ((nit % 32 == 0) & m.no(m.inner(shown.point, shown.point) < m.largest))

@@ -102,8 +102,14 @@ class Oracle(abc.ABC):
         return {"jac": sample.gradient}
 
 
+class BudgetSpentError(Exception):
+    """A method asks for more than ``max_evaluations`` allows: the loop ends the run."""
+
+
 class CachedOracle(Oracle):
     """Counts, and remembers the last point: what the oracles that call user code share."""
+
+    limit: float = math.inf  # values, and gradients, that may be computed
 
     def __init__(self, space: Space, *, fused: bool):
         self.space = space
@@ -139,6 +145,8 @@ class CachedOracle(Oracle):
             last = None
         if self.fused:
             return self.gradient(x).value
+        if self.nfev >= self.limit:
+            raise BudgetSpentError
         self._note_request(last)
         writes = x._version if self.space.counts_writes else 0
         with self.interrupts:
@@ -162,6 +170,8 @@ class CachedOracle(Oracle):
             if last.gradient is not None or last.image is not None:  # `evaluated`
                 self._asked = True
                 return last
+        elif self.njev >= self.limit:
+            raise BudgetSpentError
         else:
             # Let the old gradient go before the user's code makes a new one.
             self._last = last = None
