@@ -18,6 +18,7 @@ from momentous.core.acceptance import (
     within_limit,
 )
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
+from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
 from momentous.core.oracle import (
     NO_SAMPLE,
@@ -45,6 +46,11 @@ Callback = Callable[["IntermediateResult"], Any]
 
 # An epoch of so many windows of a criterion may never end: its points count, where they are lower.
 LONG_EPOCH = 10
+
+
+# An iteration of so many evaluations among the first ones, with a gradient far from zero, is what a
+# line search takes on a random function: of 50 smooth ones `auto` took as many on none.
+MANY_TRIALS, FIRST_ITERATIONS, FAR_FROM_ZERO = 10, range(1, 50), 1e-4
 
 
 class IntermediateResult(LikeScipys):
@@ -130,6 +136,7 @@ class Run(Iterator[IntermediateResult]):
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
+        self._looked = False  # whether the function is random
         self._limit = evaluation_limit(stop)
         self._best: Sample | None = None  # that of `best_point`, where no call may be left for it
         self._active = 0.0  # variables at bounds
@@ -248,6 +255,8 @@ class Run(Iterator[IntermediateResult]):
                 oracle.learn_value(sample)
             if windows:
                 stand = self._new_stand(step.report, unfinished.accepted)
+            if progress.nit in FIRST_ITERATIONS and oracle.nfev - progress.nfev >= MANY_TRIALS:
+                self._warn_if_random(sample)
         except BudgetSpentError:  # the run ends as if this step had not been begun
             self.report = last
             progress.nfev, progress.njev = oracle.nfev, oracle.njev
@@ -275,6 +284,18 @@ class Run(Iterator[IntermediateResult]):
             self._autosave()
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
+
+    def _warn_if_random(self, sample: Sample) -> None:
+        """Say it once if the function gives two answers at one point: that takes a call."""
+        oracle, progress, known = self.oracle, self.progress, sample.value == sample.value
+        far = progress.best_grad_norm > FAR_FROM_ZERO * progress.start_norm
+        if self._looked or not (far and known and oracle.words and sample.evaluated):
+            return
+        self._looked = True
+        note = note_if_random(oracle, sample, progress.start_fun)
+        if note is not None:
+            oracle.advice = note
+            warnings.warn(note, RuntimeWarning, stacklevel=levels_to_the_user("torch"))
 
     def _new_stand(self, report: Report, before: Sample | None) -> Sample | None:
         """The point that the method stands by from now on, with value and gradient; None while

@@ -5,6 +5,7 @@ from momentous.core.oracle.base import BudgetSpentError as BudgetSpentError
 from momentous.core.oracle.base import CachedOracle as CachedOracle
 from momentous.core.oracle.base import Oracle as Oracle
 from momentous.core.oracle.base import Sample as Sample
+from momentous.core.oracle.base import Words as Words
 from momentous.core.oracle.descent_map import MapOracle as MapOracle
 from momentous.core.oracle.function import Differences as Differences
 from momentous.core.oracle.function import Fun as Fun

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,19 @@ class Sample:
 
 NO_SAMPLE = Sample(None)
 
+
+class Words(NamedTuple):
+    """What the caller calls function and gradient, for messages; and the way out."""
+
+    function: str = "fun"
+    gradient: str = "jac"
+    remedy: str = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
+    repeat: str = (
+        "draw the batch, or the random numbers, once before the run; for mini-batches use "
+        "torch.optim or optax"
+    )
+
+
 # How the names of dtypes begin that a value of f cannot have: NumPy's, then PyTorch's.
 NO_NUMBERS = ("complex", "str", "bytes", "void", "datetime", "timedelta", "torch.complex")
 
@@ -61,6 +74,7 @@ class Oracle(abc.ABC):
     has_values: bool = True  # of an objective; otherwise the residual's norm takes their place
     noun: str = "gradient"  # what the norms of samples are norms of, for messages
     advice: str = ""  # where a run makes no progress: what to do about the gradient
+    words: Words | None = None  # of a function that gives value and gradient at one price
     _last: Sample | None = None
 
     @abc.abstractmethod
@@ -226,7 +240,15 @@ class CachedOracle(Oracle):
 
     def peek_gradient(self, x: Array, *, value: bool = True) -> Sample:
         """Gradient (and value) at x, neither counted nor remembered: to check user code."""
-        kept = self.nfev, self.njev, self._last, self._carried, self._asked
+        kept = self.nfev, self.njev
+        try:
+            return self.evaluate_anew(x, value=value)
+        finally:
+            self.nfev, self.njev = kept
+
+    def evaluate_anew(self, x: Array, *, value: bool = True) -> Sample:
+        """Gradient (and value) at x whether or not they are known, counted and not remembered."""
+        kept = self._last, self._carried, self._asked
         self._last = None
         try:
             sample = self.gradient(x)
@@ -234,7 +256,7 @@ class CachedOracle(Oracle):
                 sample.value = self.value(x)
             return sample
         finally:
-            self.nfev, self.njev, self._last, self._carried, self._asked = kept
+            self._last, self._carried, self._asked = kept
 
     @property
     def carried(self) -> Sample | None:
