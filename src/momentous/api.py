@@ -114,8 +114,8 @@ def iterate(
         if bounds is not None:
             start = _enter_box(bounds, space, start, resume is None)
         saved = None if resume is None else load(resume, space)
-        oracle = layout.function_oracle(fun, jac, _tuple(args), space)
         chosen = choose_method(method, parameters, saved, caller)
+        oracle = layout.function_oracle(fun, jac, _tuple(args), space)
         if space.box is not None:
             chosen = in_box(chosen)
         if check_gradient and saved is None:
@@ -253,11 +253,13 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     jac : callable, True, 'autodiff', '2-point', '3-point' or None
         The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value;
         'autodiff': by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None:
-        '2-point', with a warning.
+        'autodiff' where x0 is a tensor of PyTorch or an array of JAX, and otherwise '2-point', with
+        a warning.
     method : str, Method or class, optional
         ``"auto"`` (the default in a new run), a registered name such as ``"ada-ragd"``, a class,
         or an instance with its parameters.  Parameters of the method may also be given here as
-        keywords.
+        keywords.  Of SciPy's names "BFGS" and "L-BFGS-B" are "lbfgs", "CG" is "cg", and those of
+        its other methods that use gradients are "auto"; those without gradients are refused.
     tol : float, optional
         Stop when the Euclidean norm of the gradient is at most this.  The default is the method's:
         1e-5, or for RAGD and RHB with ``eps`` given what their theorem promises.  0: never.

@@ -72,6 +72,10 @@ MISSING_HERE = {
     **dict.fromkeys(("lr", "learning_rate", "step", "stepsize", "alpha"), _NO_RATE),
     **dict.fromkeys(("weight_decay", "l2", "penalty"), "add the penalty to the function"),
     **dict.fromkeys(("maximize", "sense"), "pass the negative of the function"),
+    **dict.fromkeys(
+        ("betas", "nesterov", "amsgrad", "dampening", "momentum"),
+        "it belongs to methods that are tuned by hand; nothing has to be set here",
+    ),
     "batch_size": "the function must be the same in every call: torch.optim is for mini-batches",
 }
 # The positional arguments, as in SciPy.

@@ -92,9 +92,12 @@ def describe(error: Exception) -> str:
 def as_options(text: str) -> str:
     """The text with Python's ``name='value'`` as ``--name value``, where the command has that."""
     context = click.get_current_context(silent=True)
+    command = None if context is None else context.command
+    if context is not None and isinstance(command, click.Group):
+        command = command.get_command(context, context.invoked_subcommand or "")
     flags = {
         parameter.name: next((name for name in parameter.opts if name.startswith("--")), None)
-        for parameter in (() if context is None else context.command.params)
+        for parameter in (() if command is None else command.params)
     }
 
     def translate(found: re.Match[str]) -> str:

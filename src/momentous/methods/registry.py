@@ -38,6 +38,7 @@ _ELSEWHERE = {
 # ... or why nothing does.
 _REFUSED = {
     **dict.fromkeys(("neldermead", "powell", "cobyla", "cobyqa"), _NO_GRADIENTS),
+    "als": "it is solver='sweep' of the estimators in momentous.lowrank; their default is faster",
     **dict.fromkeys(("adam", "adamw", "sgd", "rmsprop", "adagrad"), _FOR_BATCHES),
 }
 
