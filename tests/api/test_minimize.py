@@ -65,6 +65,27 @@ def test_result_prints_what_it_found():
         assert any(line.strip().startswith(f"{name}:") for line in text.splitlines()), name
 
 
+def test_a_method_of_scipys_that_the_default_replaces_is_logged_once(caplog):
+    with caplog.at_level("INFO", logger="momentous"):
+        result = minimize(BOWL.value, BOWL.start, method="trust-krylov", jac=BOWL.gradient)
+    assert type(result.method) is Safeguarded
+    assert [r.message for r in caplog.records if "trust-krylov" in r.message] == [
+        "SciPy's trust-krylov is not here: auto, the default, runs in its place"
+    ]
+
+
+@pytest.mark.parametrize("call", [minimize, iterate])
+def test_errors_name_the_function_that_was_called(call):
+    for arguments, options in (
+        ((BOWL.value,), {}),
+        ((BOWL.value, BOWL.start), {"xyzzy": 1}),
+        ((BOWL.value, BOWL.start), {"x0": BOWL.start}),
+        ((None,) * 13, {}),
+    ):
+        with pytest.raises(TypeError, match=rf"^{call.__name__}\(\) "):
+            call(*arguments, **options)
+
+
 def test_a_printed_result_is_a_page_whatever_the_dimension():
     problem = testbed.rosenbrock(300)
     for more in ({}, {"bounds": (-20.0, 20.0)}):

@@ -64,6 +64,12 @@ def model(ratings_file):
     return "model"
 
 
+def test_recommend_serves_the_users_that_are_known_and_names_the_others(model):
+    done = run("recommend", model, "u0", "nobody", "-n", 2, "--json")
+    assert list(json.loads(done.stdout)) == ["u0"]
+    assert "not in model: 'nobody'; its 40 users are 'u0', 'u1', 'u10' and so on" in done.stderr
+
+
 def test_from_a_file_to_a_model_to_predictions(ratings_file):
     told = run("fit", ratings_file, *FAST, "--out", "model")
     assert "objective" in told.stdout
