@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import array_api_compat
 import numpy as np
@@ -87,7 +87,7 @@ def _refuse_many_arrays(x0: Any) -> None:
         array_api_compat.is_array_api_obj(part) and not isinstance(part, np.ndarray | np.generic)
         for part in parts
     ):
-        kinds = sorted({_kind(type(part)) for part in parts})
+        kinds = sorted({kind(type(part)) for part in parts})
         raise TypeError(
             f"x0 holds {len(parts)} arrays ({', '.join(kinds)}), but it must be one array: "
             "momentous.torch.minimize(net, loss) trains the parameters of a network; or join them "
@@ -168,7 +168,7 @@ class Admission:
                 raw = raw.astype(self.space.dtype)
         if not array_api_compat.is_array_api_obj(raw) or not self._same_library(raw):
             raise TypeError(
-                f"{source} returned {_kind(type(raw))}, but x0 is {_kind(self.space.library)}; "
+                f"{source} returned {kind(type(raw))}, but x0 is {kind(self.space.library)}; "
                 "return the library of x0, or pass x0 in the library of the answer"
             )
         if tuple(raw.shape) != self.space.shape:
@@ -233,7 +233,7 @@ class _Measure:
         return sys.getrefcount(raw)
 
 
-def _kind(library: type) -> str:
+def kind(library: type) -> str:
     return f"a {library.__module__.split('.')[0]} {library.__name__}"
 
 
@@ -288,7 +288,8 @@ def source_of(fun: Fun, jac: Jac, args: tuple[object, ...], space: Space) -> Sou
         return _Separate(fun, jac, args, space)
     if jac is True:
         return _Fused(fun, args, space)
-    if jac == "autodiff":
+    libraries = space.xp.__name__.split(".")
+    if jac == "autodiff" or (jac is None and not {"torch", "jax"}.isdisjoint(libraries)):
         return _Autodiff(fun, args, space)
     if jac is None or jac is False:
         warnings.warn(
@@ -318,12 +319,25 @@ def levels_to_the_user(*packages: str) -> int:
     return level + 1
 
 
+class Words(NamedTuple):
+    """What the caller calls function and gradient, for messages; and the way out."""
+
+    function: str = "fun"
+    gradient: str = "jac"
+    remedy: str = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
+    repeat: str = (
+        "draw the batch, or the random numbers, once before the run; for mini-batches use "
+        "torch.optim or optax"
+    )
+
+
 class Source:
     """How values and gradients are had from the user's code; checks what comes back."""
 
     fused = False
     by_differences = False
     advice = "pass check_gradient=True to test the gradient"
+    words: Words | None = Words()
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         self.args, self.space = args, space
@@ -373,9 +387,15 @@ class _Fused(Source):
     """fun(x) -> (f, g)."""
 
     fused = True
+    words = Words(
+        gradient="what fun returns with its value",
+        remedy="correct it, or return the value alone and let it be computed: jac='autodiff', "
+        "'3-point' or '2-point'",
+    )
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
+        self.words = getattr(fun, "words", self.words)
         if not args:
             self._join = lambda x: space.joined(fun, x, differentiate=False)
 
@@ -391,6 +411,11 @@ class _Autodiff(Source):
     """fun(x) -> f in PyTorch or JAX operations; the library differentiates it."""
 
     fused = True
+    words = Words(
+        gradient="the derivative of fun",
+        remedy="fun must not leave the library on its way (detach, item, stop_gradient, NumPy); "
+        "jac='3-point' asks for differences",
+    )
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space):
         super().__init__(fun, args, space)
@@ -417,6 +442,12 @@ class _Autodiff(Source):
         with torch.enable_grad():
             leaf = x.detach().requires_grad_(True)
             value = self._bare(leaf, *self.args)
+            if not getattr(value, "requires_grad", False):
+                raise TypeError(
+                    f"PyTorch cannot differentiate fun: it returned {kind(type(value))} without a "
+                    "graph that leads to x; compute it by PyTorch's operations (no detach(), "
+                    "item(), numpy()), or pass jac=callable, jac=True or jac='2-point'"
+                )
             (gradient,) = torch.autograd.grad(value, leaf)
         return value, gradient
 
@@ -432,6 +463,7 @@ class _Differences(Source):
     """Forward or central differences of fun, one coordinate at a time, through the host."""
 
     by_differences = True
+    words = None
     advice = "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
 
     def __init__(self, fun: Fun, args: tuple[object, ...], space: Space, how: Differences):

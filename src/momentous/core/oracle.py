@@ -19,6 +19,7 @@ from momentous.core.admission import Admission, both_of, scalar, source_of, with
 from momentous.core.admission import Differences as Differences
 from momentous.core.admission import Fun as Fun
 from momentous.core.admission import Jac as Jac
+from momentous.core.admission import Words as Words
 from momentous.core.admission import levels_to_the_user as levels_to_the_user
 from momentous.core.passes import GRADIENT, Pass
 from momentous.core.record import record
@@ -46,6 +47,10 @@ class Sample:
 
 
 NO_SAMPLE = Sample(None)
+
+
+class BudgetSpentError(Exception):
+    """A method asks for more than ``max_evaluations`` allows: the loop ends the run."""
 
 
 class InterruptFlag:
@@ -109,6 +114,8 @@ class Oracle:
     has_values: bool = True  # of an objective; otherwise the residual's norm takes their place
     noun: str = "gradient"  # what the norms of samples are norms of, for messages
     advice: str = ""  # where a run makes no progress: what to do about the gradient
+    words: Words | None = None  # of a function that gives value and gradient at one price
+    limit: float = math.inf  # values, and gradients, that may be computed
     # Of a map: is a point in the set that its points are to stay in?  None: there is none.
     is_feasible: Callable[[Array], bool] | None = None
     _last: Sample | None = None
@@ -170,6 +177,8 @@ class Oracle:
             last = None
         if self.fused:
             return self.gradient(x).value
+        if self.nfev >= self.limit:
+            raise BudgetSpentError
         self._note_request(last)
         writes = x._version if self.space.counts_writes else 0
         with self.interrupts:
@@ -194,6 +203,8 @@ class Oracle:
             if last.gradient is not None or last.image is not None:  # `evaluated`
                 self._asked = True
                 return last
+        elif self.njev >= self.limit:
+            raise BudgetSpentError
         else:
             # Let the old gradient go before the user's code makes a new one.
             self._last = last = None
@@ -250,7 +261,15 @@ class Oracle:
 
     def peek_gradient(self, x: Array, *, value: bool = True) -> Sample:
         """Gradient (and value) at x, neither counted nor remembered: to check user code."""
-        kept = self.nfev, self.njev, self._last, self._carried, self._asked
+        kept = self.nfev, self.njev
+        try:
+            return self.evaluate_anew(x, value=value)
+        finally:
+            self.nfev, self.njev = kept
+
+    def evaluate_anew(self, x: Array, *, value: bool = True) -> Sample:
+        """Gradient (and value) at x whether or not they are known, counted and not remembered."""
+        kept = self._last, self._carried, self._asked
         self._last = None
         try:
             sample = self.gradient(x)
@@ -258,7 +277,7 @@ class Oracle:
                 sample.value = self.value(x)
             return sample
         finally:
-            self.nfev, self.njev, self._last, self._carried, self._asked = kept
+            self._last, self._carried, self._asked = kept
 
     @property
     def carried(self) -> Sample | None:
@@ -290,7 +309,7 @@ class FunctionOracle(Oracle):
             self.noun = "projected gradient"
         elif space.penalty is not None:
             self.noun = "proximal gradient"
-        self.advice = self._source.advice
+        self.advice, self.words = self._source.advice, self._source.words
         self._work: tuple[Pass, Sequence[Array], Sequence[float]] = (GRADIENT, (), ())
         self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
         self._ready: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
