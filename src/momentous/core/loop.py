@@ -25,6 +25,7 @@ from momentous.core.method import Method
 from momentous.core.oracle import (
     NO_SAMPLE,
     BudgetSpentError,
+    Fun,
     FunctionOracle,
     MapOracle,
     Oracle,
