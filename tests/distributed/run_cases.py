@@ -333,6 +333,12 @@ def checkpoints(ranks: Ranks, fewer: Ranks | None, folder: Path, layout: str) ->
     found["first"] = summary(first, ranks, layout)
     found["files"] = sorted(file.name for file in folder.glob(f"{layout}.ckpt*"))
     found["resumed"] = summary(run(ranks, layout, resume=path), ranks, layout)
+    for when in range(3, 6):  # in the middle of an iteration, too
+        cut = folder / f"cut-{layout}-{when}.ckpt"
+        fun = disturbed(ranks, layout, interrupt, when)
+        run(ranks, layout, fun, checkpoint=cut, interrupts="return", **options)
+        ranks.all_reduce(np.ones(1))  # it is written
+        found[f"cut {when}"] = summary(run(ranks, layout, resume=cut), ranks, layout)
     if fewer is not None:
         result = run(fewer, layout, resume=path)
         found["on fewer"] = summary(result, fewer, layout)

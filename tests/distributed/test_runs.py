@@ -240,7 +240,7 @@ def test_a_run_is_resumed_on_any_number_of_ranks(by_mpi, layout):
         found = each["checkpoints"][layout]
         assert found["first"]["nit"] == 10
         assert found["undisturbed"]["nit"] == STEPS
-        names = ["resumed", "from one"]
+        names = ["resumed", "from one", *(f"cut {when}" for when in range(3, 6))]
         names += ["on fewer"] if rank < 2 else []
         names += ["on one"] if rank < 1 else []
         for name in names:

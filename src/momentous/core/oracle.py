@@ -229,11 +229,12 @@ class Oracle:
             interrupts.depth -= 1
         if counts_writes and x._version != writes:
             raise written_into()
-        self.nfev += values
-        self.njev += 1
         if last is not None and isinstance(value, float) and value != value:
             value = last.value
         self._last = sample = self._sample(x, value, answer)
+        # Counted now: on ranks a sum in `_sample` may bring Ctrl-C, and the answer is lost then.
+        self.nfev += values
+        self.njev += 1
         if self.fused and not math.isfinite(sample.value):
             sample.grad_norm = math.nan  # of no use where the function is not finite
         return sample
