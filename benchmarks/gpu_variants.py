@@ -18,7 +18,7 @@ from gpu_common import report, timed, twin
 from momentous.lowrank import LowRankObjective
 from momentous.lowrank.backends import RowStep, cuda
 from momentous.lowrank.backends.cuda import layout, modules
-from momentous.lowrank.backends.cuda.launch import packed
+from momentous.lowrank.backends.cuda.launch import pack_rows
 
 FACTORS = 10
 
@@ -30,18 +30,13 @@ def settings(**values: Any) -> Iterator[None]:
     before = [getattr(home, name) for home, name in homes]
     for home, name in homes:
         setattr(home, name, values[name])
-    _forget_kernels()
+    modules._row_kernels.cache_clear()
     try:
         yield
     finally:
         for (home, name), old in zip(homes, before, strict=True):
             setattr(home, name, old)
-        _forget_kernels()
-
-
-def _forget_kernels() -> None:
-    for made in (modules._entry_kernels, modules._row_kernels):
-        made.cache_clear()
+        modules._row_kernels.cache_clear()
 
 
 def variants(folder: Path | None) -> None:
@@ -76,7 +71,7 @@ def variants(folder: Path | None) -> None:
 
 def one_pass(objective: LowRankObjective, x: Any, which: int) -> float:
     """The pass over the entries by rows or by columns alone."""
-    factors = [packed(one) for one in objective.split(x)]
+    factors = [pack_rows(one) for one in objective.split(x)]
     side: Any = objective.side(which)
     return timed(lambda: side.pass_chunks(factors[which], factors[1 - which], FACTORS), 40)
 
@@ -160,7 +155,7 @@ def determinism(folder: Path | None) -> None:
     ratings = twin("ml-10m", folder)
     objective = LowRankObjective(ratings, FACTORS, device="cuda")
     x = objective.random_start(np.random.default_rng(0))
-    U, V = (packed(one) for one in objective.split(x))
+    U, V = (pack_rows(one) for one in objective.split(x))
     sides: list[Any] = [objective.side(0), objective.side(1)]
     defines = "".join(f"#define {name}\n" for name in ("T float", "A float", f"SIZE {FACTORS}"))
     common = (modules.FOLDER / "common.cu").read_text()

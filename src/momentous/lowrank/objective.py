@@ -233,10 +233,11 @@ class LowRankObjective:
         """The point as an array of the backend."""
         flat = self.backend.asarray(x, self.dtype)
         if flat.shape != (self.dimension,):
+            m, w = self.ratings.shape[0], self.width
             of_rank = ", this rank's part" if self.layout is not None else ""
             raise ValueError(
-                f"x must be a flat vector of length {self.dimension}, {self.width} per row and "
-                f"column{of_rank}, not of shape {flat.shape}"
+                f"x must be a flat vector of length ({m} + {self.dimension // w - m}) * {w} = "
+                f"{self.dimension}{of_rank}, not of shape {flat.shape}"
             )
         return flat
 

@@ -175,9 +175,8 @@ class CudaSide(Side):
         self.parameters = parameters_of(loss)
         self._ranges: dict[Module, list[Range]] = {}
         self._twin: CudaSide | weakref.ref[CudaSide] | None = None
-        self._precision: tuple[Array, FloatClass] | None = (
-            None  # weights, and the type of sums for them
-        )
+        # Weights, and the type of sums for them.
+        self._precision: tuple[Array, FloatClass] | None = None
 
     @property
     def counts(self) -> Array:
