@@ -29,6 +29,17 @@ class RatingsPath(click.types.StringParamType):
 RATINGS = RatingsPath()
 
 
+class NumberOr(click.types.StringParamType):
+    """A number, or one word."""
+
+    def __init__(self, number: Any, word: str):
+        self.number, self.word, self.name = number, word, f"{number.name}|{word}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The word as it is, all else as the number."""
+        return value if value == self.word else self.number.convert(value, param, ctx)
+
+
 def complete_methods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of methods, for the tab key; of a list the last one."""
     from momentous.methods.registry import REGISTRY

@@ -24,6 +24,7 @@ from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.ranks import RankObjective, RankRatings
 from momentous.lowrank.solvers.certificate import Certificate, certify
 from momentous.lowrank.solvers.fit import FitRun
 
@@ -117,11 +118,13 @@ class LowRankModel:
         """What a fit of the entries seen minimises, and the model as a point of it."""
         options: dict[str, Any] = {"mean": self.mean, "backend": backend, "device": device}
         given = self.seen, self.rank, self.loss, 0.0, self.penalty, self.row_factors.dtype
-        objective = LowRankObjective(*given, **options)
+        kind = RankObjective if isinstance(self.seen, RankRatings) else LowRankObjective
+        objective = kind(*given, **options)
         sides = [self.row_factors, self.col_factors]
         if self.penalty.biases:
             biases = self.row_bias, self.col_bias
             sides = [np.column_stack(both) for both in zip(sides, biases, strict=True)]
+        sides[1] = sides[1][objective.items]
         x = objective.join(*(objective.backend.asarray(one, objective.dtype) for one in sides))
         return objective, x
 
