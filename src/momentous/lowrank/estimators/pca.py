@@ -143,7 +143,8 @@ class PCA(ComponentsMixin, BaseEstimator):
         groups = Compressed(starts, np.nonzero(there)[1].astype(np.int32), centred[there])
         # ridge |u|^2 of balanced factors u = t/sqrt(s), in terms of the scores t
         weights = np.tile(self.ridge_ / np.maximum(self.singular_values_, 1e-300), (len(table), 1))
-        step = RowStep(weights, np.ascontiguousarray(self.components_.T))
+        features = np.ascontiguousarray(self.components_.T)
+        step = RowStep(weights, features, np.zeros(len(features)))
         scores = solve_rows(groups, Squared(), step, self.backend, self.device, self.threads)
         return np.asarray(scores, np.float64)
 
