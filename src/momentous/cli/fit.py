@@ -14,6 +14,7 @@ from momentous.cli.options import (
     NEW_FILE,
     RATINGS,
     FileOptions,
+    NumberOr,
     as_json,
     complete_methods,
     reading,
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=RATINGS)
-@click.option("--rank", type=click.IntRange(1), help="Number of factors.  [default: 10]")
+@click.option(
+    "--rank",
+    type=NumberOr(click.IntRange(1), "auto"),
+    help="Number of factors; auto finds the best one for the ridge, with a proof.  [default: 10]",
+)
 @click.option(
     "--loss",
     help="squared; logistic: above the mean or not; implicit: counts, where what was not seen is a "
@@ -43,7 +48,16 @@ if TYPE_CHECKING:
     shell_complete=complete_methods,
     help="auto, sweep, or a name that 'momentous methods' lists.  [default: auto]",
 )
-@click.option("--ridge", type=click.FloatRange(0), help="Weight of the squared factors.")
+@click.option(
+    "--ridge",
+    type=NumberOr(click.FloatRange(0), "path"),
+    help="Weight of the squared factors; path, with --rank auto: chosen by entries held out.",
+)
+@click.option(
+    "--gap-tol",
+    type=click.FloatRange(0),
+    help="With --rank auto: how near to the optimum, relatively.  [default: 1e-4]",
+)
 @click.option("--biases/--no-biases", default=None, help="Of users and items.")
 @click.option(
     "--half-sweeps",

@@ -57,6 +57,19 @@ class FileOptions(TypedDict):
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
+class NumberOr(click.ParamType):  # type: ignore[type-arg]  # only the newest is generic
+    """A number, or one word."""
+
+    def __init__(self, number: click.ParamType[int] | click.ParamType[float], word: str):
+        self.number, self.word, self.name = number, word, f"{number.name}|{word}"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float | str:
+        """The word as it is, all else as the number."""
+        return self.word if value == self.word else self.number.convert(value, param, ctx)
+
+
 def complete_methods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of methods, for the tab key; of a list the last one."""
     from momentous.methods.registry import REGISTRY

@@ -11,6 +11,7 @@ from momentous.lowrank.data.by_time import split_by_time as split_by_time
 from momentous.lowrank.data.ratings import Compressed as Compressed
 from momentous.lowrank.data.ratings import Ratings as Ratings
 from momentous.lowrank.data.twins import twin as twin
+from momentous.lowrank.estimators import PCA as PCA
 from momentous.lowrank.estimators import ImplicitMF as ImplicitMF
 from momentous.lowrank.estimators import LowRankImputer as LowRankImputer
 from momentous.lowrank.estimators import MatrixCompletion as MatrixCompletion

@@ -136,6 +136,9 @@ def _fit_file(
     }
     if found.held_out_errors:
         facts["held_out_error"] = found.held_out_error
+    if found.certificate is not None:
+        facts["rank"], facts["ridge"] = found.model.rank, found.certificate.ridge
+        facts["relative_gap"] = found.certificate.relative_gap
     return facts
 
 

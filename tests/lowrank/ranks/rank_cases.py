@@ -116,6 +116,18 @@ def conjugate(ranks: Ranks | None, name: str) -> list[float]:
     return values
 
 
+def certified(ranks: Ranks | None, loss: str) -> dict:
+    """The fit of the best rank, and its certificate."""
+    own = whole_ratings(loss)
+    if ranks is not None:
+        own = RankRatings.share_of(own, ranks)
+    config = FitConfig(loss=loss, rank="auto", gap_tol=1e-7, backend="numpy")
+    fit = fit_model(own, config, with_training_error=True)
+    again = fit.model.certify(backend="numpy")
+    gaps = [fit.certificate.relative_gap, again.relative_gap]
+    return {"fit": [fit.objective, fit.training_error], "gaps": gaps, "rank": fit.model.rank}
+
+
 def traffic(ranks: Ranks) -> dict:
     """Bytes that half sweeps and gradients send."""
     return {name: traffic_of(ranks, name) for name in ("squared, plain sweeps", "logistic")}

@@ -23,6 +23,10 @@ def main(folder: Path) -> None:
             found["fits"][size] = {name: cases.fit(some, name) for name in cases.cases_on(size)}
             if size == 3:
                 found["conjugate"] = {name: cases.conjugate(some, name) for name in cases.STEPS}
+                found["certified"] = {
+                    loss: cases.certified(some, loss)
+                    for loss in ("squared", "logistic", "implicit")
+                }
                 found["traffic"] = cases.traffic(some)
     found["files"] = cases.files(ranks, folder)
     found["going on"] = cases.going_on(ranks, folder)

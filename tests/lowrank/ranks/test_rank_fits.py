@@ -93,6 +93,16 @@ def test_conjugate_gradients_are_those_of_one_process(launched, name):
         np.testing.assert_allclose(rank["conjugate"][name], expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("loss", ["squared", "logistic", "implicit"])
+def test_the_best_rank_and_its_proof_are_those_of_one_process(launched, loss):
+    _, ranks = launched
+    expected = cases.certified(None, loss)
+    for found in (cases.certified(Alone(), loss), *(rank["certified"][loss] for rank in ranks[:3])):
+        assert found["rank"] == expected["rank"]
+        assert max(found["gaps"]) < 1e-6
+        np.testing.assert_allclose(found["fit"], expected["fit"], rtol=1e-6)
+
+
 def test_every_user_is_on_one_rank(launched):
     _, ranks = launched
     users = [user for rank in ranks for user in rank["fits"][str(SIZE)]["squared"]["users"]]

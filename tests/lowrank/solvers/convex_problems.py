@@ -14,7 +14,23 @@ KINDS = [  # one per seed: how the ridge grows with counts, and the ridge of the
     {"weighting": 0.0, "bias_ridge": 2.0}, {"weighting": 0.5, "bias_ridge": 0.5},
     {"weighting": 0.5, "bias_ridge": 0.0},
 ]  # fmt: skip
-OPTIMA: dict[tuple[str, int], float] = {}
+OPTIMA = {
+    ("squared", 0): 818.72747745,
+    ("squared", 1): 770.67753375,
+    ("squared", 2): 646.26277943,
+    ("squared", 3): 575.41631587,
+    ("squared", 4): 596.13770679,
+    ("logistic", 0): 366.02629580,
+    ("logistic", 1): 388.45403640,
+    ("logistic", 2): 344.05562732,
+    ("logistic", 3): 319.31480756,
+    ("logistic", 4): 303.19785495,
+    ("implicit", 0): 728.36603050,
+    ("implicit", 1): 772.20610144,
+    ("implicit", 2): 499.60537484,
+    ("implicit", 3): 495.75180128,
+    ("implicit", 4): 495.86171187,
+}
 
 
 def options(loss, seed):

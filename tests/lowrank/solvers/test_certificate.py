@@ -22,7 +22,7 @@ def problem(loss, seed, rank, **more):
 
 
 def dense(dual):
-    return dual.times(np.eye(dual.S.shape[1]))
+    return dual.times(np.eye(len(dual.V)))
 
 
 @pytest.mark.parametrize(("loss", "seed"), PROBLEMS)

@@ -16,8 +16,10 @@ from types import ModuleType
 from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from momentous.io.types import AnyArray
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.conjugate import (
     RowSlopes,
@@ -27,7 +29,7 @@ from momentous.lowrank.backends.conjugate import (
 )
 from momentous.lowrank.backends.sums import DensePart, furthest_moves, row_sums
 from momentous.lowrank.data.ratings import Compressed, Floats, Ratings
-from momentous.lowrank.factors import gram, svd_start, weighted_gram
+from momentous.lowrank.factors import gram, products, svd_start, weighted_gram
 from momentous.lowrank.losses import Loss
 
 # The least penalty of a change, relative to the trace of the row's system: enough to solve it when
@@ -201,6 +203,23 @@ class Side(ABC):
         those of `row_slopes`."""
         return row_products(self.groups, features, curvatures, directions)
 
+    def predictions(self, left: Matrix, right: Matrix) -> Matrix:
+        """``left_i . right_j`` for all entries in double precision, as a NumPy array."""
+        rows = np.repeat(np.arange(len(left)), self.counts)
+        return np.asarray(products(left, right, rows, self.groups.others), np.float64)
+
+    def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
+        """v (others, k) -> S v, for the sparse matrix S with a number for each entry, from NumPy
+        to NumPy in double precision."""
+        starts, others = self.groups.starts, self.groups.others
+
+        def times(v: Matrix) -> Matrix:
+            matrix = scipy.sparse.csr_array((data, others, starts), shape=(starts.size - 1, len(v)))
+            product: Matrix = matrix @ v
+            return product
+
+        return times
+
     @abstractmethod
     def blocks(self, right: Floats) -> Matrix:
         """``sum_j c_ij v_j v_j'`` over the entries j of each row, with c the largest curvature.
@@ -307,7 +326,7 @@ class Backend(ABC):
         there: Floats = self.xp.ascontiguousarray(array, dtype)
         return there
 
-    def to_host(self, array: Floats) -> Floats:
+    def to_host(self, array: AnyArray) -> AnyArray:
         """The array as NumPy has it."""
         return np.asarray(array)
 

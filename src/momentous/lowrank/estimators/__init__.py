@@ -4,5 +4,6 @@ from momentous.lowrank.estimators.implicit_mf import ImplicitMF
 from momentous.lowrank.estimators.imputer import LowRankImputer
 from momentous.lowrank.estimators.matrix_completion import MatrixCompletion
 from momentous.lowrank.estimators.one_bit import OneBitMatrixCompletion
+from momentous.lowrank.estimators.pca import PCA
 
-__all__ = ["ImplicitMF", "LowRankImputer", "MatrixCompletion", "OneBitMatrixCompletion"]
+__all__ = ["PCA", "ImplicitMF", "LowRankImputer", "MatrixCompletion", "OneBitMatrixCompletion"]

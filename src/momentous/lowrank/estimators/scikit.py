@@ -72,6 +72,9 @@ if TYPE_CHECKING:
         def set_output(self, *, transform: str | None = None) -> Self: ...
         def get_feature_names_out(self, input_features: ArrayLike | None = None) -> AnyArray: ...
 
+    class ComponentsMixin(TransformerMixin):
+        """``sklearn.base.ClassNamePrefixFeaturesOutMixin`` and ``TransformerMixin``."""
+
     def check_is_fitted(estimator: BaseEstimator, attributes: str | None = None) -> None:
         """``sklearn.utils.validation.check_is_fitted``."""
 
@@ -100,6 +103,9 @@ else:
 
     class TransformerMixin(_base.OneToOneFeatureMixin, _base.TransformerMixin):
         """One output column per input column."""
+
+    class ComponentsMixin(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin):
+        """Output columns pca0, pca1, and so on."""
 
 
 metrics = LazyModule("sklearn.metrics", "app", "A score")

@@ -88,10 +88,7 @@ def fit_model(
         if start is not None:
             objective = objective.with_rank(min(start.rank, *ratings.whole.shape))
         kept = whole if config.validation_share is None else ratings
-        fit = _fit_any_rank(objective, (kept, held_out), config, start, watch)
-        if with_training_error:
-            fit.training_error = fit.model.training_error()
-        return fit
+        return _fit_any_rank(objective, (kept, held_out), config, start, watch)
 
     x0 = None if start is None else _start_at(start, objective, config)
 
@@ -170,6 +167,7 @@ def _fit_any_rank(
         certificate.objective,
         errors,
         min(errors, default=math.inf),
+        training_error=found.objective.error(found.x, ratings, ratings.whole.value_range),
         certificate=certificate,
         path=path,
     )

@@ -26,6 +26,7 @@ from momentous.lowrank.factors import products
 from momentous.lowrank.losses import Loss
 from momentous.lowrank.objective import LowRankObjective
 from momentous.lowrank.penalty import Penalty
+from momentous.lowrank.ranks import RankObjective, RankRatings
 from momentous.lowrank.solvers.certificate import Certificate, certify
 from momentous.lowrank.solvers.fit import FitRun
 
@@ -118,11 +119,13 @@ class LowRankModel:
     ) -> tuple[LowRankObjective, Floats]:
         """What a fit of the entries seen minimises, and the model as a point of it."""
         given = self.seen, self.rank, self.loss, 0.0, self.penalty, self.row_factors.dtype
-        objective = LowRankObjective(*given, mean=self.mean, backend=backend, device=device)
+        kind = RankObjective if isinstance(self.seen, RankRatings) else LowRankObjective
+        objective = kind(*given, mean=self.mean, backend=backend, device=device)
         sides = [self.row_factors, self.col_factors]
         if self.penalty.biases:
             biases = self.row_bias, self.col_bias
             sides = [np.column_stack(both) for both in zip(sides, biases, strict=True)]
+        sides[1] = sides[1][objective.items]
         x = objective.join(*(objective.backend.asarray(one, objective.dtype) for one in sides))
         return objective, x
 
@@ -365,7 +368,8 @@ def solve_rows(
         rows, _ = side.solve_rows(step._replace(current=before, with_value=False))
         if kind.xp.abs(rows - before).max() <= rounding * kind.xp.abs(rows).max():
             break
-    return kind.to_host(rows)
+    found: Floats = kind.to_host(rows)
+    return found
 
 
 def _similar(vocabulary: Vocabulary, factors: Floats, one: Id, n: int, what: str) -> Similar:

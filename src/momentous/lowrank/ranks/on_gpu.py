@@ -91,7 +91,8 @@ class HostSide(Side):
         return self.backend.to_host(rows), value
 
     def blocks(self, right: Floats) -> Matrix:
-        return self.backend.to_host(self.there.blocks(right)).astype(np.float64, copy=False)
+        blocks: Matrix = self.backend.to_host(self.there.blocks(right))
+        return blocks.astype(np.float64, copy=False)
 
     def row_sums(self, step: RowStep, first: int, last: int) -> tuple[Floats, float]:
         """On the GPU for quadratic losses, whose curvatures do not depend on where the rows are."""

@@ -27,7 +27,6 @@ STEPS = 2  # of conjugate gradients per half sweep, above the rank up to which r
 EXACT_UP_TO = 16
 GROWING, POLISHING = 6, 20  # sweeps between two looks at the residual
 SECANTS = 5  # of the last sweeps: the gap needs more digits than predictions do
-LANCZOS_STEPS = 120
 FAINT = 1e-9  # columns of a product this small beside the largest are dropped in any case
 
 
@@ -58,7 +57,7 @@ def search_rank(
         sweeps += int(result.nit)
         before = objective.rank
         objective, x = without_surplus(objective, x)
-        certificate, escape = examine(objective, x, gap_tol, LANCZOS_STEPS, seed=sweeps)
+        certificate, escape = examine(objective, x, gap_tol, seed=sweeps)
         yield Search(objective, x, certificate, sweeps, result)
         done = certificate.verdict is Verdict.GLOBAL or sweeps >= max_sweeps
         if done or result.status in (Status.INTERRUPTED, Status.STOPPED):
@@ -97,7 +96,7 @@ def _sweep(
 
 
 def without_surplus(objective: LowRankObjective, x: Floats) -> tuple[LowRankObjective, Floats]:
-    """Balanced factors, without columns that are to vanish; at least one is left.
+    """Balanced factors, without columns that are to vanish; if all are, one is left, of zeros.
 
     Along column k of the singular value decomposition of the (weighted) product, of size s, the
     objective is least near ``s + (A11_kk - 1)/c`` with c the curvature of the losses: at 0 or below
@@ -112,7 +111,8 @@ def without_surplus(objective: LowRankObjective, x: Floats) -> tuple[LowRankObje
     slopes = dual.summed(np.einsum("ik,ik->k", a, dual.times(b))) - 1.0
     best = sizes + slopes / dual.curvatures(a / dual.roots[0], b / dual.roots[1])
     kept = (best > 0.0) & (sizes > FAINT * sizes[0])
-    kept[0] = True
+    if not kept.any():
+        kept[0], U, V = True, 0.0 * U, 0.0 * V
     P, Q = (
         np.hstack([side[:, kept] / root, rest])
         for side, root, rest in zip((U, V), dual.roots, dual.bias_columns, strict=True)

@@ -20,7 +20,7 @@ from momentous.lowrank.solvers.sweeps import Sweep
 
 STEP = 0.7  # from one ridge to the next
 SMALLEST = 1e-3  # of the largest ridge, where a path ends that no error has ended before
-PATIENCE = 3  # ridges without a better error
+PATIENCE = 2  # ridges without a better error
 GAP = 1e-3  # relative, along the path: held-out errors need no more
 BIAS_SWEEPS = 30
 

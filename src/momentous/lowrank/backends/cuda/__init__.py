@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from momentous.io.types import FloatClass
+from momentous.io.optional import require
+from momentous.io.types import AnyArray, FloatClass
 from momentous.lowrank.backends.base import Backend, PlainTerms, RowStep, Side
 from momentous.lowrank.backends.blocks import Blocks, Matrix
 from momentous.lowrank.backends.cuda import layout
@@ -47,6 +48,7 @@ from momentous.lowrank.losses import Loss
 # In single precision rows are solved as they are where the ridge is above this share of |f_j|^2,
 # on average; below it a row of few entries may be nearly singular, and sums are in double.
 SAFE_RIDGE = 1e-3
+PAIRS = 1 << 22  # entries whose factors are held at a time where certificates predict them
 
 
 class CudaBackend(Backend):
@@ -83,7 +85,7 @@ class CudaBackend(Backend):
     def asarray(self, array: Array, dtype: DTypeLike) -> Array:
         return cupy.asarray(array, dtype, order="C")
 
-    def to_host(self, array: Array) -> Floats:
+    def to_host(self, array: Array) -> AnyArray:
         host: Floats = cupy.asnumpy(array)
         return host
 
@@ -269,6 +271,32 @@ class CudaSide(Side):
             safe = float(step.weights.min()) > SAFE_RIDGE * squares
             self._precision = key, np.float32 if safe else np.float64
         return self._precision[1]
+
+    # --- certificates -----------------------------------------------------------------------------
+
+    def predictions(self, left: Matrix, right: Matrix) -> Matrix:
+        groups, out = self.groups, np.empty(int(self.groups.others.size))
+        rows, (left, right) = (
+            cupy.repeat(cupy.arange(len(left)), self.counts.tolist()),
+            (cupy.asarray(left), cupy.asarray(right)),
+        )
+        for begin in range(0, out.size, PAIRS):
+            part = slice(begin, begin + PAIRS)
+            z = cupy.einsum("ij,ij->i", left[rows[part]], right[groups.others[part]])
+            out[part] = cupy.asnumpy(z)
+        return out
+
+    def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
+        sparse = require("cupyx.scipy.sparse", "cuda", "certificates with device='cuda'")
+        groups, numbers = self.groups, cupy.asarray(data)
+
+        def times(v: Matrix) -> Matrix:
+            shape = (groups.starts.size - 1, len(v))
+            matrix = sparse.csr_matrix((numbers, groups.others, groups.starts), shape=shape)
+            product: Matrix = cupy.asnumpy(matrix @ cupy.asarray(v))
+            return product
+
+        return times
 
     def blocks(self, right: Array) -> Array:
         right = cupy.asarray(right)

@@ -5,6 +5,7 @@ This file needs numba, so is itself imported only where it is used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from types import ModuleType
 
@@ -34,6 +35,10 @@ from momentous.lowrank.backends.numba.row_kernels import (  # noqa: E402
 from momentous.lowrank.backends.numba.row_passes import (  # noqa: E402
     aligned_zeros,
     in_whole_registers,
+)
+from momentous.lowrank.backends.numba.sparse_kernels import (  # noqa: E402
+    multiply_entries,
+    predict_entries,
 )
 
 announce_compilations()
@@ -240,6 +245,30 @@ class NumbaSide(Side):
         starts = groups.starts[first : last + 1]
         share_rows(work, starts - starts[0], size, self.threads)
         return lines, float(losses.sum())
+
+    def predictions(self, left: Matrix, right: Matrix) -> Matrix:
+        groups, out = self.groups, np.empty(self.groups.others.size)
+        given = read_only(np.ascontiguousarray(left)), read_only(np.ascontiguousarray(right))
+
+        def work(first: int, last: int) -> None:
+            predict_entries(groups.starts, groups.others, *given, first, last, out)
+
+        share_rows(work, groups.starts, 1, self.threads)
+        return out
+
+    def product_with(self, data: Matrix) -> Callable[[Matrix], Matrix]:
+        groups, data = self.groups, read_only(data)
+
+        def times(v: Matrix) -> Matrix:
+            out, v = np.zeros((groups.starts.size - 1, v.shape[1])), np.ascontiguousarray(v)
+
+            def work(first: int, last: int) -> None:
+                multiply_entries(groups.starts, groups.others, data, read_only(v), first, last, out)
+
+            share_rows(work, groups.starts, 1, self.threads)
+            return out
+
+        return times
 
     def blocks(self, right: Floats) -> Matrix:
         groups, rank = self.groups, right.shape[1]
