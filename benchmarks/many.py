@@ -12,9 +12,9 @@ easier one.  Every success is checked by a gradient that is computed anew.
 ``--library jax`` on a GPU is ``jax.vmap(momentous.jax.solve)``.  "acquisition" is the protocol of
 Irie, Watanabe and Onishi (arXiv:2511.13625): multi-start maximisation of the logarithm of the
 expected improvement of a Gaussian process in the unit box from 10 starts, by SciPy's L-BFGS-B one
-after the other, by L-BFGS-B on the sum over all starts (stacked), and as a batch.  As there, the
-function is PyTorch's, with gradients by autograd; "acquisition-numpy" is one that is written by
-hand, of which a call costs a tenth.
+after the other, by L-BFGS-B on the sum over all starts (stacked), and as a batch.  The function is
+PyTorch's, with gradients by autograd; "acquisition-numpy" is one that is written by hand, of which
+a call costs a tenth.
 """
 
 from __future__ import annotations
