@@ -1,6 +1,7 @@
 """Many problems at once: `minimize_many` beside a loop of SciPy's L-BFGS-B over the same problems.
 
-A sample of the loop is timed in the same process, right before and after the batch, and scaled.
+A sample of the loop is timed in the same process, right before and after the batch, and scaled: the
+time of the processor on a CPU, so that other work on the machine does not count.
 Tolerances: the Euclidean norm of the gradient here, its largest entry for SciPy, which is the
 easier one.  Every success is checked by a gradient that is computed anew.
 
@@ -11,9 +12,9 @@ easier one.  Every success is checked by a gradient that is computed anew.
 ``--library jax`` on a GPU is ``jax.vmap(momentous.jax.solve)``.  "acquisition" is the protocol of
 Irie, Watanabe and Onishi (arXiv:2511.13625): multi-start maximisation of the logarithm of the
 expected improvement of a Gaussian process in the unit box from 10 starts, by SciPy's L-BFGS-B one
-after the other, by L-BFGS-B on the sum over all starts (stacked), and as a batch.  As there, the
-function is PyTorch's, with gradients by autograd; "acquisition-numpy" is one that is written by
-hand, of which a call costs a tenth.
+after the other, by L-BFGS-B on the sum over all starts (stacked), and as a batch.  The function is
+PyTorch's, with gradients by autograd; "acquisition-numpy" is one that is written by hand, of which
+a call costs a tenth.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _like(a: np.ndarray, x: Any) -> Any:
 
 def loop_seconds(fun: Any, starts: np.ndarray, data: tuple[Any, ...], sample: range) -> Any:
     """Of SciPy's L-BFGS-B for each of the sample, and its calls."""
-    began, calls = perf_counter(), 0
+    began, calls = process_time(), 0
     options = {"gtol": TOLERANCE, "ftol": 0.0, "maxiter": 100_000, "maxfun": 100_000}
     for i in sample:
         args = tuple(a[i] for a in data)
@@ -131,7 +132,7 @@ def loop_seconds(fun: Any, starts: np.ndarray, data: tuple[Any, ...], sample: ra
             fun, starts[i], args, jac=True, method="L-BFGS-B", options=options
         )
         calls += found.nfev
-    return (perf_counter() - began) / len(sample), calls / len(sample)
+    return (process_time() - began) / len(sample), calls / len(sample)
 
 
 def compare(name: str, problem: Any, library: str, device: str, sample: int) -> None:
@@ -168,8 +169,9 @@ def in_batch(fun: Any, starts: np.ndarray, data: Any, library: str, device: str)
         importlib.import_module("jax").config.update("jax_enable_x64", True)
     X, given = xp.asarray(starts, **place), tuple(xp.asarray(a, **place) for a in data)
     times = []
+    clock = process_time if device == "cpu" else perf_counter
     for _ in range(2):
-        began = perf_counter()
+        began = clock()
         result = minimize_many(fun, X, given, jac=True, tol=TOLERANCE)
         x = result.x
         x = (
@@ -179,7 +181,7 @@ def in_batch(fun: Any, starts: np.ndarray, data: Any, library: str, device: str)
             if library == "cupy"
             else np.asarray(x)
         )
-        times.append(perf_counter() - began)
+        times.append(clock() - began)
     columns = {name: getattr(result, name) for name in ("status", "success", "nfev")}
     return columns | {"x": x}, *times
 

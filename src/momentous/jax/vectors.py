@@ -96,10 +96,6 @@ def stepped(x: Tree, weight: Any, y: Tree, origin: Tree) -> tuple[Tree, Scalar]:
     return made, square
 
 
-def scaled(a: Tree, factor: Scalar) -> Tree:
-    return jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), a)
-
-
 def select(condition: Scalar, a: Any, b: Any) -> Any:
     """Leaf by leaf, of a where the condition holds and of b where not."""
     return jax.tree.map(lambda p, q: p if p is q else jnp.where(condition, p, q), a, b)

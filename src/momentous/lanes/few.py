@@ -1,7 +1,8 @@
 """A batch of few problems: each has a machine of its own, and only evaluations are made together.
 
 A turn of the lanes of `momentous.lanes.machine` costs as much as some 16 turns of single runs,
-however many lanes there are (benchmarks/many.py).  Here every run is its single run, bit for bit.
+however few lanes there are.  Here every run is its single run, bit for bit:
+so ``exact=True`` runs many problems as well.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from momentous.core.passes import Pass
 from momentous.core.record import RECORDS, copied, record
 from momentous.core.space import Array, Space, to_numpy
 from momentous.core.status import RESTARTS, Event, EventKind
-from momentous.lanes.exact import Own
 from momentous.methods.classical.matrix import ArrayMatrix
 from momentous.methods.classical.pairs import ArrayPairs
 
@@ -95,20 +94,19 @@ class Guesses:
 class Lanes(ArrayMachine):
     """What branches, numbers and vectors are in a batch of arrays like this one, (B, d).
 
-    ``exact``: L-BFGS keeps in every lane what it keeps in a single run.  ``bounds`` are those of
-    all problems, like the array; `box` has those of the lanes.
+    ``bounds`` are those of all problems, like the array; `box` has those of the lanes.
     """
 
     no_events, smallest, tiny = NO_EVENTS, Numbers.smallest, Numbers.tiny
     penalty = None
     unbegun = staticmethod(Numbers.unbegun)
 
-    def __init__(self, like: Array, *, exact: bool = False, bounds: Box | None = None):
+    def __init__(self, like: Array, *, bounds: Box | None = None):
         self.xp = xp = array_api_compat.array_namespace(like)
         self.space = Space(np.array(to_numpy(like[:1, ...])[0]))  # of one lane, on the host
         self.dtype, self.device = like.dtype, array_api_compat.device(like)
         self.rounding, self.largest = self.space.rounding, self.space.largest
-        self.dimension, self.exact = self.space.dimension, exact
+        self.dimension = self.space.dimension
         self.on_numpy = isinstance(like, np.ndarray)
         # Numbers that decide something have the widest type that the library has.
         self.wide = xp.result_type(like.dtype, xp.float64)
@@ -224,8 +222,6 @@ class Lanes(ArrayMachine):
             parts = zip(new, before, result, strict=False)
             merged = [self._merge(mask, *part, seen) for part in parts]
             return kind(*merged) if hasattr(kind, "_fields") else tuple(merged)
-        if isinstance(new, Own):
-            return new.merged(mask, result)
         return self._select(mask, new, result)
 
     def _select(self, mask: Array, a: Any, b: Any) -> Any:
@@ -407,8 +403,6 @@ class Lanes(ArrayMachine):
     # What the pairs of L-BFGS need.
 
     def curvature(self, here: Any, most: int | None, on_host: Callable[[Space], Any]) -> Any:
-        if self.exact:
-            return Own.begun(self, here, on_host)
         m: Any = self  # without what bounds need
         return ArrayMatrix.unknown(m, here) if most is None else ArrayPairs.unknown(m, here, most)
 
@@ -446,19 +440,19 @@ class Lanes(ArrayMachine):
         if not self.on_numpy:
             columns, rows, found = work(self, whole, *given)
             return whole - self.xp.matmul(columns, rows), found
-        # In place, as nobody else has them, and in pieces that stay in the cache.
+        # In place, as nobody else has them, and in pieces that stay in the cache.  Where most lanes
+        # change, all are read as they lie: what is not of use takes nothing off.
         changed, found = np.flatnonzero(np.broadcast_to(changed, self.size)), None
+        most = 2 * len(changed) > self.size
         step = max(1, PIECE_BYTES // max(1, whole[0].nbytes))
-        for start in range(0, len(changed), step):
-            lanes: Any = changed[start : start + step]
-            if len(changed) == self.size:
-                lanes = slice(start, start + step)
+        for start in range(0, self.size if most else len(changed), step):
+            lanes: Any = slice(start, start + step) if most else changed[start : start + step]
             part = whole[lanes]
             columns, rows, new = work(self, part, *(a[lanes] for a in given))
             found = np.zeros((self.size, *new.shape[1:])) if found is None else found
             found[lanes] = new
             part -= columns @ rows
-            if len(changed) < self.size:
+            if not most:
                 whole[lanes] = part
         return whole, found
 
@@ -493,8 +487,6 @@ def gathered(tree: Any, index: Array) -> Any:
     """The lanes with these numbers."""
 
     def take(leaf: Any) -> Any:
-        if isinstance(leaf, Own):
-            return leaf.taken(to_numpy(index))
         if not getattr(leaf, "ndim", 0):
             return leaf
         return array_api_compat.array_namespace(leaf).take(leaf, index, axis=0)
@@ -506,8 +498,6 @@ def one_lane(tree: Any, i: int) -> Any:
     """One lane of a tree on the host, as a single run has it."""
 
     def take(leaf: Any) -> Any:
-        if isinstance(leaf, Own):
-            return leaf.items[i]
         if not isinstance(leaf, np.ndarray) or not leaf.ndim:
             return leaf.item() if isinstance(leaf, np.ndarray) else leaf
         return leaf[i].item() if leaf.ndim == 1 else leaf[i]

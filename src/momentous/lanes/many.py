@@ -100,9 +100,10 @@ def minimize_many(
     vectorized : bool
         False: ``fun`` takes one point; it is called for one after the other (JAX: ``jax.vmap``).
     exact : bool
-        With NumPy: every run has the points of its single run to the last bit.  Without, L-BFGS and
-        "auto" differ from it by rounding, as the curvature of all problems is updated at once, and
-        take about a seventh of the time; the other methods are exact anyway.
+        With NumPy: every run has the points of its single run to the last bit, and takes as long;
+        only the evaluations are made together, as up to 16 problems always are.  Without, L-BFGS
+        and "auto" differ by rounding, as the curvature of all problems is updated at once.  (The
+        other methods are exact anyway.)
     checkpoint, resume
         As for :func:`minimize`, for the batch; fun, X0, method and exact are to be the same.
         Problems that have ended stay so, by a limit too; tol may not be smaller than theirs.
@@ -147,7 +148,7 @@ def minimize_many(
     )
     rows = function.to_lanes(function.xp.reshape(starts, (starts.shape[0], function.size)))
     box = _box(bounds, function, rows)
-    m = Lanes(rows, exact=exact, bounds=box)
+    m = Lanes(rows, bounds=box)
     if box is not None:
         rows = _inside(m, box, rows, resume is None)
         function.box = box
@@ -173,9 +174,9 @@ def minimize_many(
         m, rule, tol, max_iterations=max_iterations, max_evaluations=max_evaluations,
         target=target, seed=rng, values=function.values,
     )  # fmt: skip
-    state = saved.read(content, arrays, driver, rows) if resume is not None else None
+    few = isinstance(rows, np.ndarray) and (exact or len(rows) <= FEW)
+    state = saved.read(content, arrays, driver, rows, few) if resume is not None else None
     with shown(LOGGER.name, logging.INFO if disp else None), progress_bar(progress) as bar:
-        few = isinstance(rows, np.ndarray) and len(rows) <= FEW
         run = (FewRun if few else ManyRun)(
             function, driver, rows, max_time=max_time, checkpoint=checkpoint, resume=state,
             progress=(lambda done, all_: bar(f"{done} of {all_} problems", done / all_))

@@ -15,7 +15,6 @@ from momentous.core.space import Array, to_numpy
 from momentous.core.status import Ending, Status
 from momentous.io.archive import ArchiveError, read_archive, write_archive
 from momentous.lanes.driver import Driver
-from momentous.lanes.exact import Own
 
 
 class Saved(NamedTuple):
@@ -47,8 +46,6 @@ def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -
             return item
         if isinstance(item, tuple | list):
             return {"list": [pack(part) for part in item], "tuple": isinstance(item, tuple)}
-        if isinstance(item, Own):
-            return {"own": [pack(each.packed()) for each in item.items], "way": pack(item.way)}
         if hasattr(item, "packed"):  # the pairs of L-BFGS on the host
             return {"packed": pack(item.packed())}
         if hasattr(item, "shape"):
@@ -67,7 +64,8 @@ def write(checkpoint: Checkpoint, saved: Saved, driver: Driver, starts: Array) -
         "batch": pack(saved.batch), "pieces": pack(saved.pieces), "endings": endings,
         "problems": pack(saved.problems), "running": pack(saved.running), "time": saved.time,
         "method": driver.rule.description(), "starts": _fingerprint(starts, driver.m.bounds),
-        "shape": list(starts.shape), "tolerance": driver.tolerance, "exact": driver.m.exact,
+        "shape": list(starts.shape), "tolerance": driver.tolerance,
+        "exact": isinstance(saved.batch, list),
     }  # fmt: skip
     write_archive(checkpoint.path, KIND, VERSION, {"many": content}, arrays, keep_previous=True)
 
@@ -86,8 +84,9 @@ def described(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, n
 
 
 def read(
-    content: dict[str, Any], arrays: dict[str, np.ndarray], driver: Driver, starts: Array
-) -> Saved:
+    content: dict[str, Any], arrays: dict[str, np.ndarray], driver: Driver, starts: Array,
+    exact: bool,
+) -> Saved:  # fmt: skip
     """The batch of these starts that was saved."""
     m = driver.m
     if content["shape"] != list(starts.shape) or content["starts"] != _fingerprint(
@@ -97,7 +96,7 @@ def read(
             f"the checkpoint belongs to other starts, of shape {tuple(content['shape'])}, or to "
             "other bounds: resume it with the X0 and bounds that it was written with"
         )
-    if content["exact"] != m.exact:
+    if content["exact"] != exact:
         raise CheckpointError(
             f"the checkpoint was written with exact={content['exact']}: resume it with that"
         )
@@ -115,10 +114,6 @@ def read(
         if "list" in item:
             parts = [unpack(part) for part in item["list"]]
             return tuple(parts) if item["tuple"] else parts
-        if "own" in item:
-            items = np.empty(len(item["own"]), object)
-            items[:] = [unpack(each).unpacked(m.space) for each in item["own"]]
-            return Own(items, unpack(item["way"]))
         if "packed" in item:
             return unpack(item["packed"]).unpacked(m.space)
         if "array" in item:

@@ -195,6 +195,9 @@ class CurvatureMachine(BoxMachine, Protocol):
     ) -> tuple[Array, Array]:
         """The matrices without what the work takes off, as a product; and what else it finds."""
 
+    def solve(self, matrix: Array, right: Array, /) -> Array:
+        """Not numbers where the matrix is singular."""
+
     def solve_positive(self, matrix: Array, right: Array, /) -> Array:
         """Not numbers where the matrix is not positive definite."""
 

@@ -231,7 +231,8 @@ class ArrayMatrix(ArrayCurvature):
         )
 
     def solve(self, m: CurvatureMachine, held: Array, r: Array) -> tuple[Array, Array]:
-        mask, unit = m.entries(held) != 0.0, m.xp.eye(m.dimension, dtype=m.wide)
+        mask = m.entries(held) != 0.0
+        unit = m.xp.eye(m.dimension, dtype=m.wide, device=m.device)
         scale, both = self.first_scale(m)[..., None, None], self.both
         whole = scale * (unit + both[..., 0, :, :]) + both[..., 1, :, :]
         block = m.where(mask[..., :, None] & mask[..., None, :], whole, unit)

@@ -513,8 +513,8 @@ class ArrayPairs(ArrayCurvature):
         K = compact.middle(xp, m.matmul, known.inverse, known.gram, known.diagonal, scale)
 
         def weigh(gram: Array, products: Array) -> Array:
-            matrix = scale * xp.eye(K.shape[-1], dtype=m.wide) + m.matmul(K, gram)
-            return xp.linalg.solve(matrix, times(m, K, products)[..., None])[..., 0]
+            unit = xp.eye(K.shape[-1], dtype=m.wide, device=m.device)
+            return m.solve(scale * unit + m.matmul(K, gram), times(m, K, products))
 
         mask, right = m.widened(m.entries(held) != 0.0), m.widened(m.entries(r))
         z, made = compact.solve_masked(xp, m.matmul, m.widened(rows), mask, right, gamma, weigh)
