@@ -34,7 +34,7 @@ from momentous.core.trace import COLUMNS
 from momentous.io.archive import ArchiveError, is_archive, read_archive, write_archive
 from momentous.io.atomic import permissions_of, previous_path, remove_left_over
 
-KIND, VERSION = "checkpoint", 7
+KIND, VERSION = "checkpoint", 8
 SHARD = "checkpoint shard"
 
 # What malformed numbers end in where nothing has looked at them before.
