@@ -147,6 +147,39 @@ def test_a_step_taken_again_is_the_same_and_disturbs_nobody(kind):
         assert curvature.descent(Host.of(space), samples[6].gradient).tobytes() == direction
 
 
+def test_two_ways_on_from_a_matrix_that_is_gone_do_not_disturb_each_other():
+    samples, _ = walk(7, 6)
+    space = Space(samples[0].point)
+    m = Host.of(space)
+    base = extended(HostMatrix.unknown(7), space, samples[:4])
+    wanted = base.extended(m, samples[3], samples[4], NOISY).descent(m, samples[4].gradient)
+    ways = [base.extended(m, samples[3], samples[4], NOISY) for _ in range(3)]
+    del base  # its matrices may now be changed in place, by one of them
+    for way in ways:
+        assert np.array_equal(way.descent(m, samples[4].gradient), wanted)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "whole"])
+@pytest.mark.parametrize("held", [2, 5, 9])
+def test_a_block_of_h_is_inverted_as_the_matrix_says(kind, held):
+    """In every store, with fewer and with more variables held than K has rows."""
+    d, noise = 12, 1e-12
+    samples, _ = walk(d, 9)
+    samples = [Sample(a.point, float(a.point @ a.gradient) ** 1.1, a.gradient) for a in samples]
+    space = Space(samples[0].point)
+    m = Host.of(space)
+    curvature = HostMatrix.unknown(d) if kind == "whole" else KINDS[kind](d, 2)
+    curvature = extended(curvature, space, samples, noise)
+    H = -np.array([curvature.at(m, Sample(e, 0.0, e)).descent(m, e) for e in np.eye(d)])
+    np.testing.assert_allclose(curvature.inverse().times(np.eye(d)), H, rtol=1e-9, atol=1e-10)
+    mask = np.arange(d) < held
+    r = np.where(mask, np.linspace(1, 2, d), 0.0)
+    z, product = curvature.solve(m, mask.astype(float), r)
+    np.testing.assert_allclose(z[mask], np.linalg.solve(H[np.ix_(mask, mask)], r[mask]), rtol=1e-7)
+    assert not z[~mask].any()
+    np.testing.assert_allclose(product, H @ z, rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "whole"])
 def test_a_stored_memory_has_the_same_bits(kind):
     d = 11

@@ -1,4 +1,4 @@
-"""The constants of L-BFGS: symbol or unit, and the measurement or paper that each comes from."""
+"""The constants of L-BFGS, with the paper or benchmark that each comes from, if there is one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import math
 class Constants:
     """What L-BFGS goes by and a user does not choose."""
 
-    # <s, y>/(|s| |y|) of a pair that can be relied on: far above the rounding of its products.
+    # <s, y>/(|s| |y|): a pair with less says nothing that can be relied on.
     smallest_cosine: float = 1e-10
-    # A correction t by values must be so many times their noise (12 u |f| is what the formula of
-    # `compact.correction` adds up), and stays in this range.
+    # A correction t by values (Biggs, see `compact.correction`) must be so many times their noise;
+    # and its range.
     correction_signal: float = 12.0
     least_correction: float = 0.5
     most_correction: float = 2.0
     # More pairs than so many are not corrected.  On networks with 100 pairs a correction lowers the
     # loss in the first 300 gradients (by a quarter in the mean of 30 runs), where f bends
     # differently from step to step; after 1,000 it is level (12 runs), and on PINNs it raises the
-    # loss beyond (benchmarks/networks.py).
+    # loss beyond.
     most_corrected_pairs: int = 40
     # Variables up to which the matrix of all pairs is kept: as costly there as 80 pairs.
     matrix_dimension: int = 128
@@ -35,7 +35,7 @@ class Constants:
     # Pairs that are kept in place of a matrix where x is spread over ranks.
     pairs_on_ranks: int = 40
     # Entries of a NumPy vector up to which pairs are rows of one array: there calls cost more than
-    # arithmetic (benchmarks/overhead.py).
+    # arithmetic.
     stacked_entries: int = 1 << 17
     # Entries of a matrix for which BLAS libraries keep to one thread (OpenBLAS: 9,216), so that
     # sums do not depend on how many threads there are.

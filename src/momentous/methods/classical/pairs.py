@@ -53,17 +53,16 @@ class Window:
         self.most, self.used = most, most
         self.shape, self.dtype = shape, dtype  # of vectors that are stacked
         self.rows = np.zeros((4 * most, math.prod(shape)))  # s_1, y_1, s_2, ... of those
-        self.steps_changes, self.changes_changes = np.zeros((2, 2 * most * (most + 1)))
-        self.steps_changes[: most * (most + 1) : most + 1] = 1.0  # R can be inverted
+        self.products = np.zeros((2, 2 * most * (most + 1)))  # of S with Y, and of Y with Y
+        self.products[0, : most * (most + 1) : most + 1] = 1.0  # R can be inverted
         self.diagonal = np.ones(2 * most)  # <s_i, y_i>/t_i, with t_i the correction by values
 
     def triangles(self, end: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """R and Y'Y of the last k pairs before ``end``, of which what is below the diagonal is
         anything; and D."""
         m, first = self.most, (end - k) * (self.most + 1)
-        place = slice(first, first + k * m)
-        r, yy = self.steps_changes[place], self.changes_changes[place]
-        return r.reshape(k, m).T[:k], yy.reshape(k, m).T[:k], self.diagonal[end - k : end]
+        r, yy = self.products[:, first : first + k * m].reshape(2, k, m)[:, :, :k]
+        return r.T, yy.T, self.diagonal[end - k : end]
 
     def moved(self, end: int) -> Window:
         """The last pairs before ``end``, in a window of their own."""
@@ -84,8 +83,8 @@ class Window:
     def write(self, to_change: np.ndarray, diagonal: float) -> None:
         """The products of the change of a new pair with all vectors, s and y in turn."""
         i, end = self.used, self.used * (self.most + 1) + 1
-        place = slice(end - self.most, end)  # the last one is that of the pair with itself
-        self.steps_changes[place], self.changes_changes[place] = to_change[::2], to_change[1::2]
+        # The last place is that of the pair with itself.
+        self.products[:, end - self.most : end] = to_change.reshape(-1, 2).T
         self.diagonal[i], self.used = diagonal, i + 1
 
 

@@ -19,21 +19,35 @@ from momentous.core.rule import GRADIENT, UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array
 from momentous.methods.search.rounding import NO_LOOK, Look, Rounding
 
-# A search that goes on for longer asks how noisy the values are.
-PATIENCE = 3
-DOUBTFUL = 1e-3  # of what values are made of: a smaller change may be noise
-# The next trial: how near to the ends of the bracket, and how many times as far as the last.  After
-# PATIENCE trials in a row that are too long the next may be nearer to the lower end, by the same
-# factor each time: then it is not noise that makes them fail, and the scale is wrong.
-NEAREST = 0.2
-LEAST_GROWTH, MOST_GROWTH = 2.0, 10.0
-# The same after a guess, of which the scale may be wrong by orders of magnitude.
-FIRST_NEAREST = 0.01
-# The range of the power by which f grows along a bracket.
-LEAST_POWER, MOST_POWER = 2.0, 10.0
-# After so many trials that all were too short f may have no lower bound: the growth, from then on
-# this one, is squared each time, and the search soon ends at the longest step of the dtype.
-ORDINARY, ENDLESS_GROWTH = 10, 4.0
+
+@dataclasses.dataclass(frozen=True)
+class WolfeConstants:
+    """What the search goes by and a user does not choose; where no source stands none is known."""
+
+    # Trials after which a search asks how noisy the values are.
+    trials_before_look: int = 3
+    # Share of what values are made of: a smaller change of f may be noise.
+    doubtful_share: float = 1e-3
+    # How near to an end of the bracket the next trial may be, as a share of its width.  After
+    # ``trials_before_look`` trials in a row that are too long it may be nearer to the lower end, by
+    # the same factor each time: then it is not noise that makes them fail, and the scale is wrong.
+    nearest_share: float = 0.2
+    # The same after a guess, of which the scale may be wrong by orders of magnitude.
+    nearest_share_of_guess: float = 0.01
+    # How many times as far as the last one the next trial may be, without an upper end.
+    least_growth: float = 2.0
+    most_growth: float = 10.0
+    # The range of the power p by which f grows along a bracket: 2 is a parabola, which before a
+    # wall of fourth or higher powers is far too careful (tests/methods/test_lbfgs.py has one).
+    least_power: float = 2.0
+    most_power: float = 10.0
+    # After so many trials that all were too short f may have no lower bound: the growth, from then
+    # on this one, is squared each time, and the search soon ends at the longest step of the dtype.
+    trials_before_endless: int = 10
+    endless_growth: float = 4.0
+
+
+WOLFE_CONSTANTS = WolfeConstants()
 
 SEARCHING, FOUND, FAILED = 0, 1, 2  # verdicts
 TRIAL, LOOK = 0, 1  # what an evaluation is for: a trial, or a look at the noise of values
@@ -170,10 +184,12 @@ class Wolfe:
 
         ``end_slope`` is what a high end of the bracket has in its place: NaN where values come
         alone, as few of these ends have a gradient then."""
+        c = WOLFE_CONSTANTS
         trials, value, usable = search.trials + 1, there.value, m.isfinite(there.grad_norm)
         falls = value <= here.value + line.fall(m, self.c1, here, t, there.point)
         change = -line.fall(m, 1.0, here, t, there.point)
-        small = (change <= DOUBTFUL * rounding.size(m, here.value)) & rounding.doubts(change)
+        small = change <= c.doubtful_share * rounding.size(m, here.value)
+        small = small & rounding.doubts(change)
         level = falls | (abs(value - here.value) <= rounding.between(m, here.value, value))
         level = level & m.isfinite(value)
         good = level & usable & (falls | (slope <= (2 * self.c1 - 1) * line.slope))
@@ -189,7 +205,7 @@ class Wolfe:
         def lengthen() -> Search:
             new, open_ended = Trial(t, value, slope), search.high.t == math.inf
             further = m.minimum(_beyond(m, low, new, trials), line.longest)
-            t_next = m.where(open_ended, further, _between(m, new, search.high, NEAREST))
+            t_next = m.where(open_ended, further, _between(m, new, search.high, c.nearest_share))
             taken = m.where(falls, t, search.taken)
             spent = (trials >= self.most) | (open_ended & (t >= line.longest))
             return Search(
@@ -202,8 +218,8 @@ class Wolfe:
             known = m.where(level & m.no(usable), math.nan, value)
             new = Trial(t, known, end_slope)
             too_long = search.too_long + 1
-            nearest = m.power(NEAREST, m.maximum(too_long - PATIENCE, 1))
-            nearest = m.where(line.guess & (low.t == 0.0), FIRST_NEAREST, nearest)
+            nearest = m.power(c.nearest_share, m.maximum(too_long - c.trials_before_look, 1))
+            nearest = m.where(line.guess & (low.t == 0.0), c.nearest_share_of_guess, nearest)
             t_next, finite = _between(m, low, new, nearest), search.finite | m.isfinite(known)
             taken, spent = search.taken, trials >= self.most
             return Search(
@@ -213,7 +229,7 @@ class Wolfe:
 
         branches = [
             (m.no(line.descends), lambda: m.but(search, verdict=FAILED)),
-            (m.no(falls) & (trials > PATIENCE) & small, look),
+            (m.no(falls) & (trials > c.trials_before_look) & small, look),
         ]
         if there.gradient is None:
             branches += [(level, lambda: search)]  # the gradient first
@@ -233,23 +249,24 @@ def _between(m: Machine, low: Trial, high: Trial, nearest: float) -> Any:
     Value and slope at low and value at high give a, b and c.  The slope at high gives p; where that
     is not known, p = 2, a parabola.
     """
-    width = high.t - low.t
+    c, width = WOLFE_CONSTANTS, high.t - low.t
     bend = high.value - low.value - low.slope * width  # c width^p
     bends = bend > 0.0
     bend = m.where(bends, bend, 1.0)
     power = (high.slope - low.slope) * width / bend
-    within = m.minimum(m.maximum(power, LEAST_POWER), MOST_POWER)
+    within = m.minimum(m.maximum(power, c.least_power), c.most_power)
     power = m.where(m.isfinite(power), within, 2.0)
     share = m.power(-low.slope * width / (power * bend), 1.0 / (power - 1.0))
     share = m.where(bends & m.isfinite(share), share, 0.5)
-    return low.t + width * m.minimum(m.maximum(share, nearest), 1.0 - NEAREST)
+    return low.t + width * m.minimum(m.maximum(share, nearest), 1.0 - c.nearest_share)
 
 
 def _beyond(m: Machine, before: Trial, low: Trial, trials: int) -> Any:
     """Where the slope would vanish if it went on changing as it did, within bounds."""
-    change = low.slope - before.slope
+    c, change = WOLFE_CONSTANTS, low.slope - before.slope
     secant = low.slope * (low.t - before.t) / m.where(change > 0.0, change, 1.0)
     further = m.where(change > 0.0, low.t - secant, math.inf)
-    further = m.minimum(m.maximum(further, LEAST_GROWTH * low.t), MOST_GROWTH * low.t)
-    growth = m.power(ENDLESS_GROWTH, m.power(2.0, m.minimum(m.maximum(trials - ORDINARY, 0), 8)))
-    return m.where(trials > ORDINARY, growth * low.t, further)
+    further = m.minimum(m.maximum(further, c.least_growth * low.t), c.most_growth * low.t)
+    endless = trials - c.trials_before_endless
+    growth = m.power(c.endless_growth, m.power(2.0, m.minimum(m.maximum(endless, 0), 8)))
+    return m.where(endless > 0, growth * low.t, further)
