@@ -7,12 +7,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from momentous.core.machine import NUMBERS, Arithmetic, Host
+from momentous.core.machine import NUMBERS, Arithmetic, Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT_ALONG, Pass
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array, Space
-from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
+from momentous.methods.classical.prox_model import line_with_kinks
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 # A pair whose <s, y> is not this much of |s| |y| says nothing that can be relied on.

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from momentous.core.blocks import ROW
-from momentous.core.machine import Host
+from momentous.core.machine import Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space
@@ -34,7 +34,7 @@ from momentous.methods.classical.curvature import (
     is_of_use,
     moved_square,
 )
-from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
+from momentous.methods.classical.prox_model import line_with_kinks
 from momentous.methods.search.wolfe import Line
 
 # Vectors up to this length are stacked: there calls cost more than arithmetic.

@@ -11,6 +11,7 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
+from momentous.core.machine import has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array
@@ -21,7 +22,7 @@ from momentous.methods.classical.curvature import (
     is_of_use,
     moved_square,
 )
-from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
+from momentous.methods.classical.prox_model import line_with_kinks
 from momentous.methods.search.wolfe import Line
 
 

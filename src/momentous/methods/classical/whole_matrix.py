@@ -14,13 +14,12 @@ import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
 from scipy.linalg.lapack import dposv
 
-from momentous.core.machine import Host
+from momentous.core.machine import Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
 from momentous.methods.classical.curvature import HostCurvature, correction, is_of_use
 from momentous.methods.classical.fused_pairs import FusedPairs
-from momentous.methods.classical.prox_model import has_kinks
 
 PAIRS_ON_RANKS = 40  # kept in place of a matrix where x is spread over ranks
 
