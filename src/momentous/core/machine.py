@@ -136,6 +136,11 @@ class BoxMachine(Machine, Protocol):
         """What turn after turn makes of the record, as long as it goes on."""
 
 
+def has_kinks(m: Any) -> bool:
+    """Are there bounds, or a simple term beside f?  Of a machine or a space."""
+    return m.box is not None or m.penalty is not None
+
+
 class Numbers:
     """Numbers, branches and records on the host."""
 

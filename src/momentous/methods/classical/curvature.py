@@ -11,14 +11,14 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from momentous.core.machine import BoxMachine, Host
+from momentous.core.machine import BoxMachine, Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.passes import GRADIENT_ALONG, Pass
 from momentous.core.rule import UNKNOWN, VALUE, Ask, Sums, Vectors
 from momentous.core.space import Array
 from momentous.methods.classical.box_model import Inverse
 from momentous.methods.classical.compact import correction, is_of_use, moved_square
-from momentous.methods.classical.prox_model import has_kinks, line_with_kinks
+from momentous.methods.classical.prox_model import line_with_kinks
 from momentous.methods.search.wolfe import LOOK, Line, Search
 
 

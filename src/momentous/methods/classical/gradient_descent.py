@@ -6,13 +6,13 @@ import dataclasses
 import functools
 from typing import Any, Self
 
+from momentous.core.machine import has_kinks
 from momentous.core.oracle import Oracle, Sample
 from momentous.core.record import record
 from momentous.core.space import Array
 from momentous.core.status import Ending, Event, EventKind
 from momentous.core.step import Report, Step
 from momentous.methods.classical.projected_gradient import ProjectedGradient
-from momentous.methods.classical.prox_model import has_kinks
 from momentous.methods.endings import Events, left_the_domain
 from momentous.methods.search.backtracking import (
     SHORTEST,

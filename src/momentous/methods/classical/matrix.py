@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import daxpy, ddot, dsymv, dsyr2
 
-from momentous.core.machine import Host
+from momentous.core.machine import Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.record import record
 from momentous.core.space import Array, Space, to_numpy
@@ -35,7 +35,6 @@ from momentous.methods.classical.curvature import (
     zeros,
 )
 from momentous.methods.classical.pairs import HostPairs
-from momentous.methods.classical.prox_model import has_kinks
 from momentous.methods.search.wolfe import Line
 
 

@@ -14,7 +14,7 @@ from scipy.linalg.lapack import dtrtri
 
 from momentous.core import blocks
 from momentous.core.blocks import ROW
-from momentous.core.machine import Host
+from momentous.core.machine import Host, has_kinks
 from momentous.core.oracle import Sample
 from momentous.core.passes import MOST, Pass, new_pair, padded
 from momentous.core.record import record
@@ -33,7 +33,6 @@ from momentous.methods.classical.curvature import (
     times,
     zeros,
 )
-from momentous.methods.classical.prox_model import has_kinks
 from momentous.methods.search.wolfe import Line
 
 ONE_THREAD = LBFGS_CONSTANTS.one_thread_entries

@@ -42,11 +42,6 @@ MOST_TURNS = 10
 SETTLED = 1e-3
 
 
-def has_kinks(m: Any) -> bool:
-    """Are there bounds, or a simple term beside f?  Of a machine or a space."""
-    return m.box is not None or m.penalty is not None
-
-
 def line_with_kinks(m: Any, here: Sample, inverse: Inverse, guess: Any) -> Line:
     """The way from a sample where x has bounds, or f a simple term beside it."""
     kind: Any = ProxLine if m.box is None else BoxLine
