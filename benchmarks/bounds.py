@@ -71,7 +71,7 @@ class Metered:
             return float(np.linalg.norm(np.clip(g, x - self.upper, x - self.lower)))
 
     def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        x = np.array(x, float)
+        kind, x = np.asarray(x).dtype, np.array(x, float)
         if self.known[0] == x.tobytes():  # trust-constr asks for value and gradient apart
             return self.known[1]
         if self.count >= GRADIENTS:
@@ -90,8 +90,8 @@ class Metered:
         if np.isfinite(f) and size <= self.goal:
             self.solved, self.value = True, f
             raise StopError
-        self.known = x.tobytes(), (f, g)
-        return f, g
+        self.known = x.tobytes(), (f, g.astype(kind))
+        return self.known[1]
 
 
 def run(problem: Metered, solver: str, seconds: float) -> tuple[int | None, float, int]:
