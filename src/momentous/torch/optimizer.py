@@ -60,8 +60,8 @@ class Optimizer(torch.optim.Optimizer):
     params : iterable
         Tensors, pairs of name and tensor (``module.named_parameters()``), or groups of either.  All
         trained parameters are one point of one function: groups have no options of their own but
-        ``bounds``.  Those that require no gradient stay as they are.  One floating-point dtype; several devices
-        are allowed.
+        ``bounds``.  Those that require no gradient stay as they are.  One floating-point dtype;
+        several devices are allowed.
     method : str, Method or class, optional
         As for `momentous.minimize`: "auto" in a new run, that of the state or the checkpoint in one
         that is resumed.
@@ -284,7 +284,9 @@ class Optimizer(torch.optim.Optimizer):
         if not of_groups:
             return given
         if not isinstance(given, Mapping | None):
-            raise ValueError("bounds= must be a dict of names where groups have bounds of their own")
+            raise ValueError(
+                "bounds= must be a dict of names where groups have bounds of their own"
+            )
         return of_groups | dict(given or {})
 
     def _require_unchanged(self, flat: FlatParameters) -> None:
