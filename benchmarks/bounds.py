@@ -226,8 +226,10 @@ def read_table(path: Path) -> list[dict[str, Any]]:
 
 def page(rows: list[dict[str, Any]]) -> str:
     """The tables, in Markdown."""
-    of_auto = [row["outside"] for row in rows if row["solver"] == "auto"]
-    counted = [outside for outside in of_auto if outside is not None]
+    of_auto = [r for r in rows if r["solver"] == "auto" and r["outside"] is not None]
+    counted = [row["outside"] for row in of_auto]
+    where = sorted({row["name"] for row in of_auto if row["outside"]})
+    names = f" (on {' and '.join(where)})" if where else ""
     lines = [
         "# Problems with bounds: scoreboard",
         "",
@@ -241,7 +243,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "was not kept of a run is left open in the table: then minima are not compared.",
         "",
         f"Points outside of the box: {sum(counted)} of `auto`, in the {len(counted)} runs in which "
-        "they were counted.",
+        f"they were counted{names}. In float32 a variable that",
+        "is fixed at a number that float32 does not hold is at the nearest one: every point counts.",
     ]
     sets: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
     for row in rows:
