@@ -243,8 +243,9 @@ def page(rows: list[dict[str, Any]]) -> str:
         "was not kept of a run is left open in the table: then minima are not compared.",
         "",
         f"Points outside of the box: {sum(counted)} of `auto`, in the {len(counted)} runs in which "
-        f"they were counted{names}. In float32 a variable that",
-        "is fixed at a number that float32 does not hold is at the nearest one: every point counts.",
+        f"they were counted{names}.",
+        "In float32 a variable that is fixed at a number that float32 does not hold is at the",
+        "nearest one: every point counts.",
     ]
     sets: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
     for row in rows:
