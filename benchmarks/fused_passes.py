@@ -99,7 +99,7 @@ def timed(fun, x0, method: str, evaluations: int) -> float:
         return fun(x)
 
     momentous.minimize(
-        counted, x0, jac=True, method=chosen, tol=0.0, max_evaluations=2 * evaluations, trace=False
+        counted, x0, jac=True, method=chosen, tol=0.0, max_evaluations=evaluations, trace=False
     )
     gaps = np.diff(begun[len(begun) // 4 :])
     return float(np.median(gaps))

@@ -45,7 +45,7 @@ def closure_of(net, optimizer, losses):
 # The loop is that of any optimizer with a closure; it ends by itself.
 
 net, ours = network(), []
-optimizer = Optimizer(net.parameters(), tol=1e-4, max_evaluations=1000)
+optimizer = Optimizer(net.parameters(), tol=1e-4, max_evaluations=500)
 closure = closure_of(net, optimizer, ours)
 while not optimizer.done:
     optimizer.step(closure)

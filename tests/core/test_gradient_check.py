@@ -65,7 +65,7 @@ def wrong(fun, mistake):
 def test_the_usual_mistakes_are_found(mistake, problem):
     fun, x0 = PROBLEMS[problem]
     both, calls = wrong(fun, MISTAKES[mistake])
-    with pytest.raises(ValueError, match=r"jac .*jac='autodiff'"):
+    with pytest.raises(ValueError, match=r"what fun returns .*(jac='autodiff'|draw the)"):
         minimize(both, x0, jac=True, check_gradient=True)
     assert len(calls) < 40
 
@@ -138,3 +138,48 @@ def test_runs_without_progress_say_how_to_check():
     assert result.status is Status.NO_PROGRESS
     assert "check_gradient" not in result.message  # there is none to check
     assert "differences" in result.message
+
+
+def minibatches(size, seed=0):
+    """Logistic regression on a new random batch in every call."""
+    rng = np.random.default_rng(seed)
+    table = rng.standard_normal((400, 20))
+    signs = np.sign(table @ rng.standard_normal(20) + 0.5 * rng.standard_normal(400))
+    calls = []
+
+    def loss(x):
+        calls.append(1)
+        rows = rng.choice(400, size, replace=False)
+        margins = signs[rows] * (table[rows] @ x)
+        slopes = -signs[rows] / (1 + np.exp(margins))
+        value = np.logaddexp(0, -margins).mean() + 0.005 * x @ x
+        return float(value), table[rows].T @ slopes / size + 0.01 * x
+
+    return loss, calls
+
+
+@pytest.mark.parametrize("method", ["auto", "lbfgs", "cg", "gd", "universal-hb"])
+@pytest.mark.parametrize("size", [8, 32, 128, 300])
+def test_a_random_function_is_noticed_once_in_the_first_iterations(method, size):
+    loss, calls = minibatches(size)
+    words = r"two answers at one point.*draw the batch.*torch.optim"
+    run = iterate(loss, np.zeros(20), jac=True, method=method, max_iterations=60)
+    with pytest.warns(RuntimeWarning, match=words) as warned:
+        noticed = [step.nfev for step in run if warned.list]
+    assert noticed[0] <= 120
+    assert len(warned.list) == 1
+    assert run.result.nfev == len(calls)  # the second look is counted
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("method", ["auto", "universal-hb"])
+def test_of_a_smooth_function_no_point_is_evaluated_twice(method, problem):
+    fun, x0 = PROBLEMS[problem]
+    points = []
+
+    def seen(x):
+        points.append(x.tobytes())
+        return fun(x)
+
+    assert minimize(seen, x0, jac=True, method=method).success
+    assert len(set(points)) == len(points)

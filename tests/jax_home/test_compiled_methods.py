@@ -174,7 +174,7 @@ def compare(seen, last, sure, method, start, problem):
         return float(value), np.array(gradient)
 
     run = momentous.iterate(
-        both, np.array(start), jac=True, method=method, tol=TOLERANCE, max_evaluations=2 * STEPS
+        both, np.array(start), jac=True, method=method, tol=TOLERANCE, max_evaluations=STEPS
     )
     points, x = {}, np.array(start)
     for step in run:

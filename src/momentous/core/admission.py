@@ -62,7 +62,7 @@ def _refuse_many_arrays(x0: Any) -> None:
         array_api_compat.is_array_api_obj(part) and not isinstance(part, np.ndarray | np.generic)
         for part in parts
     ):
-        kinds = sorted({_kind(type(part)) for part in parts})
+        kinds = sorted({kind(type(part)) for part in parts})
         raise TypeError(
             f"x0 holds {len(parts)} arrays ({', '.join(kinds)}), but it must be one array: "
             "momentous.torch.minimize(net, loss) trains the parameters of a network; or join them "
@@ -142,7 +142,7 @@ class Admission:
                 raw = raw.astype(self.space.dtype)
         if not array_api_compat.is_array_api_obj(raw) or not self._same_library(raw):
             raise TypeError(
-                f"{source} returned {_kind(type(raw))}, but x0 is {_kind(self.space.library)}; "
+                f"{source} returned {kind(type(raw))}, but x0 is {kind(self.space.library)}; "
                 "return the library of x0, or pass x0 in the library of the answer"
             )
         if tuple(raw.shape) != self.space.shape:
@@ -207,5 +207,5 @@ class _Measure:
         return sys.getrefcount(raw)
 
 
-def _kind(library: type) -> str:
+def kind(library: type) -> str:
     return f"a {library.__module__.split('.')[0]} {library.__name__}"

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from momentous.core.oracle import CachedOracle
+from momentous.core.oracle import CachedOracle, Sample, Words
 from momentous.core.space import Array, Space, to_numpy
 
+SAME = 1e4  # units of rounding by which two answers at one point may differ
 LONG = 30.0  # how many times as long the second step is that a slope is measured by
-_REMEDY = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
 
 
 def check_gradient(oracle: CachedOracle, x0: Array) -> None:
@@ -123,6 +123,7 @@ class _Slopes:
         unit = self.with_room(self._part(np.ones_like(mine), start, end))
         length = space.norm(unit) or 1.0  # of all of it, but where a bound is near
         told, slope = self.told(unit) / length, self.measured(unit, self.step)[0] / length
+        words = self.oracle.words or Words()
         shape = (space.dimension,) if space.is_part else space.shape
         index = tuple(int(i) for i in np.unravel_index(start, shape))
         kind = ""
@@ -132,8 +133,9 @@ class _Slopes:
         if abs(ratios[0] - ratios[1]) <= 1e-3 * abs(ratios[0]) and abs(ratios[0] - 1) > 0.01:
             kind = f"; all of it seems to be {ratios[0]:.4g} times the gradient"
         return (
-            f"jac is not the gradient of fun: {where} its entry {index} is {told:.6g}, and "
-            f"differences of fun say {slope:.6g}{kind}; {_REMEDY}"
+            f"{words.gradient} is not the gradient of {words.function}: {where} its entry {index} "
+            f"is {told:.6g}, and differences of {words.function} say {slope:.6g}{kind}; "
+            f"{words.remedy}"
         )
 
     def _part(self, mine: np.ndarray, start: int, end: int) -> Array:
@@ -146,10 +148,31 @@ class _Slopes:
 
 def _require_repeatable(oracle: CachedOracle, point: Array, gradient: Array) -> None:
     space, again = oracle.space, oracle.peek_gradient(point).gradient
-    apart, norm = space.distance(gradient, again), space.norm(gradient)
-    if not apart <= 1e4 * space.rounding * norm:
+    apart, norm, words = space.distance(gradient, again), space.norm(gradient), oracle.words
+    if not apart <= SAME * space.rounding * norm:
+        words = words or Words()
         raise ValueError(
-            f"jac gives two answers at one x: gradients of norm {norm:.6g} and "
+            f"{words.gradient} gives two answers at one x: gradients of norm {norm:.6g} and "
             f"{space.norm(again):.6g} that are {apart:.3g} apart; a gradient must not be random, "
-            f"nor that of another call: {_REMEDY}"
+            f"nor that of another call: {words.repeat}"
         )
+
+
+def note_if_random(oracle: CachedOracle, known: Sample, scale: float) -> str | None:
+    """What to say where a function gives two answers at one point; for one evaluation, counted.
+
+    Values of the size ``scale`` have been seen: what is made of them may differ by their rounding.
+    """
+    words = oracle.words or Words()
+    space, again = oracle.space, oracle.evaluate_anew(known.point)
+    noise = SAME * space.rounding
+    sizes = abs(known.value), abs(again.value), abs(scale)
+    same = abs(known.value - again.value) <= noise * max(sizes)
+    apart = space.distance(known.gradient, again.gradient)
+    if same and apart <= noise * max(known.grad_norm, again.grad_norm):
+        return None
+    return (
+        f"{words.function} gives two answers at one point, {known.value:.6g} and "
+        f"{again.value:.6g} with gradients {apart:.2g} apart: every call must compute the same "
+        f"function; {words.repeat}"
+    )

@@ -18,8 +18,15 @@ from momentous.core.acceptance import (
     within_limit,
 )
 from momentous.core.checkpoint import MALFORMED, Checkpoint, CheckpointError, Plain, RunState
+from momentous.core.gradient_check import note_if_random
 from momentous.core.method import Method
-from momentous.core.oracle import NO_SAMPLE, CachedOracle, Sample, levels_to_the_user
+from momentous.core.oracle import (
+    NO_SAMPLE,
+    BudgetSpentError,
+    CachedOracle,
+    Sample,
+    levels_to_the_user,
+)
 from momentous.core.result import Later, LikeScipys, Result, interrupt_with
 from momentous.core.space import Array, set_writable
 from momentous.core.status import RESTARTS, Ending, Event, EventKind, Status, has_restart
@@ -30,6 +37,7 @@ from momentous.core.stopping import (
     Progress,
     Stand,
     decide,
+    evaluation_limit,
     gradient_tolerance,
 )
 from momentous.core.trace import Trace
@@ -38,6 +46,11 @@ Callback = Callable[["IntermediateResult"], Any]
 
 # An epoch of so many windows of a criterion may never end: its points count, where they are lower.
 LONG_EPOCH = 10
+
+
+# An iteration of so many evaluations among the first ones, with a gradient far from zero, is what a
+# line search takes on a random function: of 50 smooth ones `auto` took as many on none.
+MANY_TRIALS, FIRST_ITERATIONS, FAR_FROM_ZERO = 10, range(1, 50), 1e-4
 
 
 class IntermediateResult(LikeScipys):
@@ -123,6 +136,9 @@ class Run(Iterator[IntermediateResult]):
         self._tol = tol
         self._resumed = resume is not None
         self._warned = False
+        self._looked = False  # whether the function is random
+        self._limit = evaluation_limit(stop)
+        self._best: Sample | None = None  # that of `best_point`, where no call may be left for it
         self._active = 0.0  # variables at bounds
         self._unfinished = Report(NO_SAMPLE, math.nan)  # where a step is under way
         if resume is None:
@@ -130,6 +146,7 @@ class Run(Iterator[IntermediateResult]):
         else:
             with self._naming_damage():
                 self._resume(resume, tol)
+        oracle.limit = self._limit
         if self.ended:
             self._autosave()
 
@@ -227,15 +244,25 @@ class Run(Iterator[IntermediateResult]):
         unfinished = self._unfinished  # one for all steps: making a report takes time
         unfinished.step_size, unfinished.noise = last.step_size, last.noise
         unfinished.accepted = last.accepted
-        del last
-        step = self.method.step(oracle, self.memory)
-        sample, trace = step.report.sample, self.trace
-        acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
-        if self._stop.needs_value:
-            oracle.learn_value(sample)
-        stand, windows = None, self._stop.window
-        if windows:
-            stand = self._new_stand(step.report, unfinished.accepted)
+        if self._limit == math.inf:
+            del last
+        stand, windows, trace = None, self._stop.window, self.trace
+        try:
+            step = self.method.step(oracle, self.memory)
+            sample = step.report.sample
+            acceptable = sample.grad_norm > self.tolerance or self._is_acceptable(step.report)
+            if self._stop.needs_value:
+                oracle.learn_value(sample)
+            if windows:
+                stand = self._new_stand(step.report, unfinished.accepted)
+            if progress.nit in FIRST_ITERATIONS and oracle.nfev - progress.nfev >= MANY_TRIALS:
+                self._warn_if_random(sample)
+        except BudgetSpentError:  # the run ends as if this step had not been begun
+            self.report = last
+            progress.nfev, progress.njev = oracle.nfev, oracle.njev
+            progress.time += perf_counter() - started
+            self._decide()
+            return
         shown = sample.value
         if trace is not None and trace.values:
             paused = perf_counter()
@@ -257,6 +284,18 @@ class Run(Iterator[IntermediateResult]):
             self._autosave()
         if oracle.interrupts.pending:
             oracle.interrupts.raise_pending()
+
+    def _warn_if_random(self, sample: Sample) -> None:
+        """Say it once if the function gives two answers at one point: that takes a call."""
+        oracle, progress, known = self.oracle, self.progress, sample.value == sample.value
+        far = progress.best_grad_norm > FAR_FROM_ZERO * progress.start_norm
+        if self._looked or not (far and known and oracle.words and sample.evaluated):
+            return
+        self._looked = True
+        note = note_if_random(oracle, sample, progress.start_fun)
+        if note is not None:
+            oracle.advice = note
+            warnings.warn(note, RuntimeWarning, stacklevel=levels_to_the_user("torch"))
 
     def _new_stand(self, report: Report, before: Sample | None) -> Sample | None:
         """The point that the method stands by from now on, with value and gradient; None while
@@ -318,6 +357,7 @@ class Run(Iterator[IntermediateResult]):
         if norm < progress.best_grad_norm:
             progress.best_grad_norm, progress.best_nit = norm, progress.nit
             self.best_point = sample.point
+            self._best = None if self._limit == math.inf else sample
         progress.note_level(sample.value, max(self._level_noise(sample.value), report.noise))
         progress.time += perf_counter() - started
         if trace is not None:
@@ -471,6 +511,7 @@ class Run(Iterator[IntermediateResult]):
             message = ending.message.replace("the gradient is", f"the {oracle.noun} is")
             ending = Ending(ending.status, message, ending.numbers)
         started = perf_counter()
+        oracle.limit = math.inf
         oracle.space.release()
         try:
             sample = self._choose(ending.status)
@@ -535,7 +576,8 @@ class Run(Iterator[IntermediateResult]):
         the smallest gradient and the last point that the method accepted by its value.
         """
         oracle, last = self.oracle, self.report.sample
-        candidates = [last if self.best_point is last.point else Sample(self.best_point)]
+        best = self._best if self._best is not None else Sample(self.best_point)
+        candidates = [last if self.best_point is last.point else best]
         if last.point is not None:  # otherwise the run was interrupted in the middle of a step
             oracle.recall(last)
             oracle.value(last.point)

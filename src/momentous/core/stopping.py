@@ -169,24 +169,25 @@ class Iterations(Criterion):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluations(Criterion):
-    """So many evaluations, values and gradients added up.
-
-    With ``pairs`` a value and a gradient are counted as one, as SciPy's L-BFGS-B does.
-    """
+    """So many evaluations: calls that give value and gradient together or, of two functions, the
+    values or the gradients, whichever are more.  The run ends in the middle of an iteration, if
+    need be."""
 
     limit: int
-    pairs: bool = False
 
     def __post_init__(self) -> None:
         require("max_evaluations", self.limit, 0)
 
     def check(self, progress: Progress) -> Ending | None:
         nfev, njev = progress.nfev, progress.njev
-        if (max(nfev, njev) if self.pairs else nfev + njev) < self.limit:
+        if self.spent(progress) < self.limit:
             return None
         spent = f"the limit of {self.limit} evaluations is reached, with"
         numbers = {"nfev": nfev, "njev": njev, "limit": self.limit}
         return progress.out_of("MAX_EVALUATIONS", spent, numbers)
+
+    def spent(self, progress: Progress) -> int:
+        return max(progress.nfev, progress.njev)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,6 +338,13 @@ def gradient_tolerance(criterion: Criterion) -> float:
     if isinstance(criterion, AnyOf):
         return max((gradient_tolerance(part) for part in criterion.parts), default=-math.inf)
     return criterion.tolerance if isinstance(criterion, GradientNorm) else -math.inf
+
+
+def evaluation_limit(criterion: Criterion) -> float:
+    """After so many evaluations the criterion holds, whatever else does."""
+    if type(criterion) is AnyOf:
+        return min((evaluation_limit(part) for part in criterion.parts), default=math.inf)
+    return criterion.limit if type(criterion) is Evaluations else math.inf
 
 
 def _has_target(criterion: Criterion) -> bool:

@@ -157,9 +157,7 @@ class Driver:
         falls = batch.start_value - lowest > BEYOND * batch.start_norm
         ends = (outcome.status != RUNNING) | (value <= self.target) | falls
         ends = (
-            ends
-            | ((self.values + 1) * batch.nfev >= self.max_evaluations)
-            | (nit >= self.max_iterations)
+            ends | (self.values * batch.nfev >= self.max_evaluations) | (nit >= self.max_iterations)
         )
         ends = ends | ((nit % 32 == 0) & m.no(m.inner(shown.point, shown.point) < m.largest))
         if rule.ends_at_noise:

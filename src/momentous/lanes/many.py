@@ -80,7 +80,7 @@ def minimize_many(
         As for :func:`minimize`; it must be a `Rule`, as "auto", L-BFGS, the paper's methods and the
         parameter-free ones are.
     tol, max_iterations, max_evaluations, target, rng
-        As for :func:`minimize`, for each problem.
+        As for :func:`minimize`, for each problem; an iteration under way is finished.
     max_time : float, optional
         Seconds for all of them.
     vectorized : bool

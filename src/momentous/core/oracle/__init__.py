@@ -1,9 +1,11 @@
 """What an evaluation is: a value and a gradient, the image of a map, or a gradient in a metric."""
 
 from momentous.core.oracle.base import NO_SAMPLE as NO_SAMPLE
+from momentous.core.oracle.base import BudgetSpentError as BudgetSpentError
 from momentous.core.oracle.base import CachedOracle as CachedOracle
 from momentous.core.oracle.base import Oracle as Oracle
 from momentous.core.oracle.base import Sample as Sample
+from momentous.core.oracle.base import Words as Words
 from momentous.core.oracle.descent_map import MapOracle as MapOracle
 from momentous.core.oracle.function import Differences as Differences
 from momentous.core.oracle.function import Fun as Fun

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,19 @@ class Sample:
 
 NO_SAMPLE = Sample(None)
 
+
+class Words(NamedTuple):
+    """What the caller calls function and gradient, for messages; and the way out."""
+
+    function: str = "fun"
+    gradient: str = "jac"
+    remedy: str = "correct it, or let it be computed: jac='autodiff', '3-point' or '2-point'"
+    repeat: str = (
+        "draw the batch, or the random numbers, once before the run; for mini-batches use "
+        "torch.optim or optax"
+    )
+
+
 # How the names of dtypes begin that a value of f cannot have: NumPy's, then PyTorch's.
 NO_NUMBERS = ("complex", "str", "bytes", "void", "datetime", "timedelta", "torch.complex")
 
@@ -61,6 +74,7 @@ class Oracle(abc.ABC):
     has_values: bool = True  # of an objective; otherwise the residual's norm takes their place
     noun: str = "gradient"  # what the norms of samples are norms of, for messages
     advice: str = ""  # where a run makes no progress: what to do about the gradient
+    words: Words | None = None  # of a function that gives value and gradient at one price
     _last: Sample | None = None
 
     @abc.abstractmethod
@@ -102,8 +116,14 @@ class Oracle(abc.ABC):
         return {"jac": sample.gradient}
 
 
+class BudgetSpentError(Exception):
+    """A method asks for more than ``max_evaluations`` allows: the loop ends the run."""
+
+
 class CachedOracle(Oracle):
     """Counts, and remembers the last point: what the oracles that call user code share."""
+
+    limit: float = math.inf  # values, and gradients, that may be computed
 
     def __init__(self, space: Space, *, fused: bool):
         self.space = space
@@ -139,6 +159,8 @@ class CachedOracle(Oracle):
             last = None
         if self.fused:
             return self.gradient(x).value
+        if self.nfev >= self.limit:
+            raise BudgetSpentError
         self._note_request(last)
         writes = x._version if self.space.counts_writes else 0
         with self.interrupts:
@@ -162,6 +184,8 @@ class CachedOracle(Oracle):
             if last.gradient is not None or last.image is not None:  # `evaluated`
                 self._asked = True
                 return last
+        elif self.njev >= self.limit:
+            raise BudgetSpentError
         else:
             # Let the old gradient go before the user's code makes a new one.
             self._last = last = None
@@ -216,7 +240,15 @@ class CachedOracle(Oracle):
 
     def peek_gradient(self, x: Array, *, value: bool = True) -> Sample:
         """Gradient (and value) at x, neither counted nor remembered: to check user code."""
-        kept = self.nfev, self.njev, self._last, self._carried, self._asked
+        kept = self.nfev, self.njev
+        try:
+            return self.evaluate_anew(x, value=value)
+        finally:
+            self.nfev, self.njev = kept
+
+    def evaluate_anew(self, x: Array, *, value: bool = True) -> Sample:
+        """Gradient (and value) at x whether or not they are known, counted and not remembered."""
+        kept = self._last, self._carried, self._asked
         self._last = None
         try:
             sample = self.gradient(x)
@@ -224,7 +256,7 @@ class CachedOracle(Oracle):
                 sample.value = self.value(x)
             return sample
         finally:
-            self.nfev, self.njev, self._last, self._carried, self._asked = kept
+            self._last, self._carried, self._asked = kept
 
     @property
     def carried(self) -> Sample | None:

@@ -12,8 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from momentous.core.admission import Admission
-from momentous.core.oracle.base import CachedOracle, Sample, both_of, scalar, without_grad
+from momentous.core.admission import Admission, kind
+from momentous.core.oracle.base import (
+    CachedOracle,
+    Sample,
+    Words,
+    both_of,
+    scalar,
+    without_grad,
+)
 from momentous.core.passes import GRADIENT, Pass
 from momentous.core.space import Array, Space, set_writable, to_numpy
 
@@ -41,7 +48,7 @@ class FunctionOracle(CachedOracle):
         super().__init__(space, fused=self._source.fused)
         if space.box is not None:
             self.noun = "projected gradient"
-        self.advice = self._source.advice
+        self.advice, self.words = self._source.advice, self._source.words
         self._work: tuple[Pass, Sequence[Array], Sequence[float]] = (GRADIENT, (), ())
         self._made: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
         self._ready: tuple[tuple[Array, ...], tuple[float, ...]] | None = None
@@ -123,7 +130,8 @@ def _source(fun: Fun, jac: Jac, args: tuple[Any, ...], space: Space) -> _Source:
         return _Separate(fun, jac, args, space)
     if jac is True:
         return _Fused(fun, args, space)
-    if jac == "autodiff":
+    libraries = space.xp.__name__.split(".")
+    if jac == "autodiff" or (jac is None and not {"torch", "jax"}.isdisjoint(libraries)):
         return _Autodiff(fun, args, space)
     if jac is None or jac is False:
         warnings.warn(
@@ -159,6 +167,7 @@ class _Source:
     fused = False
     by_differences = False
     advice = "pass check_gradient=True to test the gradient"
+    words: Words | None = Words()
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         self.args, self.space = args, space
@@ -206,9 +215,15 @@ class _Fused(_Source):
     """fun(x) -> (f, g)."""
 
     fused = True
+    words = Words(
+        gradient="what fun returns with its value",
+        remedy="correct it, or return the value alone and let it be computed: jac='autodiff', "
+        "'3-point' or '2-point'",
+    )
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         super().__init__(fun, args, space)
+        self.words = getattr(fun, "words", self.words)
         if not args:
             self._join = lambda x: space.joined(fun, x, differentiate=False)
 
@@ -224,6 +239,11 @@ class _Autodiff(_Source):
     """fun(x) -> f in PyTorch or JAX operations; the library differentiates it."""
 
     fused = True
+    words = Words(
+        gradient="the derivative of fun",
+        remedy="fun must not leave the library on its way (detach, item, stop_gradient, NumPy); "
+        "jac='3-point' asks for differences",
+    )
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space):
         super().__init__(fun, args, space)
@@ -250,6 +270,12 @@ class _Autodiff(_Source):
         with torch.enable_grad():
             leaf = x.detach().requires_grad_(True)
             value = self._bare(leaf, *self.args)
+            if not getattr(value, "requires_grad", False):
+                raise TypeError(
+                    f"PyTorch cannot differentiate fun: it returned {kind(type(value))} without a "
+                    "graph that leads to x; compute it by PyTorch's operations (no detach(), "
+                    "item(), numpy()), or pass jac=callable, jac=True or jac='2-point'"
+                )
             (gradient,) = torch.autograd.grad(value, leaf)
         return value, gradient
 
@@ -265,6 +291,7 @@ class _Differences(_Source):
     """Forward or central differences of fun, one coordinate at a time, through the host."""
 
     by_differences = True
+    words = None
     advice = "a gradient of your own is more exact than differences: jac=callable, True, 'autodiff'"
 
     def __init__(self, fun: Fun, args: tuple[Any, ...], space: Space, how: Differences):

@@ -13,6 +13,7 @@ from momentous.core.acceptance import has_risen
 from momentous.core.loop import IntermediateResult
 from momentous.core.method import Method
 from momentous.core.status import Status
+from momentous.core.stopping import Evaluations, Progress
 from momentous.core.trace import Trace
 from momentous.lab.compare.accelerations import ACCELERATIONS
 from momentous.lab.compare.problems import AnyProblem, require_distinct
@@ -143,6 +144,13 @@ def _with_constants(cls: type[Method], problem: Problem) -> Method:
     return cls(**constants)
 
 
+class _ValuesPlusGradients(Evaluations):
+    """The budget of comparisons, in which a method that needs no values has more gradients."""
+
+    def spent(self, progress: Progress) -> int:
+        return progress.nfev + progress.njev
+
+
 def _run_ours(
     method: Method | type[Method], given: AnyProblem, limits: Limits, separate: bool, seed: int
 ) -> RunRecord[TimedInfo]:
@@ -164,7 +172,7 @@ def _run_ours(
         method=made,
         tol=limits.tol,
         max_iterations=None,
-        max_evaluations=limits.max_evaluations,
+        stop=_ValuesPlusGradients(limits.max_evaluations),
         max_time=limits.max_time,
         callback=at_the_goal,
         rng=seed,
