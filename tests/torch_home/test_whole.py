@@ -194,6 +194,21 @@ def test_products_with_the_hessian_of_complex_parameters():
     assert abs(found.direction["0"].imag.item()) == pytest.approx(1.0)
 
 
+def test_a_check_of_the_gradient_speaks_of_loss_and_closure():
+    net = network()
+
+    def clipped():
+        loss = loss_of(net)()
+        net.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+        return loss
+
+    with pytest.raises(ValueError, match=r"the gradient that the closure leaves.*clip") as refused:
+        minimize(net, clipped, check_gradient=True)
+    assert "jac" not in str(refused.value)
+
+
 @pytest.mark.parametrize("module", [optimizer, whole])
 def test_the_examples_in_docstrings_run(module):
     torch.manual_seed(0)

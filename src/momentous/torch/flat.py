@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from momentous.core.box import Sides, read_sides, sides_or_pairs
+from momentous.core.oracle import Words
 from momentous.core.space import Array
 
 Closure = Callable[[], Any]
@@ -187,6 +188,15 @@ class ClosureFunction:
     dtype : torch.dtype
         That of the last loss.
     """
+
+    words = Words(
+        "the loss",
+        "the gradient that the closure leaves",
+        "call backward() once, on the loss that is returned, and do not change gradients (clip, "
+        "scale) in the closure; or leave backward() out",
+        "use all data or one fixed batch, and net.eval() where there is dropout; for mini-batches "
+        "use torch.optim",
+    )
 
     def __init__(self, flat: FlatParameters, closure: Closure):
         self.flat, self.closure = flat, closure

@@ -364,6 +364,17 @@ class Optimizer(torch.optim.Optimizer):
         """Let the next step begin a new run."""
         self._run = self.result = self._saved = self._shown = None
 
+    def __repr__(self) -> str:
+        method, tol = self._method(None), self._options["tol"]
+        tol = method.default_tolerance if tol is None else tol
+        typed = self._asked[0] if isinstance(self._asked[0], str) else None
+        name = typed or ("auto" if self._asked[0] is None else method.name)
+        where = "not begun" if self.progress is None else f"iteration {self.progress.nit}"
+        return (
+            f"{type(self).__name__}(method={name!r}, tol={tol!r}): "
+            f"{len(self._named())} tensors, {where}{', done' if self.done else ''}"
+        )
+
     def state_dict(self) -> dict[str, Any]:
         """The run as it stands, in ``"run"``, beside the groups: plain Python and tensors, so that
         ``torch.load(..., weights_only=True)`` reads it."""
