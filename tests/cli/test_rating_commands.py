@@ -64,6 +64,12 @@ def model(ratings_file):
     return "model"
 
 
+def test_recommend_serves_the_users_that_are_known_and_names_the_others(model):
+    done = run("recommend", model, "u0", "nobody", "-n", 2, "--json")
+    assert list(json.loads(done.stdout)) == ["u0"]
+    assert "not in model: 'nobody'; its 40 users are 'u0', 'u1', 'u10' and so on" in done.stderr
+
+
 def test_from_a_file_to_a_model_to_predictions(ratings_file):
     told = run("fit", ratings_file, *FAST, "--out", "model")
     assert "objective" in told.stdout
@@ -257,7 +263,7 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("fit", "ratings.csv", "--out", "m", "--loss", "odd"), 2, "known are squared, logistic"),
         (("fit", "ratings.csv", "--out", "m", "--backend", "odd"), 2, "auto, numba, numpy"),
         (("fit", "ratings.csv", "--out", "m", "--device", "tpu"), 2, "'cpu', 'cuda', 'auto'"),
-        (("fit", "ratings.csv", "--out", "m", "--backend", "cuda"), 2, "take device='cuda'"),
+        (("fit", "ratings.csv", "--out", "m", "--backend", "cuda"), 2, "take --device cuda"),
         (("fit", "ratings.csv", "--out", "-"), 2, "a model is a file"),
         (("fit", "ratings.csv", "--out", "no/m"), 2, "folder no does not exist"),
         (("fit", "ratings.csv", "--out", "ratings.csv"), 2, "not overwritten"),
@@ -267,8 +273,7 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("evaluate", "ratings.csv", "ratings.csv"), 1, "not an archive of momentous"),
         (("fit", "plain.csv", "--out", "m"), 1, "--columns user,item,rating, or number"),
         (("fit", "ratings.csv", "--out", "m", "--columns", "0,1"), 2, "3 different"),
-        (("recommend", "model", "stranger"), 1, "row id 'stranger' at position 0 is not in"),
-        (("recommend", "model", "u1", "u77"), 1, "40 row ids are 'u0', 'u1', 'u10' and so on"),
+        (("recommend", "model", "stranger"), 1, "not in model: 'stranger'; its 40 users are 'u0'"),
         (("predict", "model", "none.csv"), 1, "no file 'none.csv'"),
         (("predict", "model", "latin.csv"), 1, "latin.csv, line 2: is not encoded as UTF-8; save"),
         (("predict", "model", "binary.csv"), 1, "binary.csv: is of no format known"),
@@ -276,7 +281,7 @@ def test_resume_without_a_model_begins_anew(ratings_file):
         (("predict", "model", "pairs.csv", "--columns", "0,0"), 2, "2 different"),
         (("predict", "model", "pairs.csv", "--columns", "0,5"), 1, "no column 5"),
         (("predict", "model", "bad_pairs.csv"), 1, "line 2"),
-        (("predict", "model", "pairs.csv", "--unknown", "error"), 1, "unknown='mean' or 'nan'"),
+        (("predict", "model", "pairs.csv", "--unknown", "error"), 1, "--unknown mean or nan"),
         (("data", "twin", "ml-3", "--out", "t.csv"), 1, "ml-100k"),
         (("data", "twin", "ml-100k", "--out", "t.xyz"), 1, ".parquet"),
         (("data", "fetch", "ml-3"), 1, "ml-100k"),

@@ -6,6 +6,7 @@ what could not be done, 130 after Ctrl-C.
 
 import contextlib
 import json
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -85,8 +86,28 @@ def describe(error: Exception) -> str:
         text = f"not enough memory ({text})"
     if not isinstance(error, EXPECTED):
         text = f"{type(error).__name__}: {text} (a defect of momentous; --debug shows where)"
-    return printable(text)
+    return printable(as_options(text))
+
+
+def as_options(text: str) -> str:
+    """The text with Python's ``name='value'`` as ``--name value``, where the command has that."""
+    context = click.get_current_context(silent=True)
+    command = None if context is None else context.command
+    if context is not None and isinstance(command, click.Group):
+        command = command.get_command(context, context.invoked_subcommand or "")
+    flags = {
+        parameter.name: next((name for name in parameter.opts if name.startswith("--")), None)
+        for parameter in (() if command is None else command.params)
+    }
+
+    def translate(found: re.Match[str]) -> str:
+        flag, value = flags.get(found[1]), found[2].replace("'", "")
+        if flag is None:
+            return found[0]
+        return flag if value == "True" else f"{flag} {value}"
+
+    return re.sub(r"\b(\w+)=('[^']*'(?:(?:, | or )'[^']*')*|True|[\w.]+)", translate, text)
 
 
 def _show_warning(message: Warning | str, *details: Any, **more: Any) -> None:
-    click.echo(f"warning: {printable(str(message))}", err=True)
+    click.echo(f"warning: {printable(as_options(str(message)))}", err=True)

@@ -259,11 +259,25 @@ def recommend_items(
     exclude_seen: bool = True,
     device: str = "cpu",
 ) -> dict[str, list[tuple[Any, float]]]:
-    """The best items of each user, with their scores."""
+    """The best items of each user that is known, with their scores; a warning names the others."""
     asked = list(users)
     fitted, _ = load_model(model, WithIds(asked))
-    if _count_unknown(fitted.rows, np.array(asked)):
-        fitted, _ = load_model(model)  # the message of the error names ids that are known
+    missing = [
+        user
+        for user, position in zip(asked, fitted.rows.positions(asked), strict=True)
+        if position == UNKNOWN
+    ]
+    asked = [user for user in asked if user not in missing]
+    if missing:
+        known = load_model(model)[0].rows
+        few = ", ".join(map(repr, known.ids[:3].tolist()))
+        note = (
+            f"not in {model}: {', '.join(map(repr, missing))}; its {len(known):,} users are "
+            f"{few}{' and so on' if len(known) > 3 else ''}"
+        )
+        if not asked:
+            raise ValueError(note)
+        warnings.warn(note, RuntimeWarning, stacklevel=2)
     best = fitted.recommend_all(asked, count, exclude_seen, device=device)
     return {
         user: list(zip(found.items.tolist(), found.scores.tolist(), strict=True))

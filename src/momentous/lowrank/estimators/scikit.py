@@ -6,9 +6,26 @@ editors would know nothing of the estimators.  So they see the classes written o
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any
 
 from momentous.io.optional import LazyModule, require
+
+# Names of scikit-learn's, implicit's and Surprise's.
+_CALLED_HERE = {
+    other: ours
+    for ours, others in {
+        "rank": "n_components n_factors factors k",
+        "max_iterations": "max_iter n_iter n_epochs epochs iterations",
+        "ridge": "alpha reg reg_all regularization lambda_ l2",
+        "threads": "n_jobs num_threads n_threads",
+        "random_state": "seed rng",
+        "validation_share": "early_stopping validation_fraction",
+        "patience": "n_iter_no_change",
+        "solver": "algorithm method",
+    }.items()
+    for other in others.split()
+}
 
 if TYPE_CHECKING:
     from typing import Self
@@ -53,8 +70,20 @@ else:
     _base = require("sklearn.base", "app", "The estimators")
     _validation = require("sklearn.utils.validation", "app", "The estimators")
 
-    BaseEstimator, RegressorMixin = _base.BaseEstimator, _base.RegressorMixin
-    ClassifierMixin = _base.ClassifierMixin
+    class BaseEstimator(_base.BaseEstimator):
+        """The same, which knows what other libraries call its parameters."""
+
+        def __new__(cls, *values, **parameters):
+            known = cls._get_param_names()
+            for name in parameters:
+                if name not in known:
+                    close = difflib.get_close_matches(name, known, n=1)
+                    here = _CALLED_HERE.get(name) or "".join(close)
+                    hint = f"is called {here} here" if here in known else f"has {', '.join(known)}"
+                    raise TypeError(f"{cls.__name__}() has no parameter {name!r}; it {hint}")
+            return super().__new__(cls)
+
+    RegressorMixin, ClassifierMixin = _base.RegressorMixin, _base.ClassifierMixin
     check_is_fitted, validate_data = _validation.check_is_fitted, _validation.validate_data
 
     class TransformerMixin(_base.OneToOneFeatureMixin, _base.TransformerMixin):
