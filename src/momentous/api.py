@@ -40,13 +40,15 @@ from momentous.core.stopping import (
     require,
 )
 from momentous.core.trace import Trace
-from momentous.display import finished, take
+from momentous.display import LOGGER, finished, take
 from momentous.distributed.layouts import RanksArgument, layout_of
 from momentous.methods.descent_map import DescentMap, RestartRule
-from momentous.methods.registry import REGISTRY, in_box, method_class, method_of
+from momentous.methods.registry import REGISTRY, in_box, method_class, method_of, replaces
 from momentous.scipy_options import (
     CALLED_HERE,
+    MISSING_HERE,
     as_callback,
+    by_name,
     of_whole_run,
     refuse,
     warn_of_hessians,
@@ -62,16 +64,21 @@ def iterate(
     fun: Fun,
     x0: Any,
     args: Any = (),
-    *,
-    jac: Jac = None,
     method: str | Method | type[Method] | None = None,
+    jac: Jac = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
     tol: float | None = None,
+    callback: Callback | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
     max_iterations: int | None = 100_000,
     max_evaluations: int | None = None,
     max_time: float | None = None,
     target: float | None = None,
     stop: Criterion | None = None,
-    callback: Callback | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     resume: str | os.PathLike[str] | RunState | PackedRun | None = None,
     rng: int | np.random.Generator | None = None,
@@ -80,11 +87,6 @@ def iterate(
     inner: Inner | None = None,
     ranks: RanksArgument = None,
     check_gradient: bool = False,
-    bounds: Any = None,
-    constraints: Any = (),
-    hess: Any = None,
-    hessp: Any = None,
-    options: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> Run:
     """The same as :func:`minimize`, one step at a time.
@@ -102,6 +104,7 @@ def iterate(
     >>> run.result.success
     True
     """
+    caller = parameters.pop("_caller", iterate)  # what the user has called, for errors
     refuse(constraints=constraints)
     warn_of_hessians(hess=hess, hessp=hessp)
     layout = layout_of(ranks)
@@ -111,8 +114,8 @@ def iterate(
         if bounds is not None:
             start = _enter_box(bounds, space, start, resume is None)
         saved = None if resume is None else load(resume, space)
+        chosen = choose_method(method, parameters, saved, caller)
         oracle = layout.function_oracle(fun, jac, _tuple(args), space)
-        chosen = choose_method(method, parameters, saved, minimize)
         if space.box is not None:
             chosen = in_box(chosen)
         if check_gradient and saved is None:
@@ -250,17 +253,20 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     jac : callable, True, 'autodiff', '2-point', '3-point' or None
         The gradient: ``jac(x, *args) -> array``; True: ``fun`` returns it with the value;
         'autodiff': by PyTorch or JAX; '2-point', '3-point': by differences of ``fun``; None:
-        '2-point', with a warning.
+        'autodiff' where x0 is a tensor of PyTorch or an array of JAX, and otherwise '2-point', with
+        a warning.
     method : str, Method or class, optional
         ``"auto"`` (the default in a new run), a registered name such as ``"ada-ragd"``, a class,
         or an instance with its parameters.  Parameters of the method may also be given here as
-        keywords.
+        keywords.  Of SciPy's names "BFGS" and "L-BFGS-B" are "lbfgs", "CG" is "cg", and those of
+        its other methods that use gradients are "auto"; those without gradients are refused.
     tol : float, optional
         Stop when the Euclidean norm of the gradient is at most this.  The default is the method's:
         1e-5, or for RAGD and RHB with ``eps`` given what their theorem promises.  0: never.
     max_iterations, max_evaluations, max_time : optional
-        Limits on iterations (default 100,000), on values plus gradients, and on seconds inside the
-        method and the user's functions.
+        Limits on iterations (default 100,000), on evaluations, and on seconds inside the method and
+        the user's functions.  A call that gives value and gradient is one evaluation; of two
+        functions ``nfev`` or ``njev`` counts, whichever is larger.
     target : float, optional
         Stop when the objective is at most this.
     stop : Criterion, optional
@@ -352,8 +358,9 @@ def minimize(*args: Any, **keywords: Any) -> Result:
     >>> np.round(result.x, 6), result.status.name
     (array([ 2., -2.]), 'CONVERGED')
     """
+    keywords = by_name("minimize", args, keywords)
     asked = of_whole_run(keywords)
-    return finished(iterate(*args, **keywords), asked)
+    return finished(iterate(_caller=minimize, **keywords), asked)
 
 
 def accelerate(
@@ -470,8 +477,8 @@ def choose_method(
     if isinstance(method, Method):
         if parameters:
             raise TypeError(
-                f"{_unknown(parameters, method, caller)}; the method is an instance already: give "
-                "its parameters where it is made"
+                f"{_unknown(parameters, method, caller, method)}; the method is an instance "
+                "already: give its parameters where it is made"
             )
         return method
     name = None if saved is None else saved.method["name"]
@@ -482,8 +489,11 @@ def choose_method(
         )
     if method is None and name not in (None, *REGISTRY):
         raise CheckpointError(f"the method {name!r} is not registered; pass it as method=")
+    typed = method
     if method is None or isinstance(method, str):
         method = method_class(method or name or "auto")
+    if isinstance(typed, str) and replaces(typed):
+        LOGGER.info("SciPy's %s is not here: %s, the default, runs in its place", typed, "auto")
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise TypeError(
             f"method={method!r} must be a name, a Method class or an instance; registered names: "
@@ -493,7 +503,7 @@ def choose_method(
         known = {field.name for field in dataclasses.fields(method)}
         unknown = {name: value for name, value in parameters.items() if name not in known}
         if unknown:
-            raise TypeError(_unknown(unknown, method, caller))
+            raise TypeError(_unknown(unknown, method, caller, typed))
     if saved is None:
         return method(**parameters) if parameters else _without_parameters(method)
     if method.name != name:
@@ -514,19 +524,31 @@ def _without_parameters(method: type[Method]) -> Method:
 
 
 def _unknown(
-    parameters: dict[str, Any], method: Method | type[Method], caller: Callable[..., Any]
+    parameters: dict[str, Any],
+    method: Method | type[Method],
+    caller: Callable[..., Any],
+    typed: Any,
 ) -> str:
+    """The error of an option that there is not: what was meant, or what there is."""
     name = next(iter(parameters))
     fields = [field.name for field in dataclasses.fields(method)]
     given = inspect.signature(caller).parameters.values()
-    options = [each.name for each in given if each.kind is each.KEYWORD_ONLY]
+    options = [each.name for each in given if each.kind is not each.VAR_KEYWORD]
     message = f"{caller.__name__}() has no option {name!r}"
-    if name in CALLED_HERE and (name != "seed" or "rng" in options):
-        return f"{message}; it is called {CALLED_HERE[name]} here"
-    close = difflib.get_close_matches(name, [*fields, *options], n=1)
+    called = {
+        other: ours for other, ours in CALLED_HERE.items() if ours.partition("=")[0] in options
+    }
+    if name in called:
+        return f"{message}; it is called {called[name]} here"
+    if name in MISSING_HERE:
+        return f"{message}: {MISSING_HERE[name]}"
+    close = difflib.get_close_matches(name, [*fields, *options, *called], n=1)
     if close:
-        return f"{message}; did you mean {close[0]!r}?"
-    return f"{message}, and {method.name} has no such parameter; it has {', '.join(fields)}"
+        return f"{message}; did you mean {called.get(close[0], close[0])!r}?"
+    if typed is None:  # nobody has spoken of a method
+        return f"{message}; it has {', '.join(options)}"
+    shown = typed if isinstance(typed, str) else method.name
+    return f"{message}, and {shown} has no such parameter; it has {', '.join(fields)}"
 
 
 def _trace(trace: bool | Trace, resumed: bool) -> Trace | None:

@@ -44,13 +44,45 @@ _DIFFERENCES = ("finite_diff_rel_step", "eps", "workers")
 _SMALL_CHANGE = {"ftol": ValueChange, "xtol": StepLength, "xrtol": StepLength}
 _EVALUATIONS = ("maxfun", "maxfev")
 _NUMBERS = (*_RENAMED, *_OF_LBFGS, *_SMALL_CHANGE, *_EVALUATIONS, "norm")
-# What they are called where they are not taken, as in `accelerate`.
+# What other names are called here, those of SciPy's where they are not taken (as in `accelerate`).
 CALLED_HERE = {
-    **_RENAMED,
-    **dict.fromkeys(_EVALUATIONS, "max_evaluations"),
-    **{name: f"stop={kind.__name__}(...)" for name, kind in _SMALL_CHANGE.items()},
-    "seed": "rng",
+    other: ours
+    for ours, others in {
+        "fun": "fn func f function objective loss closure",
+        "x0": "x_init x_start init init_params initial_guess start p0 params",
+        "jac": "grad gradient gradients grad_f fprime der df derivative jacobian",
+        "method": "solver algorithm algo optimizer",
+        "tol": "gtol tolerance tolerance_grad grad_tol tol_grad atol",
+        "max_iterations": "maxiter max_iter max_iters maxiters n_iter niter num_iterations "
+        "iterations epochs n_epochs num_epochs steps n_steps num_steps max_steps maxsteps",
+        "max_evaluations": "maxfun maxfev max_eval max_evals maxeval max_fun max_nfev max_calls",
+        "max_time": "timeout time_limit max_seconds maxtime",
+        "target": "f_target fmin stopval",
+        "rng": "seed random_state generator random_seed",
+        "verbose": "verbosity",
+        "stop=ValueChange(...)": "ftol tolerance_change n_iter_no_change",
+        "stop=StepLength(...)": "xtol xrtol",
+        "method='lbfgs', memory=...": "history_size history",
+    }.items()
+    for other in others.split()
+} | dict.fromkeys(("bound", "limits", "lb", "ub"), "bounds")
+_NO_RATE = "there is no learning rate: the method finds its step sizes itself"
+# What there is none of, and why.
+MISSING_HERE = {
+    **dict.fromkeys(("lr", "learning_rate", "step", "stepsize", "alpha"), _NO_RATE),
+    **dict.fromkeys(("weight_decay", "l2", "penalty"), "add the penalty to the function"),
+    **dict.fromkeys(("maximize", "sense"), "pass the negative of the function"),
+    **dict.fromkeys(
+        ("betas", "nesterov", "amsgrad", "dampening", "momentum"),
+        "it belongs to methods that are tuned by hand; nothing has to be set here",
+    ),
+    "batch_size": "the function must be the same in every call: torch.optim is for mini-batches",
 }
+# The positional arguments, as in SciPy.
+_ORDER = (
+    "fun", "x0", "args", "method", "jac", "hess", "hessp", "bounds", "constraints", "tol",
+    "callback", "options",
+)  # fmt: skip
 _NO_MEANING = frozenset({
     "accuracy", "adaptive", "barrier_tol", "catol", "constr_violation", "direc", "eta",
     "factorization_method", "fatol", "feasibility_tol", "final_tr_radius", "hess_inv0", "inexact",
@@ -73,16 +105,37 @@ def with_scipy_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """
 
     @functools.wraps(function)
-    def called(*args: Any, options: Mapping[str, Any] | None = None, **keywords: Any) -> _T:
+    def called(*args: Any, **keywords: Any) -> _T:
+        keywords = by_name(function.__name__, args, keywords)
+        options = keywords.pop("options", None)
         if options is not None and not isinstance(options, Mapping):
             raise TypeError(f"options={options!r} must be a dictionary, or None")
         if options:
             keywords = keywords | dict(options)
         if not _NAMES.isdisjoint(keywords):
             keywords = translated(keywords)
-        return function(*args, **keywords)
+        return function(**keywords)  # type: ignore[call-arg]
 
     return called
+
+
+def by_name(caller: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+    """All arguments by their names; the errors are those of Python, with the caller's name."""
+    if len(args) > len(_ORDER):
+        raise TypeError(
+            f"{caller}() takes at most {len(_ORDER)} arguments by position, those of "
+            f"scipy.optimize.minimize, but {len(args)} were given"
+        )
+    given = dict(zip(_ORDER, args, strict=False))
+    for name in given.keys() & keywords.keys():
+        raise TypeError(f"{caller}() got two values for {name!r}")
+    given |= keywords
+    for name in _ORDER[:2]:
+        if name not in given:
+            other = next((each for each in given if CALLED_HERE.get(each) == name), None)
+            hint = "" if other is None else f"; {other!r} is called {name} here"
+            raise TypeError(f"{caller}() needs {name}: {caller}(fun, x0, jac=...){hint}")
+    return given
 
 
 def of_whole_run(keywords: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +263,7 @@ def _add_criteria(given: Mapping[str, Any], ours: dict[str, Any]) -> None:
     for name, kind in _SMALL_CHANGE.items():
         if given.get(name, 0) > 0:  # 0, and TNC's -1, ask for none
             criteria.append(kind(float(given[name])))
-    criteria += [Evaluations(given[name], pairs=True) for name in _EVALUATIONS if name in given]
+    criteria += [Evaluations(given[name]) for name in _EVALUATIONS if name in given]
     wanted = [criterion for criterion in criteria if criterion is not None]
     if wanted:
         ours["stop"] = functools.reduce(lambda a, b: a | b, wanted)

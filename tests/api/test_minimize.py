@@ -61,8 +61,39 @@ def test_result_is_read_by_attribute_by_item_and_by_dir():
 def test_result_prints_what_it_found():
     text = repr(solve())
     assert "CONVERGED" in text
-    for name in ("x", "fun", "grad_norm", "message", "nit", "nfev", "njev", "success", "best_x"):
+    for name in ("x", "fun", "grad_norm", "message", "nit", "nfev", "njev", "success", "method"):
         assert any(line.strip().startswith(f"{name}:") for line in text.splitlines()), name
+
+
+def test_a_method_of_scipys_that_the_default_replaces_is_logged_once(caplog):
+    with caplog.at_level("INFO", logger="momentous"):
+        result = minimize(BOWL.value, BOWL.start, method="trust-krylov", jac=BOWL.gradient)
+    assert type(result.method) is Safeguarded
+    assert [r.message for r in caplog.records if "trust-krylov" in r.message] == [
+        "SciPy's trust-krylov is not here: auto, the default, runs in its place"
+    ]
+
+
+@pytest.mark.parametrize("call", [minimize, iterate])
+def test_errors_name_the_function_that_was_called(call):
+    for arguments, options in (
+        ((BOWL.value,), {}),
+        ((BOWL.value, BOWL.start), {"xyzzy": 1}),
+        ((BOWL.value, BOWL.start), {"x0": BOWL.start}),
+        ((None,) * 13, {}),
+    ):
+        with pytest.raises(TypeError, match=rf"^{call.__name__}\(\) "):
+            call(*arguments, **options)
+
+
+def test_a_printed_result_is_a_page_whatever_the_dimension():
+    problem = testbed.rosenbrock(300)
+    for more in ({}, {"bounds": (-20.0, 20.0)}):
+        text = str(minimize(problem.value, problem.start, jac=problem.gradient, **more))
+        assert 12 <= len(text.splitlines()) <= 16
+        assert max(map(len, text.splitlines())) <= 100
+        assert "method: safeguarded" in text
+        assert "..." in text
 
 
 @pytest.mark.parametrize("through", [lambda r: pickle.loads(pickle.dumps(r)), copy.deepcopy])
@@ -223,7 +254,15 @@ def test_what_is_shown_of_a_whole_run_is_refused_step_by_step(asked):
             {"method": "ada-ragd", "step_sise": 5},
             r"no option 'step_sise'; did you mean 'step_size'",
         ),
-        ({"xyzzy": 5}, r"no option 'xyzzy'.*safeguarded.*fast, guaranteed"),
+        ({"xyzzy": 5}, r"^minimize\(\) has no option 'xyzzy'; it has fun, x0, args, method, jac"),
+        ({"method": "auto", "xyzzy": 5}, r"no option 'xyzzy', and auto has no such parameter; it"),
+        ({"max_iter": 5}, r"'max_iter'; it is called max_iterations here"),
+        ({"max_itter": 5}, r"did you mean 'max_iterations'"),
+        ({"epochs": 5}, r"it is called max_iterations here"),
+        ({"options": {"epochs": 5}}, r"it is called max_iterations here"),
+        ({"grad": abs}, r"it is called jac here"),
+        ({"lr": 0.1}, r"no option 'lr': there is no learning rate"),
+        ({"random_state": 0}, r"it is called rng here"),
         ({"method": "ragd", "growth": 1.1}, r"no option 'growth'.*ragd"),
         ({"method": AdaRAGD(), "growth": 1.1}, r"instance already"),
     ],

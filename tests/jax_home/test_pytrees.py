@@ -23,6 +23,17 @@ def loss(p, c=2.0):
     return jnp.sum((p["w"] ** 2 - c) ** 2) + (p["b"] - 1.0) ** 2
 
 
+def test_dir_shows_the_public_names():
+    assert {"minimize", "iterate", "solve", "LBFGS"} <= {*dir(momentous.jax)}
+    assert {*dir(momentous.jax)} == {*momentous.jax.__all__}
+
+
+def test_without_jac_an_array_of_jax_is_differentiated():
+    result = momentous.minimize(lambda x: jnp.sum((x - 2.0) ** 2), jnp.zeros(3), tol=1e-3)
+    assert result.success
+    assert result.nfev == result.njev  # differences would take more
+
+
 @pytest.mark.parametrize("method", ["auto", "ada-rhb"])
 def test_the_solution_is_a_tree_like_the_start(method):
     found = minimize(loss, START, method=method, tol=1e-3)

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable, ItemsView, Iterator, ValuesView
 from typing import Any
 
-from momentous.core.space import Array
+import numpy as np
+
+from momentous.core.space import Array, to_numpy
 from momentous.core.status import Status
 from momentous.core.trace import Trace
 from momentous.io import html
@@ -128,12 +130,11 @@ class Result(LikeScipys, dict[str, Any]):
         return sorted(self)
 
     def __repr__(self) -> str:
-        width = max((len(name) for name in self), default=0)
-        lines = []
-        for name, value in self.items():
-            text = str(value.name if isinstance(value, Status) else value)
-            lines.append(f"{name:>{width}}: " + text.replace("\n", "\n" + " " * (width + 2)))
-        return "\n".join(lines)
+        """SciPy's order first, a line for each entry; arrays are cut short, details left out."""
+        names = [name for name in _FIRST if name in self]
+        names += [name for name in self if name not in (*_FIRST, *_DETAILS)]
+        width = max(map(len, names), default=0)
+        return "\n".join(f"{name:>{width}}: {_line(dict.get(self, name))}" for name in names)
 
     def _repr_html_(self) -> str:
         """For notebooks: the ending, the numbers, and how the gradient norm has fallen."""
@@ -152,6 +153,30 @@ class Result(LikeScipys, dict[str, Any]):
         noun = "residual norm" if "image" in self else "gradient norm"
         fallen = "" if trace is None else html.curve(trace["grad_norm"].tolist(), noun)
         return html.beside(table, fallen)
+
+
+# How a result is printed: these first, and without those.
+_FIRST = (
+    "message", "success", "status", "fun", "x", "nit", "jac", "nfev", "njev", "grad_norm",
+    "restarts", "time", "method",
+)  # fmt: skip
+MOST_LETTERS = 300  # of a line
+_DETAILS = ("numbers", "nhev", "trace", "best_x", "best_grad_norm", "hess_inv", "allvecs")
+
+
+def _line(value: Any) -> str:
+    """An entry of a result in one line."""
+    if isinstance(value, dict):
+        parts = [f"{name}: {_line(part)}" for name, part in value.items()]
+        return "{" + ", ".join(parts if len(parts) < 7 else [*parts[:6], "..."]) + "}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if len(value.shape) > 1:
+            return f"{type(value).__name__} of shape {tuple(value.shape)}"
+        value = np.array2string(to_numpy(value), precision=4, threshold=8, edgeitems=3)
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    text = " ".join(str(getattr(value, "name", value)).split())
+    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
 
 
 def interrupt_with(result: Result) -> KeyboardInterrupt:

@@ -25,6 +25,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> "type[AbstractMomentous]":
     """The minimisers, when they are first used: Optimistix is needed for them alone."""
     if name not in {cls.__name__ for cls in rules().values()}:

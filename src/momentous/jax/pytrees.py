@@ -230,7 +230,7 @@ def minimize(
     (True, (3,), 1.0)
     """
     asked = of_whole_run(options)
-    run = iterate(fun, x0, args, has_aux=has_aux, **options)
+    run = iterate(fun, x0, args, has_aux=has_aux, _caller=api.minimize, **options)
     try:
         finished(run._run, asked)
     except KeyboardInterrupt as error:

@@ -15,7 +15,32 @@ REGISTRY: dict[str, type[Method]] = {}
 AUTO = Safeguarded
 # Parts of others, under no name of their own.
 _PARTS: dict[str, type[Method]] = {ProjectedGradient.name: ProjectedGradient}
-_SCIPYS = {"l-bfgs-b": "lbfgs"}  # names of SciPy's that mean the same
+_NO_GRADIENTS = (
+    "it uses no gradients, and every method here does: scipy.optimize.minimize has it; for a "
+    "smooth function leave method out (without jac the gradient is made of differences)"
+)
+_FOR_BATCHES = (
+    "it is for a new random batch in every step: torch.optim and optax have it; for one fixed loss "
+    "leave method out"
+)
+# Names that people know from elsewhere, without dashes: what runs here in their place, ...
+_ELSEWHERE = {
+    "bfgs": "lbfgs",
+    "lbfgsb": "lbfgs",
+    **dict.fromkeys(
+        (
+            "newtoncg", "trustncg", "trustkrylov", "trustexact", "trustconstr", "dogleg", "tnc",
+            "slsqp",
+        ),
+        "auto",
+    ),
+}  # fmt: skip
+# ... or why nothing does.
+_REFUSED = {
+    **dict.fromkeys(("neldermead", "powell", "cobyla", "cobyqa"), _NO_GRADIENTS),
+    "als": "it is solver='sweep' of the estimators in momentous.lowrank; their default is faster",
+    **dict.fromkeys(("adam", "adamw", "sgd", "rmsprop", "adagrad"), _FOR_BATCHES),
+}
 
 C = TypeVar("C", bound=type[Method])
 
@@ -59,18 +84,30 @@ def register_method(cls: C) -> C:
 
 def method_class(name: str) -> type[Method]:
     """The method of that name; ``"auto"`` is the one that needs no parameters."""
-    key = name.lower().replace("_", "-")
-    key = _SCIPYS.get(key, key)
+    key, known = _bare(name), {_bare(each): cls for each, cls in REGISTRY.items()}
+    if key not in known:
+        key = _ELSEWHERE.get(key, key)
     if key == "auto":
         return AUTO
-    for known, cls in REGISTRY.items():
-        if key in (known, known.replace("-", "")):
-            return cls
-    close = difflib.get_close_matches(key, REGISTRY, n=1)
+    if key in known:
+        return known[key]
+    if key in _REFUSED:
+        raise ValueError(f"method={name!r} does not run here: {_REFUSED[key]}")
+    close = difflib.get_close_matches(name.lower(), REGISTRY, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     raise ValueError(
         f"no method is called {name!r}{hint or '.'} There are: auto, {', '.join(REGISTRY)}"
     )
+
+
+def replaces(name: str) -> bool:
+    """Does the default run in place of the method of that name, which is SciPy's?"""
+    key = _bare(name)
+    return _ELSEWHERE.get(key) == "auto" and key not in map(_bare, REGISTRY)
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def rules() -> dict[str, type[Method]]:
