@@ -1,0 +1,98 @@
+"""What a user installs: the wheel, alone in a folder; and the files of the last minor release."""
+
+import email
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import rosen, rosen_der
+
+import momentous
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from the sdist, as by ``python -m build``."""
+    for package in ("build", "hatchling"):
+        pytest.importorskip(package)
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT],
+        check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert len(list(out.glob("*.tar.gz"))) == 1
+    (found,) = out.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A folder with the wheel in it, and nothing else."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*command, "--target", folder, wheel], check=True, timeout=300)
+    return folder
+
+
+def run(installed, code, cwd):
+    """What a program prints that sees the installed library, and not the sources."""
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_is_the_library_and_small(wheel):
+    assert wheel.stat().st_size < 1_000_000
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (facts,) = (name for name in names if name.endswith("/METADATA"))
+        metadata = email.message_from_bytes(archive.read(facts))
+    tops = {name.partition("/")[0] for name in names}
+    assert tops == {"momentous", facts.partition("/")[0]}
+    assert {"momentous/py.typed", "momentous/__init__.pyi"} <= {*names}
+    assert not [name for name in names if "test_" in name or "benchmark" in name]
+    assert metadata["Version"] == momentous.__version__
+    needed = [text for text in metadata.get_all("Requires-Dist") if "extra ==" not in text]
+    assert {text.partition(">")[0] for text in needed} == {"numpy", "scipy", "array-api-compat"}
+
+
+@pytest.mark.slow
+def test_what_was_installed_runs_the_lines_of_the_readme(installed, tmp_path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = readme.partition("```python\n")[2].partition("```")[0]
+    printed = run(installed, f"{lines}\nimport momentous; print(momentous.__file__)", tmp_path)
+    assert "within the tolerance" in printed
+    assert Path(printed.splitlines()[-1]).is_relative_to(installed)
+    version = run(installed, "import sys; sys.argv[1:] = ['--version'];"
+                  "from momentous.cli import main; main()", tmp_path)  # fmt: skip
+    assert momentous.__version__ in version
+
+
+def test_a_checkpoint_of_the_last_minor_release_is_resumed():
+    result = momentous.minimize(
+        rosen, np.array([-1.2, 1.0]), jac=rosen_der, resume=DATA / "run-0.1.0.npz"
+    )
+    assert result.success
+    assert result.nit > 10
+    assert result.x == pytest.approx([1.0, 1.0], abs=1e-4)
+
+
+def test_a_model_of_the_last_minor_release_is_read():
+    pytest.importorskip("sklearn")
+    from momentous.lowrank import MatrixCompletion
+
+    model = MatrixCompletion.load(DATA / "model-0.1.0")
+    assert model.row_ids_.tolist() == [f"u{i}" for i in range(6)]
+    assert 0.0 < model.predict([["u1", "i1"]])[0] < 6.0
